@@ -1,0 +1,40 @@
+# The few commands of this project. Continuous integration runs the same ones: .ci/run is `make test`.
+# Each target sets up what it needs first, and that is quick when nothing is left to do.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint check bench campaign clean
+
+BIN := .venv/bin
+PYTHON_CODE := src tests $(wildcard benchmarks)
+# The number of pytest workers. `make test WORKERS=8` on a bigger machine.
+WORKERS ?= 2
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## make .venv and install what is needed into it
+	@scripts/setup
+
+demo: setup ## show causal order kept where a naive network breaks it
+	@$(BIN)/thence demo
+
+test: lint ## lint, then run every test
+	@$(BIN)/pytest -q -n $(WORKERS)
+
+lint: setup ## style, types and direction of imports
+	@$(BIN)/ruff check $(PYTHON_CODE)
+	@$(BIN)/ruff format --check $(PYTHON_CODE)
+	@$(BIN)/mypy $(PYTHON_CODE)
+	@$(BIN)/lint-imports --no-logo
+
+check: lint test ## lint and test; what has to pass before a change is proposed
+
+bench: setup ## run the benchmarks and print their tables
+	@$(BIN)/python -m benchmarks
+
+campaign: setup ## run the property tests over a great many seeds and report
+	@$(BIN)/python -m tests.campaign
+
+clean: ## remove everything that the other targets made, .venv too
+	@rm -rf .venv .setup.lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist src/*.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

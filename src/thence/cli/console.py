@@ -1,0 +1,104 @@
+"""How commands speak: results on standard output, everything else on standard error.
+
+This file exists so that all commands look alike. Rules:
+
+* ``out`` carries results and nothing else, so that it can be piped; ``err`` carries progress, notes and errors.
+* A progress bar shows itself only on a terminal; in a log it would be noise.
+* Nothing is marked up unless asked: names that come from a user may contain square brackets.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+# Away from a terminal there is no width to respect; rich would otherwise cut tables at 80 columns.
+WIDTH_WITHOUT_TERMINAL_COLUMNS = 160
+
+
+def _console(*, stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else WIDTH_WITHOUT_TERMINAL_COLUMNS
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+
+
+out = _console(stderr=False)
+err = _console(stderr=True)
+
+
+def error(message: str) -> None:
+    """Print the one line that says what went wrong, in the form every command uses."""
+    err.print(Text.assemble(("thence: error: ", "bold red"), " ".join(message.split())), soft_wrap=True)
+
+
+class Advance(Protocol):
+    """Tells a progress bar that some more of the work is done."""
+
+    def __call__(self, steps: int = 1) -> None:
+        """Count ``steps`` more."""
+
+
+@contextmanager
+def progress(description: str, total: int | None) -> Iterator[Advance]:
+    """Show a bar on standard error while the block runs; ``total=None`` when the end is not known.
+
+    >>> with progress("simulating", total=100) as advance:
+    ...     for _ in range(100):
+    ...         advance()
+    """
+    if not err.is_terminal:
+        yield _advance_unseen
+        return
+    # Imported here: its share of the start-up time would otherwise be paid by every command.
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(description, total=total)
+
+        def advance(steps: int = 1) -> None:
+            bar.advance(task, steps)
+
+        yield advance
+
+
+def _advance_unseen(steps: int = 1) -> None:
+    """Count nothing: nobody is looking."""
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:
+    """Lay out rows under the named columns; a column that holds only numbers is set flush right.
+
+    Floats are shown with three significant decimals at most; pass a string to show something else.
+    """
+    cells = [list(row) for row in rows]
+    result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for position, name in enumerate(columns):
+        numeric = bool(cells) and all(_is_number(row[position]) for row in cells)
+        result.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in cells:
+        result.add_row(*(Text(_shown(cell)) for cell in row))
+    return result
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _shown(cell: object) -> str:
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    if isinstance(cell, float):
+        return f"{cell:,.3f}".rstrip("0").rstrip(".")
+    return str(cell)

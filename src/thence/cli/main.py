@@ -1,0 +1,152 @@
+"""The ``thence`` command: the table of commands, and what happens when one of them fails.
+
+This file exists so that there is one place to see every command. To add one:
+
+1. write ``src/thence/cli/NAME.py`` with a function ``command`` (or a ``typer.Typer`` of that name, for a command with
+   commands of its own); its docstring is what ``thence NAME --help`` prints;
+2. add one line to ``COMMANDS``.
+
+Rules:
+
+* A command's file is imported only when that command is called, so ``thence --help`` stays quick.
+* An error of ours is one line on standard error and exit code 2. With ``THENCE_DEBUG=1`` the traceback comes too.
+* Exit codes are 0, 1 and 2 as ``EPILOG`` says. A command that ends well but found something says so with
+  ``raise typer.Exit(1)``; code 1 never means that something broke.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from thence import __version__
+from thence.cli import console
+from thence.errors import ThenceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+START: Final = "Start here"
+TRY: Final = "Run orderings without a network"
+JUDGE: Final = "Look at what happened"
+
+EXIT_FAILED: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+
+class Entry(NamedTuple):
+    """One line of the table: its file is ``thence/cli/<name>.py``."""
+
+    name: str
+    panel: str
+    summary: str
+
+
+COMMANDS: Final = (
+    Entry("demo", START, "Show causal order kept where a naive network breaks it."),
+    Entry("orderings", START, "List the orderings and what each of them promises."),
+    Entry("simulate", TRY, "Run a workload on an ordering and write the trace of it."),
+    Entry("explore", TRY, "Try every interleaving of a small case and print the shortest bad one."),
+    Entry("scenario", TRY, "Run scenario files and compare with what they expect, or rewrite that."),
+    Entry("judge", JUDGE, "Check a trace for order, losses and duplicates, and explain each violation."),
+)
+
+# Line breaks are kept as they stand here, so lines end before a terminal of 80 columns does.
+HELP: Final = """
+Causally ordered messaging that scales by domains.
+
+A message may be delivered only after everything that led to it. thence
+keeps that order among the members of a domain, judges whether a recorded
+run kept it, and searches for runs in which an ordering would break it.
+"""
+
+EPILOG: Final = """
+[bold]Exit codes[/bold]
+  0  done, and nothing bad was found
+  1  done, and a violation was found or a result is not the expected one
+  2  not done: wrong usage, unreadable input or an error
+
+[bold]Examples[/bold]
+  thence demo
+  thence simulate --ordering matrix --seed 7 --trace run.jsonl
+  thence judge run.jsonl && echo kept
+  thence judge run.jsonl --json
+  thence COMMAND --help
+
+[bold]Environment[/bold]
+  THENCE_DEBUG=1  show the traceback of an error
+"""
+
+
+class LazyCommand(TyperCommand):
+    """Stands for a command in the list; becomes the real one when it is called."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Import the command's file and go on with what is in there."""
+        module = importlib.import_module(f"thence.cli.{self.name}")
+        app = module.command
+        if not isinstance(app, typer.Typer):
+            function = app
+            app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+            app.command(name=self.name)(function)
+        return get_command(app).make_context(*args, **kwargs)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.out.print(f"thence {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Hold the options that come before the command."""
+
+
+def build() -> TyperGroup:
+    """Make the command group from the table."""
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode="rich",
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(help=HELP, epilog=EPILOG)(_options)
+    group = get_command(app)
+    if not isinstance(group, TyperGroup):
+        raise TypeError("typer made a single command where a group was asked for")
+    for entry in COMMANDS:
+        group.add_command(LazyCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel))
+    return group
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit the process."""
+    try:
+        build().main(args=arguments, prog_name="thence")
+    except (ThenceError, OSError) as error:
+        if os.environ.get("THENCE_DEBUG", "0") not in {"", "0"}:
+            traceback.print_exc()
+        console.error(str(error) or type(error).__name__)
+        sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - a bug must not leave with Python's exit code 1, which means "violated"
+        traceback.print_exc()
+        console.error(f"this is a bug in thence: {type(error).__name__}: {error}")
+        sys.exit(EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    main()

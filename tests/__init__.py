@@ -1,0 +1,1 @@
+"""The tests. ``unit`` mirrors ``src``; the other folders each hold one kind of proof."""
