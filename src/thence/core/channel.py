@@ -1,0 +1,156 @@
+"""Exactly once between two members, over a network that loses, repeats, delays and cuts.
+
+One channel joins two members of one domain. It numbers what goes out, keeps it until it is acknowledged and sends
+it again when that takes too long; on the way in it lets each number through once.
+
+Rules:
+
+* A frame is acknowledged by the packet that follows its ``Taken`` record to disk, never earlier (``core.member``).
+* Numbers that came in are kept exactly (``NumberSet``). Where the ordering needs FIFO arrival, early frames are
+  kept aside, unacknowledged, until the hole before them is filled: after a crash they simply come again.
+* At most ``WINDOW`` frames are unacknowledged on their way; what lies behind waits in the queue, which the member
+  bounds.
+* Sending again backs off from ``RESEND_AFTER_NS`` to ``RESEND_AT_MOST_NS``, for ever: a link is never given up
+  here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from thence.core.messages import Frame, Packet
+from thence.core.numbers import NumberSet
+from thence.core.ordering import Arrival
+from thence.errors import ImpossibleFrame, MalformedFrame
+
+StampT = TypeVar("StampT")
+
+WINDOW = 1024
+"""How many frames may be on their way without an acknowledgement."""
+
+RESEND_AFTER_NS = 200_000_000
+"""How long to wait for an acknowledgement at first."""
+
+RESEND_AT_MOST_NS = 5_000_000_000
+"""The longest wait between two attempts."""
+
+RESEND_BURST = 64
+"""How many frames one attempt repeats: the oldest ones, since they are what the other side lacks."""
+
+
+class ChannelState(msgspec.Struct, Generic[StampT]):
+    """Everything about a channel that a restart must find again."""
+
+    last_number: int = 0
+    queue: dict[int, Frame[StampT]] = msgspec.field(default_factory=dict)
+    """What is not acknowledged, by number, in order."""
+    taken: NumberSet = msgspec.field(default_factory=NumberSet)
+
+
+class Channel:
+    """One member's end of the conversation with one other member of a domain."""
+
+    def __init__(self, arrival: Arrival, resend_after_ns: int = RESEND_AFTER_NS) -> None:
+        """Start a channel on which nothing has happened yet."""
+        self.state: ChannelState[Any] = ChannelState()
+        self._arrival = arrival
+        self._early: dict[int, Frame[Any]] = {}
+        self._resend_after_ns = resend_after_ns
+        self._patience_ns = resend_after_ns
+        self._sent_upto = 0
+        """Up to which number we have sent since we started; what lies behind is due at once."""
+        self.resend_at: int | None = None
+        self.owes_acknowledgement = False
+        self.resent = 0
+        self.repeated = 0
+
+    def push(self, frame: Frame[Any]) -> None:
+        """Queue a frame to be sent."""
+        self.state.last_number += 1
+        self.state.queue[self.state.last_number] = frame
+
+    def check(self, peer: str, packet: Packet[Any]) -> None:
+        """Refuse a packet whose numbers cannot be, before anything changes."""
+        if len(packet.numbers) != len(packet.frames):
+            raise MalformedFrame(f"a packet from {peer!r} with {len(packet.frames)} frames and {len(packet.numbers)} numbers")
+        highest = max(packet.taken, *packet.taken_beyond, 0)
+        if highest > self.state.last_number:
+            raise ImpossibleFrame(f"a packet from {peer!r} that acknowledges frame {highest} of {self.state.last_number}")
+
+    def arrived(self, packet: Packet[Any], now: int) -> list[tuple[int, Frame[Any]]]:
+        """Note what the peer has taken; return the frames to take now, in order. The caller confirms each by ``take``."""
+        self._acknowledged(packet, now)
+        fresh: list[tuple[int, Frame[Any]]] = []
+        if packet.frames:
+            self.owes_acknowledgement = True
+        for number, frame in zip(packet.numbers, packet.frames, strict=True):
+            if number in self.state.taken or number in self._early:
+                self.repeated += 1
+            elif number > self.state.taken.upto + WINDOW:
+                continue  # Nobody who keeps to the window sends this; it would make us remember holes without bound.
+            elif self._arrival is Arrival.ANY:
+                fresh.append((number, frame))
+            else:
+                self._early[number] = frame
+        if self._early:
+            expected = self.state.taken.upto + 1
+            while expected in self._early:
+                fresh.append((expected, self._early.pop(expected)))
+                expected += 1
+        return fresh
+
+    def take(self, number: int) -> bool:
+        """Note that a frame was accepted; return whether that is news."""
+        return self.state.taken.add(number)
+
+    def _acknowledged(self, packet: Packet[Any], now: int) -> None:
+        queue = self.state.queue
+        before = len(queue)
+        while queue and (oldest := next(iter(queue))) <= packet.taken:
+            del queue[oldest]
+        for number in packet.taken_beyond:
+            queue.pop(number, None)
+        if len(queue) < before:
+            self._patience_ns = self._resend_after_ns
+            self.resend_at = now + self._patience_ns if queue else None
+
+    def collect(self, domain: str, now: int) -> Packet[Any] | None:
+        """Return the packet to send now, if there is anything to say."""
+        numbers = self._due(now)
+        if not numbers and not self.owes_acknowledgement:
+            return None
+        self.owes_acknowledgement = False
+        queue, taken = self.state.queue, self.state.taken
+        if numbers and self.resend_at is None:
+            self.resend_at = now + self._patience_ns
+        return Packet(
+            domain,
+            tuple(queue[number] for number in numbers),
+            tuple(numbers),
+            taken.upto,
+            tuple(sorted(taken.beyond)[:WINDOW]),
+        )
+
+    def _due(self, now: int) -> list[int]:
+        """Return the numbers to send now: again what took too long, and whatever is new and fits the window."""
+        queue = self.state.queue
+        if not queue:
+            return []
+        oldest = next(iter(queue))
+        numbers: list[int] = []
+        if self.resend_at is not None and now >= self.resend_at:
+            for number in queue:
+                if number > self._sent_upto or len(numbers) == RESEND_BURST:
+                    break
+                numbers.append(number)
+            self.resent += len(numbers)
+            self._patience_ns = min(2 * self._patience_ns, RESEND_AT_MOST_NS)
+            self.resend_at = now + self._patience_ns
+        first_new = max(self._sent_upto + 1, oldest)
+        last_new = min(self.state.last_number, oldest + WINDOW - 1)
+        # Numbers that were taken out of turn are gone from the queue already.
+        numbers += [number for number in range(first_new, last_new + 1) if number in queue]
+        self._sent_upto = max(self._sent_upto, last_new)
+        return numbers

@@ -1,0 +1,83 @@
+"""What travels: an envelope end to end, a stamp per domain, frames and packets between two members.
+
+Rules:
+
+* An envelope is made once, by its origin, and never changes on its way. ``(origin, number)`` names it for ever.
+* A frame is one hop inside one domain: the stamp is all the control information that the domain's ordering adds.
+* A frame without an envelope is a *marker*: a message that is not for its receiver, but that others depend on.
+  A hole in the numbering would block the receiver; a marker does not.
+* Members are named in envelopes and numbered in stamps: a stamp is paid for on every hop, so it holds small integers.
+* All of these are immutable: the simulator hands the same object to several members.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+StampT = TypeVar("StampT")
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""The largest body that one message may carry."""
+
+MAX_NAME_CHARACTERS = 200
+"""The longest name of a process or a domain."""
+
+MAX_DESTINATIONS = 65_536
+"""The most destinations that one message may list. More than that is a broadcast (``to=None``)."""
+
+
+class MessageId(NamedTuple):
+    """The name of a message: who made it, and its how-manieth message it is, from 1."""
+
+    origin: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.origin}:{self.number}"
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message as the application sees it."""
+
+    origin: str
+    number: int
+    to: tuple[str, ...] | None
+    """The destinations, end to end; None means everyone."""
+    body: bytes
+
+    @property
+    def id(self) -> MessageId:
+        """The name of this message."""
+        return MessageId(self.origin, self.number)
+
+
+class Frame(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=False):
+    """One message, or one marker, on its way from a member of a domain to another."""
+
+    stamp: StampT
+    envelope: Envelope | None
+
+
+class Packet(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=False):
+    """What one member hands to the network for another: frames of one domain, and what it has taken from there.
+
+    ``numbers`` are the channel's own numbers of the frames, one each; empty where the transport is trusted to be exact.
+    """
+
+    domain: str
+    frames: tuple[Frame[StampT], ...]
+    numbers: tuple[int, ...] = ()
+    taken: int = 0
+    """Every frame numbered up to this one has been taken."""
+    taken_beyond: tuple[int, ...] = ()
+    """Frames beyond that which have been taken too."""
+
+
+def control_bytes(stamp: object) -> int:
+    """Return how many bytes of control information a stamp puts on the wire."""
+    return len(_ENCODER.encode(stamp))
+
+
+_ENCODER = msgspec.msgpack.Encoder()

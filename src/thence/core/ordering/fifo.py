@@ -1,0 +1,77 @@
+"""FIFO: what one member sends to another is delivered in the order in which it was sent.
+
+Source: interconnect §2 and §3 (the FIFO systems that Thm 1 joins). Design note: docs/orderings/fifo.md.
+
+The stamp is one number: how many messages this sender has sent to this receiver. Multicast to any subset costs
+nothing extra, since every receiver has its own count and is never left with a hole.
+
+Not causal: A sends to C, then to B; B sends to C. C may get B's message first. The explorer finds that by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from thence.core.messages import Envelope, Frame
+from thence.core.ordering.base import NoOptions, Ordering, Output
+from thence.core.ordering.holding import Held
+from thence.errors import MalformedFrame
+
+
+class FifoStamp(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
+    """This is the ``number``-th message from its sender to its receiver."""
+
+    number: int
+
+
+class FifoState(msgspec.Struct):
+    """Per member: how many messages went to it, and how many from it have been delivered."""
+
+    sent: list[int]
+    delivered: list[int]
+
+
+class Fifo(Ordering):
+    """See the module's text."""
+
+    name = "fifo"
+    interchangeable = True
+    guarantees = frozenset({"fifo"})
+    stamps = (FifoStamp,)
+    State = FifoState
+    state: FifoState
+
+    def _start(self, options: NoOptions) -> None:
+        count = len(self.members)
+        self.state = FifoState([0] * count, [0] * count)
+
+    def send(self, envelope: Envelope, to: Collection[str] | None) -> Output:
+        out = Output([], [])
+        sent = self.state.sent
+        for member in self._recipients(to):
+            sent[member] += 1
+            frame = Frame(FifoStamp(sent[member]), envelope)
+            if member == self.my_index:
+                out.deliver.append(frame)
+            else:
+                out.send.append((self.members[member], frame))
+        return out
+
+    def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
+        if frame.stamp.number < 1 or frame.envelope is None:
+            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: needs a message and a number from 1")
+        return sender, frame.stamp.number
+
+    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+        before = held.number - 1
+        return None if self.state.delivered[held.stream] == before else (held.stream, before)
+
+    def _release(self, held: Held[Any], out: Output) -> None:
+        self.state.delivered[held.stream] = held.number
+        out.deliver.append(held.frame)
+
+    def _released(self, stream: int) -> int:
+        return self.state.delivered[stream]

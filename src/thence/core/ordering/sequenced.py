@@ -1,0 +1,125 @@
+"""One coordinator puts all messages of the domain into one order. Total, and causal.
+
+Source: clusters §III-C (the centralised algorithm), gateways §2.3 (a controller). Design note:
+docs/orderings/sequenced.md.
+
+A member sends its message to the coordinator, numbered, so that the coordinator takes each member's messages in
+order. The coordinator passes it on to the recipients only, numbering per recipient: nobody is left with a hole, and
+any two recipients of the same two messages get them in the same order. Also the sender gets its own message back
+that way.
+
+Causal, because a message is sent after its causes were delivered, hence after the coordinator had ordered them.
+
+Option: ``coordinator`` (default: the first member).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from thence.core.messages import Envelope, Frame
+from thence.core.ordering.base import Ordering, Output
+from thence.core.ordering.holding import Held
+from thence.errors import ConfigError, MalformedFrame, StrangerFrame
+
+
+class SequencedRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7):
+    """The sender's ``number``-th message, to be passed on to the members numbered ``to`` (None: all)."""
+
+    number: int
+    to: tuple[int, ...] | None
+
+
+class SequencedOrder(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
+    """The ``number``-th message that the coordinator passes on to its receiver."""
+
+    number: int
+
+
+class SequencedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who decides the order."""
+
+    coordinator: str | None = None
+
+
+class SequencedState(msgspec.Struct):
+    """Everybody's counts; ``taken`` and ``passed_on`` are used by the coordinator only."""
+
+    requested: int
+    delivered: int
+    taken: list[int]
+    passed_on: list[int]
+
+
+class Sequenced(Ordering):
+    """See the module's text."""
+
+    name = "sequenced"
+    direct = False
+    guarantees = frozenset({"fifo", "causal", "total"})
+    stamps = (SequencedRequest, SequencedOrder)
+    Options = SequencedOptions
+    State = SequencedState
+    state: SequencedState
+
+    def _start(self, options: SequencedOptions) -> None:
+        name = self.members[0] if options.coordinator is None else options.coordinator
+        if name not in self.index:
+            raise ConfigError(f"sequenced: the coordinator {name!r} is not among the members {', '.join(self.members)}")
+        self.coordinator = self.index[name]
+        count = len(self.members)
+        self.state = SequencedState(0, 0, [0] * count, [0] * count)
+
+    def send(self, envelope: Envelope, to: Collection[str] | None) -> Output:
+        out = Output([], [])
+        recipients = self._recipients(to)
+        if self.my_index == self.coordinator:
+            self._pass_on(envelope, recipients, out)
+            return out
+        self.state.requested += 1
+        stamp = SequencedRequest(self.state.requested, None if to is None else tuple(recipients))
+        out.send.append((self.members[self.coordinator], Frame(stamp, envelope)))
+        return out
+
+    def _pass_on(self, envelope: Envelope, recipients: Collection[int], out: Output) -> None:
+        passed_on = self.state.passed_on
+        for member in recipients:
+            passed_on[member] += 1
+            frame = Frame(SequencedOrder(passed_on[member]), envelope)
+            if member == self.my_index:
+                out.deliver.append(frame)
+            else:
+                out.send.append((self.members[member], frame))
+
+    def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
+        stamp = frame.stamp
+        if stamp.number < 1 or frame.envelope is None:
+            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: needs a message and a number from 1")
+        if isinstance(stamp, SequencedOrder):
+            if sender != self.coordinator:
+                raise StrangerFrame(f"{self._describe(self.members[sender], frame)}: only the coordinator passes on")
+            return sender, stamp.number
+        if self.my_index != self.coordinator:
+            raise StrangerFrame(f"{self._describe(self.members[sender], frame)}: I am not the coordinator")
+        if any(not 0 <= member < len(self.members) for member in stamp.to or ()):
+            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: recipients {stamp.to} make no sense")
+        return sender, stamp.number
+
+    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+        before = held.number - 1
+        return None if self._released(held.stream) == before else (held.stream, before)
+
+    def _release(self, held: Held[Any], out: Output) -> None:
+        if self.my_index == self.coordinator:
+            self.state.taken[held.stream] = held.number
+            recipients = self._recipients(None) if held.frame.stamp.to is None else sorted(set(held.frame.stamp.to))
+            self._pass_on(held.message, recipients, out)
+        else:
+            self.state.delivered = held.number
+            out.deliver.append(held.frame)
+
+    def _released(self, stream: int) -> int:
+        return self.state.taken[stream] if self.my_index == self.coordinator else self.state.delivered

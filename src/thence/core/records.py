@@ -1,0 +1,44 @@
+"""What a member must find again after a crash: the inputs that changed it, in order.
+
+A member is deterministic, so its state is its last snapshot plus the inputs since then, stepped through again. That
+is why three kinds of record are enough, why payload and position can never be stored apart, and why nothing in an
+ordering needs to know that there is a disk.
+
+What other members acknowledged is not recorded: at worst it is sent once more, and they know that they have it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from thence.core.messages import Envelope, Frame
+
+StampT = TypeVar("StampT")
+
+
+class Submitted(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Our own application sent this."""
+
+    envelope: Envelope
+
+
+class Taken(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, tag=2):
+    """This frame came from ``peer``, with this number on the channel, and was accepted."""
+
+    domain: str
+    peer: str
+    number: int
+    frame: Frame[StampT]
+
+
+class Skipped(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The frame with this number from ``peer`` was refused for good: it is acknowledged and never asked for again."""
+
+    domain: str
+    peer: str
+    number: int
+
+
+Record = Submitted | Taken[Any] | Skipped
