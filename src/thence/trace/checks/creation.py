@@ -1,0 +1,43 @@
+"""Creation: a delivery of a message that was never sent, or outside its ``to``, or causally before its own send.
+
+Rules:
+
+* Only first deliveries are judged; a second one is a duplication and nothing else.
+* One delivery is one row, even if it is both outside ``to`` and before its send.
+* Where a send names no destinations, nothing is outside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from thence.trace.evidence import Evidence
+from thence.trace.history import NOBODY
+from thence.trace.verdict import Violation
+
+PROPERTY = "creation"
+
+
+def check(evidence: Evidence) -> Iterator[Violation]:
+    """A row for each delivery that should not have been possible."""
+    history = evidence.history
+    backward = evidence.replay.backward
+    for process, name in enumerate(history.names):
+        for event, message in evidence.first_deliveries(process):
+            to = history.to[message]
+            if history.sent_at[message] == NOBODY:
+                reason = "which nobody ever sent"
+            elif to is not None and process not in to:
+                reason = "which was not sent to it"
+            elif event in backward:
+                reason = "although its sending was itself caused by this delivery"
+            else:
+                continue
+            yield Violation(
+                property=PROPERTY,
+                process=name,
+                later=history.message_names[message],
+                run=history.run,
+                index=history.events[event].index,
+                detail=f"{name} delivered {history.message_names[message]}, {reason}",
+            )

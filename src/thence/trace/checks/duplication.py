@@ -1,0 +1,29 @@
+"""Duplication: each delivery of a message at a process after the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from thence.trace.evidence import Evidence
+from thence.trace.history import AGAIN
+from thence.trace.verdict import Violation
+
+PROPERTY = "duplication"
+
+
+def check(evidence: Evidence) -> Iterator[Violation]:
+    """A row for each delivery that is not the first."""
+    history = evidence.history
+    event = history.roles.find(AGAIN)
+    while event >= 0:
+        name = history.name_of(event)
+        message = history.message_names[history.message_of[event]]
+        yield Violation(
+            property=PROPERTY,
+            process=name,
+            later=message,
+            run=history.run,
+            index=history.events[event].index,
+            detail=f"{name} delivered {message} again",
+        )
+        event = history.roles.find(AGAIN, event + 1)

@@ -1,0 +1,228 @@
+"""Traces as Parquet: the schema, and rows to and from Arrow batches.
+
+pyarrow is imported only when a Parquet file is touched: judging JSON lines works without it.
+
+Rules:
+
+* Memory is bounded: reading goes batch by batch, writing by row groups of ``ROWS_PER_GROUP``, and a part is closed
+  after ``ROWS_PER_PART`` rows.
+* Any width of integer and any flavour of string or list is read, as other writers choose other ones. A column of
+  another type altogether is an error that names it.
+* Writing is deterministic: same events, same bytes, for one version of pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from thence.errors import TraceError
+from thence.trace.complaints import EXPECTED, Complaints, explain
+from thence.trace.events import COLUMNS, REQUIRED, Event
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_PER_BATCH: Final = 16_384
+ROWS_PER_GROUP: Final = 65_536
+ROWS_PER_PART: Final = 16 * ROWS_PER_GROUP
+
+
+def schema() -> pa.Schema:
+    """The columns of a trace as Arrow types."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("run", pa.string()),
+            pa.field("process", pa.string(), nullable=False),
+            pa.field("index", pa.int64(), nullable=False),
+            pa.field("kind", pa.string(), nullable=False),
+            pa.field("message", pa.string()),
+            pa.field("to", pa.list_(pa.string())),
+            pa.field("time", pa.int64()),
+            pa.field("domain", pa.string()),
+            pa.field("bytes", pa.int32()),
+            pa.field("overhead", pa.int32()),
+            pa.field("clock", pa.map_(pa.string(), pa.int64())),
+        ]
+    )
+
+
+def read_parquet(
+    path: Path,
+    complaints: Complaints,
+    partition: Mapping[str, str | None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Event]:
+    """The events of one file, in file order. Bad rows go to ``complaints``; ``progress`` hears of bytes read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            present = _columns_of(file.schema_arrow, path, partition or {})
+            bytes_per_row = path.stat().st_size / max(1, file.metadata.num_rows)
+            row = 0
+            for batch in file.iter_batches(ROWS_PER_BATCH, columns=present):
+                yield from _events(batch, path, row, complaints, partition or {})
+                row += batch.num_rows
+                if progress:
+                    progress(int(batch.num_rows * bytes_per_row))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
+
+
+def _columns_of(found: pa.Schema, path: Path, partition: Mapping[str, str | None]) -> list[str]:
+    """The known columns of the file, after checking that their types will do."""
+    wrong = []
+    for column in COLUMNS:
+        words = EXPECTED[column][0]
+        fields = found.get_all_field_indices(column)
+        if len(fields) > 1:
+            wrong.append(f"column '{column}': expected one such column, found {len(fields)}")
+        elif fields and not _fits(column, found.field(fields[0]).type):
+            wrong.append(f"column '{column}': expected {words}, found the type {found.field(fields[0]).type}")
+        elif not fields and column in REQUIRED and column not in partition:
+            wrong.append(f"column '{column}': expected {words}, found no such column")
+    if wrong:
+        raise TraceError("\n".join(f"{path}: {problem}" for problem in wrong))
+    return [column for column in COLUMNS if found.get_all_field_indices(column)]
+
+
+def _fits(column: str, found: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    wanted = schema().field(column).type
+    if pa.types.is_null(found):
+        return True
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_integer(found))
+    if pa.types.is_string(wanted):
+        return _is_text(found)
+    if pa.types.is_map(wanted):
+        return pa.types.is_map(found) and _is_text(found.key_type) and pa.types.is_integer(found.item_type)
+    is_list = pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found)
+    return is_list and (_is_text(found.value_type) or pa.types.is_null(found.value_type))
+
+
+def _is_text(found: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    return bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found))
+
+
+def _events(
+    batch: pa.RecordBatch, path: Path, first_row: int, complaints: Complaints, partition: Mapping[str, str | None]
+) -> Iterator[Event]:
+    columns: dict[str, list[Any]] = {}
+    for column in COLUMNS:
+        given = partition.get(column)
+        if column not in batch.schema.names:
+            columns[column] = [given] * batch.num_rows
+        elif given is None:
+            columns[column] = batch.column(column).to_pylist()
+        else:
+            columns[column] = [given if value is None else value for value in batch.column(column).to_pylist()]
+    columns["to"] = [None if to is None else tuple(to) for to in columns["to"]]
+    columns["clock"] = [None if clock is None else dict(clock) for clock in columns["clock"]]
+    careful = not _surely_good(batch, partition)
+    for number, values in enumerate(zip(*columns.values(), strict=True), first_row + 1):
+        if careful:
+            problems = explain(dict(zip(COLUMNS, values, strict=True)))
+            if problems:
+                complaints.add(f"{path}: row {number}", "; ".join(problems))
+                continue
+        run, process, index, kind, message, to, time, domain, size, overhead, clock = values
+        yield Event(
+            run=run,
+            process=process,
+            index=index,
+            kind=kind,
+            message=message,
+            to=to,
+            time=time,
+            domain=domain,
+            bytes=size,
+            overhead=overhead,
+            clock=clock,
+        )
+
+
+def _surely_good(batch: pa.RecordBatch, partition: Mapping[str, str | None]) -> bool:
+    """Whether types and null counts alone show that every row of the batch can be read."""
+    known = schema()
+    if any(column not in batch.schema.names and partition.get(column) is None for column in REQUIRED):
+        return False
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.name in REQUIRED and column.null_count:
+            return False
+        if field.type != known.field(field.name).type:
+            return False
+        if field.name == "to" and column.flatten().null_count:
+            return False
+        if field.name == "clock" and column.items.null_count:
+            return False
+    return True
+
+
+class ParquetSink:
+    """Writes events into parts ``part-00000.parquet``, ``part-00001.parquet``, … of a folder."""
+
+    def __init__(self, folder: Path, rows_per_group: int = ROWS_PER_GROUP, rows_per_part: int = ROWS_PER_PART) -> None:
+        self._folder = folder
+        self._rows_per_group = rows_per_group
+        self._groups_per_part = max(1, rows_per_part // rows_per_group)
+        self._rows: list[Event] = []
+        self._groups = 0
+        self._parts = 0
+        self._file: Any = None
+        self._schema = schema()
+
+    def write(self, event: Event) -> None:
+        self._rows.append(event)
+        if len(self._rows) >= self._rows_per_group:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is left. A trace of no events still has one part, so that it can be read back."""
+        if self._rows or not self._parts:
+            self._flush()
+        self._end_part()
+
+    def discard(self) -> None:
+        """Let go of what is open; what was written is of no use any more."""
+        self._rows.clear()
+        self._end_part()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self._file is None:
+            path = self._folder / f"part-{self._parts:05d}.parquet"
+            self._file = pq.ParquetWriter(path, self._schema, compression="zstd")
+            self._parts += 1
+        arrays = [pa.array(_column(self._rows, field.name), field.type) for field in self._schema]
+        self._file.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self._rows.clear()
+        self._groups += 1
+        if self._groups >= self._groups_per_part:
+            self._end_part()
+
+    def _end_part(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._groups = 0
+
+
+def _column(rows: list[Event], name: str) -> list[object]:
+    values = list(map(attrgetter(name), rows))
+    if name == "clock":
+        return [None if clock is None else sorted(clock.items()) for clock in values]
+    return values

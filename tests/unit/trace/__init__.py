@@ -1,0 +1,1 @@
+"""Tests of the trace format and the judge."""
