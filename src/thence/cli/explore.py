@@ -1,0 +1,60 @@
+"""``thence explore``: every run of a small case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thence.cli import console
+from thence.cli.options import OrderingOptions, ordering_options
+from thence.core.member import Domain
+from thence.core.ordering import ordering_named
+from thence.errors import ConfigError
+from thence.sim.explorer import CHECKED, MAX_STEPS, Case, explore
+from thence.sim.scenario import from_actions
+
+MAX_PROCESSES = 6
+
+
+def command(
+    ordering: Annotated[str, typer.Option(help="Which ordering; see: thence orderings.")] = "fifo",
+    processes: Annotated[int, typer.Option(min=2, max=MAX_PROCESSES, help="How many processes: A, B, C, …")] = 3,
+    messages: Annotated[int, typer.Option(min=1, help="How many messages at most.")] = 3,
+    pattern: Annotated[str, typer.Option(help="Who may be written to: unicast, multicast or broadcast.")] = "multicast",
+    require: Annotated[
+        str | None, typer.Option(help=f"What to check ({', '.join(CHECKED)}); default: what the ordering promises.")
+    ] = None,
+    option: OrderingOptions = None,
+    limit: Annotated[int, typer.Option(min=1, help="Give up after this many steps.")] = MAX_STEPS,
+    out: Annotated[Path | None, typer.Option(help="Write the violating run to this scenario file.")] = None,
+) -> None:
+    """Try every interleaving of a small case and print the shortest bad one.
+
+    The explorer decides itself who sends what to whom and what arrives when, in every way that makes a difference. That nothing
+    is created, doubled or lost is always checked. Exits with 0 if no run breaks anything, 1 if one does.
+
+    Example: thence explore --ordering fifo --require causal
+    """
+    required = None if require is None else frozenset(word.strip() for word in require.split(",") if word.strip())
+    if required is not None and not required <= set(CHECKED):
+        raise ConfigError(f"--require {require}: the explorer checks {', '.join(CHECKED)}")
+    names = tuple("ABCDEF"[:processes])
+    case = Case(Domain("d", names, ordering, ordering_options(option)), messages, pattern, required)
+    with console.progress("exploring (steps)", None) as advance:
+        found = explore(case, limit=limit, progress=advance)
+    checked = ", ".join(sorted(ordering_named(ordering).guarantees if required is None else required)) or "exactly once"
+    size = f"{processes} processes, up to {messages} messages, {pattern}"
+    if found.property is None:
+        console.out.print(f"{ordering} keeps {checked} in every run of {size}: {found.steps:,} steps tried, no violation.")
+        return
+    text = from_actions(
+        case, found.actions, f"{ordering} breaks {found.property}: the shortest run, of {len(found.actions)} actions"
+    )
+    if out:
+        out.write_text(text, encoding="utf-8")
+        console.out.print(f"{ordering} breaks {found.property} ({size}). The shortest run is in {out}.")
+    else:
+        console.out.print(text, end="")
+    raise typer.Exit(1)

@@ -1,0 +1,66 @@
+"""``thence scenario``: run scenario files, or rewrite what they expect."""
+
+from __future__ import annotations
+
+from difflib import unified_diff
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thence.cli import console
+from thence.errors import ConfigError
+from thence.sim.scenario import Difference, run_file
+
+command = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help=(
+        "Run scenarios: runs written down as text, with what is expected to happen below each command. "
+        "Without any network or chance in them, they show step by step what an ordering does."
+    ),
+)
+
+Files = Annotated[list[Path], typer.Argument(help="Scenario files, or folders of .txt files.")]
+
+
+@command.command("run")
+def run(files: Files) -> None:
+    """Run scenarios and compare with what they expect. Exits with 1 if something differs."""
+    different = 0
+    found = _files(files)
+    for path in found:
+        differences = run_file(path)
+        different += bool(differences)
+        console.out.print(f"{path}: {'as expected' if not differences else f'{len(differences)} commands differ'}")
+        for difference in differences:
+            _print(path, difference)
+    if different:
+        console.err.print(
+            f"{different} of {len(found)} scenarios differ. If the new output is right: thence scenario rewrite FILE"
+        )
+        raise typer.Exit(1)
+
+
+@command.command("rewrite")
+def rewrite(files: Files) -> None:
+    """Run scenarios and write what really happens into them, to be read before it is committed."""
+    for path in _files(files):
+        differences = run_file(path, rewrite=True)
+        console.out.print(f"{path}: {f'{len(differences)} commands rewritten' if differences else 'unchanged'}")
+
+
+def _files(paths: list[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        found += sorted(path.glob("*.txt")) if path.is_dir() else [path]
+    if not found:
+        raise ConfigError(f"no scenario (.txt) in {', '.join(map(str, paths))}")
+    return found
+
+
+def _print(path: Path, difference: Difference) -> None:
+    block = difference.block
+    console.out.print(f"  {path}:{block.line}: {block.command}")
+    for line in unified_diff(block.expected.splitlines(), difference.found.splitlines(), "expected", "found", lineterm="", n=1):
+        console.out.print(f"    {line}")

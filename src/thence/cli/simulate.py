@@ -1,0 +1,131 @@
+"""``thence simulate``: a workload on an ordering, over a network with faults, as a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from thence.cli import console
+from thence.cli.options import OrderingOptions, ordering_options
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import Result, Simulation
+from thence.trace.files import TraceWriter
+
+DEFAULT = SimulationOptions()
+TRAFFIC, NETWORK, FAULTS = "Traffic", "Network", "Faults"
+Law = "as constant:2ms, uniform:1ms..5ms, exponential:10ms or pareto:5ms,1.5"
+
+
+def command(
+    ordering: Annotated[str, typer.Option(help="Which ordering; see: thence orderings.")] = DEFAULT.ordering,
+    option: OrderingOptions = None,
+    processes: Annotated[int, typer.Option(help="How many processes: p1, p2, …", rich_help_panel=TRAFFIC)] = DEFAULT.processes,
+    messages: Annotated[int, typer.Option(help="How many messages in all.", rich_help_panel=TRAFFIC)] = DEFAULT.messages,
+    pattern: Annotated[str, typer.Option(help="broadcast, unicast or multicast.", rich_help_panel=TRAFFIC)] = DEFAULT.pattern,
+    recipients: Annotated[
+        int, typer.Option(help="Others that a multicast goes to.", rich_help_panel=TRAFFIC)
+    ] = DEFAULT.recipients,
+    body: Annotated[int, typer.Option(help="Bytes of payload.", rich_help_panel=TRAFFIC)] = DEFAULT.body_bytes,
+    gap: Annotated[str, typer.Option(help=f"Time between two sends, {Law}.", rich_help_panel=TRAFFIC)] = DEFAULT.gap,
+    replies: Annotated[
+        float, typer.Option(help="Share of messages that somebody answers at once.", rich_help_panel=TRAFFIC)
+    ] = DEFAULT.replies,
+    delay: Annotated[str, typer.Option(help=f"Delay of each link, {Law}.", rich_help_panel=NETWORK)] = DEFAULT.delay,
+    bandwidth: Annotated[int | None, typer.Option(help="Bytes per second of each link.", rich_help_panel=NETWORK)] = None,
+    loss: Annotated[float, typer.Option(help="Share of packets lost, 0 to 1.", rich_help_panel=FAULTS)] = DEFAULT.loss,
+    duplication: Annotated[float, typer.Option(help="Share of packets doubled.", rich_help_panel=FAULTS)] = DEFAULT.duplication,
+    reordering: Annotated[
+        float, typer.Option(help="Share of packets held up on their way.", rich_help_panel=FAULTS)
+    ] = DEFAULT.reordering,
+    reorder_delay: Annotated[str, typer.Option(help="For how long, a law.", rich_help_panel=FAULTS)] = DEFAULT.reorder_delay,
+    partitions: Annotated[
+        int, typer.Option(help="How many times the network is cut in two for a while.", rich_help_panel=FAULTS)
+    ] = DEFAULT.partitions,
+    crashes: Annotated[
+        int, typer.Option(help="How many times a process loses its memory and restarts from disk.", rich_help_panel=FAULTS)
+    ] = DEFAULT.crashes,
+    sync: Annotated[str, typer.Option(help="How long the disk takes to sync, a law.", rich_help_panel=FAULTS)] = DEFAULT.sync,
+    durable: Annotated[
+        bool | None, typer.Option(help="Whether records go to disk; default: if there are crashes.", rich_help_panel=FAULTS)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Same seed and options, same trace, byte for byte.")] = DEFAULT.seed,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write the trace here: JSON lines if it ends in .jsonl, else a Parquet folder.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+) -> None:
+    """Run a workload on an ordering and write the trace of it.
+
+    Everything happens in simulated time and comes from the seed. Where frames can get lost, members number, acknowledge and
+    repeat them, as servers do. The summary says what was delivered, how long it took, what waited and what the order cost.
+
+    Example: thence simulate --ordering matrix --pattern unicast --loss 0.1 --crashes 3 --trace run.jsonl
+    """
+    options = _options(locals())
+    options.check()
+    writer = TraceWriter(trace) if trace else None
+    with console.progress("simulating (messages)", messages) as advance:
+        simulation = Simulation(options, writer.write if writer else _nowhere, progress=advance)
+        if writer:
+            with writer:
+                result = simulation.run()
+        else:
+            result = simulation.run()
+    if json:
+        typer.echo(msgspec.json.encode({**_summary(result), "replay": options.replay()}).decode())
+        return
+    _print(options, result)
+    if trace:
+        console.out.print(f"Trace: {trace}   Judge it: thence judge {trace}")
+
+
+def _options(given: dict[str, Any]) -> SimulationOptions:
+    values = {name: value for name, value in given.items() if name in SimulationOptions.__struct_fields__}
+    return msgspec.convert(
+        {
+            **values,
+            "ordering_options": ordering_options(given["option"]),
+            "body_bytes": given["body"],
+            "bandwidth_bytes_per_s": given["bandwidth"],
+        },
+        SimulationOptions,
+    )
+
+
+def _nowhere(event: object) -> None:
+    """Drop an event: no trace was asked for."""
+
+
+def _summary(result: Result) -> dict[str, Any]:
+    statistics = result.statistics
+    messages = max(1, statistics.messages)
+    return {
+        "messages": statistics.messages,
+        "deliveries": statistics.deliveries,
+        "delay_ms_p50": statistics.delay_ns(0.50) / 1e6,
+        "delay_ms_p95": statistics.delay_ns(0.95) / 1e6,
+        "delay_ms_p99": statistics.delay_ns(0.99) / 1e6,
+        "delay_ms_max": statistics.delay_ns(1.0) / 1e6,
+        "frames_per_message": statistics.frames / messages,
+        "control_bytes_per_message": statistics.control_bytes / messages,
+        "control_bytes_per_frame": statistics.control_bytes / max(1, statistics.frames),
+        "deliveries_that_waited": statistics.waited,
+        "longest_wait_ms": statistics.longest_wait_ns / 1e6,
+        "still_waiting": result.waiting,
+        "frames_refused": statistics.refused,
+        "crashes": statistics.crashes,
+        **{f"network_{name}": count for name, count in result.network.items()},
+        "events": result.events,
+        "simulated_s": result.duration_ns / 1e9,
+    }
+
+
+def _print(options: SimulationOptions, result: Result) -> None:
+    summary = _summary(result)
+    rows = [(name.replace("_", " "), value) for name, value in summary.items()]
+    title = f"{options.ordering}, {options.processes} processes, {options.pattern}, seed {options.seed}"
+    console.out.print(console.table(("measure", "value"), rows, title=title))
+    console.out.print(f"Replay: {options.replay()}")

@@ -1,0 +1,203 @@
+"""One simulated process: the loop around ``step``, with a disk that forgets what was not synced and an application that does not.
+
+This does with a ``Ready`` exactly what the server's driver does: first the disk, then the network and the
+acknowledgement, then the application. Records that come while the disk is busy share the next sync.
+
+The application is one that stores its position together with the effects of a delivery, as the guarantees ask for.
+So after a crash the member is told that position and delivers from there on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from thence.core.codec import decode_record, encode_record
+from thence.core.member import Arrived, Consumed, Delivery, Domain, Member, MemberOptions, Ready, Restored, Submit, Timer
+from thence.core.messages import Envelope, Packet, control_bytes
+from thence.core.records import Submitted
+from thence.errors import Busy
+from thence.sim import kernel as kernels
+from thence.sim.disk import Disk
+from thence.sim.network import Network
+from thence.sim.recorder import Recorder
+from thence.sim.statistics import Statistics
+
+CONSUME_EVERY = 64
+"""How many deliveries the application makes before it tells the member how far it is."""
+
+COMPACT_EVERY = 256
+"""How many records the disk collects before a snapshot replaces them."""
+
+FRAME_BYTES = 24
+"""What a frame costs on the wire beside its stamp and its body, roughly."""
+
+
+class Node:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        name: str,
+        domain: Domain,
+        options: MemberOptions,
+        kernel: kernels.Kernel,
+        network: Network,
+        disk: Disk,
+        recorder: Recorder,
+        statistics: Statistics,
+    ) -> None:
+        """Make a process that is up and has done nothing yet."""
+        self.name = name
+        self.up = True
+        self.on_deliver: Callable[[Node, Delivery], None] | None = None
+        self._domain = domain
+        self._options = options
+        self._kernel = kernel
+        self._network = network
+        self._disk = disk
+        self._recorder = recorder
+        self._statistics = statistics
+        self._member = Member(name, domain, options)
+        self._pending: deque[Ready] = deque()
+        self._syncing = False
+        self._life = 0
+        """Counts restarts: what was scheduled in an earlier life does not happen."""
+        self._wake: kernels.Timer | None = None
+        self._wake_at = 0
+        self._consumed = 0
+        self._last_recorded_send = 0
+
+    @property
+    def member(self) -> Member:
+        """The member as it is now; a restart makes a new one."""
+        return self._member
+
+    def submit(self, to: tuple[str, ...] | None, body: bytes) -> bool:
+        """Let the application send; return whether it was taken."""
+        try:
+            self._handle(self._member.step(Submit(to, body), self._kernel.now))
+        except Busy:
+            self._statistics.busy += 1
+            return False
+        return True
+
+    def receive(self, source: str, packet: Packet[object]) -> None:
+        """A packet has come in from the network."""
+        if not self.up:
+            self._statistics.missed_while_down += 1
+            return
+        now = self._kernel.now
+        for frame in packet.frames:
+            if frame.envelope is not None:
+                self._statistics.arrived(self.name, frame.envelope, now)
+        self._handle(self._member.step(Arrived(source, packet), now))
+
+    def crash(self) -> None:
+        """Lose everything but what the disk has synced."""
+        self.up = False
+        self._life += 1
+        self._pending.clear()
+        self._syncing = False
+        self._wake = None
+        self._disk.crash()
+        self._recorder.note(self.name, "crash", self._kernel.now)
+        self._statistics.crashes += 1
+
+    def restart(self) -> None:
+        """Come back with what is on the disk."""
+        now = self._kernel.now
+        self._recorder.note(self.name, "recover", now)
+        self.up = True
+        self._member = Member(self.name, self._domain, self._options)
+        records = [decode_record(record) for record in self._disk.records()]
+        ready = self._member.step(Restored(self._disk.snapshot, records, self._consumed), now)
+        # A submission that reached the disk just before the crash was accepted, though nobody was told: it counts as
+        # sent from here on, and before whatever is delivered now, which it may have been caused by.
+        for record in records:
+            if isinstance(record, Submitted) and record.envelope.number > self._last_recorded_send:
+                self._accepted(record.envelope)
+        self._handle(ready)
+
+    def _handle(self, ready: Ready) -> None:
+        """First the disk; the rest when that is done, in order."""
+        self._statistics.refused += len(ready.refused)
+        for delivery in ready.deliver:
+            self._statistics.ordered(self.name, delivery.envelope, self._kernel.now)
+        for record in ready.persist:
+            self._disk.append(encode_record(record))
+        if not ready.persist and not self._pending:
+            self._perform(ready)
+            return
+        self._pending.append(ready)
+        if not self._syncing:
+            self._sync()
+
+    def _sync(self) -> None:
+        self._syncing = True
+        token = self._disk.begin_sync()
+        self._kernel.schedule(self._disk.sync_delay_ns(), self._synced, self._life, token, len(self._pending))
+
+    def _synced(self, life: int, token: int, count: int) -> None:
+        if life != self._life:
+            return
+        self._disk.complete_sync(token)
+        self._syncing = False
+        for _ in range(count):
+            self._perform(self._pending.popleft())
+            if life != self._life:
+                return
+        if len(self._disk.records()) >= COMPACT_EVERY and not self._pending:
+            self._disk.compact(self._member.snapshot())
+        if self._pending and not self._syncing:
+            self._sync()
+
+    def _perform(self, ready: Ready) -> None:
+        """Send, acknowledge, deliver: what comes after the disk."""
+        for peer, packet in ready.send:
+            self._transmit(peer, packet)
+        for envelope in ready.accepted:
+            self._accepted(envelope)
+        for delivery in ready.deliver:
+            self._deliver(delivery)
+        self._set_wake(ready.wake)
+
+    def _transmit(self, peer: str, packet: Packet[object]) -> None:
+        size = FRAME_BYTES
+        for frame in packet.frames:
+            stamp_bytes = control_bytes(frame.stamp)
+            self._statistics.frames += 1
+            self._statistics.control_bytes += stamp_bytes
+            size += FRAME_BYTES + stamp_bytes + (len(frame.envelope.body) if frame.envelope else 0)
+        self._network.send(self.name, peer, packet, size)
+
+    def _accepted(self, envelope: Envelope) -> None:
+        now = self._kernel.now
+        self._last_recorded_send = envelope.number
+        self._recorder.send(self.name, envelope, now, self._domain.name)
+        self._statistics.sent(envelope, now)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        if delivery.position <= self._consumed:
+            self._statistics.repeated_deliveries += 1
+        self._consumed = delivery.position
+        now = self._kernel.now
+        self._recorder.deliver(self.name, delivery, now)
+        self._statistics.delivered(self.name, delivery.envelope, now)
+        if self._options.durable and delivery.position % CONSUME_EVERY == 0:
+            self._member.step(Consumed(delivery.position), now)
+        if self.on_deliver is not None:
+            self.on_deliver(self, delivery)
+
+    def _set_wake(self, wake: int | None) -> None:
+        if wake is None or (self._wake is not None and self._wake_at <= wake):
+            return
+        if self._wake is not None:
+            self._kernel.cancel(self._wake)
+        self._wake_at = wake
+        self._wake = self._kernel.timer(max(0, wake - self._kernel.now), self._woken, self._life)
+
+    def _woken(self, life: int) -> None:
+        if life == self._life:
+            self._wake = None
+            self._handle(self._member.step(Timer(), self._kernel.now))

@@ -1,0 +1,103 @@
+"""One value that says everything about a simulated run. Same options, same trace, byte for byte.
+
+The command that repeats a run is made from it (``replay``), so that a failing one can be handed to somebody else.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import msgspec
+
+from thence.core.member import Domain
+from thence.core.ordering import ordering_named
+from thence.errors import ConfigError
+
+Pattern = Literal["broadcast", "unicast", "multicast"]
+
+MAX_PROCESSES = 10_000
+MAX_MESSAGES = 100_000_000
+
+
+class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to simulate. Delays and gaps are laws such as ``exponential:10ms``."""
+
+    ordering: str = "vector"
+    ordering_options: dict[str, Any] = {}
+    processes: int = 5
+    messages: int = 1_000
+    """How many messages are sent in all."""
+    pattern: Pattern = "broadcast"
+    recipients: int = 3
+    """To how many others a multicast goes."""
+    body_bytes: int = 100
+    gap: str = "exponential:5ms"
+    """The time between two sends, anywhere in the domain."""
+    replies: float = 0.25
+    """How often a delivery makes its receiver send a message at once: what makes causal chains."""
+    delay: str = "exponential:10ms"
+    bandwidth_bytes_per_s: int | None = None
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    reorder_delay: str = "exponential:50ms"
+    partitions: int = 0
+    """How many times the processes are cut into two halves for a while."""
+    crashes: int = 0
+    """How many times some process loses its memory and comes back from its disk."""
+    sync: str = "constant:100us"
+    """How long the disk takes to make records durable."""
+    durable: bool | None = None
+    """Whether records go to disk at all; None: only where there are crashes."""
+    seed: int = 0
+
+    @property
+    def faulty(self) -> bool:
+        """Whether frames may get lost, so that they must be numbered, acknowledged and repeated."""
+        return bool(self.loss or self.duplication or self.reordering or self.partitions or self.crashes)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether records go to disk."""
+        return bool(self.crashes) if self.durable is None else self.durable
+
+    def domain(self) -> Domain:
+        """Return the domain: processes p1, p2, …"""
+        return Domain("d", tuple(f"p{number}" for number in range(1, self.processes + 1)), self.ordering, self.ordering_options)
+
+    def check(self) -> None:
+        """Refuse what cannot be, by name."""
+        ordering_named(self.ordering)
+        _within("processes", self.processes, 2, MAX_PROCESSES)
+        _within("messages", self.messages, 0, MAX_MESSAGES)
+        _within("recipients", self.recipients, 1, MAX_PROCESSES)
+        _within("body_bytes", self.body_bytes, 0, 1 << 24)
+        _within("replies", self.replies, 0, 1)
+        _within("partitions", self.partitions, 0, 1_000)
+        _within("crashes", self.crashes, 0, 10_000)
+
+    def replay(self) -> str:
+        """Return the command that repeats this run."""
+        default = SimulationOptions()
+        words = ["thence simulate"]
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value == getattr(default, name):
+                continue
+            if name == "ordering_options":
+                words += [f"--option {key}={json.dumps(part)}" for key, part in sorted(value.items())]
+            elif name == "durable":
+                words.append("--durable" if value else "--no-durable")
+            else:
+                words.append(f"--{_flag(name)} {value}")
+        return " ".join(words)
+
+
+def _flag(name: str) -> str:
+    return {"body_bytes": "body", "bandwidth_bytes_per_s": "bandwidth"}.get(name, name.replace("_", "-"))
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{name} is {value}; it must be from {low} to {high}")

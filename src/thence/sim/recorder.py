@@ -1,0 +1,68 @@
+"""Writes down what happens in a simulated run, as events of a trace.
+
+An event is recorded when it is final: a send when the member has accepted it for good, a delivery when the
+application has it. What a crash undoes was never recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from thence.core.member import Delivery
+from thence.core.messages import Envelope, control_bytes
+from thence.trace.events import Event
+
+Sink = Callable[[Event], None]
+
+
+class Recorder:
+    """Numbers the events of each process and hands them to a sink."""
+
+    def __init__(self, sink: Sink, members: Sequence[str], *, run: str | None = None, overhead: bool = True) -> None:
+        """Record for ``members``; ``overhead`` also counts the control bytes of each delivery, which costs some time."""
+        self._sink = sink
+        self._members = tuple(members)
+        self._run = run
+        self._overhead = overhead
+        self._next_index = dict.fromkeys(members, 0)
+
+    def send(self, process: str, envelope: Envelope, time: int, domain: str) -> None:
+        """``process`` has sent a message."""
+        self._sink(
+            Event(
+                run=self._run,
+                process=process,
+                index=self._index(process),
+                kind="send",
+                message=str(envelope.id),
+                to=self._members if envelope.to is None else envelope.to,
+                time=time,
+                domain=domain,
+                bytes=len(envelope.body),
+            )
+        )
+
+    def deliver(self, process: str, delivery: Delivery, time: int) -> None:
+        """``process`` has delivered a message to its application."""
+        self._sink(
+            Event(
+                run=self._run,
+                process=process,
+                index=self._index(process),
+                kind="deliver",
+                message=str(delivery.envelope.id),
+                time=time,
+                domain=delivery.domain,
+                bytes=len(delivery.envelope.body),
+                overhead=control_bytes(delivery.frame.stamp) if self._overhead else None,
+            )
+        )
+
+    def note(self, process: str, kind: str, time: int) -> None:
+        """Something else happened to ``process``: crash, recover, …"""
+        self._sink(Event(run=self._run, process=process, index=self._index(process), kind=kind, time=time))
+
+    def _index(self, process: str) -> int:
+        index = self._next_index[process]
+        self._next_index[process] = index + 1
+        return index

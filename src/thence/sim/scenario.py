@@ -1,0 +1,307 @@
+"""Scenarios: a run as text, with what is expected to happen written below each command.
+
+    # A sends to C, then to B; B then sends to C.
+    domain d fifo A B C
+    ----
+    d: fifo among A, B, C
+
+    send A to C
+    ----
+    A sends A:1 to C
+      on its way A -> C: A:1 FifoStamp(number=1)
+
+A file is a list of blocks with an empty line between them: lines that begin with ``#``, one command, a line
+``----``, and the output that is expected. ``thence scenario run`` compares, ``thence scenario rewrite`` writes what
+really happens, to be read and committed by a person. The explorer prints what it finds in this form.
+
+Commands:
+
+    domain NAME ORDERING MEMBER MEMBER … [OPTION=VALUE …]    begin; a value is JSON, or text
+    send MEMBER to MEMBER … | send MEMBER to everyone        a member sends a message
+    arrive FROM TO [N]                                       the first, or N-th, frame on its way arrives
+    arrive everything                                        all frames arrive, oldest first, until nothing is on its way
+    lose FROM TO [N]   |   repeat FROM TO [N]                a frame gets lost, or is on its way once more
+    restart MEMBER                                           the member goes on from its snapshot
+    waits                                                    which message waits, for which one, from whom
+    judge [PROPERTY …]                                       the judge's verdict on all that happened
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from thence.core.member import Domain
+from thence.core.messages import Frame
+from thence.core.ordering import ordering_named
+from thence.errors import ConfigError, ThenceError, UsageError
+from thence.sim.explorer import Action, Case
+from thence.sim.recorder import Recorder
+from thence.sim.world import Happened, World
+from thence.trace.events import Event
+from thence.trace.judge import DEFAULT_REQUIRED, judge
+
+SEPARATOR = "----"
+
+
+class Block(NamedTuple):
+    """One command with its comment and the output that is expected."""
+
+    line: int
+    comment: tuple[str, ...]
+    command: str
+    expected: str
+
+
+class Difference(NamedTuple):
+    """A command whose output is not the expected one."""
+
+    block: Block
+    found: str
+
+
+def parse(text: str, name: str = "scenario") -> list[Block]:
+    """Split a scenario's text into its blocks."""
+    blocks: list[Block] = []
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        if not lines[at].strip():
+            at += 1
+            continue
+        comment = []
+        while at < len(lines) and lines[at].startswith("#"):
+            comment.append(lines[at])
+            at += 1
+        if at >= len(lines) or not lines[at].strip():
+            blocks.append(Block(at, tuple(comment), "", ""))
+            continue
+        start = at
+        if at + 1 >= len(lines) or lines[at + 1] != SEPARATOR:
+            raise ConfigError(f"{name}:{at + 2}: expected {SEPARATOR!r} below the command {lines[at]!r}")
+        at += 2
+        expected = []
+        while at < len(lines) and lines[at].strip():
+            expected.append(lines[at])
+            at += 1
+        blocks.append(Block(start + 1, tuple(comment), lines[start].strip(), "\n".join(expected)))
+    return blocks
+
+
+def format_blocks(blocks: Iterable[Block]) -> str:
+    """Return the text of a scenario file."""
+    parts = []
+    for block in blocks:
+        lines = list(block.comment)
+        if block.command:
+            lines += [block.command, SEPARATOR]
+            lines += block.expected.splitlines()
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def run_text(text: str, name: str = "scenario") -> tuple[list[Difference], str]:
+    """Run a scenario; return what differs, and its text with what was really found."""
+    stage = Stage()
+    differences: list[Difference] = []
+    rewritten: list[Block] = []
+    for block in parse(text, name):
+        if not block.command:
+            rewritten.append(block)
+            continue
+        try:
+            found = stage.do(block.command)
+        except ThenceError as error:
+            raise ConfigError(f"{name}:{block.line}: {block.command}: {error}") from error
+        if found != block.expected:
+            differences.append(Difference(block, found))
+        rewritten.append(block._replace(expected=found))
+    return differences, format_blocks(rewritten)
+
+
+def run_file(path: Path, *, rewrite: bool = False) -> list[Difference]:
+    """Run a scenario file; return what differs. With ``rewrite`` the file then says what was found."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    differences, rewritten = run_text(text, str(path))
+    if rewrite and rewritten != text:
+        path.write_text(rewritten, encoding="utf-8")
+    return differences
+
+
+def from_actions(case: Case, actions: Iterable[Action], comment: str) -> str:
+    """Return the scenario of a run that the explorer found, with what happens in it."""
+    domain = case.domain
+    options = "".join(f" {key}={json.dumps(value)}" for key, value in domain.options.items())
+    begin = f"domain {domain.name} {ordering_named(domain.ordering).name} {' '.join(domain.members)}{options}"
+    commands = [begin, *(_command(action) for action in actions), "waits"]
+    require = ordering_named(domain.ordering).guarantees if case.require is None else case.require
+    commands.append(f"judge {' '.join(sorted(require | {'creation', 'duplication', 'completeness'}))}")
+    stage = Stage(domain)
+    blocks = [Block(0, (f"# {comment}",), commands[0], stage.do(commands[0]))]
+    blocks += [Block(0, (), command, stage.do(command)) for command in commands[1:]]
+    return format_blocks(blocks)
+
+
+def _command(action: Action) -> str:
+    if action.target:
+        place = f" {action.place + 1}" if action.place else ""
+        return f"arrive {action.source} {action.target}{place}"
+    return f"send {action.source} to {'everyone' if action.to is None else ' '.join(action.to)}"
+
+
+class Stage:
+    """Where a scenario is played: a world, and the trace of what has happened in it."""
+
+    def __init__(self, given: Domain | None = None) -> None:
+        """``given`` stands in for the domain that the scenario names, for an ordering that is not in the registry."""
+        self._given = given
+        self._world: World | None = None
+        self.events: list[Event] = []
+        self._recorder: Recorder | None = None
+        self._commands: dict[str, Callable[[list[str]], list[str]]] = {
+            "domain": self._domain,
+            "send": self._send,
+            "arrive": self._arrive,
+            "lose": self._lose,
+            "repeat": self._repeat,
+            "restart": self._restart,
+            "waits": self._waits,
+            "judge": self._judge,
+        }
+
+    def do(self, command: str) -> str:
+        """Carry out one command and return what is to be seen."""
+        word, *arguments = command.split()
+        if word not in self._commands:
+            raise ConfigError(f"there is no command {word!r} (there are: {', '.join(self._commands)})")
+        return "\n".join(self._commands[word](arguments))
+
+    @property
+    def world(self) -> World:
+        """The world as it is now."""
+        if self._world is None:
+            raise UsageError("a scenario begins with a domain")
+        return self._world
+
+    def _domain(self, arguments: list[str]) -> list[str]:
+        words = [word for word in arguments if "=" not in word]
+        if len(words) < 3:
+            raise UsageError("expected: domain NAME ORDERING MEMBER …")
+        options = dict(_option(word) for word in arguments if "=" in word)
+        name, ordering, *members = words
+        domain = self._given or Domain(name, tuple(members), ordering, options)
+        self._world = World.of(domain)
+        self.events = []
+        self._recorder = Recorder(self.events.append, members)
+        return [f"{name}: {ordering} among {', '.join(members)}"]
+
+    def _send(self, arguments: list[str]) -> list[str]:
+        if len(arguments) < 3 or arguments[1] != "to":
+            raise UsageError("expected: send MEMBER to MEMBER … or: send MEMBER to everyone")
+        sender, _, *to = arguments
+        self._known(sender)
+        self._world, happened = self.world.send(sender, None if to == ["everyone"] else tuple(to))
+        return [f"{sender} sends {happened.submitted.id if happened.submitted else '?'} to {', '.join(to)}", *self._saw(happened)]
+
+    def _arrive(self, arguments: list[str]) -> list[str]:
+        if arguments == ["everything"]:
+            seen = []
+            while not self.world.quiet:
+                oldest = min((flights[0].sent_at, pair) for pair, flights in self.world.flights.items() if flights)
+                seen += self._arrive(list(oldest[1]))
+            return seen or ["nothing is on its way"]
+        source, target, place = self._place(arguments)
+        flights = self.world.flights.get((source, target), ())
+        label = _label(flights[place].frame) if place < len(flights) else ""
+        before = set(self.world.members[target].waiting())
+        self._world, happened = self.world.arrive(source, target, place)
+        seen = [f"{target} gets {label} from {source}"]
+        for wait in self.world.members[target].waiting():
+            if wait not in before and wait.peer == source:
+                seen.append(f"  it waits for number {wait.missing.number} of {wait.missing.sender}")
+                break
+        return seen + self._saw(happened)
+
+    def _lose(self, arguments: list[str]) -> list[str]:
+        source, target, place = self._place(arguments)
+        self._world = self.world.lose(source, target, place)
+        return [f"a frame from {source} to {target} is lost"]
+
+    def _repeat(self, arguments: list[str]) -> list[str]:
+        source, target, place = self._place(arguments)
+        self._world = self.world.repeat(source, target, place)
+        return [f"a frame from {source} to {target} is on its way once more"]
+
+    def _restart(self, arguments: list[str]) -> list[str]:
+        if len(arguments) != 1:
+            raise UsageError("expected: restart MEMBER")
+        (name,) = arguments
+        self._known(name)
+        self._world = self.world.restart(name)
+        return [f"{name} goes on from its snapshot"]
+
+    def _waits(self, arguments: list[str]) -> list[str]:
+        lines = [
+            f"{name}: {wait.message or 'a marker'} from {wait.peer} waits for number {wait.missing.number} "
+            f"of {wait.missing.sender}"
+            for name, member in self.world.members.items()
+            for wait in member.waiting()
+        ]
+        return lines or ["nothing waits"]
+
+    def _judge(self, arguments: list[str]) -> list[str]:
+        verdict = judge(self.events, arguments or DEFAULT_REQUIRED)
+        counts = ", ".join(f"{name} {count}" for name, count in verdict.properties.items() if count)
+        lines = [f"{verdict.verdict}{': ' if counts else ''}{counts}"]
+        for row in verdict.violations:
+            chain = f" ({' -> '.join(row.chain)})" if row.chain else ""
+            lines.append(f"  {row.property}: {row.detail}{chain}")
+        return lines
+
+    def _saw(self, happened: Happened) -> list[str]:
+        if self._recorder is None:
+            raise UsageError("a scenario begins with a domain")
+        lines = []
+        time, domain = self.world.actions, self.world.domain.name
+        if happened.submitted:
+            self._recorder.send(happened.member, happened.submitted, time, domain)
+        lines += [f"  on its way {happened.member} -> {peer}: {_label(frame)} {frame.stamp}" for peer, frame in happened.flights]
+        for delivery in happened.delivered:
+            self._recorder.deliver(happened.member, delivery, time)
+            lines.append(f"  {happened.member} delivers {delivery.envelope.id}")
+        lines += [f"  {happened.member} refuses: {refusal}" for refusal in happened.refused]
+        return lines
+
+    def _place(self, arguments: list[str]) -> tuple[str, str, int]:
+        if not 2 <= len(arguments) <= 3 or not (len(arguments) == 2 or arguments[2].isdecimal()):
+            raise UsageError("expected: FROM TO [N]")
+        self._known(arguments[0])
+        self._known(arguments[1])
+        place = int(arguments[2]) - 1 if len(arguments) == 3 else 0
+        count = len(self.world.flights.get((arguments[0], arguments[1]), ()))
+        if not 0 <= place < count:
+            raise UsageError(
+                f"{count} frames are on their way from {arguments[0]} to {arguments[1]}; there is no number {place + 1}"
+            )
+        return arguments[0], arguments[1], place
+
+    def _known(self, name: str) -> None:
+        if name not in self.world.members:
+            raise UsageError(f"there is no member {name!r} (there are: {', '.join(self.world.members)})")
+
+
+def _label(frame: Frame[Any]) -> str:
+    return str(frame.envelope.id) if frame.envelope else "a marker"
+
+
+def _option(word: str) -> tuple[str, Any]:
+    key, _, value = word.partition("=")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value

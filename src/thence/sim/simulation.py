@@ -1,0 +1,182 @@
+"""A whole run: processes, network, disks, traffic and faults, from one options value.
+
+Rules:
+
+* Chance comes from the seed alone, in separate streams for traffic, network, disks and faults, so that adding a
+  fault does not change the traffic.
+* A run ends by itself: traffic is finite, every fault ends, and channels repeat until all is acknowledged. A limit
+  on events stops a protocol that would go on for ever, loudly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from thence.core.member import Delivery, MemberOptions
+from thence.core.messages import Packet
+from thence.core.ordering import Arrival, ordering_named
+from thence.sim.disk import Disk, DiskOptions
+from thence.sim.kernel import Kernel
+from thence.sim.laws import parse_law
+from thence.sim.network import Network, NetworkOptions, Partition
+from thence.sim.node import Node
+from thence.sim.options import SimulationOptions
+from thence.sim.recorder import Recorder, Sink
+from thence.sim.statistics import Statistics
+from thence.trace.events import Event
+
+RETRY_NS = 50_000_000
+"""How long an application waits before it tries again to send, when its process is down or busy."""
+
+
+class Result(NamedTuple):
+    """What came out: the counts, how many events the kernel ran, and how much simulated time went by."""
+
+    statistics: Statistics
+    network: dict[str, int]
+    events: int
+    duration_ns: int
+    waiting: int
+    """Frames that still wait at the end: none, unless the ordering blocks."""
+
+
+class Simulation:
+    """See the module's text. ``node_type`` is there for tests that plant mistakes."""
+
+    def __init__(
+        self,
+        options: SimulationOptions,
+        sink: Sink,
+        *,
+        node_type: type[Node] = Node,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Set everything up; nothing has happened yet."""
+        options.check()
+        self.options = options
+        self.kernel = Kernel()
+        self.statistics = Statistics()
+        self._progress = progress
+        self._traffic = Random(f"{options.seed}/traffic")
+        self._gap = parse_law(options.gap)
+        self._body = bytes(options.body_bytes)
+        self._unsent = options.messages
+        domain = options.domain()
+        self.names = domain.members
+        self.network = Network(self.kernel, self._network_options(), Random(f"{options.seed}/network"), self._receive)
+        recorder = Recorder(sink, self.names)
+        member_options = MemberOptions(reliable=options.faulty, durable=options.on_disk)
+        disk_options = DiskOptions(sync_delay=parse_law(options.sync))
+        self.nodes: dict[str, Node] = {}
+        for name in self.names:
+            disk = Disk(disk_options, Random(f"{options.seed}/disk/{name}"))
+            node = node_type(name, domain, member_options, self.kernel, self.network, disk, recorder, self.statistics)
+            node.on_deliver = self._delivered
+            self.nodes[name] = node
+
+    def run(self) -> Result:
+        """Run to the end."""
+        self._schedule_crashes()
+        self.kernel.schedule(self._gap.draw_ns(self._traffic), self._next_send)
+        events = self.kernel.run()
+        waiting = sum(len(node.member.waiting()) for node in self.nodes.values())
+        return Result(self.statistics, self.network.counters(), events, self.kernel.now, waiting)
+
+    # Traffic.
+
+    def _next_send(self) -> None:
+        if not self._unsent:
+            return
+        self._send(self.nodes[self._traffic.choice(self.names)])
+        if self._unsent:
+            self.kernel.schedule(self._gap.draw_ns(self._traffic), self._next_send)
+
+    def _send(self, node: Node) -> None:
+        self._unsent -= 1
+        self._attempt(node, self._destinations(node.name))
+        if self._progress:
+            self._progress(1)
+
+    def _attempt(self, node: Node, to: tuple[str, ...] | None) -> None:
+        if not node.up or not node.submit(to, self._body):
+            self.kernel.schedule(RETRY_NS, self._attempt, node, to)
+
+    def _destinations(self, sender: str) -> tuple[str, ...] | None:
+        if self.options.pattern == "broadcast":
+            return None
+        others = [name for name in self.names if name != sender]
+        if self.options.pattern == "unicast":
+            return (self._traffic.choice(others),)
+        count = min(self.options.recipients, len(others))
+        return tuple(sorted(self._traffic.sample(others, count), key=self.names.index))
+
+    def _delivered(self, node: Node, delivery: Delivery) -> None:
+        answers = self._unsent and delivery.envelope.origin != node.name
+        if answers and self._traffic.random() < self.options.replies / max(1, len(self._audience())):
+            # Not within the delivery: the application sends when it has done with it.
+            self.kernel.schedule(0, self._reply, node)
+
+    def _audience(self) -> tuple[str, ...] | range:
+        """Who delivers one message: a reply is meant per message, not per delivery."""
+        if self.options.pattern == "broadcast":
+            return self.names
+        return range(1 if self.options.pattern == "unicast" else self.options.recipients)
+
+    def _reply(self, node: Node) -> None:
+        if self._unsent:
+            self._send(node)
+
+    def _receive(self, target: str, source: str, packet: Packet[object]) -> None:
+        self.nodes[target].receive(source, packet)
+
+    # Faults.
+
+    def _network_options(self) -> NetworkOptions:
+        options = self.options
+        needs_fifo = ordering_named(options.ordering).arrival is Arrival.FIFO
+        return NetworkOptions(
+            delay=parse_law(options.delay),
+            bandwidth_bytes_per_s=options.bandwidth_bytes_per_s,
+            loss=options.loss,
+            duplication=options.duplication,
+            reordering=options.reordering,
+            reorder_delay=parse_law(options.reorder_delay),
+            # Over an exact network nobody puts frames back in order, so the network keeps the order that the ordering needs.
+            keep_fifo=needs_fifo and not options.faulty,
+            partitions=self._partitions(),
+        )
+
+    def _span_ns(self) -> int:
+        """Return about how long the traffic will take."""
+        return max(1_000_000, int(self._gap.mean_ns() * self.options.messages))
+
+    def _partitions(self) -> tuple[Partition, ...]:
+        chance = Random(f"{self.options.seed}/partitions")
+        names = self.options.domain().members
+        partitions = []
+        for _ in range(self.options.partitions):
+            start = chance.randrange(self._span_ns())
+            side = chance.sample(names, chance.randrange(1, len(names)))
+            groups = (tuple(name for name in names if name in side), tuple(name for name in names if name not in side))
+            partitions.append(Partition(start, start + chance.randrange(10_000_000, 2_000_000_000), groups))
+        return tuple(partitions)
+
+    def _schedule_crashes(self) -> None:
+        chance = Random(f"{self.options.seed}/crashes")
+        for _ in range(self.options.crashes):
+            node = self.nodes[chance.choice(self.names)]
+            self.kernel.schedule(chance.randrange(self._span_ns()), self._crash, node, chance.randrange(1_000_000, 1_000_000_000))
+
+    def _crash(self, node: Node, down_ns: int) -> None:
+        if node.up:
+            node.crash()
+            self.kernel.schedule(down_ns, node.restart)
+
+
+def simulate(options: SimulationOptions, sink: Sink | None = None) -> tuple[Result, list[Event]]:
+    """Run to the end; return the result and the trace, which is empty if it went to a sink."""
+    events: list[Event] = []
+    result = Simulation(options, events.append if sink is None else sink).run()
+    return result, events
