@@ -40,6 +40,16 @@ def error(message: str) -> None:
     err.print(Text.assemble(("thence: error: ", "bold red"), " ".join(message.split())), soft_wrap=True)
 
 
+def say(text: str, end: str = "\n") -> None:
+    """Print a result that is text; a long line stays one line, so that it can be copied, and read back from a file."""
+    out.print(text, end=end, soft_wrap=True)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, in the singular or the plural."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 class Advance(Protocol):
     """Tells a progress bar that some more of the work is done."""
 

@@ -33,25 +33,35 @@ TRAFFIC = SimulationOptions(
     processes=12, messages=2_000, pattern="multicast", recipients=4, loss=0.02, delay="pareto:5ms,1.6", gap="exponential:1ms"
 )
 
+MIN_MESSAGES, MAX_MESSAGES = 100, 100_000
+"""With very few messages chance may keep order where nothing else does."""
+
 
 def command(
     seed: Annotated[int, typer.Option(help="Another seed, another run.")] = 1,
-    messages: Annotated[int, typer.Option(min=10, max=100_000, help="Messages of the larger run.")] = TRAFFIC.messages,
+    messages: Annotated[
+        int, typer.Option(min=MIN_MESSAGES, max=MAX_MESSAGES, help="Messages of the larger run.")
+    ] = TRAFFIC.messages,
 ) -> None:
     """Show causal order kept where a naive network breaks it."""
     broken = _triangle("unordered", "Without order")
     kept = _triangle("matrix", "With causal order")
     naive = _traffic("unordered", seed, messages)
     causal = _traffic("matrix", seed, messages)
-    lost = broken.kept or not kept.kept or naive.kept or not causal.kept
-    console.out.print()
-    if lost:
-        console.out.print("This is not what the demo should show: please report it with the seed.")
+    console.say("")
+    if not (_only_order_broke(broken) and kept.kept and _only_order_broke(naive) and causal.kept):
+        console.say("This is not what the demo should show: please report it with the seed.")
         raise typer.Exit(1)
-    console.out.print(
-        f"Verdict: on the same lossy network, {naive.properties['causal']:,} messages overtook their cause without order, "
+    console.say(
+        f"Verdict: on the same lossy network, {naive.properties['causal']:,} deliveries came before their cause without order, "
         f"and none with it. Nothing was lost or doubled in either run."
     )
+
+
+def _only_order_broke(verdict: Verdict) -> bool:
+    """Return whether order broke, and nothing else did."""
+    broken = {name for name, count in verdict.properties.items() if count}
+    return "causal" in broken and broken <= {"fifo", "causal"}
 
 
 def _triangle(ordering: str, title: str) -> Verdict:
@@ -68,7 +78,7 @@ def _triangle(ordering: str, title: str) -> Verdict:
     )
     verdict = judge(stage.events)
     said = verdict.violations[0].detail if verdict.violations else "everything came after what caused it"
-    console.out.print(f"Judge: {verdict.verdict}: {said}.\n")
+    console.say(f"Judge: {verdict.verdict}: {said}.\n")
     return verdict
 
 
@@ -82,11 +92,11 @@ def _traffic(ordering: str, seed: int, messages: int) -> Verdict:
     verdict = judge(events)
     statistics = result.statistics
     counts = ", ".join(f"{name} {count:,}" for name, count in verdict.properties.items() if count) or "no violation"
-    console.out.print(
+    console.say(
         f"{ordering:>9}: {statistics.messages:,} messages to {options.recipients} of {options.processes} processes, "
         f"{statistics.deliveries:,} deliveries, {result.network['lost']:,} packets lost on the way and sent again; "
         f"half arrive within {statistics.delay_ns(0.5) / 1e6:.0f} ms, all within {statistics.delay_ns(1) / 1e6:,.0f} ms"
     )
-    console.out.print(f"{'judge':>9}: {verdict.verdict}: {counts}   ({time.perf_counter() - began:.1f} s)")
-    console.out.print(f"{'again':>9}: {options.replay()}")
+    console.say(f"{'judge':>9}: {verdict.verdict}: {counts}   ({time.perf_counter() - began:.1f} s)")
+    console.say(f"{'again':>9}: {options.replay()}")
     return verdict

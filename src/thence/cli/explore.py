@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from thence.cli import console
-from thence.cli.options import OrderingOptions, ordering_options
+from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
 from thence.core.member import Domain
 from thence.core.ordering import ordering_named
 from thence.errors import ConfigError
-from thence.sim.explorer import CHECKED, MAX_STEPS, Case, explore
+from thence.sim.explorer import CHECKED, MAX_STEPS, Case, Exhausted, explore
+from thence.sim.options import Pattern
 from thence.sim.scenario import from_actions
 
 MAX_PROCESSES = 6
@@ -32,29 +33,41 @@ def command(
 ) -> None:
     """Try every interleaving of a small case and print the shortest bad one.
 
-    The explorer decides itself who sends what to whom and what arrives when, in every way that makes a difference. That nothing
-    is created, doubled or lost is always checked. Exits with 0 if no run breaks anything, 1 if one does.
+    The explorer decides itself who sends what to whom and what arrives when,
+    in every way that makes a difference. That nothing is created, doubled or
+    lost is always checked.
+
+    Exits with 0 if no run breaks anything, 1 if one does, 2 if the search was
+    given up, which proves nothing.
 
     Example: thence explore --ordering fifo --require causal
     """
     required = None if require is None else frozenset(word.strip() for word in require.split(",") if word.strip())
     if required is not None and not required <= set(CHECKED):
         raise ConfigError(f"--require {require}: the explorer checks {', '.join(CHECKED)}")
-    names = tuple("ABCDEF"[:processes])
-    case = Case(Domain("d", names, ordering, ordering_options(option)), messages, pattern, required)
+    if pattern not in get_args(Pattern):
+        raise ConfigError(f"--pattern {pattern}: must be one of {', '.join(get_args(Pattern))}")
+    if out and not out.absolute().parent.is_dir():
+        raise ConfigError(f"--out {out}: there is no such folder")
+    options = ordering_options(option)
+    check_ordering_options(ordering, options)
+    case = Case(Domain("d", tuple("ABCDEF"[:processes]), ordering, options), messages, pattern, required)
     with console.progress("exploring (steps)", None) as advance:
-        found = explore(case, limit=limit, progress=advance)
+        try:
+            found = explore(case, limit=limit, progress=advance)
+        except Exhausted as error:
+            raise Exhausted(f"nothing is proven, --limit {limit} was too small: {error}") from None
     checked = ", ".join(sorted(ordering_named(ordering).guarantees if required is None else required)) or "exactly once"
     size = f"{processes} processes, up to {messages} messages, {pattern}"
     if found.property is None:
-        console.out.print(f"{ordering} keeps {checked} in every run of {size}: {found.steps:,} steps tried, no violation.")
+        console.say(f"{ordering} keeps {checked} in every run of {size}: {found.steps:,} steps tried, no violation.")
         return
     text = from_actions(
         case, found.actions, f"{ordering} breaks {found.property}: the shortest run, of {len(found.actions)} actions"
     )
     if out:
         out.write_text(text, encoding="utf-8")
-        console.out.print(f"{ordering} breaks {found.property} ({size}). The shortest run is in {out}.")
+        console.say(f"{ordering} breaks {found.property} ({size}). The shortest run is in {out}.")
     else:
-        console.out.print(text, end="")
+        console.say(text, end="")
     raise typer.Exit(1)

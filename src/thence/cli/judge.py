@@ -91,7 +91,7 @@ def _read(trace: Path) -> list[Event]:
 
 
 def _print(verdict: Verdict, events: Sequence[Event], limit: int) -> None:
-    counts = f"{_count(verdict.events, 'event')}, {_count(len(verdict.violations), 'violation')}"
+    counts = f"{console.count(verdict.events, 'event')}, {console.count(len(verdict.violations), 'violation')}"
     console.out.print(f"{verdict.verdict}: {counts}")
     console.out.print(console.table(("property", "violations"), list(verdict.properties.items())))
     rows = verdict.violations[:limit]
@@ -107,10 +107,6 @@ def _print(verdict: Verdict, events: Sequence[Event], limit: int) -> None:
         console.out.print(f"… and {left:,} more; --limit prints more of them, --json all")
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _senders(events: Sequence[Event], rows: Sequence[Violation]) -> dict[tuple[str | None, str], str]:
     """Who sent the messages in the chains of the rows: the sender with the smallest name, as in the judge."""
     wanted = {(row.run, message) for row in rows for message in row.chain}
@@ -123,7 +119,7 @@ def _senders(events: Sequence[Event], rows: Sequence[Violation]) -> dict[tuple[s
 
 
 def _say(line: str) -> None:
-    console.out.print(_plain(line), soft_wrap=True)
+    console.say(_plain(line))
 
 
 def _plain(text: str) -> str:

@@ -23,11 +23,12 @@ import traceback
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from thence import __version__
 from thence.cli import console
+from thence.cli.manual import Command, Group
 from thence.errors import ThenceError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ EPILOG: Final = """
 """
 
 
-class LazyCommand(TyperCommand):
+class LazyCommand(Command):
     """Stands for a command in the list; becomes the real one when it is called."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
@@ -95,7 +96,7 @@ class LazyCommand(TyperCommand):
         if not isinstance(app, typer.Typer):
             function = app
             app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-            app.command(name=self.name)(function)
+            app.command(name=self.name, cls=Command)(function)
         return get_command(app).make_context(*args, **kwargs)
 
 
@@ -117,6 +118,7 @@ def _options(
 def build() -> TyperGroup:
     """Make the command group from the table."""
     app = typer.Typer(
+        cls=Group,
         add_completion=False,
         rich_markup_mode="rich",
         no_args_is_help=True,

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+import msgspec
 import typer
 
+from thence.core.ordering import ordering_named
 from thence.errors import ConfigError
 
 OrderingOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", help="An option of the ordering, as NAME=VALUE; a value is JSON, or text. May be repeated."),
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="An option of the ordering; a value is JSON, or text. May be repeated.",
+    ),
 ]
 
 
@@ -28,3 +34,18 @@ def ordering_options(words: Iterable[str] | None) -> dict[str, Any]:
         except ValueError:
             options[name] = value
     return options
+
+
+def check_ordering_options(ordering: str, options: Mapping[str, Any]) -> None:
+    """Refuse an option that the ordering does not have, or a value that it cannot have, and say which it can."""
+    known = get_type_hints(ordering_named(ordering).Options)
+    for name, value in options.items():
+        if name not in known:
+            has = f"its options: {', '.join(known)}" if known else "it has no options"
+            raise ConfigError(f"--option {name}: {ordering} has no such option ({has})")
+        try:
+            msgspec.convert(value, known[name])
+        except msgspec.ValidationError as error:
+            choices = get_args(known[name]) if get_origin(known[name]) is Literal else ()
+            why = f"must be one of {', '.join(map(str, choices))}" if choices else str(error)
+            raise ConfigError(f"--option {name}={value}: {why}") from None

@@ -14,9 +14,10 @@ from thence.core.ordering import ORDERINGS, Arrival
 def command(json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
     """List the orderings, what each promises, and what it needs.
 
-    Every ordering delivers each message exactly once to each of its recipients. Beyond that, fifo means per sender and
-    receiver, causal means never before what led to it, and total means in the same order everywhere.
-    Each has a design note in docs/orderings.
+    Every ordering delivers each message exactly once to each of its
+    recipients. Beyond that, fifo means in order per sender and receiver,
+    causal means never before what led to it, and total means in the same
+    order everywhere. Each has a design note in docs/orderings.
     """
     if json:
         listing = {

@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from thence.cli import console
+from thence.cli.manual import Command, Group
 from thence.errors import ConfigError
 from thence.sim.scenario import Difference, run_file
 
 command = typer.Typer(
+    cls=Group,
     add_completion=False,
     no_args_is_help=True,
     help=(
@@ -24,7 +26,7 @@ command = typer.Typer(
 Files = Annotated[list[Path], typer.Argument(help="Scenario files, or folders of .txt files.")]
 
 
-@command.command("run")
+@command.command("run", cls=Command)
 def run(files: Files) -> None:
     """Run scenarios and compare with what they expect. Exits with 1 if something differs."""
     different = 0
@@ -32,22 +34,22 @@ def run(files: Files) -> None:
     for path in found:
         differences = run_file(path)
         different += bool(differences)
-        console.out.print(f"{path}: {'as expected' if not differences else f'{len(differences)} commands differ'}")
+        console.say(f"{path}: {'as expected' if not differences else _differing(len(differences))}")
         for difference in differences:
             _print(path, difference)
     if different:
-        console.err.print(
-            f"{different} of {len(found)} scenarios differ. If the new output is right: thence scenario rewrite FILE"
-        )
+        of = console.count(len(found), "scenario")
+        console.err.print(f"Other than expected: {different} of {of}. If the new output is right: thence scenario rewrite FILE")
         raise typer.Exit(1)
 
 
-@command.command("rewrite")
+@command.command("rewrite", cls=Command)
 def rewrite(files: Files) -> None:
     """Run scenarios and write what really happens into them, to be read before it is committed."""
     for path in _files(files):
         differences = run_file(path, rewrite=True)
-        console.out.print(f"{path}: {f'{len(differences)} commands rewritten' if differences else 'unchanged'}")
+        rewritten = f"{console.count(len(differences), 'command')} rewritten"
+        console.say(f"{path}: {rewritten if differences else 'unchanged'}")
 
 
 def _files(paths: list[Path]) -> list[Path]:
@@ -59,8 +61,12 @@ def _files(paths: list[Path]) -> list[Path]:
     return found
 
 
+def _differing(number: int) -> str:
+    return f"{console.count(number, 'command')} {'differs' if number == 1 else 'differ'}"
+
+
 def _print(path: Path, difference: Difference) -> None:
     block = difference.block
-    console.out.print(f"  {path}:{block.line}: {block.command}")
+    console.say(f"  {path}:{block.line}: {block.command}")
     for line in unified_diff(block.expected.splitlines(), difference.found.splitlines(), "expected", "found", lineterm="", n=1):
-        console.out.print(f"    {line}")
+        console.say(f"    {line}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,14 +10,14 @@ import msgspec
 import typer
 
 from thence.cli import console
-from thence.cli.options import OrderingOptions, ordering_options
-from thence.sim.options import SimulationOptions
+from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
+from thence.sim.options import MAX_LOSS, SimulationOptions
 from thence.sim.simulation import Result, Simulation
 from thence.trace.files import TraceWriter
 
 DEFAULT = SimulationOptions()
 TRAFFIC, NETWORK, FAULTS = "Traffic", "Network", "Faults"
-Law = "as constant:2ms, uniform:1ms..5ms, exponential:10ms or pareto:5ms,1.5"
+Law = "as constant:2ms, uniform:1ms..5ms, exponential:10ms, pareto:5ms,1.5 or lognormal:5ms,0.8"
 
 
 def command(
@@ -35,7 +36,7 @@ def command(
     ] = DEFAULT.replies,
     delay: Annotated[str, typer.Option(help=f"Delay of each link, {Law}.", rich_help_panel=NETWORK)] = DEFAULT.delay,
     bandwidth: Annotated[int | None, typer.Option(help="Bytes per second of each link.", rich_help_panel=NETWORK)] = None,
-    loss: Annotated[float, typer.Option(help="Share of packets lost, 0 to 1.", rich_help_panel=FAULTS)] = DEFAULT.loss,
+    loss: Annotated[float, typer.Option(help=f"Share of packets lost, 0 to {MAX_LOSS}.", rich_help_panel=FAULTS)] = DEFAULT.loss,
     duplication: Annotated[float, typer.Option(help="Share of packets doubled.", rich_help_panel=FAULTS)] = DEFAULT.duplication,
     reordering: Annotated[
         float, typer.Option(help="Share of packets held up on their way.", rich_help_panel=FAULTS)
@@ -59,39 +60,37 @@ def command(
 ) -> None:
     """Run a workload on an ordering and write the trace of it.
 
-    Everything happens in simulated time and comes from the seed. Where frames can get lost, members number, acknowledge and
-    repeat them, as servers do. The summary says what was delivered, how long it took, what waited and what the order cost.
+    Everything happens in simulated time and comes from the seed. Where
+    frames can get lost, members number, acknowledge and repeat them, as
+    servers do. The summary says what was delivered, how long it took, what
+    waited and what the order cost.
 
-    Example: thence simulate --ordering matrix --pattern unicast --loss 0.1 --crashes 3 --trace run.jsonl
+    Example: thence simulate --ordering matrix --loss 0.1 --trace run.jsonl
     """
     options = _options(locals())
     options.check()
-    writer = TraceWriter(trace) if trace else None
+    check_ordering_options(options.ordering, options.ordering_options)
     with console.progress("simulating (messages)", messages) as advance:
-        simulation = Simulation(options, writer.write if writer else _nowhere, progress=advance)
-        if writer:
-            with writer:
-                result = simulation.run()
+        if trace:
+            with TraceWriter(trace) as writer:
+                result = Simulation(options, writer.write, progress=advance).run()
         else:
-            result = simulation.run()
+            result = Simulation(options, _nowhere, progress=advance).run()
     if json:
         typer.echo(msgspec.json.encode({**_summary(result), "replay": options.replay()}).decode())
         return
     _print(options, result)
     if trace:
-        console.out.print(f"Trace: {trace}   Judge it: thence judge {trace}")
+        console.say(f"Trace: {trace}   Judge it: thence judge {shlex.quote(str(trace))}")
 
 
 def _options(given: dict[str, Any]) -> SimulationOptions:
     values = {name: value for name, value in given.items() if name in SimulationOptions.__struct_fields__}
-    return msgspec.convert(
-        {
-            **values,
-            "ordering_options": ordering_options(given["option"]),
-            "body_bytes": given["body"],
-            "bandwidth_bytes_per_s": given["bandwidth"],
-        },
-        SimulationOptions,
+    return SimulationOptions(
+        **values,
+        ordering_options=ordering_options(given["option"]),
+        body_bytes=given["body"],
+        bandwidth_bytes_per_s=given["bandwidth"],
     )
 
 
@@ -128,4 +127,4 @@ def _print(options: SimulationOptions, result: Result) -> None:
     rows = [(name.replace("_", " "), value) for name, value in summary.items()]
     title = f"{options.ordering}, {options.processes} processes, {options.pattern}, seed {options.seed}"
     console.out.print(console.table(("measure", "value"), rows, title=title))
-    console.out.print(f"Replay: {options.replay()}")
+    console.say(f"Replay: {options.replay()}")

@@ -21,21 +21,13 @@ really handed to the channel would lose entries for good; so positions and outgo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
 
 FULL_MATRIX_LIMIT = 2**32 - 1
 """The highest count that a full matrix can carry: its entries are written in four bytes."""
-
-
-class Entry(NamedTuple):
-    """One entry of an ``UpdatesMatrix``: its value, the number of its last change, and which member told us."""
-
-    value: int
-    change: int
-    source: int
 
 
 class UpdatesMatrix:
@@ -46,46 +38,60 @@ class UpdatesMatrix:
         self._count = count
         self._me = me
         self._changes = 0
-        self._entries: dict[int, Entry] = {}
-        """Only entries above 0, by i * count + j, the most lately changed last: what is new is found without a search."""
+        self._entries: dict[int, tuple[int, int, int]] = {}
+        """Entry (i, j), as i * count + j, to its value, the number of its last change, and which member told us.
+
+        Only entries above 0, the most lately changed last: what is new is found without a search.
+        """
         self._told = [0] * count
         """Per member: our number of changes when we last wrote to it."""
 
     def value(self, row: int, column: int) -> int:
         """Return how many messages from ``row`` to ``column`` we know of."""
         entry = self._entries.get(row * self._count + column)
-        return entry.value if entry else 0
+        return entry[0] if entry else 0
 
     def count_sent(self, columns: Sequence[int]) -> None:
         """Count one more message from us to each of ``columns``."""
         for column in columns:
             key = self._me * self._count + column
-            self._set(key, self.value(self._me, column) + 1, self._me)
+            before = self._entries.pop(key, None)
+            self._changes += 1
+            self._entries[key] = (before[0] + 1 if before else 1, self._changes, self._me)
 
     def updates_for(self, column: int) -> tuple[int, ...]:
-        """Return (key, value, key, value, …) that ``column`` has not had from us and did not tell us."""
-        told = self._told[column]
-        own = self._me * self._count + column
-        found: list[int] = []
-        for key in reversed(self._entries):
-            entry = self._entries[key]
-            if entry.change <= told:
+        """Return (key, value, key, value, …) that ``column`` has not had from us and did not tell us.
+
+        What was sent to ``column`` itself comes first: that is what it has to look at before it delivers.
+        """
+        told, count = self._told[column], self._count
+        own = self._me * count + column
+        needed: list[int] = []
+        others: list[int] = []
+        for key, (value, change, source) in reversed(self._entries.items()):
+            if change <= told:
                 break
-            if entry.source != column and key != own:
-                found += (key, entry.value)
+            if source != column and key != own:
+                if key % count == column:
+                    needed += (key, value)
+                else:
+                    others += (key, value)
         self._told[column] = self._changes
-        return tuple(found)
+        return (*needed, *others)
 
-    def learn(self, key: int, value: int, source: int) -> None:
-        """Take over an entry that ``source`` told us, if it is news."""
-        entry = self._entries.get(key)
-        if entry is None or entry.value < value:
-            self._set(key, value, source)
-
-    def _set(self, key: int, value: int, source: int) -> None:
-        self._changes += 1
-        self._entries.pop(key, None)
-        self._entries[key] = Entry(value, self._changes, source)
+    def learn(self, updates: Sequence[int], source: int) -> None:
+        """Take over the (key, value, …) that ``source`` told us, where they are news; the last ones first, as it learned them."""
+        entries, changes = self._entries, self._changes
+        for at in range(len(updates) - 2, -1, -2):
+            key, value = updates[at], updates[at + 1]
+            known = entries.get(key)
+            if known is not None:
+                if known[0] >= value:
+                    continue
+                del entries[key]
+            changes += 1
+            entries[key] = (value, changes, source)
+        self._changes = changes
 
     def save(self) -> tuple[int, list[tuple[int, int, int, int]], list[int]]:
         """Return everything, for a snapshot."""
@@ -94,7 +100,7 @@ class UpdatesMatrix:
     def load(self, changes: int, entries: list[tuple[int, int, int, int]], told: list[int]) -> None:
         """Become what ``save`` returned."""
         self._changes = changes
-        self._entries = {key: Entry(value, change, source) for key, value, change, source in entries}
+        self._entries = {key: (value, change, source) for key, value, change, source in entries}
         self._told = told
 
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
-from thence.core.messages import Packet
+from thence.core.messages import UNREADABLE, Packet
 from thence.core.ordering import ORDERINGS
 from thence.core.ordering.base import stamp_union
 from thence.core.records import Record, Skipped, Submitted, Taken
@@ -58,7 +58,7 @@ def decode_packet(written: bytes | memoryview, sender: str = "?") -> Packet[Any]
         raise MalformedFrame(f"a packet from {sender!r} in format {found}; this is format {FORMAT_VERSION}")
     try:
         packet = cast("Packet[Any]", _packet_decoder.decode(memoryview(written)[1:]))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise MalformedFrame(f"a packet from {sender!r} that cannot be read: {error}") from None
     if packet.numbers and len(packet.numbers) != len(packet.frames):
         raise MalformedFrame(f"a packet from {sender!r} with {len(packet.frames)} frames and {len(packet.numbers)} numbers")
@@ -79,5 +79,5 @@ def decode_record(written: bytes | memoryview) -> Record:
         raise StorageError(f"a record of {len(written)} bytes that is not in format {FORMAT_VERSION}")
     try:
         return cast("Record", _record_decoder.decode(memoryview(written)[1:]))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise StorageError(f"a record that cannot be read: {error}") from None

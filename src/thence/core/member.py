@@ -26,7 +26,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from thence.core.channel import RESEND_AFTER_NS, Channel, ChannelState
-from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, Packet
+from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, UNREADABLE, Envelope, Frame, Packet
 from thence.core.ordering import MAX_HELD, Ordering, Output, Wait, make_ordering
 from thence.core.ordering.base import stamp_union
 from thence.core.records import Record, Skipped, Submitted, Taken
@@ -387,7 +387,7 @@ class Member:
         saved_type: Any = _Saved
         try:
             saved = msgspec.msgpack.decode(snapshot, type=saved_type[stamp_union(self._ordering.stamps)])
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise StorageError(f"{self.name!r}: a snapshot that cannot be read: {error}") from None
         if (saved.name, saved.domain, set(saved.channels)) != (self.name, self.domain.name, set(self._channels)):
             raise StorageError(

@@ -80,4 +80,7 @@ def control_bytes(stamp: object) -> int:
     return len(_ENCODER.encode(stamp))
 
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""By what a decoder says that bytes cannot be read: text that is none and lists too deep have errors of their own."""
+
 _ENCODER = msgspec.msgpack.Encoder()

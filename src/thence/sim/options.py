@@ -6,18 +6,30 @@ The command that repeats a run is made from it (``replay``), so that a failing o
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+import shlex
+from collections.abc import Collection
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
 from thence.core.member import Domain
 from thence.core.ordering import ordering_named
 from thence.errors import ConfigError
+from thence.sim.laws import parse_law
 
 Pattern = Literal["broadcast", "unicast", "multicast"]
 
 MAX_PROCESSES = 10_000
 MAX_MESSAGES = 100_000_000
+MAX_BODY_BYTES = 1 << 24
+MAX_BANDWIDTH_BYTES_PER_S = 10**12
+MAX_PARTITIONS = 1_000
+MAX_CRASHES = 10_000
+MAX_LOSS = 0.9
+"""Where more is lost, channels go on repeating for so long that a run hardly ends; where all is lost, it never does."""
+
+LAWS: Final = ("gap", "delay", "reorder_delay", "sync")
+"""The options that are laws."""
 
 
 class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,18 +79,26 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         return Domain("d", tuple(f"p{number}" for number in range(1, self.processes + 1)), self.ordering, self.ordering_options)
 
     def check(self) -> None:
-        """Refuse what cannot be, by name."""
+        """Refuse what cannot be, by the name that the command line has for it."""
         ordering_named(self.ordering)
+        _one_of("pattern", self.pattern, get_args(Pattern))
         _within("processes", self.processes, 2, MAX_PROCESSES)
         _within("messages", self.messages, 0, MAX_MESSAGES)
         _within("recipients", self.recipients, 1, MAX_PROCESSES)
-        _within("body_bytes", self.body_bytes, 0, 1 << 24)
+        _within("body_bytes", self.body_bytes, 0, MAX_BODY_BYTES)
         _within("replies", self.replies, 0, 1)
-        _within("partitions", self.partitions, 0, 1_000)
-        _within("crashes", self.crashes, 0, 10_000)
+        if self.bandwidth_bytes_per_s is not None:
+            _within("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, 1, MAX_BANDWIDTH_BYTES_PER_S)
+        _within("loss", self.loss, 0, MAX_LOSS)
+        _within("duplication", self.duplication, 0, 1)
+        _within("reordering", self.reordering, 0, 1)
+        _within("partitions", self.partitions, 0, MAX_PARTITIONS)
+        _within("crashes", self.crashes, 0, MAX_CRASHES)
+        for name in LAWS:
+            _check_law(name, getattr(self, name))
 
     def replay(self) -> str:
-        """Return the command that repeats this run."""
+        """Return the command that repeats this run, as one would type it into a shell."""
         default = SimulationOptions()
         words = ["thence simulate"]
         for name in self.__struct_fields__:
@@ -86,18 +106,31 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             if value == getattr(default, name):
                 continue
             if name == "ordering_options":
-                words += [f"--option {key}={json.dumps(part)}" for key, part in sorted(value.items())]
+                words += [f"--option {shlex.quote(f'{key}={json.dumps(part)}')}" for key, part in sorted(value.items())]
             elif name == "durable":
                 words.append("--durable" if value else "--no-durable")
             else:
-                words.append(f"--{_flag(name)} {value}")
+                words.append(f"{_flag(name)} {shlex.quote(str(value))}")
         return " ".join(words)
 
 
 def _flag(name: str) -> str:
-    return {"body_bytes": "body", "bandwidth_bytes_per_s": "bandwidth"}.get(name, name.replace("_", "-"))
+    """Return what the command line calls this option."""
+    return "--" + {"body_bytes": "body", "bandwidth_bytes_per_s": "bandwidth"}.get(name, name.replace("_", "-"))
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise ConfigError(f"{name} is {value}; it must be from {low} to {high}")
+        raise ConfigError(f"{_flag(name)} {value}: must be from {low} to {high}")
+
+
+def _one_of(name: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        raise ConfigError(f"{_flag(name)} {value}: must be one of {', '.join(known)}")
+
+
+def _check_law(name: str, text: str) -> None:
+    try:
+        parse_law(text)
+    except ConfigError as error:
+        raise ConfigError(f"{_flag(name)}: {error}") from None

@@ -122,7 +122,7 @@ class Simulation:
         """Who delivers one message: a reply is meant per message, not per delivery."""
         if self.options.pattern == "broadcast":
             return self.names
-        return range(1 if self.options.pattern == "unicast" else self.options.recipients)
+        return range(1 if self.options.pattern == "unicast" else min(self.options.recipients, len(self.names) - 1))
 
     def _reply(self, node: Node) -> None:
         if self._unsent:

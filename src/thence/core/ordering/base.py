@@ -30,7 +30,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
-from thence.core.messages import Envelope, Frame, MessageId
+from thence.core.messages import UNREADABLE, Envelope, Frame, MessageId
 from thence.core.ordering.holding import MAX_HELD, Held, Holding
 from thence.errors import ConfigError, MalformedFrame, OverflowingFrame, ReplayedFrame, StorageError, StrangerFrame
 
@@ -207,7 +207,7 @@ class Ordering(ABC):
         """Become what the ordering was that gave ``snapshot``; it must have had the same name, place, members and options."""
         try:
             name, me, members, options, state, entries = _snapshot_decoder(type(self)).decode(snapshot)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise StorageError(f"{self.name}: a snapshot that cannot be read: {error}") from None
         if (name, me, members) != (self.name, self.me, self.members):
             raise StorageError(f"{self.name}: this is the snapshot of {me!r} in a {name} domain of {', '.join(members)}")

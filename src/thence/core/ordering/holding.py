@@ -26,7 +26,7 @@ MAX_HELD = 1 << 20
 """How many frames may wait in one domain at one member, unless told otherwise."""
 
 
-class Held(msgspec.Struct, Generic[StampT], array_like=True):
+class Held(msgspec.Struct, Generic[StampT], array_like=True, gc=False):
     """A frame that waits: the ``number``-th of ``stream``, received from ``sender`` at ``since``."""
 
     sender: int

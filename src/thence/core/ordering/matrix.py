@@ -129,12 +129,12 @@ class Matrix(Ordering):
             raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: updates that make no sense")
         if len(set(keys)) != len(keys):
             raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: an entry twice")
+        for_us = [key % count == self.my_index for key in keys]
+        if not all(for_us[: sum(for_us)]):
+            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: what was sent to me does not come first")
         first, last = self.my_index * count, (self.my_index + 1) * count
-        return [
-            (key - first, value)
-            for key, value in zip(keys, updates[1::2], strict=True)
-            if first <= key < last and value > self._clock.value(self.my_index, key - first)
-        ]
+        about_us = [(key - first, updates[2 * at + 1]) for at, key in enumerate(keys) if first <= key < last]
+        return [(column, value) for column, value in about_us if value > self._clock.value(self.my_index, column)]
 
     def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
         before = held.number - 1
@@ -146,7 +146,9 @@ class Matrix(Ordering):
         updates = held.frame.stamp.updates
         for at in range(held.cursor, len(updates), 2):
             row, column = divmod(updates[at], count)
-            if column == mine and delivered[row] < updates[at + 1] and row != mine:
+            if column != mine:
+                break
+            if delivered[row] < updates[at + 1] and row != mine:
                 held.cursor = at
                 return row, updates[at + 1]
         return None
@@ -165,10 +167,8 @@ class Matrix(Ordering):
         if isinstance(clock, FullMatrix):
             clock.learn(stamp.matrix)
         else:
-            # Oldest first, as the sender learned them, so that our own order of changes is that of theirs.
-            for at in range(len(stamp.updates) - 2, -1, -2):
-                clock.learn(stamp.updates[at], stamp.updates[at + 1], held.sender)
-            clock.learn(held.sender * len(self.members) + self.my_index, held.number, held.sender)
+            clock.learn(stamp.updates, held.sender)
+            clock.learn((held.sender * len(self.members) + self.my_index, held.number), held.sender)
         out.deliver.append(held.frame)
 
     def _released(self, stream: int) -> int:

@@ -1,0 +1,158 @@
+"""What the conformance suite runs on: every ordering of the registry, by itself and with each of its options.
+
+An ordering needs no entry here. Where it has options, ``OPTIONS`` names variants of it that must pass the same suite; where
+a frame can claim what cannot be, ``IMPOSSIBLE`` makes such frames from real ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from tests.runs import Run, random_run
+from thence.core.messages import Frame
+from thence.core.ordering import MAX_HELD, ORDERINGS, Ordering
+
+MEMBERS = ("A", "B", "C", "D", "E")
+
+Options = Callable[[Sequence[str]], Mapping[str, Any]]
+
+
+def _chain(members: Sequence[str]) -> list[list[str]]:
+    return [[one, other] for one, other in pairwise(members)]
+
+
+def _halves(members: Sequence[str]) -> list[list[str]]:
+    """Two subgroups, the members in another order than the domain's."""
+    return [list(reversed(members[::2])), list(members[1::2])] if len(members) > 1 else [list(members)]
+
+
+OPTIONS: Mapping[str, Mapping[str, Options]] = {
+    "vector": {"full": lambda _: {"stamps": "full"}},
+    "matrix": {"full": lambda _: {"stamps": "full"}},
+    "flood": {"ring": lambda _: {"links": "ring"}, "chain": lambda members: {"links": _chain(members)}},
+    "grouped": {
+        "halves": lambda members: {"groups": _halves(members)},
+        "singles": lambda members: {"groups": [[name] for name in members]},
+        "one": lambda members: {"groups": [list(members)]},
+    },
+    "sequenced": {"last": lambda members: {"coordinator": members[-1]}},
+}
+
+
+class Variant(NamedTuple):
+    """An ordering with the options that it is to be tried with."""
+
+    label: str
+    name: str
+    options_for: Options
+
+    @property
+    def kind(self) -> type[Ordering]:
+        """The ordering's class."""
+        return ORDERINGS[self.name]
+
+    def run(self, members: Sequence[str] = MEMBERS, *, max_held: int = MAX_HELD, kind: type[Ordering] | None = None) -> Run:
+        """Return a run in which nothing has happened yet."""
+        return Run(kind or self.name, members, self.options_for(members), max_held=max_held)
+
+    def busy_run(self, seed: int, messages: int = 12) -> Run:
+        """Return a run in the middle: some frames have arrived, some wait, some are on their way."""
+        chance = random.Random(seed)
+        run = self.run()
+        random_run(run, chance, messages)
+        for at in range(messages):
+            run.send(chance.choice(MEMBERS), None)
+            if at % 2 and (flights := run.flights()):
+                flight = chance.choice(flights)
+                run.arrive(flight.source, flight.target, flight.place)
+        return run
+
+
+def _variants() -> Iterator[Variant]:
+    for name in ORDERINGS:
+        yield Variant(name, name, lambda _: {})
+        for label, options in OPTIONS.get(name, {}).items():
+            yield Variant(f"{name}-{label}", name, options)
+
+
+VARIANTS = tuple(_variants())
+
+every_ordering = pytest.mark.parametrize("variant", VARIANTS, ids=[variant.label for variant in VARIANTS])
+
+
+# --- frames that claim what cannot be ----------------------------------------------------------------------------------
+
+Claim = Callable[[Ordering, Frame[Any]], Iterator[object]]
+"""Gives stamps, made from that of a frame on its way to this member, that claim what cannot be."""
+
+
+def _vector(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
+    """It depends on a message that I have not sent."""
+    mine, sent = target.my_index, target.state.delivered[target.my_index]
+    if hasattr(frame.stamp, "clock"):
+        yield _replaced(frame.stamp, clock=_put(frame.stamp.clock, mine, sent + 1))
+    else:
+        others = [x for member, number in _pairs(frame.stamp.after) if member != mine for x in (member, number)]
+        yield _replaced(frame.stamp, after=(*others, mine, sent + 1))
+
+
+def _matrix(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
+    """I have sent more than I have."""
+    count, mine = len(target.members), target.my_index
+    key = mine * count + (mine + 1) % count
+    if hasattr(frame.stamp, "matrix"):
+        written = bytearray(frame.stamp.matrix)
+        written[4 * key : 4 * key + 4] = (999).to_bytes(4, "little")
+        yield _replaced(frame.stamp, matrix=bytes(written))
+    else:
+        others = [x for entry, value in _pairs(frame.stamp.updates) if entry != key for x in (entry, value)]
+        yield _replaced(frame.stamp, updates=(*others, key, 999))
+
+
+def _grouped(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
+    """It has seen more of a global stream than its gateway, or more of mine than there is."""
+    released = target.state.released
+    if hasattr(frame.stamp, "news"):
+        yield _replaced(frame.stamp, news=(0, released[0] + 1))
+    elif hasattr(frame.stamp, "to"):
+        own = getattr(target, "my_group")  # noqa: B009 - only this ordering has it
+        yield _replaced(frame.stamp, clock=_put(frame.stamp.clock, own, released[own] + 1))
+
+
+def _flood(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
+    """A hole on a FIFO link, a hole in an origin's numbers, or a message of mine that I never sent."""
+    yield _replaced(frame.stamp, hop=frame.stamp.hop + 1)
+    yield _replaced(frame.stamp, number=target.state.seen[frame.stamp.origin] + 2)
+    yield _replaced(frame.stamp, origin=target.my_index, number=target.state.seen[target.my_index] + 1)
+
+
+IMPOSSIBLE: Mapping[str, Claim] = {"vector": _vector, "matrix": _matrix, "grouped": _grouped, "flood": _flood}
+
+
+def _pairs(flat: tuple[int, ...]) -> list[tuple[int, int]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _put(values: tuple[int, ...], at: int, value: int) -> tuple[int, ...]:
+    return (*values[:at], value, *values[at + 1 :])
+
+
+def _replaced(stamp: Any, **fields: object) -> object:
+    return msgspec.structs.replace(stamp, **fields)
+
+
+def with_each_number_replaced(stamp: Any, by: int) -> Iterator[object]:
+    """Give the stamp with each integer in it, one after the other, replaced."""
+    for field in stamp.__struct_fields__:
+        value = getattr(stamp, field)
+        if isinstance(value, int):
+            yield _replaced(stamp, **{field: by})
+        elif isinstance(value, tuple):
+            for at in range(len(value)):
+                yield _replaced(stamp, **{field: _put(value, at, by)})

@@ -1,0 +1,267 @@
+"""Every decoder on every input: a value comes back, or our own error comes out, and nothing else.
+
+Rules: what we write is read back exactly; what others wrote, or what came back from a disk changed, is refused by
+``MalformedFrame`` or ``StorageError``; what can be read is put before ``accept``, which refuses by ``FrameRefused`` and leaves no
+trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conformance.suite import MEMBERS, VARIANTS, Variant, every_ordering
+from thence.core import codec
+from thence.core.codec import FORMAT_VERSION, decode_packet, decode_record, encode_packet, encode_record
+from thence.core.member import Arrived, Domain, Member, MemberOptions, Restored, Submit
+from thence.core.messages import Envelope, Frame, Packet
+from thence.core.ordering import ORDERINGS
+from thence.core.records import Record, Skipped, Submitted, Taken
+from thence.errors import FrameRefused, MalformedFrame, StorageError, UsageError
+
+VERSION = bytes([FORMAT_VERSION])
+NAMES = st.sampled_from([*MEMBERS, "Z", ""]) | st.text(max_size=5)
+NUMBERS = st.integers(-3, 6) | st.integers(-(2**63), 2**63) | st.integers(2**64 - 2, 2**64 - 1)
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Give values of a stamp's field, sensible and not."""
+    if kind is int:
+        return NUMBERS
+    if kind is bytes:
+        return st.binary(max_size=12) | st.sampled_from([0, 4 * 25 - 1, 4 * 25]).flatmap(
+            lambda n: st.binary(min_size=n, max_size=n)
+        )
+    if kind is types.NoneType:
+        return st.none()
+    if get_origin(kind) is types.UnionType:
+        return st.one_of([values_of(part) for part in get_args(kind)])
+    assert get_args(kind) == (int, ...), f"teach this test how to make a {kind}"
+    return st.lists(NUMBERS, max_size=6).map(tuple)
+
+
+def stamps_of(kind: type) -> st.SearchStrategy[Any]:
+    """Give stamps of a kind."""
+    return st.builds(kind, **{name: values_of(hint) for name, hint in get_type_hints(kind).items() if name in fields(kind)})
+
+
+def fields(kind: Any) -> tuple[str, ...]:
+    return tuple(kind.__struct_fields__)
+
+
+STAMPS = sorted({stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps}, key=lambda kind: kind.__name__)
+any_stamp = st.one_of([stamps_of(kind) for kind in STAMPS])
+envelopes = st.builds(Envelope, NAMES, NUMBERS, st.none() | st.lists(NAMES, max_size=3).map(tuple), st.binary(max_size=20))
+
+
+def frames_of(stamps: st.SearchStrategy[Any]) -> st.SearchStrategy[Frame[Any]]:
+    return st.builds(Frame, stamps, st.none() | envelopes)
+
+
+@st.composite
+def packets(draw: st.DrawFn) -> Packet[Any]:
+    frames = tuple(draw(st.lists(frames_of(any_stamp), max_size=3)))
+    numbers = tuple(draw(NUMBERS) for _ in frames) if draw(st.booleans()) else ()
+    return Packet(draw(NAMES), frames, numbers, draw(NUMBERS), tuple(draw(st.lists(NUMBERS, max_size=3))))
+
+
+records: st.SearchStrategy[Record] = st.one_of(
+    st.builds(Submitted, envelopes),
+    st.builds(Taken, NAMES, NAMES, NUMBERS, frames_of(any_stamp)),
+    st.builds(Skipped, NAMES, NAMES, NUMBERS),
+)
+
+
+def changed(data: st.DataObject, written: bytes) -> bytes:
+    """Change a few bytes, or cut some off, or put some in."""
+    found = bytearray(written)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, max(len(found) - 1, 0)))
+        match data.draw(st.sampled_from(["set", "cut", "insert", "shorten"])):
+            case "set" if found:
+                found[at] = data.draw(st.integers(0, 255))
+            case "cut":
+                del found[at : at + data.draw(st.integers(1, 4))]
+            case "insert":
+                found[at:at] = data.draw(st.binary(min_size=1, max_size=4))
+            case _:
+                del found[at:]
+    return bytes(found)
+
+
+# --- packets and records -----------------------------------------------------------------------------------------------
+
+
+@given(packet=packets())
+def test_packets_come_back_as_they_were(packet: Packet[Any]) -> None:
+    written = encode_packet(packet)
+    assert decode_packet(written) == packet
+    assert decode_packet(memoryview(written)) == packet
+
+
+@given(record=records)
+def test_records_come_back_as_they_were(record: Record) -> None:
+    assert decode_record(encode_record(record)) == record
+
+
+@pytest.mark.parametrize("kind", STAMPS, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+def test_every_stamp_comes_back_as_itself(kind: type, data: st.DataObject) -> None:
+    frame = Frame(data.draw(stamps_of(kind)), None)
+    (found,) = decode_packet(encode_packet(Packet("d", (frame,), (1,)))).frames
+    assert type(found.stamp) is kind
+    assert found == frame
+    assert decode_record(encode_record(Taken("d", "A", 1, frame))) == Taken("d", "A", 1, frame)
+
+
+@every_ordering
+def test_real_frames_come_back_as_they_were(variant: Variant) -> None:
+    run = variant.busy_run(1)
+    for flight in run.flights():
+        packet = Packet("d", (flight.frame,), (1,))
+        assert decode_packet(encode_packet(packet), flight.source) == packet
+
+
+@given(written=st.binary(max_size=60) | st.binary(max_size=60).map(VERSION.__add__))
+def test_arbitrary_bytes_are_refused_or_read(written: bytes) -> None:
+    with contextlib.suppress(MalformedFrame):
+        assert isinstance(decode_packet(written), Packet)
+    with contextlib.suppress(StorageError):
+        assert isinstance(decode_record(written), Record)
+
+
+@given(data=st.data(), packet=packets(), record=records)
+def test_changed_bytes_are_refused_or_read(data: st.DataObject, packet: Packet[Any], record: Record) -> None:
+    with contextlib.suppress(MalformedFrame):
+        assert isinstance(decode_packet(changed(data, encode_packet(packet))), Packet)
+    with contextlib.suppress(StorageError):
+        assert isinstance(decode_record(changed(data, encode_record(record))), Record)
+
+
+NESTED = b"\x91" * 100_000
+HOSTILE = {
+    "nothing": b"",
+    "only the version": VERSION,
+    "deep nesting in a field that is skipped": VERSION + b"\x96\xa1d\x90\x90\x00\x90" + NESTED,
+    "deep nesting at once": VERSION + NESTED,
+    "a list that claims four thousand million entries": VERSION + b"\x92\xa1d\xdd\xff\xff\xff\xff",
+    "a name that claims four gigabytes": VERSION + b"\x92\xdb\xff\xff\xff\xff",
+    "no text in a name": VERSION + b"\x92\xa2\xff\xfe\x90",
+    "a number beyond 64 bits as a float": VERSION + b"\x94\xa1d\x90\x90\xcb\x7f\xf0\x00\x00\x00\x00\x00\x00",
+    "an unknown stamp": VERSION + b"\x92\xa1d\x91\x92\x92\x63\x01\xc0",
+}
+
+
+@pytest.mark.parametrize("written", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_bytes_are_refused(written: bytes) -> None:
+    with pytest.raises(MalformedFrame, match="'Mallory'"):
+        decode_packet(written, "Mallory")
+    with pytest.raises(StorageError):
+        decode_record(written)
+
+
+@pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1, 255])
+def test_another_version_is_refused_by_naming_both(version: int) -> None:
+    packet, record = encode_packet(Packet("d", ())), encode_record(Skipped("d", "A", 1))
+    with pytest.raises(MalformedFrame, match=rf"format {version}; this is format {FORMAT_VERSION}"):
+        decode_packet(bytes([version]) + packet[1:])
+    with pytest.raises(StorageError, match=f"format {FORMAT_VERSION}"):
+        decode_record(bytes([version]) + record[1:])
+
+
+def test_frames_and_numbers_must_match() -> None:
+    frame = Frame(ORDERINGS["fifo"].stamps[0](1), None)
+    with pytest.raises(MalformedFrame, match="1 frames and 2 numbers"):
+        decode_packet(encode_packet(Packet("d", (frame,), (1, 2))))
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch, beyond: int) -> None:
+    packet: Packet[Any] = Packet("d", ())
+    record = Submitted(Envelope("A", 1, None, b"x" * 50))
+    written_packet, written_record = encode_packet(packet), encode_record(record)
+    monkeypatch.setattr(codec, "MAX_PACKET_BYTES", len(written_packet) - beyond)
+    monkeypatch.setattr(codec, "MAX_RECORD_BYTES", len(written_record) - beyond)
+    attempts: list[tuple[Callable[[], object], type[Exception]]] = [
+        (lambda: encode_packet(packet), UsageError),
+        (lambda: encode_record(record), UsageError),
+        (lambda: decode_packet(written_packet), MalformedFrame),
+        (lambda: decode_record(written_record), StorageError),
+    ]
+    for attempt, error in attempts:
+        with pytest.raises(error) if beyond else contextlib.nullcontext():
+            attempt()
+
+
+# --- snapshots ---------------------------------------------------------------------------------------------------------
+
+
+@every_ordering
+@given(data=st.data())
+def test_changed_snapshots_of_an_ordering_are_refused_or_read(variant: Variant, data: st.DataObject) -> None:
+    ordering = BUSY[variant.label].fork()
+    before = ordering.snapshot()
+    written = data.draw(st.binary(max_size=40)) if data.draw(st.booleans()) else changed(data, before)
+    try:
+        ordering.restore(written)
+    except StorageError:
+        assert ordering.snapshot() == before
+
+
+@every_ordering
+@given(data=st.data())
+def test_changed_snapshots_of_a_member_are_refused_or_read(variant: Variant, data: st.DataObject) -> None:
+    domain = Domain("d", MEMBERS, variant.name, variant.options_for(MEMBERS))
+    member = Member("A", domain)
+    for _ in range(3):
+        member.step(Submit(None, b"x"), 0)
+    written = data.draw(st.binary(max_size=40)) if data.draw(st.booleans()) else changed(data, member.snapshot())
+    with contextlib.suppress(StorageError):
+        Member("A", domain).step(Restored(written, (), 0), 0)
+
+
+# --- what can be read is still to be judged ----------------------------------------------------------------------------
+
+BUSY = {variant.label: variant.busy_run(6).orderings["A"] for variant in VARIANTS}
+
+
+@every_ordering
+@given(data=st.data())
+def test_any_stamp_is_accepted_or_refused_without_a_trace(variant: Variant, data: st.DataObject) -> None:
+    ordering = BUSY[variant.label].fork()
+    for _ in range(data.draw(st.integers(1, 4))):
+        own = st.one_of([stamps_of(kind) for kind in variant.kind.stamps])
+        frame = data.draw(frames_of(own | any_stamp))
+        before = ordering.snapshot()
+        try:
+            ordering.accept(data.draw(st.sampled_from([*MEMBERS, "Z"])), frame, 0)
+        except FrameRefused:
+            assert ordering.snapshot() == before
+        else:
+            assert ordering.fork().snapshot() == ordering.snapshot()
+            assert len(ordering.waiting()) == len(ordering._holding)
+
+
+@every_ordering
+@given(data=st.data())
+def test_any_packet_leaves_a_member_standing(variant: Variant, data: st.DataObject) -> None:
+    """Whatever comes in, a step returns; frames that are refused are listed, and never break what follows."""
+    member = Member("A", Domain("d", MEMBERS, variant.name, variant.options_for(MEMBERS)), MemberOptions())
+    member.step(Submit(None, b"mine"), 0)
+    for now in range(3):
+        packet = data.draw(packets())
+        sane = data.draw(st.booleans())
+        if sane:
+            numbers = tuple(range(1, len(packet.frames) + 1))
+            packet = msgspec.structs.replace(packet, domain="d", numbers=numbers, taken=0, taken_beyond=())
+        ready = member.step(Arrived(data.draw(st.sampled_from([*MEMBERS, "Z"])), packet), now)
+        written = [decode_record(encode_record(record)) for record in ready.persist]
+        assert written == list(ready.persist)
+    assert member.step(Submit(None, b"still here"), 9).accepted

@@ -1,0 +1,242 @@
+"""Exactly once over a network that loses, repeats and reorders."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thence.core.channel import RESEND_AFTER_NS, RESEND_AT_MOST_NS, RESEND_BURST, WINDOW, Channel
+from thence.core.messages import Envelope, Frame, Packet
+from thence.core.ordering import Arrival
+from thence.core.ordering.fifo import FifoStamp
+from thence.errors import ImpossibleFrame, MalformedFrame
+
+BOTH = pytest.mark.parametrize("arrival", list(Arrival), ids=lambda arrival: arrival.value)
+
+
+def frame(number: int) -> Frame[FifoStamp]:
+    return Frame(FifoStamp(number), Envelope("A", number, None, b""))
+
+
+def sending(count: int, arrival: Arrival = Arrival.ANY) -> Channel:
+    channel = Channel(arrival)
+    for number in range(1, count + 1):
+        channel.push(frame(number))
+    return channel
+
+
+def packet(*numbers: int, taken: int = 0, beyond: tuple[int, ...] = ()) -> Packet[Any]:
+    return Packet("d", tuple(frame(number) for number in numbers), numbers, taken, beyond)
+
+
+def sent(channel: Channel, now: int = 0) -> Packet[Any]:
+    found = channel.collect("d", now)
+    assert found is not None
+    return found
+
+
+def take_all(channel: Channel, arrived: Packet[Any], now: int = 0) -> list[int]:
+    fresh = channel.arrived(arrived, now)
+    for number, _ in fresh:
+        assert channel.take(number)
+    return [number for number, _ in fresh]
+
+
+# --- sending -----------------------------------------------------------------------------------------------------------
+
+
+def test_frames_go_out_once_and_in_order() -> None:
+    channel = sending(3)
+    assert sent(channel).numbers == (1, 2, 3)
+    assert channel.collect("d", 1) is None
+    channel.push(frame(4))
+    assert sent(channel, 2).numbers == (4,)
+
+
+def test_nothing_to_say_is_no_packet() -> None:
+    assert Channel(Arrival.ANY).collect("d", 0) is None
+
+
+def test_what_is_acknowledged_is_dropped() -> None:
+    channel = sending(5)
+    sent(channel)
+    channel.arrived(packet(taken=2, beyond=(4,)), 1)
+    assert list(channel.state.queue) == [3, 5]
+    channel.arrived(packet(taken=5), 2)
+    assert channel.state.queue == {}
+    assert channel.resend_at is None
+
+
+def test_sending_again_backs_off_and_never_gives_up() -> None:
+    channel = sending(1)
+    sent(channel, 0)
+    waits, now = [], 0
+    for _ in range(9):
+        assert channel.resend_at is not None
+        waits.append(channel.resend_at - now)
+        assert channel.collect("d", channel.resend_at - 1) is None, "not before its time"
+        now = channel.resend_at
+        assert sent(channel, now).numbers == (1,)
+    assert waits[:4] == [RESEND_AFTER_NS, 2 * RESEND_AFTER_NS, 4 * RESEND_AFTER_NS, 8 * RESEND_AFTER_NS]
+    assert waits[-1] == RESEND_AT_MOST_NS
+    assert channel.resent == 9
+
+
+def test_an_acknowledgement_restores_patience() -> None:
+    channel = sending(2)
+    sent(channel, 0)
+    for _ in range(4):
+        assert channel.resend_at is not None
+        sent(channel, channel.resend_at)
+    channel.arrived(packet(taken=1), 10**12)
+    assert channel.resend_at == 10**12 + RESEND_AFTER_NS
+
+
+def test_one_attempt_repeats_the_oldest() -> None:
+    channel = sending(RESEND_BURST + 10)
+    sent(channel, 0)
+    assert sent(channel, RESEND_AFTER_NS).numbers == tuple(range(1, RESEND_BURST + 1))
+
+
+def test_the_window_bounds_what_is_on_its_way() -> None:
+    channel = sending(WINDOW + 5)
+    assert sent(channel).numbers[-1] == WINDOW
+    assert channel.collect("d", 1) is None
+    channel.arrived(packet(taken=3), 2)
+    assert sent(channel, 2).numbers == (WINDOW + 1, WINDOW + 2, WINDOW + 3)
+    channel.arrived(packet(taken=3, beyond=tuple(range(5, 100))), 3)
+    assert channel.collect("d", 3) is None, "the oldest one still holds the window"
+
+
+def test_after_a_restart_everything_unacknowledged_is_due() -> None:
+    channel = sending(3)
+    sent(channel)
+    channel.arrived(packet(taken=1), 1)
+    reborn = Channel(Arrival.ANY)
+    reborn.state = channel.state
+    assert sent(reborn, 5).numbers == (2, 3)
+
+
+# --- receiving ---------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_each_number_is_let_through_once(arrival: Arrival) -> None:
+    channel = Channel(arrival)
+    assert take_all(channel, packet(1, 2)) == [1, 2]
+    assert take_all(channel, packet(2, 1, 3)) == [3]
+    assert channel.repeated == 2
+
+
+def test_any_order_is_let_through_where_any_will_do() -> None:
+    channel = Channel(Arrival.ANY)
+    assert take_all(channel, packet(3, 1)) == [3, 1]
+    answer = sent(channel)
+    assert (answer.taken, answer.taken_beyond) == (1, (3,))
+
+
+def test_early_frames_wait_unacknowledged_where_fifo_is_needed() -> None:
+    channel = Channel(Arrival.FIFO)
+    assert take_all(channel, packet(3, 2)) == []
+    answer = sent(channel)
+    assert (answer.taken, answer.taken_beyond) == (0, ())
+    assert take_all(channel, packet(1)) == [1, 2, 3]
+    assert sent(channel).taken == 3
+
+
+@BOTH
+def test_a_number_beyond_the_window_is_ignored(arrival: Arrival) -> None:
+    """Who keeps to the window never sends it; it would make us remember holes without bound."""
+    channel = Channel(arrival)
+    assert take_all(channel, packet(WINDOW + 1)) == []
+    assert sent(channel).taken_beyond == ()
+    assert take_all(channel, packet(WINDOW)) == ([WINDOW] if arrival is Arrival.ANY else [])
+
+
+def test_a_repeated_frame_is_acknowledged_again() -> None:
+    channel = Channel(Arrival.ANY)
+    take_all(channel, packet(1))
+    sent(channel)
+    take_all(channel, packet(1))
+    assert sent(channel).taken == 1
+    assert channel.collect("d", 1) is None
+
+
+def test_numbers_and_frames_must_match() -> None:
+    with pytest.raises(MalformedFrame, match=r"'B'.*1 frames and 0 numbers"):
+        Channel(Arrival.ANY).check("B", Packet("d", (frame(1),)))
+
+
+@pytest.mark.parametrize("claim", [packet(taken=3), packet(beyond=(7,)), packet(taken=1, beyond=(3,))])
+def test_what_was_never_sent_cannot_be_acknowledged(claim: Packet[Any]) -> None:
+    channel = sending(2)
+    with pytest.raises(ImpossibleFrame, match="of 2"):
+        channel.check("B", claim)
+    channel.check("B", packet(taken=2))
+
+
+# --- both ends together ------------------------------------------------------------------------------------------------
+
+
+class Pair:
+    """Two ends of a channel and a bad network between them."""
+
+    def __init__(self, arrival: Arrival, chance: random.Random) -> None:
+        self.ends = (Channel(arrival), Channel(arrival))
+        self.network: list[tuple[int, Packet[Any]]] = []
+        self.got: tuple[list[int], list[int]] = ([], [])
+        self.chance = chance
+        self.now = 0
+
+    def speak(self, end: int, keep: Callable[[], bool]) -> None:
+        found = self.ends[end].collect("d", self.now)
+        if found is not None:
+            self.network += [(1 - end, found)] * (1 + (self.chance.random() < 0.2)) if keep() else []
+
+    def hear(self) -> None:
+        end, found = self.network.pop(self.chance.randrange(len(self.network)))
+        self.ends[end].check("peer", found)
+        for number, heard in self.ends[end].arrived(found, self.now):
+            if self.ends[end].take(number):
+                assert heard.envelope is not None
+                self.got[end].append(heard.envelope.number)
+
+    def settle(self) -> None:
+        """Let time pass on a network that loses nothing any more, until both ends have nothing left to say."""
+        for _ in range(400):
+            self.now += RESEND_AT_MOST_NS
+            for end in (0, 1):
+                self.speak(end, lambda: True)
+            while self.network:
+                self.hear()
+            if not any(end.state.queue for end in self.ends):
+                return
+        raise AssertionError("a frame never gets through")
+
+
+@BOTH
+@given(seed=st.integers(0, 2**32), loss=st.sampled_from([0.0, 0.3, 0.8]))
+def test_exactly_once_whatever_the_network_does(arrival: Arrival, seed: int, loss: float) -> None:
+    chance = random.Random(seed)
+    pair = Pair(arrival, chance)
+    pushed = [0, 0]
+    for _ in range(80):
+        pair.now += chance.choice([0, 1, RESEND_AFTER_NS // 2, RESEND_AFTER_NS])
+        end = chance.randrange(2)
+        if chance.random() < 0.4:
+            pushed[end] += 1
+            pair.ends[end].push(frame(pushed[end]))
+        pair.speak(end, lambda: chance.random() >= loss)
+        if pair.network and chance.random() < 0.6:
+            pair.hear()
+    pair.settle()
+    for end in (0, 1):
+        expected = list(range(1, pushed[1 - end] + 1))
+        assert sorted(pair.got[end]) == expected
+        if arrival is Arrival.FIFO:
+            assert pair.got[end] == expected
