@@ -1,7 +1,7 @@
 """What the explorer is asked to search: every run of these cases, for each ordering of the registry.
 
 ``CASES`` are searched in every test run. ``CAMPAIGN_CASES`` take longer and are searched by ``make campaign``. Together they hold
-every ordering and pattern for 3 processes with 3 and with 4 messages.
+every ordering and pattern for 3 processes with 3 and with 4 messages, but for those that another one covers (``COVERED``).
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {"grouped": {"groups": [["A", 
 """With three members the default would be three subgroups of one. This has a gateway with somebody behind it."""
 
 LARGE: Final = {
-    ("flood", "unicast", 4),
     ("flood", "broadcast", 4),
-    ("flood", "multicast", 4),
     ("grouped", "multicast", 4),
     ("sequenced", "multicast", 4),
     ("sequenced", "broadcast", 4),
@@ -30,6 +28,11 @@ LARGE: Final = {
     ("vector", "multicast", 4),
 }
 """What takes more than about a minute, or promises nothing that could break."""
+
+COVERED: Final = {("flood", "unicast", 4), ("flood", "multicast", 4)}
+"""Too large (over 15 million steps), and covered by ``flood`` with broadcast: recipients make no difference to what is seen when,
+only to what is delivered of it, and fewer deliveries are fewer causes. ``tests/properties/test_equivalence.py`` checks it.
+"""
 
 
 def case(name: str, pattern: str, messages: int, options: Mapping[str, Any] | None = None) -> Case:
@@ -49,7 +52,7 @@ def _all(messages: int) -> list[tuple[str, str, int]]:
 
 
 CASES: Final = (
-    *(case(*chosen) for messages in (3, 4) for chosen in _all(messages) if chosen not in LARGE),
+    *(case(*chosen) for messages in (3, 4) for chosen in _all(messages) if chosen not in LARGE | COVERED),
     *(case("grouped", pattern, 3, {"groups": [["A"], ["B"], ["C"]]}) for pattern in PATTERNS),
     *(case("sequenced", pattern, 3, {"coordinator": "C"}) for pattern in PATTERNS),
     *(case("flood", pattern, 3, {"links": [["A", "B"], ["B", "C"]]}) for pattern in PATTERNS),

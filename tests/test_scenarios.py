@@ -11,7 +11,7 @@ import pytest
 
 from thence.core.ordering import ORDERINGS
 from thence.errors import ConfigError
-from thence.sim.scenario import format_blocks, parse, run_file, run_text
+from thence.sim.scenario import Stage, format_blocks, parse, run_file, run_text
 
 FOLDER = Path(__file__).resolve().parent / "scenarios"
 FILES = sorted(FOLDER.glob("*.txt"))
@@ -101,3 +101,13 @@ def test_a_comment_may_stand_alone() -> None:
     differences, rewritten = run_text(text)
     assert differences == []
     assert rewritten == text
+
+
+def test_only_what_has_just_arrived_is_said_to_wait() -> None:
+    """A:2 is behind A:1 and C:1. When A:1 comes, A:2 moves on to wait for C:1, but A:1 itself waits for nothing."""
+    stage = Stage()
+    for command in ("domain d vector A B C", "send A to B", "send C to everyone", "arrive C A", "send A to B"):
+        stage.do(command)
+    assert stage.do("arrive A B 2") == "B gets A:2 from A\n  it waits for number 1 of A"
+    assert stage.do("arrive A B") == "B gets A:1 from A\n  B delivers A:1"
+    assert stage.do("waits") == "B: A:2 from A waits for number 1 of C"

@@ -36,9 +36,10 @@ def side_by_side(name: str, schedule: Schedule) -> tuple[Run, Run]:
     return runs
 
 
-def step(runs: tuple[Run, Run], choice: int) -> None:
+def step(runs: tuple[Run, Run], choice: int, same_recipients: bool = True) -> None:
     one, other = (run.flights()[choice] for run in runs)
-    assert (one.source, one.target, one.frame.envelope) == (other.source, other.target, other.frame.envelope)
+    assert (one.source, one.target) == (other.source, other.target)
+    assert one.frame.envelope == other.frame.envelope or not same_recipients
     for run in runs:
         run.arrive(one.source, one.target, one.place)
 
@@ -69,6 +70,25 @@ def test_vector_changed_delivers_the_same_as_full_in_multicast(schedule: Schedul
     assert changed.complaints() == full.complaints() == []
     for member in schedule.members:
         assert sorted(changed.deliveries(member)) == sorted(full.deliveries(member))
+
+
+@given(schedule=schedules)
+def test_flood_is_one_and_the_same_run_whoever_the_messages_are_for(schedule: Schedule) -> None:
+    """Recipients only filter what is delivered. So what holds of all broadcasts holds of multicast and unicast too."""
+    some, everyone = Run("flood", schedule.members), Run("flood", schedule.members)
+    recipients: dict[str, tuple[str, ...]] = {}
+    for kind, first, second in schedule.choices:
+        flights = some.flights()
+        if kind < 45 or not flights:
+            sender = schedule.members[first % len(schedule.members)]
+            to = to_whom(schedule.members, sender, schedule.patterns[kind % len(schedule.patterns)], second)
+            recipients[str(some.send(sender, to).id)] = schedule.members if to is None else to
+            everyone.send(sender, None)
+        else:
+            step((some, everyone), (first + 64 * second) % len(flights), same_recipients=False)
+    for member in schedule.members:
+        expected = [message for message in everyone.deliveries(member) if member in recipients[message]]
+        assert some.deliveries(member) == expected
 
 
 @given(members=st.integers(2, 6), seed=st.integers(0, 2**32))

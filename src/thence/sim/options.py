@@ -94,6 +94,8 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         _within("reordering", self.reordering, 0, 1)
         _within("partitions", self.partitions, 0, MAX_PARTITIONS)
         _within("crashes", self.crashes, 0, MAX_CRASHES)
+        if self.crashes and self.durable is False:
+            raise ConfigError("--no-durable with --crashes: who comes back without memory is never understood again; drop one")
         for name in LAWS:
             _check_law(name, getattr(self, name))
 

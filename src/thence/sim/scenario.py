@@ -218,11 +218,10 @@ class Stage:
         source, target, place = self._place(arguments)
         flights = self.world.flights.get((source, target), ())
         label = _label(flights[place].frame) if place < len(flights) else ""
-        before = set(self.world.members[target].waiting())
         self._world, happened = self.world.arrive(source, target, place)
         seen = [f"{target} gets {label} from {source}"]
         for wait in self.world.members[target].waiting():
-            if wait not in before and wait.peer == source:
+            if wait.since == self.world.actions - 1:  # It waits since this very action; others may only have moved on.
                 seen.append(f"  it waits for number {wait.missing.number} of {wait.missing.sender}")
                 break
         return seen + self._saw(happened)

@@ -20,15 +20,27 @@ class Ran(NamedTuple):
 
 def run(*arguments: str | Path) -> Ran:
     """Run ``thence`` with these arguments, in this process."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = io.BytesIO(), io.BytesIO()
     code: object = "did not exit"
-    with redirect_stdout(out), redirect_stderr(err):
+    with redirect_stdout(_text(out)), redirect_stderr(_text(err)):
         try:
             main([str(argument) for argument in arguments])
         except SystemExit as ended:
             code = ended.code
     assert isinstance(code, int), code
-    return Ran(code, out.getvalue(), err.getvalue())
+    return Ran(code, out.getvalue().decode(), err.getvalue().decode())
+
+
+def _text(stream: io.BytesIO) -> io.TextIOWrapper:
+    """Return a stream of text on top of one of bytes, as the standard ones are."""
+    return _Open(stream, encoding="utf-8", write_through=True)
+
+
+class _Open(io.TextIOWrapper):
+    """Leaves what is below open when it goes."""
+
+    def close(self) -> None:
+        self.flush()
 
 
 def refusal(*arguments: str | Path) -> str:

@@ -19,7 +19,7 @@ NARROW_COLUMNS = 40
 
 
 def test_the_installed_script_exits_as_it_should_and_its_output_is_plain() -> None:
-    command = [SCRIPT, "explore", "--ordering", "fifo", "--require", "causal", "--pattern", "unicast"]
+    command = [str(SCRIPT), "explore", "--ordering", "fifo", "--require", "causal", "--pattern", "unicast"]
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (1, "")
     assert ended.stdout.startswith("# fifo breaks causal")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.cli import Ran, run
 from thence.cli import demo
+from thence.trace.judge import judge
 
 
 def shown(seed: int) -> Ran:
@@ -58,7 +59,7 @@ def test_few_messages_are_refused() -> None:
 
 
 def test_it_says_so_when_it_did_not_show_what_it_should(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "_traffic", lambda *_: demo.judge([]))
+    monkeypatch.setattr(demo, "_traffic", lambda *_: judge([]))
     ended = run("demo")
     assert ended.code == 1
     assert ended.out.splitlines()[-1].startswith("This is not what the demo should show")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from pathlib import Path
 
@@ -15,7 +16,7 @@ NOT_TOTAL = ("explore", "--ordering", "vector", "--option", "stamps=full", "--re
 
 def commands(scenario: str) -> list[str]:
     lines = scenario.splitlines()
-    return [line for line, below in zip(lines, lines[1:], strict=False) if below == "----"]
+    return [line for line, below in itertools.pairwise(lines) if below == "----"]
 
 
 def test_fifo_is_not_causal_and_the_triangle_is_printed() -> None:
@@ -96,4 +97,4 @@ def test_what_cannot_be_is_refused_by_name(arguments: str, says: str) -> None:
 def test_a_number_out_of_range_exits_with_two(arguments: str) -> None:
     ended = run("explore", *arguments.split())
     assert ended.code == 2
-    assert arguments.split()[0] in ended.err
+    assert arguments.split(maxsplit=1)[0] in ended.err

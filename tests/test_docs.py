@@ -1,0 +1,227 @@
+"""The documentation is run: commands, examples, links, and the tables that repeat what the code says.
+
+Rules for whoever writes a page:
+
+* In a ``console`` block every command must exit with 0, unless ``$ echo $?`` and another code follow. What is shown below a
+  command is compared with what it prints, word by word and line by line; ``…`` stands for anything, also for several lines.
+  A command with nothing shown below it may print anything. The blocks of one page share an empty folder, and see ``tests``.
+* A ``python`` block is run, with the others of its page before it.
+
+The pages on trace and judge have their own test, ``tests/unit/trace/test_docs.py``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer
+from typer.main import get_command
+
+from tests import error_page
+from tests.unit.cli import run
+from thence.cli import simulate
+from thence.core.ordering import ORDERINGS
+from thence.sim.laws import _LAWS
+from thence.sim.scenario import Stage
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+TESTED_ELSEWHERE = {"docs/trace.md", "docs/judge.md"}
+RUN = [page for page in PAGES if page.relative_to(ROOT).as_posix() not in TESTED_ELSEWHERE]
+QUICK_STEPS = 5_000
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """Return the cells of the table below a heading line that holds these words."""
+    lines = text[text.index(heading) :].splitlines()
+    table = [line for line in lines[: next((at for at, line in enumerate(lines) if at and not line.startswith("|")), None)]]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+
+
+# --- commands ----------------------------------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """A command of a page, what it shows below, and the exit code stated."""
+
+    command: str
+    shown: str
+    code: int
+
+
+def calls(block: str) -> list[Call]:
+    """Split a block at its prompts; ``echo $?`` belongs to the command before it."""
+    found: list[Call] = []
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        if command == "echo $?":
+            found[-1] = found[-1]._replace(code=int(shown))
+        else:
+            found.append(Call(command.partition(" # ")[0].strip(), shown, 0))
+    return found
+
+
+def plain(printed: str) -> list[str]:
+    """Return the lines that say something, with single spaces: widths and rules do not matter."""
+    return [" ".join(line.split()) for line in printed.splitlines() if line.strip(" ─")]
+
+
+def matches(shown: str, printed: str) -> bool:
+    pattern = ""
+    for line in plain(shown):
+        pattern += r"(?:.*\n)*" if line == "…" else re.escape(line).replace("…", ".*") + r"\n"
+    return re.fullmatch(pattern, "".join(line + "\n" for line in plain(printed))) is not None
+
+
+def execute(command: str) -> tuple[int, str]:
+    words = shlex.split(command)
+    if words[0] == "thence":
+        ended = run(*words[1:])
+        return ended.code, ended.out
+    assert words[0] in {"printf", "cat"}, f"a page uses {words[0]}"
+    other = subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True)
+    return other.returncode, other.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("page", [page for page in RUN if "```console" in page.read_text(encoding="utf-8")], ids=name_of)
+def test_commands_do_what_the_page_says(page: Path) -> None:
+    given = [call for block in blocks(page.read_text(encoding="utf-8"), "console") for call in calls(block)]
+    assert given
+    for call in given:
+        code, printed = execute(call.command)
+        assert code == call.code, f"{call.command} exits with {code}"
+        assert not call.shown.strip() or matches(call.shown, printed), f"{call.command} prints:\n{printed}"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("page", [page for page in RUN if "```python" in page.read_text(encoding="utf-8")], ids=name_of)
+def test_examples_run(page: Path) -> None:
+    known: dict[str, object] = {}
+    for code in blocks(page.read_text(encoding="utf-8"), "python"):
+        exec(compile(code, str(page), "exec"), known)
+    assert len(known) > 1
+
+
+def test_what_is_shown_must_match() -> None:
+    assert matches("a  b\n…\nd … f\n", "a b\n\n ────\nc\nc\nd e f\n")
+    assert not matches("a b\n", "a b\nc\n")
+    assert not matches("a\n…\nb\n", "a\nc\n")
+    assert calls("$ thence x # why\nsaid\n$ echo $?\n1\n$ thence y\n") == [Call("thence x", "said\n", 1), Call("thence y", "", 0)]
+
+
+# --- links -------------------------------------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what can stand behind a # in a link to this page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")) if "://" not in link]
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = page if not path else (page.parent / path)
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_on_the_map() -> None:
+    index = DOCS / "index.md"
+    linked = {(DOCS / link).resolve() for link in re.findall(r"\]\(([^)#\s]+)\)", index.read_text(encoding="utf-8"))}
+    generated = {DOCS / "benchmarks.md"}
+    assert {page for page in PAGES if DOCS in page.parents} - generated - {index} <= linked
+    assert "docs/index.md" in read("README.md")
+
+
+# --- tables that repeat what the code says -----------------------------------------------------------------------------
+
+
+def test_the_page_of_errors_is_up_to_date() -> None:
+    assert error_page.PAGE.read_text(encoding="utf-8") == error_page.page(), f"to rewrite it: {error_page.WRITE}"
+    assert {kind.__name__ for kind in error_page.classes()} == set(
+        re.findall(r"^class (\w+)\(", read("src/thence/errors.py"), re.MULTILINE)
+    )
+
+
+@pytest.mark.parametrize(("page", "heading"), [("docs/guarantees.md", "| ordering | keeps |"), ("README.md", "| name | keeps |")])
+def test_the_promises_are_those_of_the_code(page: str, heading: str) -> None:
+    told = {name.strip("`"): keeps for name, keeps, *_ in rows(read(page), heading)}
+    assert set(told) == set(ORDERINGS)
+    for name, keeps in told.items():
+        assert set(re.findall("fifo|causal|total", keeps)) == ORDERINGS[name].guarantees, name
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    told = rows(read("docs/guarantees.md"), "| limit | value |")
+    assert len(told) > 5
+    for name, value, _ in told:
+        module, _, constant = name.strip("`").rpartition(".")
+        assert getattr(importlib.import_module(module), constant) == int(value), name
+
+
+def test_every_option_of_simulate_is_explained() -> None:
+    app = typer.Typer(add_completion=False)
+    app.command()(simulate.command)
+    options = {name for param in get_command(app).params for name in (*param.opts, *param.secondary_opts)}
+    told = " ".join(first for first, *_ in rows(read("docs/simulator.md"), "| option | what it does |"))
+    assert set(re.findall(r"--[\w-]+", told)) == options
+
+
+def test_every_law_is_explained() -> None:
+    assert {first.strip("`").partition(":")[0] for first, *_ in rows(read("docs/simulator.md"), "| law | meaning |")} == set(
+        _LAWS
+    )
+
+
+def test_every_command_of_a_scenario_is_explained() -> None:
+    told = {first.strip("`").split()[0] for first, *_ in rows(read("docs/scenarios.md"), "| command | what happens |")}
+    assert told == set(Stage()._commands)
+
+
+def test_every_package_is_in_the_architecture() -> None:
+    tree = read("docs/architecture.md")
+    packages = [path.parent.name for path in (ROOT / "src" / "thence").glob("*/__init__.py")]
+    modules = [path.name for path in (ROOT / "src" / "thence" / "core").glob("*.py") if path.name != "__init__.py"]
+    assert [name for name in (*(f"{package}/" for package in packages), *modules) if f"  {name} " not in tree] == []
+
+
+STEPS = [
+    (command.strip("`"), int(steps.replace(",", ""))) for command, steps in rows(read("docs/explorer.md"), "| command | steps |")
+]
+
+
+@pytest.mark.parametrize(("command", "steps"), [row for row in STEPS if row[1] <= QUICK_STEPS])
+def test_the_explorer_takes_as_many_steps_as_the_page_says(command: str, steps: int) -> None:
+    ended = run(*command.split()[1:])
+    assert ended.code == 0
+    assert f": {steps:,} steps tried" in ended.out
