@@ -9,7 +9,7 @@ import typer
 
 from thence.cli import console
 from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
-from thence.core.member import Domain
+from thence.core.domain import Domain
 from thence.core.ordering import ordering_named
 from thence.errors import ConfigError
 from thence.sim.explorer import CHECKED, MAX_STEPS, Case, Exhausted, explore

@@ -1,4 +1,4 @@
-"""One process of a domain: ``step(input, now) -> Ready``.
+"""One process of a fabric: ``step(input, now) -> Ready``.
 
 This is the one contract of the house. The simulator and the server's driver are its only two callers, and both do
 the same with what it returns, in this order:
@@ -25,11 +25,16 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from thence.core.channel import RESEND_AFTER_NS, Channel, ChannelState
+from thence.core.channel import RESEND_AFTER_NS
+from thence.core.domain import Domain
+from thence.core.links import LinkOutput
 from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, UNREADABLE, Envelope, Frame, Packet
-from thence.core.ordering import MAX_HELD, Ordering, Output, Wait, make_ordering
+from thence.core.ordering import MAX_HELD, Predecessor, Wait
 from thence.core.ordering.base import stamp_union
+from thence.core.places import DomainPlace, LinkPlace, SavedPlace
 from thence.core.records import Record, Skipped, Submitted, Taken
+from thence.core.routing import Plan, Routes
+from thence.core.topology import Topology
 from thence.errors import Busy, ConfigError, FrameRefused, OverflowingFrame, StorageError, StrangerFrame, UsageError
 
 StampT = TypeVar("StampT")
@@ -39,16 +44,6 @@ MAX_QUEUED = 100_000
 
 MAX_QUEUED_HARD = 16 * MAX_QUEUED
 """The same for frames that we send on for others. Beyond it their frames are not taken, so that they push back in turn."""
-
-
-class Domain(NamedTuple):
-    """A domain as each of its members is told of it."""
-
-    name: str
-    members: tuple[str, ...]
-    ordering: str | type[Ordering]
-    """A name from the registry, or a class, for whoever tries out one of their own."""
-    options: Mapping[str, Any] = {}
 
 
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +109,18 @@ class Delivery(NamedTuple):
         return self.frame.envelope
 
 
+Deliverable = list[tuple[str, Frame[Any]]]
+"""Frames for the application, each with the place by which it came."""
+
+
+class _Work:
+    """What is still to be done within one step: released messages, in order, and what of it is for the application."""
+
+    def __init__(self) -> None:
+        self.domain: list[tuple[DomainPlace | LinkPlace, Frame[Any]]] = []
+        self.deliver: Deliverable = []
+
+
 class Ready(NamedTuple):
     """What to do now, and in which order. See the module's text."""
 
@@ -135,36 +142,38 @@ class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
     """A member's snapshot."""
 
     name: str
-    domain: str
+    fabric: str
     number: int
     position: int
-    ordering: bytes
-    channels: dict[str, ChannelState[StampT]]
-    unconsumed: list[tuple[int, Frame[StampT]]]
+    places: dict[str, SavedPlace[StampT]]
+    unconsumed: list[tuple[int, str, Frame[StampT]]]
 
 
 class Member:
-    """One process of one domain. See the module's text for the rules."""
+    """One process of a fabric. See the module's text for the rules."""
 
-    def __init__(self, name: str, domain: Domain, options: MemberOptions | None = None) -> None:
-        """Make the member called ``name``; nothing has happened yet."""
+    def __init__(self, name: str, where: Domain | Topology | Routes, options: MemberOptions | None = None) -> None:
+        """Make the member called ``name`` of a domain or a fabric; nothing has happened yet."""
         self.name = name
-        self.domain = domain
+        self.routes = (
+            where if isinstance(where, Routes) else Routes(where if isinstance(where, Topology) else Topology.flat(where))
+        )
+        self.topology = self.routes.topology
         self.options = options or MemberOptions()
-        self._ordering = make_ordering(domain.ordering, name, domain.members, domain.options, max_held=self.options.max_held)
-        self._channels = {
-            peer: Channel(self._ordering.arrival, self.options.resend_after_ns)
-            for peer in domain.members
-            if peer != name and self.options.reliable
+        if name not in self.topology.homes:
+            raise ConfigError(f"{name!r} is no process of fabric {self.topology.name!r}")
+        resend = self.options.resend_after_ns if self.options.reliable else None
+        self._domains = {
+            home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend)
+            for home in self.topology.homes[name]
         }
+        self._links = {link.name: LinkPlace(link, name, resend) for link in self.topology.links.values() if name in link.members}
+        self._places: dict[str, DomainPlace | LinkPlace] = {**self._domains, **self._links}
+        self._flat = len(self.topology.homes[name]) == 1 and len(self.topology.domains) == 1
         self._number = 0
         self._position = 0
-        self._unconsumed: dict[int, Frame[Any]] = {}
+        self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
         self._queued = 0
-        self._to_visit: dict[str, None] = {}
-        """Peers to whom there may be something to say; a step must not cost more because others are silent."""
-        self._wake_at: int | None = None
-        """No channel wants to be woken earlier. It may be too early by now, which a timer then finds out."""
         self._started = False
 
     def step(self, step_input: Input, now: int) -> Ready:
@@ -178,18 +187,27 @@ class Member:
             return self._submit(step_input, now)
         if isinstance(step_input, Consumed):
             self._consumed(step_input.position)
-            return Ready(wake=self._wake_at)
-        self._to_visit = dict.fromkeys(self._channels)
-        self._wake_at = None
-        return Ready(send=self._collect([], now), wake=self._wake_at)
+            return Ready(wake=self._wake())
+        for place in self._places.values():
+            place.visit_all()
+        return Ready(send=self._collect(now), wake=self._wake())
 
     def waiting(self) -> list[Wait]:
         """List every message that waits here: which, from whom, for which one, since when."""
-        return self._ordering.waiting()
+        waits = [wait for place in self._domains.values() for wait in place.ordering.waiting()]
+        for name, place in self._links.items():
+            waits += [Wait(envelope.id, name, Predecessor(f"link {name}", number), 0) for envelope, number in place.end.waiting()]
+        return waits
 
     def queued(self) -> dict[str, int]:
         """Return how many frames each peer has not acknowledged yet."""
-        return {peer: len(channel.state.queue) for peer, channel in self._channels.items()}
+        queued: dict[str, int] = {}
+        for place in self._places.values():
+            for peer, channel in place.channels.items():
+                queued[peer] = queued.get(peer, 0) + len(channel.state.queue)
+        return queued
+
+    # Inputs.
 
     def _submit(self, submit: Submit, now: int) -> Ready:
         if len(submit.body) > MAX_BODY_BYTES:
@@ -197,43 +215,41 @@ class Member:
         if submit.to is not None and not 0 < len(submit.to) <= MAX_DESTINATIONS:
             raise UsageError(f"{len(submit.to)} destinations; there must be 1 to {MAX_DESTINATIONS} (MAX_DESTINATIONS)")
         if self._queued >= self.options.max_queued:
-            slowest = max(self._channels, key=lambda peer: len(self._channels[peer].state.queue))
+            queued = self.queued()
+            slowest = max(queued, key=lambda peer: queued[peer])
             raise Busy(
                 f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; "
                 f"max_queued is {self.options.max_queued}"
             )
         envelope = Envelope(self.name, self._number + 1, submit.to, submit.body)
-        output = self._send(envelope)
+        deliver = self._send(envelope)
         return Ready(
             persist=(Submitted(envelope),) if self.options.durable else (),
-            send=self._collect(output.send, now),
+            send=self._collect(now),
             accepted=(envelope,),
-            deliver=self._deliver(output.deliver),
-            wake=self._wake_at,
+            deliver=self._deliver(deliver),
+            wake=self._wake(),
         )
-
-    def _send(self, envelope: Envelope) -> Output:
-        output = self._ordering.send(envelope, envelope.to)
-        self._number = envelope.number
-        self._push(output)
-        return output
 
     def _arrived(self, arrived: Arrived, now: int) -> Ready:
         peer, packet = arrived
         try:
-            frames = self._frames_in(peer, packet, now)
+            place = self._place(peer, packet)
+            queued = len(place.channels[peer].state.queue) if place.reliable and peer in place.peers else 0
+            frames = place.frames_in(peer, packet, now)
         except FrameRefused as refusal:
-            return Ready(refused=(refusal,), wake=self._wake_at)
+            return Ready(refused=(refusal,), wake=self._wake())
+        if place.reliable:
+            self._queued += len(place.channels[peer].state.queue) - queued
         records: list[Record] = []
         refused: list[FrameRefused] = []
-        deliver: list[Frame[Any]] = []
-        direct: list[tuple[str, Frame[Any]]] = []
+        deliver: Deliverable = []
         for number, frame in frames:
             if self._queued >= MAX_QUEUED_HARD:
                 refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {self._queued} are not acknowledged"))
                 break
             try:
-                output = self._take(peer, number, frame, now)
+                deliver += self._take(place, peer, number, frame, now)
             except OverflowingFrame as refusal:
                 # It will come again; what follows it must not overtake it.
                 refused.append(refusal)
@@ -245,80 +261,123 @@ class Member:
                 continue
             if self.options.durable:
                 records.append(Taken(packet.domain, peer, number, frame))
-            deliver += output.deliver
-            direct += output.send
         return Ready(
             persist=tuple(records),
-            send=self._collect(direct, now),
+            send=self._collect(now),
             deliver=self._deliver(deliver),
             refused=tuple(refused),
-            wake=self._wake_at,
+            wake=self._wake(),
         )
 
-    def _frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[tuple[int, Frame[Any]]]:
-        if packet.domain != self.domain.name or peer not in self.domain.members or peer == self.name:
+    def _place(self, peer: str, packet: Packet[Any]) -> DomainPlace | LinkPlace:
+        place = self._places.get(packet.domain)
+        if place is None:
             raise StrangerFrame(
-                f"a packet for domain {packet.domain!r} from {peer!r} at {self.name!r}, which is in {self.domain.name!r} "
-                f"with {', '.join(self.domain.members)}"
+                f"a packet for {packet.domain!r} from {peer!r} at {self.name!r}, which takes part in {', '.join(self._places)}"
             )
-        if not self.options.reliable:
-            return [(0, frame) for frame in packet.frames]
-        channel = self._channels[peer]
-        channel.check(peer, packet)
-        before = len(channel.state.queue)
-        frames = channel.arrived(packet, now)
-        self._queued += len(channel.state.queue) - before
-        self._to_visit[peer] = None
-        return frames
+        return place
 
-    def _take(self, peer: str, number: int, frame: Frame[Any], now: int) -> Output:
-        """Accept one frame: the ordering first, since it may refuse; then the channel, which then acknowledges it."""
-        channel = self._channels.get(peer)
+    # What follows from them.
+
+    def _send(self, envelope: Envelope) -> Deliverable:
+        """Send a message of our own."""
+        if self._flat:
+            (place,) = self._domains.values()
+            output = place.ordering.send(envelope, envelope.to)
+            self._number = envelope.number
+            self._push(place, output.send)
+            return [(place.name, frame) for frame in output.deliver]
+        plan = self.routes.plan(self.name, self.name, envelope.to, None)
+        self._number = envelope.number
+        work = _Work()
+        # To ourselves at once: whatever caused our own message has been delivered here already.
+        if envelope.to is None or self.name in envelope.to:
+            work.deliver.append((self.topology.homes[self.name][0], Frame(None, envelope)))
+        self._carry_out(plan, envelope, work)
+        return self._drain(work)
+
+    def _take(self, place: DomainPlace | LinkPlace, peer: str, number: int, frame: Frame[Any], now: int) -> Deliverable:
+        """Accept one frame: the ordering or the link first, since it may refuse; then the channel, which then acknowledges it."""
+        work = _Work()
         try:
-            output = self._ordering.accept(peer, frame, now)
+            if isinstance(place, DomainPlace):
+                output = place.ordering.accept(peer, frame, now)
+                self._push(place, output.send)
+                work.domain += [(place, released) for released in output.deliver]
+            else:
+                self._linked(place, place.end.accept(peer, frame), work)
         except OverflowingFrame:
             raise  # Not acknowledged: the peer will send it again.
         except FrameRefused:
-            if channel:
-                channel.take(number)  # It will never become acceptable: do not ask for it again.
+            place.take(peer, number)  # It will never become acceptable: do not ask for it again.
             raise
-        if channel:
-            channel.take(number)
-        self._push(output)
-        return output
+        place.take(peer, number)
+        if self._flat:
+            return [(place.name, released) for _, released in work.domain]
+        return self._drain(work)
 
-    def _push(self, output: Output) -> None:
+    def _drain(self, work: _Work) -> Deliverable:
+        """Do one thing after the other, in the order in which it came about, until nothing follows any more."""
+        for place, frame in work.domain:
+            self._released(place, frame, work)
+        return work.deliver
+
+    def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: _Work) -> None:
+        """A domain has released a message, or a link has passed one on: it is for us, for others beyond us, or both."""
+        envelope = frame.envelope
+        if envelope is None:
+            return
+        if isinstance(place, DomainPlace):
+            echo = place.echoes.pop(str(envelope.id), 1) is None
+            for link_place in self._links.values():
+                end = link_place.end
+                counts = end.domain == place.name and end.link.mode == "printed" and (end.counts_own or not echo)
+                if counts and self.routes.beyond(end.link, place.name, envelope.origin):
+                    self._linked(link_place, end.delivered(), work)
+            if echo:
+                return
+        if envelope.to is None or self.name in envelope.to:
+            work.deliver.append((place.name, frame))
+        self._carry_out(self.routes.plan(self.name, envelope.origin, envelope.to, place.name), envelope, work)
+
+    def _carry_out(self, plan: Plan, envelope: Envelope, work: _Work) -> None:
+        """Forward a message, before anything that is sent or delivered later."""
+        for name, members in plan.into.items():
+            place = self._domains[name]
+            if members is None or self.name in members:
+                place.echoes[str(envelope.id)] = None
+            output = place.ordering.send(envelope, members)
+            self._push(place, output.send)
+            work.domain += [(place, released) for released in output.deliver]
+        for name in plan.across:
+            link_place = self._links[name]
+            end = link_place.end
+            self._linked(link_place, end.cross(envelope, self.routes.relay_of(end.link, end.domain, envelope.origin)), work)
+
+    def _linked(self, place: LinkPlace, output: LinkOutput, work: _Work) -> None:
+        self._push(place, output.send)
+        work.domain += [(place, Frame(None, envelope)) for envelope in output.pass_on]
+
+    # To the outside.
+
+    def _push(self, place: DomainPlace | LinkPlace, frames: list[tuple[str, Frame[Any]]]) -> None:
+        place.push(frames)
         if self.options.reliable:
-            for peer, frame in output.send:
-                self._channels[peer].push(frame)
-                self._to_visit[peer] = None
-            self._queued += len(output.send)
+            self._queued += len(frames)
 
-    def _collect(self, direct: list[tuple[str, Frame[Any]]], now: int) -> tuple[tuple[str, Packet[Any]], ...]:
-        """Return the packets to send: one for each peer to whom there is anything to say."""
-        if not self.options.reliable:
-            by_peer: dict[str, list[Frame[Any]]] = {}
-            for peer, frame in direct:
-                by_peer.setdefault(peer, []).append(frame)
-            return tuple((peer, Packet(self.domain.name, tuple(frames))) for peer, frames in by_peer.items())
-        packets = []
-        for peer in self._to_visit:
-            channel = self._channels[peer]
-            packet = channel.collect(self.domain.name, now)
-            if packet is not None:
-                packets.append((peer, packet))
-            if channel.resend_at is not None and (self._wake_at is None or channel.resend_at < self._wake_at):
-                self._wake_at = channel.resend_at
-        self._to_visit = {}
-        return tuple(packets)
+    def _collect(self, now: int) -> tuple[tuple[str, Packet[Any]], ...]:
+        return tuple(packet for place in self._places.values() for packet in place.collect(now))
 
-    def _deliver(self, frames: list[Frame[Any]]) -> tuple[Delivery, ...]:
+    def _wake(self) -> int | None:
+        return min((place.wake_at for place in self._places.values() if place.wake_at is not None), default=None)
+
+    def _deliver(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
         deliveries = []
-        for frame in frames:
+        for place, frame in deliverable:
             self._position += 1
             if self.options.durable:
-                self._unconsumed[self._position] = frame
-            deliveries.append(Delivery(self._position, self.domain.name, frame))
+                self._unconsumed[self._position] = (place, frame)
+            deliveries.append(Delivery(self._position, place, frame))
         return tuple(deliveries)
 
     def _consumed(self, position: int) -> None:
@@ -326,28 +385,22 @@ class Member:
         while unconsumed and (oldest := next(iter(unconsumed))) <= position:
             del unconsumed[oldest]
 
+    # Copies of it, in memory and on disk.
+
     def fork(self) -> Member:
         """Return a member that goes on from here on its own, for a search that tries several futures."""
         twin = copy.copy(self)
-        twin._ordering = self._ordering.fork()
-        twin._channels = {peer: copy.deepcopy(channel) for peer, channel in self._channels.items()}
+        twin._domains = {name: place.fork() for name, place in self._domains.items()}
+        twin._links = {name: place.fork() for name, place in self._links.items()}
+        twin._places = {**twin._domains, **twin._links}
         twin._unconsumed = dict(self._unconsumed)
-        twin._to_visit = dict(self._to_visit)
         return twin
 
     def snapshot(self) -> bytes:
         """Return the whole state. Records from before it are not needed any more."""
-        return _ENCODER.encode(
-            _Saved(
-                self.name,
-                self.domain.name,
-                self._number,
-                self._position,
-                self._ordering.snapshot(),
-                {peer: channel.state for peer, channel in self._channels.items()},
-                list(self._unconsumed.items()),
-            )
-        )
+        places = {name: place.save() for name, place in self._places.items()}
+        unconsumed = [(position, place, frame) for position, (place, frame) in self._unconsumed.items()]
+        return _ENCODER.encode(_Saved(self.name, self.topology.name, self._number, self._position, places, unconsumed))
 
     def _restored(self, restored: Restored, now: int) -> Ready:
         if self._started:
@@ -358,47 +411,50 @@ class Member:
         for record in restored.records:
             self._repeat(record, now)
         self._consumed(restored.consumed)
-        deliver = tuple(Delivery(position, self.domain.name, frame) for position, frame in self._unconsumed.items())
-        self._to_visit = dict.fromkeys(self._channels)
-        return Ready(send=self._collect([], now), deliver=deliver, wake=self._wake_at)
+        deliver = tuple(Delivery(position, place, frame) for position, (place, frame) in self._unconsumed.items())
+        for place in self._places.values():
+            place.visit_all()
+        return Ready(send=self._collect(now), deliver=deliver, wake=self._wake())
 
     def _repeat(self, record: Record, now: int) -> None:
         """Step through a record again. What follows from it is queued or delivered as it was the first time."""
-        if isinstance(record, Skipped):
-            if record.peer not in self._channels:
-                raise StorageError(f"{self.name!r}: a stored record names {record.peer!r}, to whom there is no channel")
-            self._channels[record.peer].take(record.number)
-            return
+        if isinstance(record, Submitted):
+            if (record.envelope.origin, record.envelope.number) != (self.name, self._number + 1):
+                raise StorageError(
+                    f"{self.name!r}: a stored record of message {record.envelope.id} after {self.name}:{self._number}"
+                )
+        elif record.domain not in self._places or record.peer not in self._places[record.domain].peers:
+            raise StorageError(
+                f"{self.name!r}: a stored record names {record.peer!r} in {record.domain!r}, to whom there is no channel"
+            )
         try:
             if isinstance(record, Submitted):
-                self._check_next(record.envelope)
-                output = self._send(record.envelope)
+                deliver = self._send(record.envelope)
+            elif isinstance(record, Taken):
+                deliver = self._take(self._places[record.domain], record.peer, record.number, record.frame, now)
             else:
-                output = self._take(record.peer, record.number, record.frame, now)
-        except (FrameRefused, ConfigError) as error:
+                deliver = []
+                self._places[record.domain].take(record.peer, record.number)
+        except (FrameRefused, UsageError) as error:
             raise StorageError(f"{self.name!r}: a stored record does not follow from those before it: {error}") from error
-        self._deliver(output.deliver)
-
-    def _check_next(self, envelope: Envelope) -> None:
-        if (envelope.origin, envelope.number) != (self.name, self._number + 1):
-            raise StorageError(f"{self.name!r}: a stored record of message {envelope.id} after {self.name}:{self._number}")
+        self._deliver(deliver)
 
     def _load(self, snapshot: bytes) -> None:
+        kinds = [kind for place in self._places.values() for kind in place.stamps]
         saved_type: Any = _Saved
         try:
-            saved = msgspec.msgpack.decode(snapshot, type=saved_type[stamp_union(self._ordering.stamps)])
+            saved = msgspec.msgpack.decode(snapshot, type=saved_type[stamp_union(kinds) | None])
         except UNREADABLE as error:
             raise StorageError(f"{self.name!r}: a snapshot that cannot be read: {error}") from None
-        if (saved.name, saved.domain, set(saved.channels)) != (self.name, self.domain.name, set(self._channels)):
+        if (saved.name, saved.fabric, set(saved.places)) != (self.name, self.topology.name, set(self._places)):
             raise StorageError(
-                f"{self.name!r} in {self.domain.name!r}: this is the snapshot of {saved.name!r} in {saved.domain!r}"
+                f"{self.name!r} in {self.topology.name!r}: this is the snapshot of {saved.name!r} in {saved.fabric!r}"
             )
         self._number, self._position = saved.number, saved.position
-        self._ordering.restore(saved.ordering)
-        for peer, state in saved.channels.items():
-            self._channels[peer].state = state
-        self._queued = sum(len(state.queue) for state in saved.channels.values())
-        self._unconsumed = dict(saved.unconsumed)
+        for name, place in self._places.items():
+            place.load(saved.places[name])
+        self._queued = sum(place.queued() for place in self._places.values())
+        self._unconsumed = {position: (place, frame) for position, place, frame in saved.unconsumed}
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -76,8 +76,8 @@ class Packet(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=F
 
 
 def control_bytes(stamp: object) -> int:
-    """Return how many bytes of control information a stamp puts on the wire."""
-    return len(_ENCODER.encode(stamp))
+    """Return how many bytes of control information a stamp puts on the wire; what came over no wire has none."""
+    return 0 if stamp is None else len(_ENCODER.encode(stamp))
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from thence.core.member import Domain
+from thence.core.domain import Domain
 from thence.core.ordering import ordering_named
+from thence.core.topology import Topology
 from thence.errors import ConfigError, UsageError
 from thence.sim.world import Happened, World
 
@@ -41,14 +42,19 @@ MAX_DEPTH = 300
 
 
 class Case(NamedTuple):
-    """What to explore: a domain, how many messages, and who may be written to."""
+    """What to explore: a domain or a fabric, how many messages, and who may be written to."""
 
-    domain: Domain
+    where: Domain | Topology
     messages: int
     pattern: str = "multicast"
     """``unicast``: any one other member; ``multicast``: any set of others; ``broadcast``: everyone, the sender included."""
     require: frozenset[str] | None = None
     """The properties to check; None: what the ordering guarantees. Exactly-once and completeness are always checked."""
+
+    @property
+    def topology(self) -> Topology:
+        """The fabric to explore."""
+        return self.where if isinstance(self.where, Topology) else Topology.flat(self.where)
 
 
 class Action(NamedTuple):
@@ -99,13 +105,15 @@ class _Search:
 
     def __init__(self, case: Case, limit: int, progress: Callable[[int], None] | None) -> None:
         self.case = case
-        self.names = case.domain.members
+        self.topology = case.topology
+        self.names = self.topology.processes
         self.number = {name: at for at, name in enumerate(self.names)}
-        ordering = ordering_named(case.domain.ordering)
-        self.require = ordering.guarantees if case.require is None else case.require
+        (domain, *more) = self.topology.domains.values()
+        ordering = ordering_named(domain.ordering)
+        self.require = self.topology.guarantees if case.require is None else case.require
         # Total order is about what two processes do, so there the rest of a run cannot be tried for each by itself.
-        self.direct = ordering.direct and "total" not in self.require
-        self.symmetric = ordering.interchangeable and not case.domain.options
+        self.direct = ordering.direct and "total" not in self.require and not more
+        self.symmetric = ordering.interchangeable and not domain.options and not more
         self.choices = {name: list(_destinations(case, name)) for name in self.names}
         self.limit = limit
         self.progress = progress
@@ -116,7 +124,7 @@ class _Search:
         """Walk all runs of at most ``depth`` actions."""
         empty = (0,) * len(self.names)
         past = _Past({}, empty, empty, empty, (), (), (), ((),) * len(self.names))
-        world = World.of(self.case.domain)
+        world = World.of(self.topology)
         return self._walk(world, past, (), (), depth)
 
     def _walk(self, world: World, past: _Past, actions: tuple[Action, ...], actors: tuple[int, ...], depth: int) -> Found | None:
@@ -166,8 +174,7 @@ class _Search:
                     if actions or not self.symmetric or self._stands_for_its_kind(number, to):
                         yield Action(name, to=to)
             for source in self.names:
-                flights = world.flights.get((source, name), ())
-                for place, flight in enumerate(flights[:1] if world.fifo else flights):
+                for place, flight in world.may_arrive(source, name):
                     if _normal(actors, number, max(newest, flight.sent_at)):
                         yield Action(source, name, place)
 
@@ -240,7 +247,7 @@ class _Search:
 
 
 def _destinations(case: Case, sender: str) -> Iterator[tuple[str, ...] | None]:
-    others = [name for name in case.domain.members if name != sender]
+    others = [name for name in case.topology.processes if name != sender]
     if case.pattern == "broadcast":
         yield None
     elif case.pattern == "unicast":

@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable
 
 from thence.core.codec import decode_record, encode_record
-from thence.core.member import Arrived, Consumed, Delivery, Domain, Member, MemberOptions, Ready, Restored, Submit, Timer
+from thence.core.member import Arrived, Consumed, Delivery, Member, MemberOptions, Ready, Restored, Submit, Timer
 from thence.core.messages import Envelope, Packet, control_bytes
+from thence.core.routing import Routes
 from thence.core.records import Submitted
 from thence.errors import Busy
 from thence.sim import kernel as kernels
@@ -39,7 +40,7 @@ class Node:
     def __init__(
         self,
         name: str,
-        domain: Domain,
+        routes: Routes,
         options: MemberOptions,
         kernel: kernels.Kernel,
         network: Network,
@@ -51,14 +52,14 @@ class Node:
         self.name = name
         self.up = True
         self.on_deliver: Callable[[Node, Delivery], None] | None = None
-        self._domain = domain
+        self._routes = routes
         self._options = options
         self._kernel = kernel
         self._network = network
         self._disk = disk
         self._recorder = recorder
         self._statistics = statistics
-        self._member = Member(name, domain, options)
+        self._member = Member(name, routes, options)
         self._pending: deque[Ready] = deque()
         self._syncing = False
         self._life = 0
@@ -109,7 +110,7 @@ class Node:
         now = self._kernel.now
         self._recorder.note(self.name, "recover", now)
         self.up = True
-        self._member = Member(self.name, self._domain, self._options)
+        self._member = Member(self.name, self._routes, self._options)
         records = [decode_record(record) for record in self._disk.records()]
         ready = self._member.step(Restored(self._disk.snapshot, records, self._consumed), now)
         # A submission that reached the disk just before the crash was accepted, though nobody was told: it counts as
@@ -174,7 +175,7 @@ class Node:
     def _accepted(self, envelope: Envelope) -> None:
         now = self._kernel.now
         self._last_recorded_send = envelope.number
-        self._recorder.send(self.name, envelope, now, self._domain.name)
+        self._recorder.send(self.name, envelope, now, self._routes.topology.homes[self.name][0])
         self._statistics.sent(envelope, now)
 
     def _deliver(self, delivery: Delivery) -> None:

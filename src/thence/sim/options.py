@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from thence.core.member import Domain
+from thence.core.domain import Domain
 from thence.core.ordering import ordering_named
 from thence.errors import ConfigError
 from thence.sim.laws import parse_law
@@ -50,6 +50,9 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """How often a delivery makes its receiver send a message at once: what makes causal chains."""
     delay: str = "exponential:10ms"
     bandwidth_bytes_per_s: int | None = None
+    link_delay: str | None = None
+    """The delay of links between domains, if it is another one."""
+    link_bandwidth_bytes_per_s: int | None = None
     loss: float = 0.0
     duplication: float = 0.0
     reordering: float = 0.0

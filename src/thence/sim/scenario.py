@@ -16,7 +16,8 @@ really happens, to be read and committed by a person. The explorer prints what i
 
 Commands:
 
-    domain NAME ORDERING MEMBER MEMBER … [OPTION=VALUE …]    begin; a value is JSON, or text
+    domain NAME ORDERING MEMBER MEMBER … [OPTION=VALUE …]    begin; a value is JSON, or text; several make a fabric
+    link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:… wait:…]    joins two domains
     send MEMBER to MEMBER … | send MEMBER to everyone        a member sends a message
     arrive FROM TO [N]                                       the first, or N-th, frame on its way arrives
     arrive everything                                        all frames arrive, oldest first, until nothing is on its way
@@ -33,9 +34,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from thence.core.member import Domain
+import msgspec
+
+from thence.core.domain import Domain
 from thence.core.messages import Frame
 from thence.core.ordering import ordering_named
+from thence.core.topology import Link, Topology
 from thence.errors import ConfigError, ThenceError, UsageError
 from thence.sim.explorer import Action, Case
 from thence.sim.recorder import Recorder
@@ -135,16 +139,26 @@ def run_file(path: Path, *, rewrite: bool = False) -> list[Difference]:
 
 def from_actions(case: Case, actions: Iterable[Action], comment: str) -> str:
     """Return the scenario of a run that the explorer found, with what happens in it."""
-    domain = case.domain
-    options = "".join(f" {key}={json.dumps(value)}" for key, value in domain.options.items())
-    begin = f"domain {domain.name} {ordering_named(domain.ordering).name} {' '.join(domain.members)}{options}"
-    commands = [begin, *(_command(action) for action in actions), "waits"]
-    require = ordering_named(domain.ordering).guarantees if case.require is None else case.require
+    topology = case.topology
+    require = topology.guarantees if case.require is None else case.require
+    commands = [*definition(topology), *(_command(action) for action in actions), "waits"]
     commands.append(f"judge {' '.join(sorted(require | {'creation', 'duplication', 'completeness'}))}")
-    stage = Stage(domain)
+    stage = Stage(topology)
     blocks = [Block(0, (f"# {comment}",), commands[0], stage.do(commands[0]))]
     blocks += [Block(0, (), command, stage.do(command)) for command in commands[1:]]
     return format_blocks(blocks)
+
+
+def definition(topology: Topology) -> list[str]:
+    """Return the commands that define a fabric."""
+    commands = []
+    for domain in topology.domains.values():
+        options = "".join(f" {key}={json.dumps(value, separators=(',', ':'))}" for key, value in domain.options.items())
+        commands.append(f"domain {domain.name} {ordering_named(domain.ordering).name} {' '.join(domain.members)}{options}")
+    for link in topology.links.values():
+        pairs = " ".join(f"{near}={far}" for near, far in link.relays)
+        commands.append(f"link {link.name} {' '.join(link.between)} {pairs} mode:{link.mode} wait:{link.wait}")
+    return commands
 
 
 def _command(action: Action) -> str:
@@ -157,14 +171,17 @@ def _command(action: Action) -> str:
 class Stage:
     """Where a scenario is played: a world, and the trace of what has happened in it."""
 
-    def __init__(self, given: Domain | None = None) -> None:
-        """``given`` stands in for the domain that the scenario names, for an ordering that is not in the registry."""
+    def __init__(self, given: Topology | None = None) -> None:
+        """``given`` stands in for the fabric that the scenario defines, for an ordering that is not in the registry."""
         self._given = given
+        self._domains: list[Domain] = []
+        self._links: list[Link] = []
         self._world: World | None = None
         self.events: list[Event] = []
         self._recorder: Recorder | None = None
         self._commands: dict[str, Callable[[list[str]], list[str]]] = {
             "domain": self._domain,
+            "link": self._link,
             "send": self._send,
             "arrive": self._arrive,
             "lose": self._lose,
@@ -183,22 +200,46 @@ class Stage:
 
     @property
     def world(self) -> World:
-        """The world as it is now."""
+        """The world as it is now; it begins when all domains and links are defined and something is done."""
         if self._world is None:
-            raise UsageError("a scenario begins with a domain")
+            if not self._domains:
+                raise UsageError("a scenario begins with a domain")
+            # A scenario may well show what breaks, so everything that can run is let through.
+            topology = self._given or Topology("scenario", self._domains, self._links, promise="nothing", force=True)
+            self._world = World.of(topology)
+            self._recorder = Recorder(self.events.append, topology.processes)
         return self._world
 
     def _domain(self, arguments: list[str]) -> list[str]:
         words = [word for word in arguments if "=" not in word]
         if len(words) < 3:
             raise UsageError("expected: domain NAME ORDERING MEMBER …")
+        self._define()
         options = dict(_option(word) for word in arguments if "=" in word)
         name, ordering, *members = words
-        domain = self._given or Domain(name, tuple(members), ordering, options)
-        self._world = World.of(domain)
-        self.events = []
-        self._recorder = Recorder(self.events.append, members)
+        self._domains.append(Domain(name, tuple(members), ordering, options))
+        if not self._given:
+            Topology.flat(self._domains[-1])
         return [f"{name}: {ordering} among {', '.join(members)}"]
+
+    def _link(self, arguments: list[str]) -> list[str]:
+        options = dict(word.split(":", 1) for word in arguments if ":" in word)
+        pairs = [tuple(word.split("=", 1)) for word in arguments if "=" in word]
+        words = [word for word in arguments if "=" not in word and ":" not in word]
+        if len(words) != 3 or not pairs or not set(options) <= {"mode", "wait"}:
+            raise UsageError("expected: link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:… wait:…]")
+        self._define()
+        name, one, other = words
+        try:
+            given = {"name": name, "between": [one, other], "relays": pairs, **options}
+            self._links.append(msgspec.convert(given, Link, strict=False))
+        except msgspec.ValidationError as error:
+            raise UsageError(f"link {name}: {error}") from None
+        return [f"{name}: joins {one} and {other} by {', '.join(f'{near} and {far}' for near, far in pairs)}"]
+
+    def _define(self) -> None:
+        if self._world is not None:
+            raise UsageError("domains and links are defined before anything is done")
 
     def _send(self, arguments: list[str]) -> list[str]:
         if len(arguments) < 3 or arguments[1] != "to":
@@ -266,10 +307,13 @@ class Stage:
         if self._recorder is None:
             raise UsageError("a scenario begins with a domain")
         lines = []
-        time, domain = self.world.actions, self.world.domain.name
+        time, topology = self.world.actions, self.world.topology
         if happened.submitted:
-            self._recorder.send(happened.member, happened.submitted, time, domain)
-        lines += [f"  on its way {happened.member} -> {peer}: {_label(frame)} {frame.stamp}" for peer, frame in happened.flights]
+            self._recorder.send(happened.member, happened.submitted, time, topology.homes[happened.member][0])
+        several = len(topology.domains) > 1
+        for peer, place, frame in happened.flights:
+            where = f" in {place}" if several else ""
+            lines.append(f"  on its way {happened.member} -> {peer}{where}: {_label(frame)} {frame.stamp}")
         for delivery in happened.delivered:
             self._recorder.deliver(happened.member, delivery, time)
             lines.append(f"  {happened.member} delivers {delivery.envelope.id}")

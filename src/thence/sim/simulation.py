@@ -17,6 +17,8 @@ from typing import NamedTuple
 from thence.core.member import Delivery, MemberOptions
 from thence.core.messages import Packet
 from thence.core.ordering import Arrival, ordering_named
+from thence.core.routing import Routes
+from thence.core.topology import Topology
 from thence.sim.disk import Disk, DiskOptions
 from thence.sim.kernel import Kernel
 from thence.sim.laws import parse_law
@@ -43,13 +45,14 @@ class Result(NamedTuple):
 
 
 class Simulation:
-    """See the module's text. ``node_type`` is there for tests that plant mistakes."""
+    """See the module's text. ``where`` is a fabric instead of the options' one domain; ``node_type`` is for planted mistakes."""
 
     def __init__(
         self,
         options: SimulationOptions,
         sink: Sink,
         *,
+        where: Topology | None = None,
         node_type: type[Node] = Node,
         progress: Callable[[int], None] | None = None,
     ) -> None:
@@ -63,16 +66,17 @@ class Simulation:
         self._gap = parse_law(options.gap)
         self._body = bytes(options.body_bytes)
         self._unsent = options.messages
-        domain = options.domain()
-        self.names = domain.members
+        self.topology = Topology.flat(options.domain()) if where is None else where
+        self.names = self.topology.processes
         self.network = Network(self.kernel, self._network_options(), Random(f"{options.seed}/network"), self._receive)
         recorder = Recorder(sink, self.names)
+        routes = Routes(self.topology)
         member_options = MemberOptions(reliable=options.faulty, durable=options.on_disk)
         disk_options = DiskOptions(sync_delay=parse_law(options.sync))
         self.nodes: dict[str, Node] = {}
         for name in self.names:
             disk = Disk(disk_options, Random(f"{options.seed}/disk/{name}"))
-            node = node_type(name, domain, member_options, self.kernel, self.network, disk, recorder, self.statistics)
+            node = node_type(name, routes, member_options, self.kernel, self.network, disk, recorder, self.statistics)
             node.on_deliver = self._delivered
             self.nodes[name] = node
 
@@ -135,10 +139,16 @@ class Simulation:
 
     def _network_options(self) -> NetworkOptions:
         options = self.options
-        needs_fifo = ordering_named(options.ordering).arrival is Arrival.FIFO
+        domains, links = self.topology.domains.values(), self.topology.links.values()
+        needs_fifo = any(ordering_named(domain.ordering).arrival is Arrival.FIFO for domain in domains)
+        needs_fifo = needs_fifo or any(link.mode == "fifo" for link in links)
+        pairs = [way for link in links for near, far in link.relays for way in ((near, far), (far, near))]
+        far_law, far_speed = parse_law(options.link_delay or options.delay), options.link_bandwidth_bytes_per_s
         return NetworkOptions(
             delay=parse_law(options.delay),
+            link_delays=dict.fromkeys(pairs, far_law),
             bandwidth_bytes_per_s=options.bandwidth_bytes_per_s,
+            link_bandwidths_bytes_per_s={} if far_speed is None else dict.fromkeys(pairs, far_speed),
             loss=options.loss,
             duplication=options.duplication,
             reordering=options.reordering,
@@ -154,7 +164,7 @@ class Simulation:
 
     def _partitions(self) -> tuple[Partition, ...]:
         chance = Random(f"{self.options.seed}/partitions")
-        names = self.options.domain().members
+        names = self.names
         partitions = []
         for _ in range(self.options.partitions):
             start = chance.randrange(self._span_ns())
@@ -175,8 +185,8 @@ class Simulation:
             self.kernel.schedule(down_ns, node.restart)
 
 
-def simulate(options: SimulationOptions, sink: Sink | None = None) -> tuple[Result, list[Event]]:
+def simulate(options: SimulationOptions, where: Topology | None = None, sink: Sink | None = None) -> tuple[Result, list[Event]]:
     """Run to the end; return the result and the trace, which is empty if it went to a sink."""
     events: list[Event] = []
-    result = Simulation(options, events.append if sink is None else sink).run()
+    result = Simulation(options, events.append if sink is None else sink, where=where).run()
     return result, events

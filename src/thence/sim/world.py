@@ -16,16 +16,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from thence.core.member import Arrived, Delivery, Domain, Member, MemberOptions, Restored, Submit
+from thence.core.domain import Domain
+from thence.core.member import Arrived, Delivery, Member, MemberOptions, Restored, Submit
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.ordering import Arrival, ordering_named
+from thence.core.routing import Routes
+from thence.core.topology import Topology
 from thence.errors import FrameRefused, UsageError
 
 
 class Flight(NamedTuple):
-    """A frame on its way, and the number of the action that sent it."""
+    """A frame on its way, the domain or link in which it travels, and the number of the action that sent it."""
 
     frame: Frame[Any]
+    place: str
     sent_at: int
 
 
@@ -36,7 +40,8 @@ class Happened(NamedTuple):
     submitted: Envelope | None
     delivered: tuple[Delivery, ...]
     refused: tuple[FrameRefused, ...]
-    flights: tuple[tuple[str, Frame[Any]], ...]
+    flights: tuple[tuple[str, str, Frame[Any]], ...]
+    """Frames that went out: to whom, in which domain or link, and what."""
 
 
 Flights = dict[tuple[str, str], tuple[Flight, ...]]
@@ -45,21 +50,44 @@ Flights = dict[tuple[str, str], tuple[Flight, ...]]
 class World:
     """See the module's text."""
 
-    __slots__ = ("actions", "domain", "fifo", "flights", "members")
+    __slots__ = ("actions", "fifo", "flights", "members", "routes")
 
-    def __init__(self, domain: Domain, members: dict[str, Member], flights: Flights, actions: int) -> None:
+    def __init__(self, routes: Routes, members: dict[str, Member], flights: Flights, actions: int, fifo: frozenset[str]) -> None:
         """Use ``World.of`` to make the first one."""
-        self.domain = domain
+        self.routes = routes
         self.members = members
         self.flights = flights
         self.actions = actions
-        self.fifo = ordering_named(domain.ordering).arrival is Arrival.FIFO
+        self.fifo = fifo
 
     @classmethod
-    def of(cls, domain: Domain) -> World:
+    def of(cls, where: Domain | Topology) -> World:
         """Return the world in which nothing has happened yet."""
+        topology = where if isinstance(where, Topology) else Topology.flat(where)
+        routes = Routes(topology)
         options = MemberOptions(reliable=False, durable=False)
-        return cls(domain, {name: Member(name, domain, options) for name in domain.members}, {}, 0)
+        fifo = [name for name, domain in topology.domains.items() if ordering_named(domain.ordering).arrival is Arrival.FIFO]
+        fifo += [name for name, link in topology.links.items() if link.mode == "fifo"]
+        return cls(routes, {name: Member(name, routes, options) for name in topology.processes}, {}, 0, frozenset(fifo))
+
+    @property
+    def topology(self) -> Topology:
+        """The fabric that all of this happens in."""
+        return self.routes.topology
+
+    def may_arrive(self, source: str, target: str) -> list[tuple[int, Flight]]:
+        """Return the frames from ``source`` to ``target`` that may arrive next, each with its place in the line."""
+        flights = self.flights.get((source, target), ())
+        if not self.fifo:
+            return list(enumerate(flights))
+        allowed = []
+        blocked = set()
+        for at, flight in enumerate(flights):
+            if flight.place not in blocked:
+                allowed.append((at, flight))
+            if flight.place in self.fifo:
+                blocked.add(flight.place)
+        return allowed
 
     def send(self, sender: str, to: tuple[str, ...] | None, body: bytes = b"") -> tuple[World, Happened]:
         """Let ``sender`` send a message."""
@@ -72,41 +100,41 @@ class World:
             raise UsageError(
                 f"{len(waiting)} frames are on their way from {source!r} to {target!r}; there is no number {place + 1}"
             )
-        if place and self.fifo:
-            raise UsageError(f"domain {self.domain.name!r} needs FIFO channels: only the first frame may arrive")
+        if place not in [at for at, _ in self.may_arrive(source, target)]:
+            raise UsageError(f"{waiting[place].place!r} needs FIFO channels: only the first frame may arrive")
         flights = dict(self.flights)
         flights[source, target] = waiting[:place] + waiting[place + 1 :]
-        packet = Packet(self.domain.name, (waiting[place].frame,))
+        packet = Packet(waiting[place].place, (waiting[place].frame,))
         return self._step(target, Arrived(source, packet), flights)
 
     def lose(self, source: str, target: str, place: int = 0) -> World:
         """Let a frame get lost."""
         waiting = self.flights[source, target]
         flights = {**self.flights, (source, target): waiting[:place] + waiting[place + 1 :]}
-        return World(self.domain, self.members, flights, self.actions + 1)
+        return World(self.routes, self.members, flights, self.actions + 1, self.fifo)
 
     def repeat(self, source: str, target: str, place: int = 0) -> World:
         """Let a frame be on its way once more."""
         waiting = self.flights[source, target]
         flights = {**self.flights, (source, target): (*waiting, waiting[place])}
-        return World(self.domain, self.members, flights, self.actions + 1)
+        return World(self.routes, self.members, flights, self.actions + 1, self.fifo)
 
     def restart(self, name: str) -> World:
         """Let a member go on from its snapshot, as after a restart."""
         snapshot = self.members[name].snapshot()
-        member = Member(name, self.domain, self.members[name].options)
+        member = Member(name, self.routes, self.members[name].options)
         member.step(Restored(snapshot, (), 0), self.actions)
-        return World(self.domain, {**self.members, name: member}, self.flights, self.actions + 1)
+        return World(self.routes, {**self.members, name: member}, self.flights, self.actions + 1, self.fifo)
 
     def _step(self, name: str, step_input: Submit | Arrived, flights: Flights) -> tuple[World, Happened]:
         member = self.members[name].fork()
         ready = member.step(step_input, self.actions)
-        sent = tuple((peer, frame) for peer, packet in ready.send for frame in packet.frames)
+        sent = tuple((peer, packet.domain, frame) for peer, packet in ready.send for frame in packet.frames)
         if sent:
             flights = dict(flights)
-            for peer, frame in sent:
-                flights[name, peer] = (*flights.get((name, peer), ()), Flight(frame, self.actions))
-        world = World(self.domain, {**self.members, name: member}, flights, self.actions + 1)
+            for peer, place, frame in sent:
+                flights[name, peer] = (*flights.get((name, peer), ()), Flight(frame, place, self.actions))
+        world = World(self.routes, {**self.members, name: member}, flights, self.actions + 1, self.fifo)
         submitted = ready.accepted[0] if ready.accepted else None
         return world, Happened(name, submitted, ready.deliver, ready.refused, sent)
 

@@ -153,7 +153,7 @@ class Seen:
         empty = (0,) * len(self.search.names)
         past = _Past({}, empty, empty, empty, (), (), (), ((),) * len(self.search.names))
         start: dict[str, History] = dict.fromkeys(self.search.names, ())
-        self._walk(World.of(self.search.case.domain), past, (), start, naive)
+        self._walk(World.of(self.search.case.where), past, (), start, naive)
 
     def _walk(
         self, world: World, past: _Past, actions: tuple[Action, ...], histories: Mapping[str, History], naive: bool

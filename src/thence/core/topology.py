@@ -1,0 +1,368 @@
+"""What a fabric is made of: domains, the relays and links that join them, and what it can promise.
+
+Sources: domains §4.1 and §4.2, interconnect §3 to §6, clusters §III, daisy §3, gateways §3: all of these are values
+of the one type here.
+
+Rules:
+
+* A *relay* is a process that is a member of several domains. A *link* joins two domains that share no member, by
+  one or several pairs of relays, one on each side; all pairs of a link together act as one relay that is in both
+  domains.
+* A *cycle* is meant exactly as in domains §4.2: a path of different processes, each sharing a domain with the next,
+  whose ends share a domain while no domain holds them all. Equivalently, and this is what is computed: leave out
+  every domain that lies inside another one; then draw an edge between each domain and each process in it; there is
+  a cycle if and only if that drawing has one. (Two domains that share two processes, neither inside the other, are
+  a cycle. A domain inside another is none.)
+* What lies inside another domain is ordered by that one: the inner domain carries no traffic.
+* The fabric promises what all its domains and links keep together. ``promise`` says what is asked for; what cannot
+  be kept is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from thence.core.domain import Domain
+from thence.core.messages import MAX_NAME_CHARACTERS
+from thence.core.ordering import make_ordering, ordering_named
+from thence.errors import ConfigError
+
+Promise = Literal["causal", "fifo", "total", "nothing"]
+
+MAX_PROCESSES = 1_000_000
+MAX_DOMAINS = 100_000
+
+
+class TopologyError(ConfigError):
+    """A fabric that cannot be. ``about`` names the part that is wrong, so that its line can be found."""
+
+    def __init__(self, message: str, *about: str) -> None:
+        """``about`` is a path of names, such as ``domains``, ``A``, ``members``, ``s1``."""
+        super().__init__(message)
+        self.about = about
+
+
+class Link(NamedTuple):
+    """Parallel connections between two domains that share no member."""
+
+    name: str
+    between: tuple[str, str]
+    relays: tuple[tuple[str, str], ...]
+    """Pairs: the relay in the first domain, the relay in the second."""
+    mode: Literal["causal", "fifo", "printed"] = "causal"
+    """``causal``: a sequencer on each side numbers what crosses and puts it back in order. ``fifo``: senders are divided among the
+    relays, without coordination. ``printed``: as in interconnect Fig. 5, which does not keep causal order (docs/errata.md)."""
+    wait: Literal["sent", "delivered"] = "delivered"
+    """Only for ``printed``: when a message counts as passed on: as soon as this relay sent it, or when it was delivered here."""
+    only_from: tuple[str, ...] | None = None
+    """Only messages of these origins cross here (None: all). With ``fifo``, different senders may use different shapes."""
+
+    def side(self, domain: str) -> tuple[str, ...]:
+        """Return this link's relays in ``domain``, in the order of the pairs, each once."""
+        at = self.between.index(domain)
+        return tuple(dict.fromkeys(pair[at] for pair in self.relays))
+
+    def far(self, domain: str) -> str:
+        """Return the domain on the other side."""
+        return self.between[1 - self.between.index(domain)]
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """All relays of this link, on both sides."""
+        return self.side(self.between[0]) + self.side(self.between[1])
+
+
+class Topology:
+    """A fabric that has been checked."""
+
+    def __init__(
+        self,
+        name: str,
+        domains: Iterable[Domain],
+        links: Iterable[Link] = (),
+        *,
+        promise: Promise = "causal",
+        force: bool = False,
+        addresses: Mapping[str, str] | None = None,
+    ) -> None:
+        """Check everything. ``force`` lets a cycle or an unsound mix through, to see what then breaks."""
+        self.name = name
+        self.domains = {domain.name: domain for domain in _distinct("domain", domains)}
+        self.links = {link.name: link for link in _distinct("link", links)}
+        self.promise: Promise = promise
+        self.addresses = dict(addresses or {})
+        self._check_domains()
+        self._check_links()
+        for server in self.addresses:
+            self._known("servers", server, self.homes, "process")
+        self.check_joined()
+        if not force:
+            self._check_promise()
+            self._refuse_cycles()
+
+    @classmethod
+    def flat(cls, domain: Domain) -> Topology:
+        """Return the fabric of one domain, which promises what its ordering keeps."""
+        keeps = ordering_named(domain.ordering).guarantees
+        promise: Promise = (
+            "total" if "total" in keeps else "causal" if "causal" in keeps else "fifo" if "fifo" in keeps else "nothing"
+        )
+        return cls(domain.name, [domain], promise=promise)
+
+    @cached_property
+    def homes(self) -> dict[str, tuple[str, ...]]:
+        """Every process, and the domains that carry its traffic."""
+        homes: dict[str, list[str]] = {}
+        for domain in self.domains.values():
+            for member in domain.members:
+                homes.setdefault(member, [])
+                if domain.name not in self.inner:
+                    homes[member].append(domain.name)
+        return {process: tuple(names) for process, names in homes.items()}
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """Every process, in the order in which the domains name them."""
+        return tuple(self.homes)
+
+    @cached_property
+    def inner(self) -> dict[str, str]:
+        """Domains that lie inside another one, and in which."""
+        found: dict[str, str] = {}
+        attached = {name for link in self.links.values() for name in link.between}
+        by_member: dict[str, list[str]] = {}
+        for domain in self.domains.values():
+            for member in domain.members:
+                by_member.setdefault(member, []).append(domain.name)
+        for at, domain in enumerate(self.domains.values()):
+            members = set(domain.members)
+            for other_name in by_member[domain.members[0]] if domain.members and domain.name not in attached else ():
+                other = self.domains[other_name]
+                equal_but_earlier = len(other.members) == len(members) and list(self.domains).index(other_name) < at
+                larger = len(other.members) > len(members)
+                if other_name != domain.name and (larger or equal_but_earlier) and members <= set(other.members):
+                    found[domain.name] = other_name
+                    break
+        return found
+
+    @cached_property
+    def relays(self) -> tuple[str, ...]:
+        """The processes that are in several domains."""
+        return tuple(process for process, homes in self.homes.items() if len(homes) > 1)
+
+    @cached_property
+    def guarantees(self) -> frozenset[str]:
+        """What all domains and links keep together, end to end."""
+        kept = {"fifo", "causal", "total"}
+        for domain in self.domains.values():
+            kept &= ordering_named(domain.ordering).guarantees
+        if len(self.domains) - len(self.inner) > 1:
+            kept.discard("total")
+        if any(link.mode != "causal" for link in self.links.values()) or self.find_cycle() is not None:
+            kept.discard("causal")
+        return frozenset(kept)
+
+    def find_cycle(self, origin: str | None = None) -> list[str] | None:
+        """Return a cycle as domain, process, domain, process, …, ending with its first domain; a link stands for a process.
+
+        With ``origin`` only the links that this process's messages may use count.
+        """
+        at_process: dict[str, list[str]] = {process: list(homes) for process, homes in self.homes.items() if len(homes) > 1}
+        for link in self.links.values():
+            if origin is None or link.only_from is None or origin in link.only_from:
+                at_process[f"link {link.name}"] = list(link.between)
+        at_domain: dict[str, list[str]] = {name: [] for name in self.domains}
+        for process, names in at_process.items():
+            for name in names:
+                at_domain[name].append(process)
+        return _find_cycle(at_domain, at_process)
+
+    # Checks.
+
+    def _check_domains(self) -> None:
+        if not self.domains:
+            raise TopologyError("a fabric needs at least one domain", "domains")
+        for domain in self.domains.values():
+            _check_name("domains", domain.name)
+            if len(domain.members) < 1:
+                raise TopologyError(f"domain {domain.name!r} has no members", "domains", domain.name)
+            for member in domain.members:
+                _check_name("domains", domain.name, "members", member)
+            try:
+                make_ordering(domain.ordering, domain.members[0], domain.members, domain.options)
+            except ConfigError as error:
+                raise TopologyError(f"domain {domain.name!r}: {error}", "domains", domain.name) from None
+
+    def _check_links(self) -> None:
+        for link in self.links.values():
+            about = ("links", link.name)
+            if link.name in self.domains:
+                raise TopologyError(f"{link.name!r} is the name of a domain and of a link", *about)
+            if link.between[0] == link.between[1]:
+                raise TopologyError(f"link {link.name!r} joins domain {link.between[0]!r} with itself", *about)
+            for name in link.between:
+                self._known("links", name, self.domains, "domain", link.name)
+            if not link.relays:
+                raise TopologyError(f"link {link.name!r} needs at least one pair of relays", *about)
+            self._check_relays(link)
+            shared = set(self.domains[link.between[0]].members) & set(self.domains[link.between[1]].members)
+            if shared:
+                raise TopologyError(
+                    f"link {link.name!r} joins {link.between[0]!r} and {link.between[1]!r}, which share {sorted(shared)[0]!r}: "
+                    "that process is a relay already, and a second way round would be a cycle; leave the link out",
+                    *about,
+                )
+
+    def _check_relays(self, link: Link) -> None:
+        for pair in link.relays:
+            for domain, relay in zip(link.between, pair, strict=True):
+                members = self.domains[domain].members
+                if relay not in members:
+                    raise TopologyError(
+                        f"link {link.name!r}: {relay!r} is no member of domain {domain!r}, so it can be no relay there{_hint(relay, members)}",
+                        "links",
+                        link.name,
+                        relay,
+                    )
+        if len(set(link.relays)) < len(link.relays):
+            raise TopologyError(f"link {link.name!r}: a pair of relays is listed twice", "links", link.name)
+
+    def _known(self, table: str, name: str, known: Iterable[str], what: str, *about: str) -> None:
+        known = list(known)
+        if name not in known:
+            raise TopologyError(f"{table}: there is no {what} {name!r}{_hint(name, known)}", table, *about, name)
+
+    def check_joined(self) -> None:
+        """Refuse a fabric in which somebody cannot reach somebody else."""
+        first = next(iter(self.domains))
+        reached = {first}
+        queue = [first]
+        neighbours: dict[str, list[str]] = {name: [] for name in self.domains}
+        by_member: dict[str, str] = {}
+        for domain in self.domains.values():
+            for member in domain.members:
+                other = by_member.setdefault(member, domain.name)
+                neighbours[domain.name].append(other)
+                neighbours[other].append(domain.name)
+        for link in self.links.values():
+            neighbours[link.between[0]].append(link.between[1])
+            neighbours[link.between[1]].append(link.between[0])
+        for name in queue:
+            for other in neighbours[name]:
+                if other not in reached:
+                    reached.add(other)
+                    queue.append(other)
+        for name in self.domains:
+            if name not in reached:
+                raise TopologyError(
+                    f"domain {name!r} cannot be reached from {first!r}: let them share a member, or add a link", "domains", name
+                )
+
+    def _check_promise(self) -> None:
+        if self.promise == "nothing":
+            return
+        if self.promise == "total" and len(self.domains) - len(self.inner) > 1:
+            raise TopologyError(
+                "promise = 'total': one order for all cannot be kept over several domains without changing their orderings; "
+                "use one domain with ordering = 'sequenced', or promise = 'causal'",
+                "promise",
+            )
+        for domain in self.domains.values():
+            if self.promise not in ordering_named(domain.ordering).guarantees:
+                ordering = ordering_named(domain.ordering).name
+                raise TopologyError(
+                    f"domain {domain.name!r} runs {ordering}, which does not keep {self.promise} order, so the fabric cannot promise it: "
+                    f"choose another ordering, or promise less",
+                    "domains",
+                    domain.name,
+                )
+        for link in self.links.values():
+            if self.promise == "causal" and link.mode != "causal":
+                raise TopologyError(
+                    f"link {link.name!r} has mode = {link.mode!r}: its relays are not enough coordinated, so what crosses it may "
+                    "overtake its cause; use mode = 'causal', or promise = 'fifo'",
+                    "links",
+                    link.name,
+                )
+            if self.promise == "causal" and link.only_from is not None:
+                raise TopologyError(f"link {link.name!r}: only_from is for fabrics that promise fifo", "links", link.name)
+
+    def _refuse_cycles(self) -> None:
+        # Where only FIFO is promised, different senders may use different ways, as long as each has only one.
+        origins = {name for link in self.links.values() for name in link.only_from or ()} if self.promise == "fifo" else set()
+        others = next((process for process in self.processes if process not in origins), None)
+        ways_to_try = [*sorted(origins), *([others] if others else [])] if self.promise == "fifo" else [None]
+        cycle = next((found for origin in ways_to_try if (found := self.find_cycle(origin))), None)
+        if cycle is None:
+            return
+        drawn = " – ".join(cycle)
+        ways = " or ".join(dict.fromkeys(cycle[1::2]))
+        raise TopologyError(
+            f"a cycle: {drawn}. Around a cycle a message can overtake its cause: take {ways} out of one of these domains, "
+            "or put them all into one",
+            "domains",
+            cycle[-1],
+        )
+
+
+def _distinct(what: str, parts: Iterable[Any]) -> list[Any]:
+    found: dict[str, Any] = {}
+    for part in parts:
+        if part.name in found:
+            raise TopologyError(f"two {what}s are called {part.name!r}", f"{what}s", part.name)
+        found[part.name] = part
+    return list(found.values())
+
+
+def _check_name(*about: str) -> None:
+    name = about[-1]
+    if not name or len(name) > MAX_NAME_CHARACTERS or any(character.isspace() for character in name):
+        raise TopologyError(f"{name!r} is no name: 1 to {MAX_NAME_CHARACTERS} characters, without spaces", *about)
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _find_cycle(at_domain: dict[str, list[str]], at_process: dict[str, list[str]]) -> list[str] | None:
+    """Walk the drawing of domains and processes; return the first cycle met."""
+    seen: dict[str, tuple[str, str] | None] = {}
+    """Domain, to (process, domain) through which it was first reached."""
+    for root in at_domain:
+        if root in seen:
+            continue
+        seen[root] = None
+        queue = [root]
+        for domain in queue:
+            came_by = seen[domain][0] if seen[domain] else None  # type: ignore[index]
+            for process in at_domain[domain]:
+                if process == came_by:
+                    continue
+                for other in at_process[process]:
+                    if other == domain:
+                        continue
+                    if other in seen:
+                        return _joined(seen, domain, process, other)
+                    seen[other] = (process, domain)
+                    queue.append(other)
+    return None
+
+
+def _joined(seen: Mapping[str, tuple[str, str] | None], domain: str, process: str, other: str) -> list[str]:
+    """Return the cycle that closes when ``process`` joins two domains that both were reached already."""
+
+    def back(start: str) -> list[str]:
+        way = [start]
+        while (step := seen[way[-1]]) is not None:
+            way += step
+        return way
+
+    left, right = back(domain), back(other)
+    meet = next(name for name in right[::2] if name in left[::2])
+    del left[2 * left[::2].index(meet) + 1 :]
+    del right[2 * right[::2].index(meet) + 1 :]
+    return [*reversed(left), process, *right]

@@ -1,0 +1,170 @@
+"""A fabric as text: one TOML file for the simulator, the explorer and the servers alike.
+
+Rules:
+
+* Whatever is wrong is reported with the line it stands on, what was expected, and a suggestion where there is one.
+* Nothing is guessed: an unknown key is an error, since it is mostly a typing mistake.
+* ``parse`` and ``write`` are inverse to each other.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any, Literal
+
+import msgspec
+
+from thence.core.domain import Domain
+from thence.core.topology import Link, Promise, Topology, TopologyError
+from thence.errors import ConfigError
+
+MAX_TEXT_BYTES = 64 * 1024 * 1024
+"""The largest topology file that is read."""
+
+
+class _OrderingTable(msgspec.Struct, forbid_unknown_fields=False):
+    """An ordering with options: ``{ name = "matrix", stamps = "full" }``."""
+
+    name: str
+
+
+class _DomainTable(msgspec.Struct, forbid_unknown_fields=True):
+    members: tuple[str, ...]
+    ordering: str | dict[str, Any] = "matrix"
+
+
+class _LinkTable(msgspec.Struct, forbid_unknown_fields=True):
+    between: tuple[str, str]
+    relays: tuple[tuple[str, str], ...]
+    name: str | None = None
+    mode: Literal["causal", "fifo", "printed"] = "causal"
+    wait: Literal["sent", "delivered"] = "delivered"
+    only_from: tuple[str, ...] | None = None
+
+
+class _ServerTable(msgspec.Struct, forbid_unknown_fields=True):
+    address: str | None = None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    domains: dict[str, _DomainTable]
+    links: list[_LinkTable] = []
+    servers: dict[str, _ServerTable] = {}
+    promise: Promise = "causal"
+
+
+def parse(text: str, source: str = "topology", *, force: bool = False) -> Topology:
+    """Return the fabric that ``text`` describes; ``source`` is named in errors."""
+    if len(text) > MAX_TEXT_BYTES:
+        raise ConfigError(f"{source}: larger than MAX_TEXT_BYTES, which is {MAX_TEXT_BYTES}")
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r"at line (\d+)", str(error))
+        raise ConfigError(f"{source}:{at[1] if at else 1}: {error}") from None
+    try:
+        file = msgspec.convert(tables, _File)
+    except msgspec.ValidationError as error:
+        about = tuple(re.findall(r"[A-Za-z_][\w-]*", str(error).partition(" - at `$")[2]))
+        field = re.findall(r"field `([^`]+)`", str(error))
+        raise ConfigError(f"{source}:{_line(text, (*about, *field))}: {error}") from None
+    try:
+        return Topology(
+            file.name,
+            [_domain(name, table) for name, table in file.domains.items()],
+            [_link(table) for table in file.links],
+            promise=file.promise,
+            force=force,
+            addresses={name: table.address for name, table in file.servers.items() if table.address is not None},
+        )
+    except TopologyError as error:
+        raise TopologyError(f"{source}:{_line(text, error.about)}: {error}", *error.about) from None
+
+
+def _domain(name: str, table: _DomainTable) -> Domain:
+    if isinstance(table.ordering, str):
+        return Domain(name, table.members, table.ordering)
+    options = dict(table.ordering)
+    ordering = options.pop("name", None)
+    if not isinstance(ordering, str):
+        raise TopologyError(
+            f"domain {name!r}: an ordering with options needs a name, as in {{ name = 'matrix', … }}", "domains", name
+        )
+    return Domain(name, table.members, ordering, options)
+
+
+def _link(table: _LinkTable) -> Link:
+    name = table.name or "-".join(table.between)
+    return Link(name, table.between, table.relays, table.mode, table.wait, table.only_from)
+
+
+def _line(text: str, about: tuple[str, ...]) -> int:
+    """Return the line on which the last of ``about`` stands, as near as it can be found."""
+    lines = text.splitlines()
+    start = 0
+    if len(about) > 1 and about[0] in ("domains", "servers"):
+        header = re.compile(rf"\s*\[\s*{about[0]}\s*\.\s*[\"']?{re.escape(about[1])}[\"']?\s*[\].]")
+        start = next((at for at, line in enumerate(lines) if header.match(line)), 0)
+    elif about[:1] == ("links",):
+        start = _link_line(lines, about[1] if len(about) > 1 else "")
+    for at in range(start, len(lines)):
+        if at > start and lines[at].lstrip().startswith("["):
+            break
+        if len(about) > 2 and re.search(rf"(?<![\w-]){re.escape(about[-1])}(?![\w-])", lines[at]) and at > start:
+            return at + 1
+    if len(about) == 1:
+        return next((at + 1 for at, line in enumerate(lines) if re.match(rf"\s*\[*\s*{re.escape(about[0])}", line)), 1)
+    return start + 1
+
+
+def _link_line(lines: list[str], name: str) -> int:
+    """Return the index of the header of the link called ``name``, by name or by what it joins."""
+    headers = [at for at, line in enumerate(lines) if re.match(r"\s*\[\[\s*links\s*\]\]", line)]
+    for at in headers:
+        end = next((later for later in range(at + 1, len(lines)) if lines[later].lstrip().startswith("[[")), len(lines))
+        block = "\n".join(lines[at:end])
+        between = re.search(r"between\s*=\s*\[(.*?)\]", block, re.DOTALL)
+        joined = "-".join(re.findall(r"[\"']([^\"']+)[\"']", between[1])) if between else ""
+        if name and (joined == name or re.search(rf"name\s*=\s*[\"']{re.escape(name)}[\"']", block)):
+            return at
+    return headers[0] if headers else 0
+
+
+def write(topology: Topology) -> str:
+    """Return the text of a fabric."""
+    parts = [f"name = {_quoted(topology.name)}"]
+    if topology.promise != "causal":
+        parts.append(f"promise = {_quoted(topology.promise)}")
+    for domain in topology.domains.values():
+        parts.append(f"\n[domains.{_key(domain.name)}]\nmembers = {_value(list(domain.members))}")
+        ordering = domain.ordering if isinstance(domain.ordering, str) else domain.ordering.name
+        parts.append(f"ordering = {_value({'name': ordering, **domain.options} if domain.options else ordering)}")
+    for link in topology.links.values():
+        parts.append(f"\n[[links]]\nname = {_quoted(link.name)}\nbetween = {_value(list(link.between))}")
+        parts.append(f"relays = {_value([list(pair) for pair in link.relays])}")
+        parts.append(f"mode = {_quoted(link.mode)}")
+        if link.mode == "printed":
+            parts.append(f"wait = {_quoted(link.wait)}")
+        if link.only_from is not None:
+            parts.append(f"only_from = {_value(list(link.only_from))}")
+    for server, address in topology.addresses.items():
+        parts.append(f"\n[servers.{_key(server)}]\naddress = {_quoted(address)}")
+    return "\n".join(parts) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(key)} = {_value(part)}" for key, part in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(part) for part in value) + "]"
+    return msgspec.json.encode(value).decode()
