@@ -25,20 +25,15 @@ Everything that thence raises on purpose is a `ThenceError`. Each class says who
 asked for may have happened all the same (`happened`): whoever sees *no* may simply try again. A message names the thing and the
 place.
 
+Faults are the `caller`'s (change the call), a `peer`'s (the other side did something wrong, or too much), the `input`'s
+(change the file), the `machine`'s (look at its disk) and `ours` (please report it).
+
 Written by `{WRITE}` from `src/thence/errors.py`.
 
 ## The tree
 
 ```
 """
-
-MEANING: Final = {
-    "caller": "the caller's: change the call",
-    "peer": "a peer's: the other side sent what it may not",
-    "input": "the input's: change the file",
-    "machine": "the machine's: look at disk and memory",
-    "ours": "ours: please report it",
-}
 
 TAIL: Final = """
 ## On the command line
@@ -58,8 +53,8 @@ def classes(root: type[ThenceError] = ThenceError) -> Iterator[type[ThenceError]
 
 def page() -> str:
     """Return the text of the page."""
-    rows = [f"| `{kind.__name__}` | {MEANING[kind.fault]} | {kind.happened} | {inspect.getdoc(kind)} |" for kind in classes()]
-    table = ["", "## Each of them", "", "| error | mistake | happened? | meaning |", "|---|---|---|---|", *rows]
+    rows = [f"| `{kind.__name__}` | {kind.fault} | {kind.happened} | {inspect.getdoc(kind)} |" for kind in classes()]
+    table = ["", "## Each of them", "", "| error | fault | happened | meaning |", "|---|---|---|---|", *rows]
     return HEAD + drawing() + "\n```\n" + "\n".join(table) + "\n" + TAIL
 
 

@@ -43,8 +43,9 @@ def case(name: str, pattern: str, messages: int, options: Mapping[str, Any] | No
 
 def label(given: Case) -> str:
     """Name a case, for a report."""
-    options = "".join(f"-{key}={value}" for key, value in given.domain.options.items())
-    return f"{given.domain.ordering}-{given.pattern}-{given.messages}{options}".replace(" ", "").replace("'", "")
+    (domain,) = given.topology.domains.values()
+    options = "".join(f"-{key}={value}" for key, value in domain.options.items())
+    return f"{domain.ordering}-{given.pattern}-{given.messages}{options}".replace(" ", "").replace("'", "")
 
 
 def _all(messages: int) -> list[tuple[str, str, int]]:

@@ -16,6 +16,7 @@ import importlib
 import re
 import shlex
 import subprocess
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,9 +53,8 @@ def blocks(text: str, language: str) -> list[str]:
 
 def rows(text: str, heading: str) -> list[list[str]]:
     """Return the cells of the table below a heading line that holds these words."""
-    lines = text[text.index(heading) :].splitlines()
-    table = [line for line in lines[: next((at for at, line in enumerate(lines) if at and not line.startswith("|")), None)]]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+    table = takewhile(lambda line: line.startswith("|"), text[text.index(heading) :].splitlines())
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in islice(table, 2, None)]
 
 
 # --- commands ----------------------------------------------------------------------------------------------------------

@@ -122,8 +122,9 @@ class LosesWhatItHadQueued(Node):
 
     def restart(self) -> None:
         super().restart()
-        for channel in self._member._channels.values():
-            channel.state.queue.clear()
+        for place in self._member._places.values():
+            for channel in place.channels.values():
+                channel.state.queue.clear()
 
 
 def _broken(node_type: type[Node], seeds: int = 25) -> Counter[str]:

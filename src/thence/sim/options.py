@@ -28,7 +28,7 @@ MAX_CRASHES = 10_000
 MAX_LOSS = 0.9
 """Where more is lost, channels go on repeating for so long that a run hardly ends; where all is lost, it never does."""
 
-LAWS: Final = ("gap", "delay", "reorder_delay", "sync")
+LAWS: Final = ("gap", "delay", "link_delay", "reorder_delay", "sync")
 """The options that are laws."""
 
 
@@ -90,8 +90,9 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         _within("recipients", self.recipients, 1, MAX_PROCESSES)
         _within("body_bytes", self.body_bytes, 0, MAX_BODY_BYTES)
         _within("replies", self.replies, 0, 1)
-        if self.bandwidth_bytes_per_s is not None:
-            _within("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, 1, MAX_BANDWIDTH_BYTES_PER_S)
+        for name in ("bandwidth_bytes_per_s", "link_bandwidth_bytes_per_s"):
+            if getattr(self, name) is not None:
+                _within(name, getattr(self, name), 1, MAX_BANDWIDTH_BYTES_PER_S)
         _within("loss", self.loss, 0, MAX_LOSS)
         _within("duplication", self.duplication, 0, 1)
         _within("reordering", self.reordering, 0, 1)
@@ -100,7 +101,8 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         if self.crashes and self.durable is False:
             raise ConfigError("--no-durable with --crashes: who comes back without memory is never understood again; drop one")
         for name in LAWS:
-            _check_law(name, getattr(self, name))
+            if getattr(self, name) is not None:
+                _check_law(name, getattr(self, name))
 
     def replay(self) -> str:
         """Return the command that repeats this run, as one would type it into a shell."""
@@ -121,7 +123,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 def _flag(name: str) -> str:
     """Return what the command line calls this option."""
-    return "--" + {"body_bytes": "body", "bandwidth_bytes_per_s": "bandwidth"}.get(name, name.replace("_", "-"))
+    return "--" + name.removesuffix("_bytes_per_s").removesuffix("_bytes").replace("_", "-")
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

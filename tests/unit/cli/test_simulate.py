@@ -129,7 +129,7 @@ def test_every_option_is_tried() -> None:
         ("--option size=3", "--option size: vector has no such option (its options: stamps)"),
         ("--ordering fifo --option stamps=full", "--option stamps: fifo has no such option (it has no options)"),
         ("--ordering sequenced --option coordinator=5", "--option coordinator=5: Expected `str"),
-        ("--ordering sequenced --option coordinator=p9", "sequenced: the coordinator 'p9' is not among the members"),
+        ("--ordering sequenced --option coordinator=p9", "domain 'd': sequenced: the coordinator 'p9' is not among the members"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(arguments: str, says: str, tmp_path: Path) -> None:
@@ -186,6 +186,8 @@ def test_the_summary_for_people_says_what_the_one_for_machines_says() -> None:
 def test_nothing_waits_and_nothing_is_missing_at_the_end() -> None:
     found = summary("--ordering matrix --loss 0.2 --crashes 2")
     assert found["still_waiting"] == found["frames_refused"] == 0
+    sent, ended = ("network_sent", "network_duplicated"), ("network_cut", "network_lost", "network_dropped", "network_delivered")
+    assert sum(found[name] for name in sent) == sum(found[name] for name in ended)
     assert found["deliveries"] == 5 * MESSAGES
     assert found["deliveries_that_waited"] > 0
     assert 0 < found["longest_wait_ms"] <= found["delay_ms_max"]

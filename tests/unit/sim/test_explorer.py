@@ -29,7 +29,7 @@ def case_of(planted: Planted) -> Case:
 
 def replayed(given: Case, found: Found) -> Stage:
     """Return the stage after the run that was found has been played again from its text, exactly as written."""
-    stage = Stage(given.domain)
+    stage = Stage(given.topology)
     for block in parse(from_actions(given, found.actions, "found by the explorer")):
         assert stage.do(block.command) == block.expected
     return stage
