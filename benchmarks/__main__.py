@@ -1,7 +1,7 @@
 """``make bench``: run every benchmark and write the table into docs/benchmarks.md.
 
-    python -m benchmarks            all of them
-    python -m benchmarks orderings  only one
+python -m benchmarks            all of them
+python -m benchmarks orderings  only one
 """
 
 from __future__ import annotations

@@ -14,9 +14,7 @@ from hypothesis import HealthCheck, settings
 CI_EXAMPLES = 100
 CAMPAIGN_EXAMPLES = 5_000
 
-settings.register_profile(
-    "ci", derandomize=True, max_examples=CI_EXAMPLES, deadline=None, database=None, print_blob=True
-)
+settings.register_profile("ci", derandomize=True, max_examples=CI_EXAMPLES, deadline=None, database=None, print_blob=True)
 settings.register_profile(
     "campaign",
     derandomize=False,

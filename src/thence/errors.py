@@ -3,6 +3,7 @@
     ThenceError
     ├── UsageError            the caller's mistake; nothing happened
     │   ├── ConfigError         an option, topology or scenario that cannot be
+    │   │   └── TopologyError     a fabric that cannot be: names the part that is wrong
     │   └── Busy                a named limit is full; nothing happened, try again later
     ├── FrameRefused          a peer's mistake; the frame was dropped, our state is untouched
     │   ├── MalformedFrame      it cannot be read, or its fields contradict each other
@@ -46,6 +47,15 @@ class UsageError(ThenceError):
 
 class ConfigError(UsageError):
     """An option, a topology or a scenario that cannot be."""
+
+
+class TopologyError(ConfigError):
+    """A fabric that cannot be. ``about`` names the part that is wrong, so that its line can be found."""
+
+    def __init__(self, message: str, *about: str) -> None:
+        """``about`` is a path of names, such as ``domains``, ``A``, ``members``, ``s1``."""
+        super().__init__(message)
+        self.about = about
 
 
 class Busy(UsageError):

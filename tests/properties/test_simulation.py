@@ -24,7 +24,14 @@ from thence.trace.judge import judge
 SEEDS_IN_CI = 3_500
 CHUNKS = 14
 CRASHING = SimulationOptions(
-    ordering="matrix", processes=4, messages=120, pattern="multicast", recipients=2, crashes=12, loss=0.05, sync="exponential:20ms"
+    ordering="matrix",
+    processes=4,
+    messages=120,
+    pattern="multicast",
+    recipients=2,
+    crashes=12,
+    loss=0.05,
+    sync="exponential:20ms",
 )
 
 

@@ -446,9 +446,7 @@ def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_bug_does_not_look_like_a_verdict(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bug_does_not_look_like_a_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     plant_command(monkeypatch, ZeroDivisionError("oops"))
     assert run_cli("demo") == 2
     assert "this is a bug in thence: ZeroDivisionError: oops" in capsys.readouterr().err

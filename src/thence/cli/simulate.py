@@ -11,6 +11,7 @@ import typer
 
 from thence.cli import console
 from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
+from thence.cli.topology_file import read_topology
 from thence.sim.options import MAX_LOSS, SimulationOptions
 from thence.sim.simulation import Result, Simulation
 from thence.trace.files import TraceWriter
@@ -23,6 +24,7 @@ Law = "as constant:2ms, uniform:1ms..5ms, exponential:10ms, pareto:5ms,1.5 or lo
 def command(
     ordering: Annotated[str, typer.Option(help="Which ordering; see: thence orderings.")] = DEFAULT.ordering,
     option: OrderingOptions = None,
+    topology: Annotated[Path | None, typer.Option(help="Run on the fabric of this TOML file instead of one domain.")] = None,
     processes: Annotated[int, typer.Option(help="How many processes: p1, p2, …", rich_help_panel=TRAFFIC)] = DEFAULT.processes,
     messages: Annotated[int, typer.Option(help="How many messages in all.", rich_help_panel=TRAFFIC)] = DEFAULT.messages,
     pattern: Annotated[str, typer.Option(help="broadcast, unicast or multicast.", rich_help_panel=TRAFFIC)] = DEFAULT.pattern,
@@ -36,6 +38,12 @@ def command(
     ] = DEFAULT.replies,
     delay: Annotated[str, typer.Option(help=f"Delay of each link, {Law}.", rich_help_panel=NETWORK)] = DEFAULT.delay,
     bandwidth: Annotated[int | None, typer.Option(help="Bytes per second of each link.", rich_help_panel=NETWORK)] = None,
+    link_delay: Annotated[
+        str | None, typer.Option(help="Delay between domains, if another one.", rich_help_panel=NETWORK)
+    ] = None,
+    link_bandwidth: Annotated[
+        int | None, typer.Option(help="Bytes per second between domains, if another one.", rich_help_panel=NETWORK)
+    ] = None,
     loss: Annotated[float, typer.Option(help=f"Share of packets lost, 0 to {MAX_LOSS}.", rich_help_panel=FAULTS)] = DEFAULT.loss,
     duplication: Annotated[float, typer.Option(help="Share of packets doubled.", rich_help_panel=FAULTS)] = DEFAULT.duplication,
     reordering: Annotated[
@@ -58,7 +66,7 @@ def command(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
-    """Run a workload on an ordering and write the trace of it.
+    """Run a workload on an ordering, or on a whole fabric, and write the trace of it.
 
     Everything happens in simulated time and comes from the seed. Where
     frames can get lost, members number, acknowledge and repeat them, as
@@ -69,13 +77,14 @@ def command(
     """
     options = _options(locals())
     options.check()
+    fabric = None if topology is None else read_topology(topology)
     check_ordering_options(options.ordering, options.ordering_options)
     with console.progress("simulating (messages)", messages) as advance:
         if trace:
             with TraceWriter(trace) as writer:
-                result = Simulation(options, writer.write, progress=advance).run()
+                result = Simulation(options, writer.write, where=fabric, progress=advance).run()
         else:
-            result = Simulation(options, _nowhere, progress=advance).run()
+            result = Simulation(options, _nowhere, where=fabric, progress=advance).run()
     if json:
         typer.echo(msgspec.json.encode({**_summary(result), "replay": options.replay()}).decode())
         return
@@ -87,10 +96,11 @@ def command(
 def _options(given: dict[str, Any]) -> SimulationOptions:
     values = {name: value for name, value in given.items() if name in SimulationOptions.__struct_fields__}
     return SimulationOptions(
-        **values,
+        **{**values, "topology": None if given["topology"] is None else str(given["topology"])},
         ordering_options=ordering_options(given["option"]),
         body_bytes=given["body"],
         bandwidth_bytes_per_s=given["bandwidth"],
+        link_bandwidth_bytes_per_s=given["link_bandwidth"],
     )
 
 
@@ -125,6 +135,7 @@ def _summary(result: Result) -> dict[str, Any]:
 def _print(options: SimulationOptions, result: Result) -> None:
     summary = _summary(result)
     rows = [(name.replace("_", " "), value) for name, value in summary.items()]
-    title = f"{options.ordering}, {options.processes} processes, {options.pattern}, seed {options.seed}"
+    where = options.topology or f"{options.ordering}, {options.processes} processes"
+    title = f"{where}, {options.pattern}, seed {options.seed}"
     console.out.print(console.table(("measure", "value"), rows, title=title))
     console.say(f"Replay: {options.replay()}")

@@ -20,7 +20,7 @@ Rules:
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec

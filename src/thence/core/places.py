@@ -1,6 +1,7 @@
 """Where a member takes part: a domain or a link, each with its own channels to the others who take part in it.
 
-A place hides whether frames are numbered, acknowledged and repeated (``channel``) or handed to a network that is trusted to be exact.
+A place hides whether frames are numbered, acknowledged and repeated (``channel``) or handed to a network that is
+trusted to be exact.
 
 Rules:
 
@@ -47,7 +48,7 @@ class Place:
         self.channels = {} if resend_after_ns is None else {peer: Channel(arrival, resend_after_ns) for peer in self.peers}
         self.reliable = resend_after_ns is not None
         self.echoes: dict[str, None] = {}
-        """Messages that we ourselves put into this domain for all, and that will come back to us: nothing is done with them then."""
+        """Messages that we put into this domain for all, and that will come back to us: nothing is done with them then."""
         self._direct: list[tuple[str, Frame[Any]]] = []
         self._to_visit: dict[str, None] = {}
         self.wake_at: int | None = None

@@ -28,21 +28,12 @@ from typing import Any, Literal, NamedTuple
 from thence.core.domain import Domain
 from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.core.ordering import make_ordering, ordering_named
-from thence.errors import ConfigError
+from thence.errors import ConfigError, TopologyError
 
 Promise = Literal["causal", "fifo", "total", "nothing"]
 
 MAX_PROCESSES = 1_000_000
 MAX_DOMAINS = 100_000
-
-
-class TopologyError(ConfigError):
-    """A fabric that cannot be. ``about`` names the part that is wrong, so that its line can be found."""
-
-    def __init__(self, message: str, *about: str) -> None:
-        """``about`` is a path of names, such as ``domains``, ``A``, ``members``, ``s1``."""
-        super().__init__(message)
-        self.about = about
 
 
 class Link(NamedTuple):
@@ -53,10 +44,10 @@ class Link(NamedTuple):
     relays: tuple[tuple[str, str], ...]
     """Pairs: the relay in the first domain, the relay in the second."""
     mode: Literal["causal", "fifo", "printed"] = "causal"
-    """``causal``: a sequencer on each side numbers what crosses and puts it back in order. ``fifo``: senders are divided among the
-    relays, without coordination. ``printed``: as in interconnect Fig. 5, which does not keep causal order (docs/errata.md)."""
+    """``causal``: a sequencer on each side numbers what crosses and puts it back in order. ``fifo``: senders are divided
+    among the relays, without coordination. ``printed``: interconnect Fig. 5, which is not causal (docs/errata.md)."""
     wait: Literal["sent", "delivered"] = "delivered"
-    """Only for ``printed``: when a message counts as passed on: as soon as this relay sent it, or when it was delivered here."""
+    """Only for ``printed``: when a message counts as passed on: as soon as this relay sent it, or when it is delivered here."""
     only_from: tuple[str, ...] | None = None
     """Only messages of these origins cross here (None: all). With ``fifo``, different senders may use different shapes."""
 
@@ -211,7 +202,7 @@ class Topology:
             shared = set(self.domains[link.between[0]].members) & set(self.domains[link.between[1]].members)
             if shared:
                 raise TopologyError(
-                    f"link {link.name!r} joins {link.between[0]!r} and {link.between[1]!r}, which share {sorted(shared)[0]!r}: "
+                    f"link {link.name!r} joins {link.between[0]!r} and {link.between[1]!r}, which share {min(shared)!r}: "
                     "that process is a relay already, and a second way round would be a cycle; leave the link out",
                     *about,
                 )
@@ -222,7 +213,8 @@ class Topology:
                 members = self.domains[domain].members
                 if relay not in members:
                     raise TopologyError(
-                        f"link {link.name!r}: {relay!r} is no member of domain {domain!r}, so it can be no relay there{_hint(relay, members)}",
+                        f"link {link.name!r}: {relay!r} is no member of domain {domain!r}, so it can be no relay there"
+                        f"{_hint(relay, members)}",
                         "links",
                         link.name,
                         relay,
@@ -274,8 +266,8 @@ class Topology:
             if self.promise not in ordering_named(domain.ordering).guarantees:
                 ordering = ordering_named(domain.ordering).name
                 raise TopologyError(
-                    f"domain {domain.name!r} runs {ordering}, which does not keep {self.promise} order, so the fabric cannot promise it: "
-                    f"choose another ordering, or promise less",
+                    f"domain {domain.name!r} runs {ordering}, which does not keep {self.promise} order, so the fabric "
+                    "cannot promise it: choose another ordering, or promise less",
                     "domains",
                     domain.name,
                 )
@@ -298,7 +290,7 @@ class Topology:
         cycle = next((found for origin in ways_to_try if (found := self.find_cycle(origin))), None)
         if cycle is None:
             return
-        drawn = " – ".join(cycle)
+        drawn = " - ".join(cycle)
         ways = " or ".join(dict.fromkeys(cycle[1::2]))
         raise TopologyError(
             f"a cycle: {drawn}. Around a cycle a message can overtake its cause: take {ways} out of one of these domains, "

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import msgspec
 
 from thence.core.domain import Domain
-from thence.core.topology import Link, Promise, Topology, TopologyError
-from thence.errors import ConfigError
+from thence.core.topology import Link, Promise, Topology
+from thence.errors import ConfigError, TopologyError
 
 MAX_TEXT_BYTES = 64 * 1024 * 1024
 """The largest topology file that is read."""

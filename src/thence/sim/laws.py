@@ -9,14 +9,15 @@ Rules:
   below it becomes it. The ceiling is there because a heavy tail has no end, and a simulation has one.
 * ``parse_law(str(law)) == law``, for every law.
 
-==================  ==========================  ================================================== written
-law                         meaning of what is written ==================  ==========================
-================================================== constant:2ms        ``Constant``                always this
-uniform:1ms..5ms    ``Uniform``                 anything between the two, both included exponential:10ms
-``Exponential``             the average pareto:5ms,1.5      ``Pareto``                  heavy tail: the smallest,
-and the shape (smaller is heavier) lognormal:5ms,0.8   ``LogNormal``               heavy tail: the median, and sigma
-(larger is heavier) ==================  ==========================
-==================================================
+====================  ===============  ============================================================
+written               law              meaning of what is written
+====================  ===============  ============================================================
+constant:2ms          ``Constant``     always this
+uniform:1ms..5ms      ``Uniform``      anything between the two, both included
+exponential:10ms      ``Exponential``  the average
+pareto:5ms,1.5        ``Pareto``       heavy tail: the smallest, and the shape (smaller is heavier)
+lognormal:5ms,0.8     ``LogNormal``    heavy tail: the median, and sigma (larger is heavier)
+====================  ===============  ============================================================
 
 Any of them may end in ``,min=1ms``. Units are ns, us, ms and s.
 """

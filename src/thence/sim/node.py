@@ -15,8 +15,8 @@ from collections.abc import Callable
 from thence.core.codec import decode_record, encode_record
 from thence.core.member import Arrived, Consumed, Delivery, Member, MemberOptions, Ready, Restored, Submit, Timer
 from thence.core.messages import Envelope, Packet, control_bytes
-from thence.core.routing import Routes
 from thence.core.records import Submitted
+from thence.core.routing import Routes
 from thence.errors import Busy
 from thence.sim import kernel as kernels
 from thence.sim.disk import Disk

@@ -35,6 +35,8 @@ LAWS: Final = ("gap", "delay", "link_delay", "reorder_delay", "sync")
 class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to simulate. Delays and gaps are laws such as ``exponential:10ms``."""
 
+    topology: str | None = None
+    """The file of the fabric; None: one domain of ``processes`` with ``ordering``."""
     ordering: str = "vector"
     ordering_options: dict[str, Any] = {}
     processes: int = 5

@@ -230,11 +230,12 @@ class Stage:
             raise UsageError("expected: link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:… wait:…]")
         self._define()
         name, one, other = words
+        mode, wait = options.get("mode", "causal"), options.get("wait", "delivered")
         try:
-            given = {"name": name, "between": [one, other], "relays": pairs, **options}
-            self._links.append(msgspec.convert(given, Link, strict=False))
+            link = msgspec.convert([name, [one, other], pairs, mode, wait], Link)
         except msgspec.ValidationError as error:
             raise UsageError(f"link {name}: {error}") from None
+        self._links.append(link)
         return [f"{name}: joins {one} and {other} by {', '.join(f'{near} and {far}' for near, far in pairs)}"]
 
     def _define(self) -> None:

@@ -168,7 +168,6 @@ def test_every_command_of_a_scenario(place: Path) -> None:
     assert text.endswith("judge causal completeness\n----\nkept\n")
 
 
-@pytest.mark.xfail(reason="the command link makes its Link from a mapping, which a named tuple cannot be converted from")
 def test_domains_can_be_joined_by_a_link(place: Path) -> None:
     given = ("domain d fifo A B", "domain e fifo C D", "link L d e B=C", "send A to D", "arrive everything", "judge")
     place.write_text("\n".join(f"{command}\n----\n" for command in given), encoding="utf-8")
