@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
 from thence.cli import console
 from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
+from thence.cli.topology_file import read_topology
 from thence.core.domain import Domain
-from thence.core.ordering import ordering_named
+from thence.core.topology import Topology
 from thence.errors import ConfigError
 from thence.sim.explorer import CHECKED, MAX_STEPS, Case, Exhausted, explore
 from thence.sim.options import Pattern
@@ -21,6 +22,8 @@ MAX_PROCESSES = 6
 
 def command(
     ordering: Annotated[str, typer.Option(help="Which ordering; see: thence orderings.")] = "fifo",
+    topology: Annotated[Path | None, typer.Option(help="Explore the fabric of this TOML file instead of one domain.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Explore a fabric that would be refused, to see what breaks.")] = False,
     processes: Annotated[int, typer.Option(min=2, max=MAX_PROCESSES, help="How many processes: A, B, C, …")] = 3,
     messages: Annotated[int, typer.Option(min=1, help="How many messages at most.")] = 3,
     pattern: Annotated[str, typer.Option(help="Who may be written to: unicast, multicast or broadcast.")] = "multicast",
@@ -49,25 +52,30 @@ def command(
         raise ConfigError(f"--pattern {pattern}: must be one of {', '.join(get_args(Pattern))}")
     if out and not out.absolute().parent.is_dir():
         raise ConfigError(f"--out {out}: there is no such folder")
-    options = ordering_options(option)
-    check_ordering_options(ordering, options)
-    case = Case(Domain("d", tuple("ABCDEF"[:processes]), ordering, options), messages, pattern, required)
+    case = Case(_where(topology, force, ordering, processes, ordering_options(option)), messages, pattern, required)
     with console.progress("exploring (steps)", None) as advance:
         try:
             found = explore(case, limit=limit, progress=advance)
         except Exhausted as error:
             raise Exhausted(f"nothing is proven, --limit {limit} was too small: {error}") from None
-    checked = ", ".join(sorted(ordering_named(ordering).guarantees if required is None else required)) or "exactly once"
-    size = f"{processes} processes, up to {messages} messages, {pattern}"
+    checked = ", ".join(sorted(case.topology.guarantees if required is None else required)) or "exactly once"
+    what = str(topology or ordering)
+    size = f"{len(case.topology.processes)} processes, up to {messages} messages, {pattern}"
     if found.property is None:
-        console.say(f"{ordering} keeps {checked} in every run of {size}: {found.steps:,} steps tried, no violation.")
+        console.say(f"{what} keeps {checked} in every run of {size}: {found.steps:,} steps tried, no violation.")
         return
-    text = from_actions(
-        case, found.actions, f"{ordering} breaks {found.property}: the shortest run, of {len(found.actions)} actions"
-    )
+    text = from_actions(case, found.actions, f"{what} breaks {found.property}: the shortest run, of {len(found.actions)} actions")
     if out:
         out.write_text(text, encoding="utf-8")
-        console.say(f"{ordering} breaks {found.property} ({size}). The shortest run is in {out}.")
+        console.say(f"{what} breaks {found.property} ({size}). The shortest run is in {out}.")
     else:
         console.say(text, end="")
     raise typer.Exit(1)
+
+
+def _where(topology: Path | None, force: bool, ordering: str, processes: int, options: dict[str, Any]) -> Domain | Topology:
+    """Return what is to be explored: a fabric from its file, or one domain."""
+    if topology is not None:
+        return read_topology(topology, force=force)
+    check_ordering_options(ordering, options)
+    return Domain("d", tuple("ABCDEF"[:processes]), ordering, options)
