@@ -27,7 +27,9 @@ def command(
     topology: Annotated[Path | None, typer.Option(help="Run on the fabric of this TOML file instead of one domain.")] = None,
     processes: Annotated[int, typer.Option(help="How many processes: p1, p2, …", rich_help_panel=TRAFFIC)] = DEFAULT.processes,
     messages: Annotated[int, typer.Option(help="How many messages in all.", rich_help_panel=TRAFFIC)] = DEFAULT.messages,
-    pattern: Annotated[str, typer.Option(help="broadcast, unicast or multicast.", rich_help_panel=TRAFFIC)] = DEFAULT.pattern,
+    pattern: Annotated[
+        str, typer.Option(help="broadcast, unicast, multicast, or mixed.", rich_help_panel=TRAFFIC)
+    ] = DEFAULT.pattern,
     recipients: Annotated[
         int, typer.Option(help="Others that a multicast goes to.", rich_help_panel=TRAFFIC)
     ] = DEFAULT.recipients,

@@ -46,6 +46,10 @@ MAX_QUEUED_HARD = 16 * MAX_QUEUED
 """The same for frames that we send on for others. Beyond it their frames are not taken, so that they push back in turn."""
 
 
+MAX_UNCONSUMED = 100_000
+"""How many deliveries may wait for the application to be done with them before no more frames are taken."""
+
+
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a member works. The defaults are for a real network and a real disk."""
 
@@ -55,6 +59,7 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Ask for records to be made durable, and keep deliveries until they are consumed."""
     max_held: int = MAX_HELD
     max_queued: int = MAX_QUEUED
+    max_unconsumed: int = MAX_UNCONSUMED
     resend_after_ns: int = RESEND_AFTER_NS
 
 
@@ -169,7 +174,7 @@ class Member:
         }
         self._links = {link.name: LinkPlace(link, name, resend) for link in self.topology.links.values() if name in link.members}
         self._places: dict[str, DomainPlace | LinkPlace] = {**self._domains, **self._links}
-        self._flat = len(self.topology.homes[name]) == 1 and len(self.topology.domains) == 1
+        self._flat = len(self.topology.domains) - len(self.topology.inner) == 1
         self._number = 0
         self._position = 0
         self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
@@ -245,8 +250,9 @@ class Member:
         refused: list[FrameRefused] = []
         deliver: Deliverable = []
         for number, frame in frames:
-            if self._queued >= MAX_QUEUED_HARD:
-                refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {self._queued} are not acknowledged"))
+            full = self._full()
+            if full:
+                refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {full}"))
                 break
             try:
                 deliver += self._take(place, peer, number, frame, now)
@@ -268,6 +274,14 @@ class Member:
             refused=tuple(refused),
             wake=self._wake(),
         )
+
+    def _full(self) -> str:
+        """Say which limit lets no more frames in, if one does. They are not acknowledged, so the senders push back in turn."""
+        if self._queued >= MAX_QUEUED_HARD:
+            return f"{self._queued} are not acknowledged; the limit is MAX_QUEUED_HARD"
+        if len(self._unconsumed) >= self.options.max_unconsumed:
+            return f"the application has not consumed {len(self._unconsumed)} deliveries; the limit is max_unconsumed"
+        return ""
 
     def _place(self, peer: str, packet: Packet[Any]) -> DomainPlace | LinkPlace:
         place = self._places.get(packet.domain)
@@ -470,6 +484,7 @@ def describe_wait(wait: Wait, now: int) -> str:
 __all__ = [
     "MAX_QUEUED",
     "MAX_QUEUED_HARD",
+    "MAX_UNCONSUMED",
     "Arrived",
     "Consumed",
     "Delivery",

@@ -17,7 +17,7 @@ from thence.core.ordering import ordering_named
 from thence.errors import ConfigError
 from thence.sim.laws import parse_law
 
-Pattern = Literal["broadcast", "unicast", "multicast"]
+Pattern = Literal["broadcast", "unicast", "multicast", "mixed"]
 
 MAX_PROCESSES = 10_000
 MAX_MESSAGES = 100_000_000
@@ -43,6 +43,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     messages: int = 1_000
     """How many messages are sent in all."""
     pattern: Pattern = "broadcast"
+    """Whom a message is for; ``mixed`` draws one of the other three for each message."""
     recipients: int = 3
     """To how many others a multicast goes."""
     body_bytes: int = 100

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from thence.core.member import Delivery, MemberOptions
 from thence.core.messages import Packet
@@ -20,17 +20,21 @@ from thence.core.ordering import Arrival, ordering_named
 from thence.core.routing import Routes
 from thence.core.topology import Topology
 from thence.sim.disk import Disk, DiskOptions
-from thence.sim.kernel import Kernel
+from thence.sim.kernel import MAX_EVENTS, Kernel
 from thence.sim.laws import parse_law
 from thence.sim.network import Network, NetworkOptions, Partition
 from thence.sim.node import Node
-from thence.sim.options import SimulationOptions
+from thence.sim.options import Pattern, SimulationOptions
 from thence.sim.recorder import Recorder, Sink
 from thence.sim.statistics import Statistics
 from thence.trace.events import Event
 
 RETRY_NS = 50_000_000
 """How long an application waits before it tries again to send, when its process is down or busy."""
+
+
+MIXED: Final[tuple[Pattern, ...]] = ("broadcast", "unicast", "multicast")
+"""What each message of a mixed run is one of."""
 
 
 class Result(NamedTuple):
@@ -54,12 +58,13 @@ class Simulation:
         *,
         where: Topology | None = None,
         node_type: type[Node] = Node,
+        max_events: int = MAX_EVENTS,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Set everything up; nothing has happened yet."""
         options.check()
         self.options = options
-        self.kernel = Kernel()
+        self.kernel = Kernel(max_events)
         self.statistics = Statistics()
         self._progress = progress
         self._traffic = Random(f"{options.seed}/traffic")
@@ -68,6 +73,7 @@ class Simulation:
         self._unsent = options.messages
         self.topology = Topology.flat(options.domain()) if where is None else where
         self.names = self.topology.processes
+        self._numbers = {name: number for number, name in enumerate(self.names)}
         self.network = Network(self.kernel, self._network_options(), Random(f"{options.seed}/network"), self._receive)
         recorder = Recorder(sink, self.names)
         routes = Routes(self.topology)
@@ -108,25 +114,25 @@ class Simulation:
             self.kernel.schedule(RETRY_NS, self._attempt, node, to)
 
     def _destinations(self, sender: str) -> tuple[str, ...] | None:
-        if self.options.pattern == "broadcast":
+        pattern = self.options.pattern
+        if pattern == "mixed":
+            pattern = self._traffic.choice(MIXED)
+        if pattern == "broadcast":
             return None
-        others = [name for name in self.names if name != sender]
-        if self.options.pattern == "unicast":
-            return (self._traffic.choice(others),)
-        count = min(self.options.recipients, len(others))
-        return tuple(sorted(self._traffic.sample(others, count), key=self.names.index))
+        # Numbers are drawn, of all but the sender: a list of the others, for every message, would cost more than the rest.
+        others = range(len(self.names) - 1)
+        count = 1 if pattern == "unicast" else min(self.options.recipients, len(others))
+        drawn = (self._traffic.choice(others),) if pattern == "unicast" else sorted(self._traffic.sample(others, count))
+        own = self._numbers[sender]
+        return tuple(self.names[number + (number >= own)] for number in drawn)
 
     def _delivered(self, node: Node, delivery: Delivery) -> None:
-        answers = self._unsent and delivery.envelope.origin != node.name
-        if answers and self._traffic.random() < self.options.replies / max(1, len(self._audience())):
+        envelope = delivery.envelope
+        # A reply is meant per message, not per delivery.
+        audience = len(self.names) if envelope.to is None else len(envelope.to)
+        if self._unsent and envelope.origin != node.name and self._traffic.random() < self.options.replies / audience:
             # Not within the delivery: the application sends when it has done with it.
             self.kernel.schedule(0, self._reply, node)
-
-    def _audience(self) -> tuple[str, ...] | range:
-        """Who delivers one message: a reply is meant per message, not per delivery."""
-        if self.options.pattern == "broadcast":
-            return self.names
-        return range(1 if self.options.pattern == "unicast" else min(self.options.recipients, len(self.names) - 1))
 
     def _reply(self, node: Node) -> None:
         if self._unsent:

@@ -20,6 +20,7 @@ from thence.core.ordering import ORDERINGS
 from thence.sim.options import MAX_LOSS
 
 MESSAGES = 200
+FABRIC = Path(__file__).parents[3] / "examples" / "two-sites.toml"
 Summary = dict[str, Any]
 
 
@@ -57,6 +58,7 @@ EFFECTS = (
     Effect("--pattern", "--pattern broadcast", lambda got, base: got == {**base, "replay": got["replay"]}),
     Effect("--pattern", "--pattern unicast", lambda got, _: got["deliveries"] == MESSAGES),
     Effect("--pattern", "--pattern multicast", lambda got, _: got["deliveries"] == 3 * MESSAGES),
+    Effect("--pattern", "--pattern mixed", lambda got, _: MESSAGES < got["deliveries"] < 5 * MESSAGES),
     Effect("--recipients", "--pattern multicast --recipients 2", lambda got, _: got["deliveries"] == 2 * MESSAGES),
     Effect("--recipients", "--pattern multicast --recipients 9", lambda got, _: got["deliveries"] == 4 * MESSAGES),
     Effect("--body", "--body 1100", lambda got, base: got["network_bytes"] == base["network_bytes"] + 1000 * 4 * MESSAGES),
@@ -64,6 +66,19 @@ EFFECTS = (
     Effect("--replies", "--replies 0", lambda got, base: got["simulated_s"] > base["simulated_s"]),
     Effect("--delay", "--delay constant:80ms", lambda got, _: got["delay_ms_p50"] == got["delay_ms_max"] == 80),
     Effect("--bandwidth", "--bandwidth 20000", lambda got, base: got["delay_ms_p50"] > base["delay_ms_p50"]),
+    Effect("--topology", f"--topology {FABRIC}", lambda got, base: got["frames_per_message"] != base["frames_per_message"]),
+    Effect(
+        "--link-delay",
+        f"--topology {FABRIC} --link-delay constant:500ms",
+        lambda got, base: got["delay_ms_p95"] > base["delay_ms_p95"] + 400,
+        without=f"--topology {FABRIC}",
+    ),
+    Effect(
+        "--link-bandwidth",
+        f"--topology {FABRIC} --link-bandwidth 2000",
+        lambda got, base: got["delay_ms_p95"] > base["delay_ms_p95"] + 400,
+        without=f"--topology {FABRIC}",
+    ),
     Effect("--loss", "--loss 0.2", lambda got, base: got["network_lost"] > base["network_lost"] == 0),
     Effect("--duplication", "--duplication 0.2", lambda got, base: got["network_duplicated"] > base["network_duplicated"] == 0),
     Effect("--reordering", "--reordering 0.2", lambda got, base: got["network_reordered"] > base["network_reordered"] == 0),
@@ -104,7 +119,7 @@ def test_every_option_is_tried() -> None:
     ("arguments", "says"),
     [
         ("--ordering vektor", "there is no ordering 'vektor'; did you mean 'vector'?"),
-        ("--pattern sideways", "--pattern sideways: must be one of broadcast, unicast, multicast"),
+        ("--pattern sideways", "--pattern sideways: must be one of broadcast, unicast, multicast, mixed"),
         ("--delay quick", "--delay: 'quick' names no delay law"),
         ("--gap exponential:10", "--gap: delay law 'exponential:10': '10' has no unit: did you mean 10ms?"),
         ("--sync constant:1parsec", "--sync: delay law 'constant:1parsec'"),

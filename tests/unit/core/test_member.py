@@ -323,3 +323,18 @@ def test_messages_held_back_by_a_small_bound_get_through() -> None:
     assert judge(fleet.events, {*EXACTLY_ONCE, "causal"}).violations == []
     assert fleet.refused, "the bound was never reached"
     assert all("max_held" in refusal for refusal in fleet.refused)
+
+
+def test_an_application_that_does_not_consume_pushes_back() -> None:
+    sender = Member("A", FIFO, MemberOptions(resend_after_ns=10))
+    receiver = Member("B", FIFO, MemberOptions(max_unconsumed=2))
+    packets = [packet for _ in range(3) for peer, packet in sender.step(Submit(("B",)), 0).send if peer == "B"]
+    readies = [receiver.step(Arrived("A", packet), 0) for packet in packets]
+    assert [len(ready.deliver) for ready in readies] == [1, 1, 0]
+    assert "has not consumed 2 deliveries" in str(readies[2].refused[0])
+    assert isinstance(readies[2].refused[0], OverflowingFrame)
+    receiver.step(Consumed(2), 0)
+    for _, packet in readies[1].send:
+        sender.step(Arrived("B", packet), 0)
+    ((_, again),) = sender.step(Timer(), 100).send
+    assert [delivery.position for delivery in receiver.step(Arrived("A", again), 100).deliver] == [3]
