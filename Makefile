@@ -2,7 +2,7 @@
 # Each target sets up what it needs first, and that is quick when nothing is left to do.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check bench campaign clean
+.PHONY: help setup demo test lint check bench counts scale campaign clean
 
 BIN := .venv/bin
 PYTHON_CODE := src tests $(wildcard benchmarks)
@@ -31,6 +31,12 @@ check: lint test ## lint and test; what has to pass before a change is proposed
 
 bench: setup ## run the benchmarks and print their tables
 	@$(BIN)/python -m benchmarks
+
+counts: setup ## count what order costs in each configuration and write docs/counts.md
+	@$(BIN)/python -m benchmarks.counts
+
+scale: setup ## simulate and judge 100,000 multicasts in a fabric of 1,000 processes (some minutes)
+	@$(BIN)/python -m benchmarks.scale
 
 campaign: setup ## run the property tests over a great many seeds and report
 	@$(BIN)/python -m tests.campaign

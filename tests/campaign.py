@@ -1,9 +1,15 @@
-"""The long campaign: many thousands of random runs of every ordering, with faults, each judged.
+"""The long campaign: many thousands of random runs of every ordering and of random fabrics, and long searches of the explorer.
 
-``make campaign`` runs 100,000 and reports; CI runs a few thousand through ``tests/properties/test_simulation.py``,
-with the same code. A run that breaks something prints the one command that repeats it.
+``make campaign`` makes 100,000 runs of each kind, searches every case that takes too long for each test run, and reports. CI
+does a few thousand through ``tests/properties``, with the same code. A run that breaks something prints the one command that
+repeats it, and the campaign then ends with 1.
 
-    python -m tests.campaign --runs 100000 --first 0 --workers 2
+    python -m tests.campaign --kind orderings --runs 100000 --first 0 --workers 2
+    python -m tests.campaign --kind fabrics --runs 1000
+    python -m tests.campaign --kind explorer
+
+The explorer's cases are ``CAMPAIGN_CASES`` in ``tests/explorer_cases.py`` and whatever a module of ``tests/papers`` calls
+``CAMPAIGN``: a list of cases, or, where the module has a ``main`` of its own, whatever that makes of it.
 """
 
 from __future__ import annotations
@@ -12,14 +18,20 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
 from random import Random
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
 
 from rich.progress import Progress
 
+from tests import explorer_cases, fabrics
 from thence.core.ordering import ORDERINGS
+from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import simulate
 from thence.trace.judge import judge
@@ -97,41 +109,128 @@ def run_many(seeds: Iterable[int]) -> list[Outcome]:
     return [run_one(seed) for seed in seeds]
 
 
+class Run(Protocol):
+    """What the report needs to know of a run, of whatever kind."""
+
+    @property
+    def messages(self) -> int: ...
+    @property
+    def deliveries(self) -> int: ...
+    @property
+    def faults(self) -> Counter[str]: ...
+    @property
+    def broken(self) -> dict[str, int]: ...
+    @property
+    def replay(self) -> str: ...
+
+
+def campaign_papers() -> list[ModuleType]:
+    """Return the modules of ``tests/papers`` that have something for a campaign."""
+    papers = find_spec("tests.papers")
+    if papers is None:
+        return []
+    names = [module.name for module in iter_modules(papers.submodule_search_locations)]
+    return [module for name in names if hasattr(module := import_module(f"tests.papers.{name}"), "CAMPAIGN")]
+
+
+def campaign_cases() -> list[Case]:
+    """Return every case that the explorer searches in a campaign."""
+    cases = [case for module in campaign_papers() if not hasattr(module, "main") for case in module.CAMPAIGN]
+    return [*explorer_cases.CAMPAIGN_CASES, *cases]
+
+
+def run_paper(name: str) -> tuple[str, int]:
+    """Run the campaign that a module has for itself; return whether it complained."""
+    return name, import_module(name).main()
+
+
+def search(case: Case) -> tuple[Case, int, str]:
+    """Explore one case; return how many steps it took and what was found, if anything."""
+    found = explore(case)
+    return case, found.steps, "" if found.property is None else f"{found.property}, by {found.actions}"
+
+
+def describe(case: Case) -> str:
+    """Name a case, for the report."""
+    if len(case.topology.domains) == 1:
+        return explorer_cases.label(case)
+    return f"{case.topology.name}-{case.pattern}-{case.messages}"
+
+
+def _in_chunks(pool: Executor, run: Callable[[Iterable[int]], Sequence[Run]], first: int, count: int) -> Iterator[Run]:
+    chunks = [range(at, min(at + CHUNK, first + count)) for at in range(first, first + count, CHUNK)]
+    for outcomes in pool.map(run, chunks):
+        yield from outcomes
+
+
+def run_random(
+    title: str, run: Callable[[Iterable[int]], Sequence[Run]], kind: Callable[[Any], str], arguments: argparse.Namespace
+) -> int:
+    """Make random runs of one kind, report, and return how many broke a promise."""
+    began = time.monotonic()
+    kinds: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    broken = 0
+    with ProcessPoolExecutor(arguments.workers) as pool, Progress(disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(title, total=arguments.runs)
+        for outcome in _in_chunks(pool, run, arguments.first, arguments.runs):
+            kinds[kind(outcome)] += 1
+            totals.update(messages=outcome.messages, deliveries=outcome.deliveries)
+            faults.update(outcome.faults)
+            if outcome.broken:
+                broken += 1
+                print(f"BROKEN {outcome.broken}: {outcome.replay}", flush=True)
+            bar.advance(task)
+    seconds = time.monotonic() - began
+    print(f"{title}: {sum(kinds.values()):,} runs in {seconds:,.0f} s: " + _listed(kinds))
+    print(f"  sent {totals['messages']:,} messages, delivered {totals['deliveries']:,}")
+    print("  faults: " + _listed(faults))
+    print(f"  runs that broke a promise: {broken}", flush=True)
+    return broken
+
+
+def run_explorer(arguments: argparse.Namespace) -> int:
+    """Search every case of the campaign, report, and return in how many something was found."""
+    began = time.monotonic()
+    cases = campaign_cases()
+    own = [module.__name__ for module in campaign_papers() if hasattr(module, "main")]
+    steps = broken = 0
+    with ProcessPoolExecutor(arguments.workers) as pool, Progress(disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("explorer", total=len(cases) + len(own))
+        for case, taken, found in pool.map(search, cases):
+            steps += taken
+            print(f"  {describe(case)}: {taken:,} steps, {found or 'nothing found'}", flush=True)
+            broken += bool(found)
+            bar.advance(task)
+        for name, complained in pool.map(run_paper, own):
+            print(f"  {name}: {'FAILED' if complained else 'agrees'}", flush=True)
+            broken += bool(complained)
+            bar.advance(task)
+    print(f"explorer: {len(cases)} cases and {len(own)} modules, {steps:,} steps in {time.monotonic() - began:,.0f} s")
+    print(f"  cases that broke a promise: {broken}", flush=True)
+    return broken
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+
+
 def main() -> int:
     """Run the campaign and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--kind", choices=("orderings", "fabrics", "explorer", "all"), default="all")
+    parser.add_argument("--runs", type=int, default=100_000, help="random runs of each kind")
     parser.add_argument("--first", type=int, default=0, help="the first run's number")
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
-    began = time.monotonic()
-    runs: Counter[str] = Counter()
-    totals: Counter[str] = Counter()
-    faults: Counter[str] = Counter()
-    broken: list[Outcome] = []
-    chunks = [
-        range(at, min(at + CHUNK, arguments.first + arguments.runs))
-        for at in range(arguments.first, arguments.first + arguments.runs, CHUNK)
-    ]
-    with ProcessPoolExecutor(arguments.workers) as pool, Progress(disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("runs", total=arguments.runs)
-        for outcomes in pool.map(run_many, chunks):
-            for outcome in outcomes:
-                runs[outcome.ordering] += 1
-                totals.update(messages=outcome.messages, deliveries=outcome.deliveries)
-                faults.update(outcome.faults)
-                if outcome.broken:
-                    broken.append(outcome)
-                    print(f"BROKEN {outcome.broken}: {outcome.replay}", flush=True)
-            bar.advance(task, len(outcomes))
-    seconds = time.monotonic() - began
-    print(
-        f"{sum(runs.values()):,} runs in {seconds:,.0f} s: "
-        + ", ".join(f"{name} {count:,}" for name, count in sorted(runs.items()))
-    )
-    print(f"sent {totals['messages']:,} messages, delivered {totals['deliveries']:,}")
-    print("faults: " + ", ".join(f"{name} {count:,}" for name, count in sorted(faults.items())))
-    print(f"runs that broke a promise: {len(broken)}")
+    broken = 0
+    if arguments.kind in ("orderings", "all"):
+        broken += run_random("orderings", run_many, lambda outcome: outcome.ordering, arguments)
+    if arguments.kind in ("fabrics", "all"):
+        broken += run_random("fabrics", fabrics.run_many, lambda outcome: outcome.kind, arguments)
+    if arguments.kind in ("explorer", "all"):
+        broken += run_explorer(arguments)
     return 1 if broken else 0
 
 

@@ -1,7 +1,8 @@
 """What the explorer is asked to search: every run of these cases, for each ordering of the registry.
 
 ``CASES`` are searched in every test run. ``CAMPAIGN_CASES`` take longer and are searched by ``make campaign``. Together they hold
-every ordering and pattern for 3 processes with 3 and with 4 messages, but for those that another one covers (``COVERED``).
+every ordering and pattern for 3 processes with 3 and with 4 messages, but for those that another one covers (``COVERED``), and
+with 2 messages where each of them is confirmed (``CONFIRMING``).
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ LARGE: Final = {
 }
 """What takes more than about a minute, or promises nothing that could break."""
 
+CONFIRMING: Final = {"clocked", "resilient"}
+"""Every message is answered and confirmed, so a case of two messages is as large as one of four elsewhere."""
+
 COVERED: Final = {("flood", "unicast", 4), ("flood", "multicast", 4)}
 """Too large (over 15 million steps), and covered by ``flood`` with broadcast: recipients make no difference to what is seen when,
 only to what is delivered of it, and fewer deliveries are fewer causes. ``tests/properties/test_equivalence.py`` checks it.
@@ -49,7 +53,7 @@ def label(given: Case) -> str:
 
 
 def _all(messages: int) -> list[tuple[str, str, int]]:
-    return [(name, pattern, messages) for name in ORDERINGS for pattern in PATTERNS]
+    return [(name, pattern, messages) for name in ORDERINGS if name not in CONFIRMING for pattern in PATTERNS]
 
 
 CASES: Final = (
@@ -58,6 +62,9 @@ CASES: Final = (
     *(case("sequenced", pattern, 3, {"coordinator": "C"}) for pattern in PATTERNS),
     *(case("flood", pattern, 3, {"links": [["A", "B"], ["B", "C"]]}) for pattern in PATTERNS),
     *(case(name, pattern, 3, {"stamps": "full"}) for name in ("vector", "matrix") for pattern in PATTERNS),
+    *(case("resilient", pattern, 3, {"copies": 0}) for pattern in ("unicast", "broadcast")),
+    case("resilient", "broadcast", 2),
+    *(case("clocked", pattern, 2) for pattern in PATTERNS),
 )
 
 CAMPAIGN_CASES: Final = (
@@ -65,4 +72,6 @@ CAMPAIGN_CASES: Final = (
     *(case("grouped", pattern, 4, {"groups": [["A"], ["B"], ["C"]]}) for pattern in PATTERNS),
     *(case("matrix", pattern, 4, {"stamps": "full"}) for pattern in PATTERNS),
     *(case("vector", pattern, 4, {"stamps": "full"}) for pattern in ("unicast", "broadcast")),
+    *(case("resilient", pattern, 2) for pattern in ("unicast", "multicast")),
+    case("clocked", "unicast", 3),
 )

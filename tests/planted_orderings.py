@@ -15,6 +15,7 @@ import msgspec
 from thence.core.clocks import UpdatesMatrix
 from thence.core.messages import Envelope, Frame
 from thence.core.ordering import Arrival, Ordering, Output
+from thence.core.ordering.clocked import Clocked
 from thence.core.ordering.fifo import Fifo
 from thence.core.ordering.flood import Flood, FloodStamp, FloodState
 from thence.core.ordering.grouped import Grouped, GroupedGlobal
@@ -183,6 +184,36 @@ class LearnsOnArrival(Matrix):
         return out
 
 
+# --- clocked -----------------------------------------------------------------------------------------------------------
+
+
+class Untimely(Clocked):
+    """Delivers what comes at once, whatever time the others may still send."""
+
+    def _unheard(self, held: Held[Any]) -> tuple[int, int] | None:
+        return None
+
+
+class Untied(Clocked):
+    """Delivers messages of the same time in the order in which they came."""
+
+    def _release_all(self, held: Held[Any], out: Output) -> None:
+        self._hear(held, out)
+        waiting = self._holding.take(held.stream, held.number)
+        for one in waiting:
+            self._holding.forget(one)
+        for one in [*waiting, held]:
+            if one.frame.envelope is not None:
+                self._deliver_or_hold(one, out)
+
+
+class Silent(Clocked):
+    """Acknowledges nothing."""
+
+    def _hear(self, held: Held[Any], out: Output) -> None:
+        super()._hear(held, Output([], []))
+
+
 # --- sequenced ---------------------------------------------------------------------------------------------------------
 
 
@@ -325,6 +356,9 @@ PLANTED: Final = (
     Planted(OnePosition, "unicast", 3, "causal", 5),
     Planted(OwnNews, "unicast", 3, "causal", 5),
     Planted(OneByOne, "multicast", 2, "causal", 4),
+    Planted(Untimely, "broadcast", 2, "total", 4),
+    Planted(Untied, "broadcast", 2, "total", 6),
+    Planted(Silent, "broadcast", 1, "completeness", 3),
     Planted(AnyRequest, "unicast", 2, "fifo", 3),
     Planted(OneNumbering, "unicast", 2, "completeness", 4),
     Planted(OwnFirst, "broadcast", 2, "total", 4),

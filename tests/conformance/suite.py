@@ -17,6 +17,7 @@ import pytest
 from tests.runs import Run, random_run
 from thence.core.messages import Frame
 from thence.core.ordering import MAX_HELD, ORDERINGS, Ordering
+from thence.core.ordering.resilient import ResilientKept
 
 MEMBERS = ("A", "B", "C", "D", "E")
 
@@ -33,6 +34,7 @@ def _halves(members: Sequence[str]) -> list[list[str]]:
 
 
 OPTIONS: Mapping[str, Mapping[str, Options]] = {
+    "clocked": {"physical": lambda _: {"clock": "physical"}},
     "vector": {"full": lambda _: {"stamps": "full"}},
     "matrix": {"full": lambda _: {"stamps": "full"}},
     "flood": {"ring": lambda _: {"links": "ring"}, "chain": lambda members: {"links": _chain(members)}},
@@ -41,6 +43,7 @@ OPTIONS: Mapping[str, Mapping[str, Options]] = {
         "singles": lambda members: {"groups": [[name] for name in members]},
         "one": lambda members: {"groups": [list(members)]},
     },
+    "resilient": {"two": lambda _: {"copies": 2}, "none": lambda _: {"copies": 0}},
     "sequenced": {"last": lambda members: {"coordinator": members[-1]}},
 }
 
@@ -51,6 +54,11 @@ class Variant(NamedTuple):
     label: str
     name: str
     options_for: Options
+
+    @property
+    def confirms(self) -> bool:
+        """Whether a message waits until others have been heard of, though nothing that precedes it is missing."""
+        return self.name == "resilient" and self.options_for(MEMBERS).get("copies") != 0
 
     @property
     def kind(self) -> type[Ordering]:
@@ -115,6 +123,14 @@ def _matrix(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
         yield _replaced(frame.stamp, updates=(*others, key, 999))
 
 
+def _resilient(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
+    """I have sent more than I have, or somebody keeps what I have not sent."""
+    if hasattr(frame.stamp, "updates"):
+        yield from _matrix(target, frame)
+    elif isinstance(frame.stamp, ResilientKept):
+        yield _replaced(frame.stamp, number=999)
+
+
 def _grouped(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
     """It has seen more of a global stream than its gateway, or more of mine than there is."""
     released = target.state.released
@@ -132,7 +148,21 @@ def _flood(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
     yield _replaced(frame.stamp, origin=target.my_index, number=target.state.seen[target.my_index] + 1)
 
 
-IMPOSSIBLE: Mapping[str, Claim] = {"vector": _vector, "matrix": _matrix, "grouped": _grouped, "flood": _flood}
+def _clocked(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
+    """A hole on a FIFO channel, or a time at the end of all times."""
+    sender = target.state.frames_in
+    yield _replaced(frame.stamp, number=max(sender) + 2)
+    yield _replaced(frame.stamp, time=2**63 - 1)
+
+
+IMPOSSIBLE: Mapping[str, Claim] = {
+    "clocked": _clocked,
+    "vector": _vector,
+    "matrix": _matrix,
+    "resilient": _resilient,
+    "grouped": _grouped,
+    "flood": _flood,
+}
 
 
 def _pairs(flat: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -266,7 +266,7 @@ class Member:
                     records.append(Skipped(packet.domain, peer, number))
                 continue
             if self.options.durable:
-                records.append(Taken(packet.domain, peer, number, frame))
+                records.append(Taken(packet.domain, peer, number, frame, now))
         return Ready(
             persist=tuple(records),
             send=self._collect(now),
@@ -316,7 +316,8 @@ class Member:
         try:
             if isinstance(place, DomainPlace):
                 output = place.ordering.accept(peer, frame, now)
-                self._push(place, output.send)
+                if output.send:
+                    self._push(place, output.send)
                 work.domain += [(place, released) for released in output.deliver]
             else:
                 self._linked(place, place.end.accept(peer, frame), work)
@@ -383,6 +384,8 @@ class Member:
         return tuple(packet for place in self._places.values() for packet in place.collect(now))
 
     def _wake(self) -> int | None:
+        if not self.options.reliable:
+            return None
         return min((place.wake_at for place in self._places.values() if place.wake_at is not None), default=None)
 
     def _deliver(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
@@ -423,14 +426,14 @@ class Member:
         if restored.snapshot is not None:
             self._load(restored.snapshot)
         for record in restored.records:
-            self._repeat(record, now)
+            self._repeat(record)
         self._consumed(restored.consumed)
         deliver = tuple(Delivery(position, place, frame) for position, (place, frame) in self._unconsumed.items())
         for place in self._places.values():
             place.visit_all()
         return Ready(send=self._collect(now), deliver=deliver, wake=self._wake())
 
-    def _repeat(self, record: Record, now: int) -> None:
+    def _repeat(self, record: Record) -> None:
         """Step through a record again. What follows from it is queued or delivered as it was the first time."""
         if isinstance(record, Submitted):
             if (record.envelope.origin, record.envelope.number) != (self.name, self._number + 1):
@@ -445,7 +448,7 @@ class Member:
             if isinstance(record, Submitted):
                 deliver = self._send(record.envelope)
             elif isinstance(record, Taken):
-                deliver = self._take(self._places[record.domain], record.peer, record.number, record.frame, now)
+                deliver = self._take(self._places[record.domain], record.peer, record.number, record.frame, record.at)
             else:
                 deliver = []
                 self._places[record.domain].take(record.peer, record.number)

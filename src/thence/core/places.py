@@ -89,6 +89,8 @@ class Place:
     def collect(self, now: int) -> list[tuple[str, Packet[Any]]]:
         """Return the packets to send: one for each peer to whom there is anything to say."""
         packets: list[tuple[str, Packet[Any]]] = []
+        if not self._direct and not self._to_visit:
+            return packets
         if not self.reliable:
             by_peer: dict[str, list[Frame[Any]]] = {}
             for peer, frame in self._direct:

@@ -31,6 +31,8 @@ class Taken(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, tag=2
     peer: str
     number: int
     frame: Frame[StampT]
+    at: int = 0
+    """When it was taken: an ordering may go by it, and must do so again when the record is stepped through again."""
 
 
 class Skipped(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -48,10 +48,12 @@ class Routes:
         self._usable: dict[str, frozenset[str]] = {}
         self._restricted = any(link.only_from is not None for link in topology.links.values())
         self._every_link = frozenset(topology.links)
-        self._ends: dict[tuple[frozenset[str], str, str], tuple[str, _Step | None]] = {}
+        self._ends: dict[tuple[frozenset[str], tuple[str, ...], tuple[str, ...]], tuple[str, _Step | None]] = {}
+        """By where the two processes are: there are far fewer such places than pairs of processes."""
         self._beyond: dict[tuple[str, str, str], bool] = {}
         self._numbers = {process: number for number, process in enumerate(topology.processes)}
         self._joints = self._find_joints()
+        self._links_at = self._find_links_at()
 
     def path(self, origin: str, target: str) -> list[str]:
         """Return the way of a message: process, domain or link, process, …, process."""
@@ -109,10 +111,9 @@ class Routes:
         into: dict[str, tuple[str, ...] | None] = {domain: None for domain in self.topology.homes[at] if domain != came_from}
         links = self._links_for(origin)
         across = []
-        for link in self.topology.links.values():
-            if link.name == came_from or link.name not in links or at not in link.members:
+        for link, domain in self._links_at.get(at, ()):
+            if link.name == came_from or link.name not in links:
                 continue
-            domain = link.between[0] if at in link.side(link.between[0]) else link.between[1]
             if not self.beyond(link, domain, origin) and at in self.handlers(link, domain, origin):
                 across.append(link.name)
         return Plan(into, tuple(across))
@@ -164,15 +165,16 @@ class Routes:
 
     def _towards(self, links: frozenset[str], at: str, target: str) -> tuple[str, _Step | None]:
         """Return the domain in which ``at`` moves the message on, and the step out of it; no step: the target is in there."""
-        key = (links, at, target)
+        homes = self.topology.homes
+        if target not in homes:
+            raise UsageError(f"there is no process {target!r} in fabric {self.topology.name!r}")
+        key = (links, homes[at], homes[target])
         found = self._ends.get(key)
         if found is None:
             found = self._ends[key] = self._nearest(links, at, target)
         return found
 
     def _nearest(self, links: frozenset[str], at: str, target: str) -> tuple[str, _Step | None]:
-        if target not in self.topology.homes:
-            raise UsageError(f"there is no process {target!r} in fabric {self.topology.name!r}")
         best: tuple[int, str, _Step | None] | None = None
         for home in self.topology.homes[at]:
             for goal in self.topology.homes[target]:
@@ -216,6 +218,15 @@ class Routes:
             joints[one].append((other, None, link.name))
             joints[other].append((one, None, link.name))
         return joints
+
+    def _find_links_at(self) -> dict[str, list[tuple[Link, str]]]:
+        """Return, for every process that is a relay of links, these and the domain in which it is that."""
+        found: dict[str, list[tuple[Link, str]]] = {}
+        for link in self.topology.links.values():
+            for domain in link.between:
+                for relay in link.side(domain):
+                    found.setdefault(relay, []).append((link, domain))
+        return found
 
     def _pair(self, link: Link, domain: str, origin: str) -> tuple[str, str]:
         """Return the relays by which a message of ``origin`` crosses; where they take turns, the first pair stands for all."""

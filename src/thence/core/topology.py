@@ -77,17 +77,17 @@ class Topology:
         *,
         promise: Promise = "causal",
         force: bool = False,
-        addresses: Mapping[str, str] | None = None,
+        addresses: Mapping[str, str | None] | None = None,
     ) -> None:
         """Check everything. ``force`` lets a cycle or an unsound mix through, to see what then breaks."""
         self.name = name
         self.domains = {domain.name: domain for domain in _distinct("domain", domains)}
         self.links = {link.name: link for link in _distinct("link", links)}
         self.promise: Promise = promise
-        self.addresses = dict(addresses or {})
+        self.addresses = {name: address for name, address in (addresses or {}).items() if address is not None}
         self._check_domains()
         self._check_links()
-        for server in self.addresses:
+        for server in addresses or ():
             self._known("servers", server, self.homes, "process")
         self.check_joined()
         if not force:
@@ -176,6 +176,10 @@ class Topology:
     def _check_domains(self) -> None:
         if not self.domains:
             raise TopologyError("a fabric needs at least one domain", "domains")
+        processes = {member for domain in self.domains.values() for member in domain.members}
+        for number, what, limit in ((len(processes), "processes", MAX_PROCESSES), (len(self.domains), "domains", MAX_DOMAINS)):
+            if number > limit:
+                raise TopologyError(f"{number} {what}; MAX_{what.upper()} is {limit}", "domains")
         for domain in self.domains.values():
             _check_name("domains", domain.name)
             if len(domain.members) < 1:
@@ -190,6 +194,7 @@ class Topology:
     def _check_links(self) -> None:
         for link in self.links.values():
             about = ("links", link.name)
+            _check_name(*about)
             if link.name in self.domains:
                 raise TopologyError(f"{link.name!r} is the name of a domain and of a link", *about)
             if link.between[0] == link.between[1]:
@@ -199,6 +204,8 @@ class Topology:
             if not link.relays:
                 raise TopologyError(f"link {link.name!r} needs at least one pair of relays", *about)
             self._check_relays(link)
+            for origin in link.only_from or ():
+                self._known("links", origin, self.homes, "process", link.name)
             shared = set(self.domains[link.between[0]].members) & set(self.domains[link.between[1]].members)
             if shared:
                 raise TopologyError(

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import msgspec
@@ -23,10 +25,8 @@ MAX_TEXT_BYTES = 64 * 1024 * 1024
 """The largest topology file that is read."""
 
 
-class _OrderingTable(msgspec.Struct, forbid_unknown_fields=False):
-    """An ordering with options: ``{ name = "matrix", stamps = "full" }``."""
-
-    name: str
+HEADER = re.compile(r"\s*\[{1,2}\s*[\"']?(domains|links|servers)[\"']?\s*[.\]]")
+"""The line of a table. A line of a list of relays may begin with a bracket as well."""
 
 
 class _DomainTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,15 +61,16 @@ def parse(text: str, source: str = "topology", *, force: bool = False) -> Topolo
         raise ConfigError(f"{source}: larger than MAX_TEXT_BYTES, which is {MAX_TEXT_BYTES}")
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # What cannot be read; also a number of too many digits, which names no line.
         at = re.search(r"at line (\d+)", str(error))
-        raise ConfigError(f"{source}:{at[1] if at else 1}: {error}") from None
+        raise ConfigError(f"{source}:{at[1] if at else max(1, len(text.splitlines()))}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{source}:1: brackets are nested too deep") from None
     try:
         file = msgspec.convert(tables, _File)
     except msgspec.ValidationError as error:
-        about = tuple(re.findall(r"[A-Za-z_][\w-]*", str(error).partition(" - at `$")[2]))
-        field = re.findall(r"field `([^`]+)`", str(error))
-        raise ConfigError(f"{source}:{_line(text, (*about, *field))}: {error}") from None
+        about, what = _misfit(tables, error)
+        raise ConfigError(f"{source}:{_line(text, about)}: {what}") from None
     try:
         return Topology(
             file.name,
@@ -77,7 +78,7 @@ def parse(text: str, source: str = "topology", *, force: bool = False) -> Topolo
             [_link(table) for table in file.links],
             promise=file.promise,
             force=force,
-            addresses={name: table.address for name, table in file.servers.items() if table.address is not None},
+            addresses={name: table.address for name, table in file.servers.items()},
         )
     except TopologyError as error:
         raise TopologyError(f"{source}:{_line(text, error.about)}: {error}", *error.about) from None
@@ -100,6 +101,45 @@ def _link(table: _LinkTable) -> Link:
     return Link(name, table.between, table.relays, table.mode, table.wait, table.only_from)
 
 
+def _misfit(tables: Mapping[str, Any], error: msgspec.ValidationError) -> tuple[tuple[str, ...], str]:
+    """Return which part does not have the form of a fabric, and what is wrong with it."""
+    parts: list[tuple[tuple[str, ...], str, Any, type[msgspec.Struct]]] = []
+    forms: dict[str, type[msgspec.Struct]] = {"domains": _DomainTable, "servers": _ServerTable}
+    for kind, form in forms.items():
+        table = tables.get(kind)
+        if isinstance(table, dict):
+            parts += [((kind, name), f"{kind[:-1]} {name!r}: ", part, form) for name, part in table.items()]
+    links = tables.get("links")
+    if isinstance(links, list):
+        parts += [(("links", str(at)), f"link {at + 1}: ", part, _LinkTable) for at, part in enumerate(links)]
+    for about, described, part, expected in parts:
+        try:
+            msgspec.convert(part, expected)
+        except msgspec.ValidationError as found:
+            key, what = _in_words(str(found), expected)
+            return (*about, *key), f"{described}{what}"
+    key, what = _in_words(str(error), _File)
+    return key, what
+
+
+def _in_words(error: str, form: type[msgspec.Struct]) -> tuple[tuple[str, ...], str]:
+    """Return the key that an error of msgspec is about, and the error in the words of this format."""
+    what, _, path = error.partition(" - at `$")
+    keys = re.findall(r"\.([A-Za-z_]\w*)", path)[:1]
+    unknown = re.search(r"unknown field `(.*)`", what)
+    missing = re.search(r"missing required field `(.*)`", what)
+    known = [field.name for field in msgspec.structs.fields(form)]
+    if unknown:
+        near = get_close_matches(unknown[1], known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+        return (unknown[1],), f"there is no key {unknown[1]!r}; {hint}"
+    if missing:
+        return (), f"the key {missing[1]!r} is missing"
+    for theirs, ours in (("`object`", "a table"), ("`array`", "a list"), ("`str`", "text"), ("`int`", "a number")):
+        what = what.replace(theirs, ours)
+    return tuple(keys), f"{keys[0]}: {what}" if keys else what
+
+
 def _line(text: str, about: tuple[str, ...]) -> int:
     """Return the line on which the last of ``about`` stands, as near as it can be found."""
     lines = text.splitlines()
@@ -107,28 +147,31 @@ def _line(text: str, about: tuple[str, ...]) -> int:
     if len(about) > 1 and about[0] in ("domains", "servers"):
         header = re.compile(rf"\s*\[\s*{about[0]}\s*\.\s*[\"']?{re.escape(about[1])}[\"']?\s*[\].]")
         start = next((at for at, line in enumerate(lines) if header.match(line)), 0)
-    elif about[:1] == ("links",):
-        start = _link_line(lines, about[1] if len(about) > 1 else "")
-    for at in range(start, len(lines)):
-        if at > start and lines[at].lstrip().startswith("["):
-            break
-        if len(about) > 2 and re.search(rf"(?<![\w-]){re.escape(about[-1])}(?![\w-])", lines[at]) and at > start:
-            return at + 1
+    elif len(about) > 1 and about[0] == "links":
+        start = _link_line(lines, about[1])
     if len(about) == 1:
-        return next((at + 1 for at, line in enumerate(lines) if re.match(rf"\s*\[*\s*{re.escape(about[0])}", line)), 1)
+        key = re.compile(rf"\s*\[*\s*[\"']?{re.escape(about[0])}\b")
+        return next((at + 1 for at, line in enumerate(lines) if key.match(line)), 1)
+    for at in range(start + 1, len(lines)):
+        if HEADER.match(lines[at]):
+            break
+        if len(about) > 2 and re.search(rf"(?<![\w-]){re.escape(about[-1])}(?![\w-])", lines[at]):
+            return at + 1
     return start + 1
 
 
 def _link_line(lines: list[str], name: str) -> int:
-    """Return the index of the header of the link called ``name``, by name or by what it joins."""
+    """Return the index of the header of the link called ``name``, by name, by what it joins, or by its number."""
     headers = [at for at, line in enumerate(lines) if re.match(r"\s*\[\[\s*links\s*\]\]", line)]
     for at in headers:
-        end = next((later for later in range(at + 1, len(lines)) if lines[later].lstrip().startswith("[[")), len(lines))
+        end = next((later for later in range(at + 1, len(lines)) if HEADER.match(lines[later])), len(lines))
         block = "\n".join(lines[at:end])
         between = re.search(r"between\s*=\s*\[(.*?)\]", block, re.DOTALL)
         joined = "-".join(re.findall(r"[\"']([^\"']+)[\"']", between[1])) if between else ""
-        if name and (joined == name or re.search(rf"name\s*=\s*[\"']{re.escape(name)}[\"']", block)):
+        if joined == name or re.search(rf"name\s*=\s*[\"']{re.escape(name)}[\"']", block):
             return at
+    if name.isdecimal() and int(name) < len(headers):
+        return headers[int(name)]
     return headers[0] if headers else 0
 
 
@@ -159,7 +202,8 @@ def _key(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return msgspec.json.encode(text).decode()
+    # JSON and TOML write text alike, but for this one character.
+    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")
 
 
 def _value(value: object) -> str:
@@ -167,4 +211,4 @@ def _value(value: object) -> str:
         return "{ " + ", ".join(f"{_key(key)} = {_value(part)}" for key, part in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(part) for part in value) + "]"
-    return msgspec.json.encode(value).decode()
+    return _quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()

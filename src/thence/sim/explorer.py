@@ -22,6 +22,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from thence.core.domain import Domain
+from thence.core.member import Member
 from thence.core.ordering import ordering_named
 from thence.core.topology import Topology
 from thence.errors import ConfigError, UsageError
@@ -50,6 +51,8 @@ class Case(NamedTuple):
     """``unicast``: any one other member; ``multicast``: any set of others; ``broadcast``: everyone, the sender included."""
     require: frozenset[str] | None = None
     """The properties to check; None: what the ordering guarantees. Exactly-once and completeness are always checked."""
+    member_type: type[Member] = Member
+    """For planted mistakes."""
 
     @property
     def topology(self) -> Topology:
@@ -124,7 +127,7 @@ class _Search:
         """Walk all runs of at most ``depth`` actions."""
         empty = (0,) * len(self.names)
         past = _Past({}, empty, empty, empty, (), (), (), ((),) * len(self.names))
-        world = World.of(self.topology)
+        world = World.of(self.topology, self.case.member_type)
         return self._walk(world, past, (), (), depth)
 
     def _walk(self, world: World, past: _Past, actions: tuple[Action, ...], actors: tuple[int, ...], depth: int) -> Found | None:

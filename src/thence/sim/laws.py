@@ -91,7 +91,11 @@ class Law(ABC):
 
     def draw_ns(self, rng: Random) -> int:
         """One delay."""
-        return int(min(max(self._draw(rng), self.minimum_ns), MAX_DELAY_NS))
+        drawn = self._draw(rng)
+        # Said in full rather than by min and max: this is asked for with every frame.
+        if drawn < self.minimum_ns:
+            return self.minimum_ns
+        return int(drawn) if drawn < MAX_DELAY_NS else MAX_DELAY_NS
 
     def mean_ns(self) -> int:
         """About how long delays are: the mean without floor and ceiling, kept between the two."""

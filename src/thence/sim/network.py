@@ -147,20 +147,19 @@ class Network:
         options, counters, rng = self.options, self._counters, self._rng
         counters.sent += 1
         counters.bytes += size_bytes
-        link = self._link(source, target)
+        link = self._links.get((source, target)) or self._link(source, target)
         if link.blocked or (self._partitions and self._is_cut(source, target)):
             counters.cut += 1
             return
-        departure_ns = self._departure_ns(link, size_bytes)
+        departure_ns = self._kernel.now if link.bandwidth_bytes_per_s is None else self._departure_ns(link, size_bytes)
         if options.loss and rng.random() < options.loss:
             counters.lost += 1
             return
-        copies = 1
+        flight = (target, source, payload, self._drops.get(target, 0))
         if options.duplication and rng.random() < options.duplication:
             counters.duplicated += 1
-            copies = 2
-        for _ in range(copies):
-            self._launch(link, departure_ns, (target, source, payload, self._drops.get(target, 0)))
+            self._launch(link, departure_ns, flight)
+        self._launch(link, departure_ns, flight)
 
     def block(self, source: str, target: str) -> None:
         """Stop what is sent over a link, in this direction, until it is unblocked."""

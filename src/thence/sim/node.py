@@ -122,7 +122,8 @@ class Node:
 
     def _handle(self, ready: Ready) -> None:
         """First the disk; the rest when that is done, in order."""
-        self._statistics.refused += len(ready.refused)
+        if ready.refused:
+            self._statistics.refused += len(ready.refused)
         for delivery in ready.deliver:
             self._statistics.ordered(self.name, delivery.envelope, self._kernel.now)
         for record in ready.persist:

@@ -17,7 +17,7 @@ really happens, to be read and committed by a person. The explorer prints what i
 Commands:
 
     domain NAME ORDERING MEMBER MEMBER … [OPTION=VALUE …]    begin; a value is JSON, or text; several make a fabric
-    link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:… wait:…]    joins two domains
+    link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:… wait:…]    joins two domains; only_from:A,B lets only their messages cross
     send MEMBER to MEMBER … | send MEMBER to everyone        a member sends a message
     arrive FROM TO [N]                                       the first, or N-th, frame on its way arrives
     arrive everything                                        all frames arrive, oldest first, until nothing is on its way
@@ -157,7 +157,8 @@ def definition(topology: Topology) -> list[str]:
         commands.append(f"domain {domain.name} {ordering_named(domain.ordering).name} {' '.join(domain.members)}{options}")
     for link in topology.links.values():
         pairs = " ".join(f"{near}={far}" for near, far in link.relays)
-        commands.append(f"link {link.name} {' '.join(link.between)} {pairs} mode:{link.mode} wait:{link.wait}")
+        only = "" if link.only_from is None else f" only_from:{','.join(link.only_from)}"
+        commands.append(f"link {link.name} {' '.join(link.between)} {pairs} mode:{link.mode} wait:{link.wait}{only}")
     return commands
 
 
@@ -226,13 +227,14 @@ class Stage:
         options = dict(word.split(":", 1) for word in arguments if ":" in word)
         pairs = [tuple(word.split("=", 1)) for word in arguments if "=" in word]
         words = [word for word in arguments if "=" not in word and ":" not in word]
-        if len(words) != 3 or not pairs or not set(options) <= {"mode", "wait"}:
-            raise UsageError("expected: link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:… wait:…]")
+        if len(words) != 3 or not pairs or not set(options) <= {"mode", "wait", "only_from"}:
+            raise UsageError("expected: link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:… wait:… only_from:…]")
         self._define()
         name, one, other = words
         mode, wait = options.get("mode", "causal"), options.get("wait", "delivered")
+        only_from = options["only_from"].split(",") if "only_from" in options else None
         try:
-            link = msgspec.convert([name, [one, other], pairs, mode, wait], Link)
+            link = msgspec.convert([name, [one, other], pairs, mode, wait, only_from], Link)
         except msgspec.ValidationError as error:
             raise UsageError(f"link {name}: {error}") from None
         self._links.append(link)

@@ -33,8 +33,9 @@ class Statistics:
         self._sent_at[envelope.origin, envelope.number] = now
 
     def arrived(self, process: str, envelope: Envelope, now: int) -> None:
-        """A copy of a message reached a process; the first one counts."""
-        self._arrived_at.setdefault((process, envelope.origin, envelope.number), now)
+        """A copy of a message reached a process; the first one counts, if it is for that process and not only to be relayed."""
+        if envelope.to is None or process in envelope.to:
+            self._arrived_at.setdefault((process, envelope.origin, envelope.number), now)
 
     def delivered(self, process: str, envelope: Envelope, now: int) -> None:
         """A message was delivered."""

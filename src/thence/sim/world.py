@@ -61,14 +61,14 @@ class World:
         self.fifo = fifo
 
     @classmethod
-    def of(cls, where: Domain | Topology) -> World:
-        """Return the world in which nothing has happened yet."""
+    def of(cls, where: Domain | Topology, member_type: type[Member] = Member) -> World:
+        """Return the world in which nothing has happened yet; ``member_type`` is for planted mistakes."""
         topology = where if isinstance(where, Topology) else Topology.flat(where)
         routes = Routes(topology)
         options = MemberOptions(reliable=False, durable=False)
         fifo = [name for name, domain in topology.domains.items() if ordering_named(domain.ordering).arrival is Arrival.FIFO]
         fifo += [name for name, link in topology.links.items() if link.mode == "fifo"]
-        return cls(routes, {name: Member(name, routes, options) for name in topology.processes}, {}, 0, frozenset(fifo))
+        return cls(routes, {name: member_type(name, routes, options) for name in topology.processes}, {}, 0, frozenset(fifo))
 
     @property
     def topology(self) -> Topology:
@@ -122,7 +122,7 @@ class World:
     def restart(self, name: str) -> World:
         """Let a member go on from its snapshot, as after a restart."""
         snapshot = self.members[name].snapshot()
-        member = Member(name, self.routes, self.members[name].options)
+        member = type(self.members[name])(name, self.routes, self.members[name].options)
         member.step(Restored(snapshot, (), 0), self.actions)
         return World(self.routes, {**self.members, name: member}, self.flights, self.actions + 1, self.fifo)
 

@@ -29,6 +29,6 @@ def test_json_says_the_same() -> None:
     assert {name: set(told["guarantees"]) for name, told in listed.items()} == {
         name: set(ordering.guarantees) for name, ordering in ORDERINGS.items()
     }
-    assert [name for name, told in listed.items() if told["needs_fifo_channels"]] == ["flood"]
+    assert [name for name, told in listed.items() if told["needs_fifo_channels"]] == ["clocked", "flood"]
     assert listed["matrix"]["options"] == ["stamps"]
     assert listed["sequenced"]["options"] == ["coordinator"]

@@ -145,6 +145,10 @@ class Ordering(ABC):
     def _released(self, stream: int) -> int:
         """Return up to which number ``stream`` has been released."""
 
+    def _always_taken(self, held: Held[Any], missing: tuple[int, int]) -> bool:
+        """Return whether a frame that must wait is taken beyond the limit; an ordering that says so bounds these itself."""
+        return False
+
     def _stream_name(self, stream: int) -> str:
         """Return whose stream this is, for people. Streams are members unless an ordering says otherwise."""
         return self.members[stream]
@@ -166,7 +170,7 @@ class Ordering(ABC):
         out = Output([], [])
         if missing is None:
             self._release_all(held, out)
-        elif self._holding.full:
+        elif self._holding.full and not self._always_taken(held, missing):
             raise OverflowingFrame(f"{self._describe(peer, frame)}: {len(self._holding)} frames wait, the limit is max_held")
         else:
             self._holding.hold(held, missing)

@@ -71,6 +71,10 @@ class Holding:
         """Return whether this very frame waits already."""
         return (stream, number) in self._held
 
+    def awaits(self, stream: int, number: int) -> bool:
+        """Return whether a frame waits for this one."""
+        return (stream, number) in self._blocked
+
     def hold(self, held: Held[Any], missing: tuple[int, int]) -> None:
         """Let ``held`` wait for ``missing``; also for a frame that was taken out and must wait on."""
         self._held.add((held.stream, held.number))

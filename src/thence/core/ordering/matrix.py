@@ -17,7 +17,7 @@ Stamps, by the option ``stamps``:
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -62,11 +62,11 @@ class Matrix(Ordering):
     name = "matrix"
     interchangeable = True
     guarantees = frozenset({"fifo", "causal"})
-    stamps = (MatrixStamp, FullMatrixStamp)
-    Options = MatrixOptions
-    State = MatrixState
+    stamps: ClassVar[tuple[type, ...]] = (MatrixStamp, FullMatrixStamp)
+    Options: ClassVar[type[msgspec.Struct]] = MatrixOptions
+    State: ClassVar[type[msgspec.Struct]] = MatrixState
 
-    def _start(self, options: MatrixOptions) -> None:
+    def _start(self, options: Any) -> None:
         count = len(self.members)
         self._delivered = [0] * count
         self._clock: UpdatesMatrix | FullMatrix
@@ -174,12 +174,12 @@ class Matrix(Ordering):
     def _released(self, stream: int) -> int:
         return self._delivered[stream]
 
-    def _state_to_save(self) -> MatrixState:
+    def _state_to_save(self) -> Any:
         if isinstance(self._clock, FullMatrix):
             return MatrixState(self._delivered, None, self._clock.written())
         return MatrixState(self._delivered, self._clock.save(), None)
 
-    def _restore_state(self, state: MatrixState) -> None:
+    def _restore_state(self, state: Any) -> None:
         clock = type(self._clock)(len(self.members), self.my_index)
         if isinstance(clock, FullMatrix) and state.full is not None and len(state.full) == 4 * len(self.members) ** 2:
             clock.load(state.full)

@@ -1,0 +1,173 @@
+"""Every message carries the time, and all deliver in the order of time. Total, and causal, without a coordinator.
+
+Source: gateways §1 and §2.3 (subgroups ordered by physical clocks), after Lamport 1978, whose rule makes it right whatever the
+clocks say. Design note: docs/orderings/clocked.md.
+
+A member's clock runs ahead of every time that it has seen, so what is sent after a delivery is later than what was
+delivered. A message is stamped with that clock; equal times are put in order by the number of the sender. It is
+delivered when every other member has been heard of with this time or a later one: whatever still comes is later then,
+since channels are FIFO. Who is no recipient gets a marker, and everybody whose last word to a recipient was of an earlier
+time sends it an acknowledgement; these are not acknowledged in turn.
+
+Option ``clock``: ``logical`` (default) counts; ``physical`` also moves up to the time at which a frame comes in, by the
+member's own clock. Clocks that are wrong make others wait no longer and break no order: they only decide who comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Literal
+
+import msgspec
+
+from thence.core.messages import Envelope, Frame
+from thence.core.ordering.base import Arrival, Ordering, Output
+from thence.core.ordering.holding import Held
+from thence.errors import ImpossibleFrame, MalformedFrame, OverflowingFrame
+
+MAX_TIME = 1 << 62
+"""The latest time that a stamp may carry: in nanoseconds, more than a century from 1970 on."""
+
+
+class ClockedStamp(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
+    """The ``number``-th frame from its sender to its receiver; a message, or its marker, of this time, for ``to`` (None: all)."""
+
+    number: int
+    time: int
+    to: tuple[int, ...] | None
+
+
+class ClockedAcknowledgement(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=17):
+    """The ``number``-th frame from its sender to its receiver: whatever comes behind it is later than ``time``."""
+
+    number: int
+    time: int
+
+
+class ClockedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What moves the clock."""
+
+    clock: Literal["logical", "physical"] = "logical"
+
+
+class ClockedState(msgspec.Struct):
+    """The clock, how many frames went to and came from each member, and of which time the last ones were."""
+
+    clock: int
+    heard_at: int
+    """When the last frame came in, for what waits."""
+    own: int
+    frames_out: list[int]
+    told: list[int]
+    frames_in: list[int]
+    heard: list[int]
+
+
+class Clocked(Ordering):
+    """See the module's text."""
+
+    name = "clocked"
+    arrival = Arrival.FIFO
+    direct = False
+    guarantees = frozenset({"fifo", "causal", "total"})
+    stamps = (ClockedStamp, ClockedAcknowledgement)
+    Options = ClockedOptions
+    State = ClockedState
+    state: ClockedState
+
+    def _start(self, options: ClockedOptions) -> None:
+        count = len(self.members)
+        self._physical = options.clock == "physical"
+        self.state = ClockedState(0, 0, 0, [0] * count, [0] * count, [0] * count, [0] * count)
+
+    def send(self, envelope: Envelope, to: Collection[str] | None) -> Output:
+        recipients = set(self._recipients(to))
+        listed = None if to is None else tuple(sorted(recipients))
+        state, mine = self.state, self.my_index
+        state.clock += 1
+        out = Output([], [])
+        for member in range(len(self.members)):
+            if member != mine:
+                stamp = ClockedStamp(self._next_to(member), state.clock, listed)
+                out.send.append((self.members[member], Frame(stamp, envelope if member in recipients else None)))
+        if mine in recipients:
+            state.own += 1
+            held = Held(mine, mine, state.own, Frame(ClockedStamp(state.own, state.clock, listed), envelope), state.heard_at)
+            self._deliver_or_hold(held, out)
+        return out
+
+    def _next_to(self, member: int) -> int:
+        """Count a frame to ``member``, which tells it our time."""
+        self.state.frames_out[member] += 1
+        self.state.told[member] = self.state.clock
+        return self.state.frames_out[member]
+
+    def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
+        stamp = frame.stamp
+        described = self._describe(self.members[sender], frame)
+        if min(stamp.number, stamp.time) < 1:
+            raise MalformedFrame(f"{described}: numbers and times start at 1")
+        if isinstance(stamp, ClockedStamp):
+            if any(not 0 <= member < len(self.members) for member in stamp.to or ()):
+                raise MalformedFrame(f"{described}: recipients {stamp.to} make no sense")
+            if (stamp.to is None or self.my_index in stamp.to) == (frame.envelope is None):
+                raise MalformedFrame(f"{described}: a message for others, or a marker of one for me")
+        elif frame.envelope is not None:
+            raise MalformedFrame(f"{described}: an acknowledgement with a message")
+        seen = self.state.frames_in[sender]
+        if stamp.number > seen + 1:
+            raise ImpossibleFrame(f"{described}: frame {stamp.number} of a FIFO channel after frame {seen}")
+        if stamp.number == seen + 1 and not self.state.heard[sender] < stamp.time <= MAX_TIME:
+            raise ImpossibleFrame(f"{described}: the time {stamp.time} after {self.state.heard[sender]}")
+        if stamp.number == seen + 1 and frame.envelope and self._holding.full and not self._holding.awaits(sender, stamp.number):
+            raise OverflowingFrame(f"{described}: {len(self._holding)} frames wait, the limit is max_held")
+        return sender, stamp.number
+
+    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+        return None  # Channels are FIFO: what comes in may always be looked at; whether it is its turn, _unheard says.
+
+    def _unheard(self, held: Held[Any]) -> tuple[int, int] | None:
+        """Return the next frame of a member whose last word was of an earlier time than ``held``."""
+        state = self.state
+        for member in range(held.cursor, len(self.members)):
+            if member not in (self.my_index, held.sender) and state.heard[member] < held.frame.stamp.time:
+                held.cursor = member
+                return member, state.frames_in[member] + 1
+        return None
+
+    def _release_all(self, held: Held[Any], out: Output) -> None:
+        """Take the frame's time, and deliver what waited for it, in the order of time."""
+        self._hear(held, out)
+        waiting = self._holding.take(held.stream, held.number)
+        for one in waiting:
+            self._holding.forget(one)
+        fresh = [held] if held.frame.envelope is not None else []
+        for one in sorted([*waiting, *fresh], key=lambda one: (one.frame.stamp.time, one.sender)):
+            self._deliver_or_hold(one, out)
+
+    def _hear(self, held: Held[Any], out: Output) -> None:
+        state, stamp, mine = self.state, held.frame.stamp, self.my_index
+        state.frames_in[held.sender] = held.number
+        state.heard[held.sender] = stamp.time
+        state.heard_at = held.since
+        state.clock = max(state.clock, stamp.time, min(held.since, MAX_TIME // 2) if self._physical else 0)
+        if isinstance(stamp, ClockedAcknowledgement):
+            return
+        recipients = range(len(self.members)) if stamp.to is None else stamp.to
+        for member in recipients:
+            if member != mine and state.told[member] < stamp.time:
+                acknowledgement = ClockedAcknowledgement(self._next_to(member), state.clock)
+                out.send.append((self.members[member], Frame(acknowledgement, None)))
+
+    def _deliver_or_hold(self, held: Held[Any], out: Output) -> None:
+        unheard = self._unheard(held)
+        if unheard is None:
+            out.deliver.append(held.frame)
+        else:
+            self._holding.hold(held, unheard)
+
+    def _release(self, held: Held[Any], out: Output) -> None:
+        self._release_all(held, out)
+
+    def _released(self, stream: int) -> int:
+        return self.state.frames_in[stream]

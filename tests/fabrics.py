@@ -1,0 +1,258 @@
+"""Random acyclic fabrics: every causal ordering with its options, shared relays, links of one to three pairs.
+
+A fabric and everything that happens in it is drawn from one number, so a failure is that number. The command
+
+    python -m tests.fabrics SEED
+
+writes the fabric into a file and prints the one command that repeats the run; failing tests print both as well.
+
+How no cycle can come about: the domains are the parts of a forest at first. Each new domain is joined with one or
+more parts, by one shared process or one link each, and they become one part; in the end links join what is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from thence.core.domain import Domain
+from thence.core.ordering import ORDERINGS, ordering_named
+from thence.core.topology import Link, Promise, Topology
+from thence.core.topology_text import write
+from thence.sim.node import Node
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import Simulation
+from thence.trace.events import Event
+from thence.trace.judge import judge
+
+MAX_DOMAINS: Final = 12
+MAX_PROCESSES: Final = 60
+MAX_FRESH: Final = 6
+"""How many members a domain has that are in no other one yet; a few domains have three times as many."""
+
+MAX_EVENTS: Final = 50_000
+"""A run has far fewer. One that has more goes round in circles, and is stopped."""
+
+CAUSAL: Final = tuple(sorted(name for name, ordering in ORDERINGS.items() if "causal" in ordering.guarantees))
+ALWAYS: Final = frozenset({"well-formed", "creation", "duplication", "completeness"})
+FAULTS: Final = ("lost", "duplicated", "reordered", "cut")
+
+
+class _Builder:
+    """Makes one fabric, domain by domain."""
+
+    def __init__(self, chance: Random, promise: Promise) -> None:
+        self.chance = chance
+        self.promise = promise
+        self.domains: dict[str, list[str]] = {}
+        self.links: list[Link] = []
+        self.parts: list[list[str]] = []
+        """Domains that are joined already, part by part."""
+        self.inner: list[str] = []
+        """Domains inside another one. They carry no traffic, and nothing is joined with them."""
+        self.processes = 0
+
+    def build(self, seed: int) -> Topology:
+        """Return the fabric."""
+        small = self.chance.random() < 0.5
+        for _ in range(self.chance.randint(2, 5 if small else MAX_DOMAINS)):
+            self._add_domain(small=small)
+        while len(self.parts) > 1:
+            self._link(self.chance.choice(self.parts[0]), self.chance.choice(self.parts[1]))
+            self.parts[:2] = [self.parts[0] + self.parts[1]]
+        orderings = (*CAUSAL, "fifo", "fifo") if self.promise == "fifo" else CAUSAL
+        domains = [
+            Domain(name, tuple(members), ordering, _variant(ordering, members, self.chance))
+            for name, members in self.domains.items()
+            for ordering in [self.chance.choice(orderings)]
+        ]
+        return Topology(f"fabric-{seed}", domains, self.links, promise=self.promise)
+
+    def _add_domain(self, *, small: bool) -> None:
+        name = f"d{len(self.domains) + 1}"
+        if self.parts and self.chance.random() < 0.04:
+            outer = self.domains[self.chance.choice(self.parts[0])]
+            self.domains[name] = self.chance.sample(outer, self.chance.randint(1, len(outer)))
+            self.inner.append(name)
+            return
+        most = MAX_FRESH // 2 if small else MAX_FRESH * (3 if self.chance.random() < 0.1 else 1)
+        # Some consist of relays only.
+        fresh = 0 if self.parts and self.chance.random() < 0.1 else self.chance.randint(1 if self.parts else 2, most)
+        fresh = min(fresh, MAX_PROCESSES - self.processes)
+        members = self.domains[name] = [f"p{self.processes + number}" for number in range(1, fresh + 1)]
+        self.processes += fresh
+        part = [name]
+        # Few domains are joined with nothing yet; some join several parts, as a backbone does.
+        joins = min(len(self.parts), self.chance.choice((0, 1, 1, 1, 1, 2, 3)) if fresh else self.chance.randint(1, 3))
+        linked: list[str] = []
+        for other in self.chance.sample(self.parts, joins):
+            self.parts.remove(other)
+            neighbour = self.chance.choice(other)
+            if not fresh or self.chance.random() < 0.6:
+                members.insert(self.chance.randint(0, len(members)), self.chance.choice(self.domains[neighbour]))
+            else:
+                linked.append(neighbour)
+            part += other
+        for neighbour in linked:
+            self._link(neighbour, name)
+        self.parts.append(part)
+
+    def _link(self, one: str, other: str) -> None:
+        pairs = [
+            (self.chance.choice(self.domains[one]), self.chance.choice(self.domains[other]))
+            for _ in range(self.chance.randint(1, 3))
+        ]
+        fifo = self.promise == "fifo" and self.chance.random() < 0.8
+        ends = (one, other)
+        if self.chance.random() < 0.5:
+            ends, pairs = (other, one), [(far, near) for near, far in pairs]
+        name = f"l{len(self.links) + 1}"
+        self.links.append(Link(name, ends, tuple(dict.fromkeys(pairs)), "fifo" if fifo else "causal"))
+
+
+def _variant(ordering: str, members: list[str], chance: Random) -> dict[str, Any]:
+    if ordering in ("vector", "matrix") and chance.random() < 0.4:
+        return {"stamps": "full"}
+    if ordering == "sequenced" and chance.random() < 0.7:
+        return {"coordinator": chance.choice(members)}
+    if ordering == "grouped" and chance.random() < 0.7:
+        shuffled = chance.sample(members, len(members))
+        count = chance.randint(1, len(members))
+        return {"groups": [shuffled[at::count] for at in range(count)]}
+    if ordering == "resilient":
+        return {"copies": chance.randrange(min(3, len(members)))}
+    if ordering == "flood" and len(members) > 1:
+        if chance.random() < 0.3 or len(members) > MAX_FRESH:
+            return {"links": "ring"}
+        if chance.random() < 0.6:
+            return {"links": [[members[chance.randrange(at)], members[at]] for at in range(1, len(members))]}
+    return {}
+
+
+def fabric_for(seed: int, promise: Promise = "causal") -> Topology:
+    """Return the fabric of this number."""
+    return _Builder(Random(f"fabric/{seed}/{promise}"), promise).build(seed)
+
+
+def options_for(seed: int) -> SimulationOptions:
+    """Return what happens in the fabric of this number."""
+    chance = Random(f"fabric traffic/{seed}")
+    faulty = chance.random() < 0.5
+    return SimulationOptions(
+        topology=f"fabric-{seed}.toml",
+        messages=chance.randint(10, 40),
+        pattern=chance.choice(("mixed", "mixed", "mixed", "unicast", "multicast")),
+        recipients=chance.randint(1, 5),
+        body_bytes=0,
+        gap=chance.choice(("exponential:500us", "exponential:2ms", "exponential:20ms")),
+        replies=chance.choice((0.3, 0.6, 0.9)),
+        delay="exponential:10ms",
+        link_delay=chance.choice((None, "exponential:50ms")),
+        loss=chance.choice((0.0, 0.05, 0.2)) if faulty else 0.0,
+        duplication=chance.choice((0.0, 0.1, 0.3)) if faulty else 0.0,
+        reordering=chance.choice((0.0, 0.2)) if faulty else 0.0,
+        partitions=chance.choice((0, 0, 1, 2)) if faulty else 0,
+        crashes=chance.choice((0, 1, 4)) if faulty else 0,
+        sync=chance.choice(("constant:100us", "exponential:5ms")) if faulty else "constant:100us",
+        seed=seed,
+    )
+
+
+def promise_for(seed: int) -> Promise:
+    """Return what the fabric of this number promises: every eighth only FIFO."""
+    return "fifo" if seed % 8 == 7 else "causal"
+
+
+class Outcome(NamedTuple):
+    """What one run came to."""
+
+    seed: int
+    kind: str
+    """What the fabric promises, and how."""
+    messages: int
+    deliveries: int
+    faults: Counter[str]
+    shape: Counter[str]
+    """What the fabric is made of."""
+    broken: dict[str, int]
+
+    @property
+    def replay(self) -> str:
+        """The command that writes the fabric and prints how to run it."""
+        return f"python -m tests.fabrics {self.seed}"
+
+    def explain(self) -> str:
+        """Return all that is needed to repeat the run elsewhere."""
+        return f"{self.broken}\n{self.replay}\n{command(self.seed)}\n{write(fabric_for(self.seed, promise_for(self.seed)))}"
+
+
+def command(seed: int) -> str:
+    """Return the command that runs the fabric, once it is written into its file."""
+    return options_for(seed).replay()
+
+
+def run_one(seed: int, node_type: type[Node] = Node, **changes: Any) -> Outcome:
+    """Simulate and judge the run of this number; ``changes`` are options that differ."""
+    promise = promise_for(seed)
+    topology = fabric_for(seed, promise)
+    options = msgspec.structs.replace(options_for(seed), **changes)
+    events: list[Event] = []
+    result = Simulation(options, events.append, where=topology, node_type=node_type, max_events=MAX_EVENTS).run()
+    verdict = judge(events, ALWAYS | topology.guarantees | {promise})
+    broken = {name: count for name, count in verdict.properties.items() if count}
+    broken |= {
+        name: count
+        for name, count in (
+            ("still waiting", result.waiting),
+            ("repeated deliveries", result.statistics.repeated_deliveries),
+            ("refused", result.statistics.refused),
+        )
+        if count
+    }
+    faults = Counter({name: result.network[name] for name in FAULTS})
+    faults["crashes"] = result.statistics.crashes
+    return Outcome(seed, promise, options.messages, result.statistics.deliveries, faults, _shape(topology), broken)
+
+
+def run_many(seeds: Iterable[int]) -> list[Outcome]:
+    """Run some, one after the other."""
+    return [run_one(seed) for seed in seeds]
+
+
+def _shape(topology: Topology) -> Counter[str]:
+    shape = Counter(
+        processes=len(topology.processes),
+        domains=len(topology.domains),
+        inner=len(topology.inner),
+        relays=len(topology.relays),
+        links=len(topology.links),
+        pairs=sum(len(link.relays) for link in topology.links.values()),
+    )
+    for domain in topology.domains.values():
+        shape[ordering_named(domain.ordering).name] += 1
+        shape.update(list(domain.options))
+    return shape
+
+
+def main() -> int:
+    """Write the fabric of a number into a file and print the command that runs it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--folder", type=Path, default=Path(), help="where to write the file")
+    arguments = parser.parse_args()
+    options = options_for(arguments.seed)
+    path = arguments.folder / (options.topology or "")
+    path.write_text(write(fabric_for(arguments.seed, promise_for(arguments.seed))), encoding="utf-8")
+    sys.stdout.write(msgspec.structs.replace(options, topology=str(path)).replay() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

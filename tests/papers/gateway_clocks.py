@@ -1,0 +1,163 @@
+"""The three ways to put a vector on what a gateway passes on, and a count of how often each orders what is concurrent.
+
+* ``Grouped`` itself: a message keeps its own vector (gateways §4, repaired).
+* ``MergedVectors``: as §4 is printed, a gateway passes on with the vector into which it has merged all that it passed on before.
+* ``GatewayClock``: what §3 warns of, a vector clock among the gateways: a message comes after all that its gateway has relayed.
+
+All three run under the same holding rule, so all keep causal order; what differs is what they order and wait for in vain.
+Happens-before is computed here from sends and deliveries alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from thence.core.domain import Domain
+from thence.core.member import Delivery
+from thence.core.messages import Envelope, Frame
+from thence.core.ordering import Ordering, Output
+from thence.core.ordering.grouped import Grouped, GroupedGlobal
+from thence.core.ordering.holding import Held
+from thence.core.topology import Topology
+from thence.sim.node import Node
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import Simulation
+from thence.trace.events import Event
+from thence.trace.judge import judge
+
+Clock = tuple[int, ...]
+
+
+class MergedVectors(Grouped):
+    """§4 as printed: the gateway takes a global message's vector into its own, and passes the message on with that one."""
+
+    def _release(self, held: Held[Any], out: Output) -> None:
+        stamp, state = held.frame.stamp, self.state
+        if isinstance(stamp, GroupedGlobal) and held.frame.envelope is not None:
+            state.released[self.group_of[held.sender]] = held.number
+            state.known = [max(mine, theirs) for mine, theirs in zip(state.known, stamp.clock, strict=True)]
+            state.known[self.my_group] = state.released[self.my_group]
+            self._pass_on(held.frame.envelope, stamp.to, state.known, out)
+        else:
+            super()._release(held, out)
+
+
+class GatewayClock(Grouped):
+    """A vector clock among the gateways: what a gateway sends comes after all that it has relayed, whoever has seen it."""
+
+    def _order(self, envelope: Envelope, to: tuple[int, ...] | None, vector: list[int], out: Output) -> None:
+        super()._order(envelope, to, list(self.state.released), out)
+
+
+def before(one: Clock, other: Clock) -> bool:
+    """Whether the vectors say that the first comes before the second: §4's ordering rule."""
+    return one != other and all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
+
+
+class Causes:
+    """Which messages happened before which, from a trace."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        """Go through the events, which must come in the order in which they happened."""
+        self.of: dict[str, frozenset[str]] = {}
+        past: dict[str, frozenset[str]] = {}
+        for event in events:
+            message, known = str(event.message), past.get(event.process, frozenset())
+            if event.kind == "send":
+                self.of[message] = known
+                past[event.process] = known | {message}
+            else:
+                past[event.process] = known | self.of[message] | {message}
+
+    def concurrent(self, one: str, other: str) -> bool:
+        """Whether neither happened before the other."""
+        return one not in self.of[other] and other not in self.of[one]
+
+
+class Seen(NamedTuple):
+    """What a run showed."""
+
+    verdict: str
+    concurrent: int
+    """Pairs of global messages of different subgroups, delivered at one process, that are concurrent."""
+    falsely_ordered: int
+    """How many of them the vectors put into an order."""
+    overlooked: int
+    """Pairs of global messages, delivered at one process, that are causes of one another and not ordered by the vectors."""
+    waits: int
+    """How many global messages had to wait at a gateway for one of another subgroup."""
+
+
+class Watched(Node):
+    """A process that writes down the vector of each message that it delivers."""
+
+    def _deliver(self, delivery: Delivery) -> None:
+        self.vectors[str(delivery.envelope.id)] = delivery.frame.stamp
+        super()._deliver(delivery)
+
+    @property
+    def vectors(self) -> dict[str, Any]:
+        """Message to the stamp with which it came."""
+        found: dict[str, Any] = self.__dict__.setdefault("_vectors", {})
+        return found
+
+
+def counting_waits(kind: type[Grouped]) -> tuple[type[Ordering], list[int]]:
+    """Return the ordering with a counter of the messages that wait for one of another subgroup."""
+    waits = [0]
+
+    class Counting(kind):  # type: ignore[misc, valid-type]
+        def accept(self, peer: str, frame: Frame[Any], now: int) -> Output:
+            if isinstance(frame.stamp, GroupedGlobal):
+                sender = self.index[peer]
+                stream, number = self._check(sender, frame)
+                missing = self._missing(Held(sender, stream, number, frame, now))
+                waits[0] += missing is not None and missing[0] != stream
+            output: Output = super().accept(peer, frame, now)
+            return output
+
+    return Counting, waits
+
+
+def watch(kind: type[Grouped], seed: int, size: int = 3, messages: int = 60) -> Seen:
+    """Run twelve processes in subgroups of this size and look at the vectors of what is delivered."""
+    names = [f"p{number}" for number in range(12)]
+    groups = [names[at : at + size] for at in range(0, len(names), size)]
+    ordering, waits = counting_waits(kind)
+    options = SimulationOptions(
+        messages=messages, pattern="multicast", recipients=4, gap="exponential:4ms", replies=0.5, seed=seed
+    )
+    events: list[Event] = []
+    where = Topology.flat(Domain("d", tuple(names), ordering, {"groups": groups}))
+    simulation = Simulation(options, events.append, where=where, node_type=Watched)
+    simulation.run()
+    causes = Causes(events)
+    home = {name: number for number, group in enumerate(groups) for name in group}
+    global_messages = {
+        str(event.message): home[event.process]
+        for event in events
+        if event.kind == "send" and {home[name] for name in event.to or ()} != {home[event.process]}
+    }
+    concurrent = falsely = overlooked = 0
+    for node in simulation.nodes.values():
+        assert isinstance(node, Watched)
+        clocks = {
+            message: dense(stamp.clock, len(groups)) for message, stamp in node.vectors.items() if message in global_messages
+        }
+        for one, other in combinations(clocks, 2):
+            ordered = before(clocks[one], clocks[other]) or before(clocks[other], clocks[one])
+            if not causes.concurrent(one, other):
+                overlooked += not ordered
+            elif global_messages[one] != global_messages[other]:
+                concurrent += 1
+                falsely += ordered
+    verdict = judge(events).verdict
+    return Seen(verdict, concurrent, falsely, overlooked, waits[0])
+
+
+def dense(pairs: Clock, count: int) -> Clock:
+    """Return all entries of a vector that was written as (subgroup, number), … without those that are 0."""
+    entries = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    return tuple(entries.get(group, 0) for group in range(count))
