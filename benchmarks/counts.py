@@ -271,9 +271,9 @@ def page(table: list[tuple[str, ...]]) -> str:
         "A message goes from one process to another. A *hop* is a step of its route, inside a domain or over a link. *Frames* "
         "are all that travels for it: also markers for those who are no recipients (`vector`), requests to a coordinator "
         "(`sequenced`), and what the relays of a link hand each other. Control bytes are the stamps as they are on the wire, "
-        "where a small integer takes one byte and an entry of a full matrix four. The stamps of `updates` grow with the variety of the "
-        "traffic: what is counted here is the beginning of a run (and, in the flat domain, of one in which only twelve write), while "
-        "full stamps are always the same.\n\n" + "\n".join(lines) + "\n"
+        "where a small integer takes one byte and an entry of a full matrix four. The stamps of `updates` grow with the variety "
+        "of the traffic: what is counted here is the beginning of a run (and, in the flat domain, of one in which only twelve "
+        "write), while full stamps are always the same.\n\n" + "\n".join(lines) + "\n"
     )
 
 
