@@ -25,7 +25,7 @@ import enum
 import functools
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
@@ -241,6 +241,18 @@ class Ordering(ABC):
             return sorted({self.index[name] for name in to})
         except KeyError as error:
             raise ConfigError(f"{self.name}: {error.args[0]!r} is not among the members {', '.join(self.members)}") from None
+
+    def _number(
+        self, envelope: Envelope, recipients: Iterable[int], counts: list[int], stamp: Callable[[int], Any], out: Output
+    ) -> None:
+        """Count one more message for each recipient, and stamp it with that recipient's own count."""
+        for member in recipients:
+            counts[member] += 1
+            frame = Frame(stamp(counts[member]), envelope)
+            if member == self.my_index:
+                out.deliver.append(frame)
+            else:
+                out.send.append((self.members[member], frame))
 
     def _describe(self, peer: str, frame: Frame[Any]) -> str:
         """Name a frame, for an error."""

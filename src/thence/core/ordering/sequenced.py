@@ -85,14 +85,7 @@ class Sequenced(Ordering):
         return out
 
     def _pass_on(self, envelope: Envelope, recipients: Collection[int], out: Output) -> None:
-        passed_on = self.state.passed_on
-        for member in recipients:
-            passed_on[member] += 1
-            frame = Frame(SequencedOrder(passed_on[member]), envelope)
-            if member == self.my_index:
-                out.deliver.append(frame)
-            else:
-                out.send.append((self.members[member], frame))
+        self._number(envelope, recipients, self.state.passed_on, SequencedOrder, out)
 
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         stamp = frame.stamp

@@ -47,14 +47,7 @@ class Unordered(Ordering):
 
     def send(self, envelope: Envelope, to: Collection[str] | None) -> Output:
         out = Output([], [])
-        sent = self.state.sent
-        for member in self._recipients(to):
-            sent[member] += 1
-            frame = Frame(UnorderedStamp(sent[member]), envelope)
-            if member == self.my_index:
-                out.deliver.append(frame)
-            else:
-                out.send.append((self.members[member], frame))
+        self._number(envelope, self._recipients(to), self.state.sent, UnorderedStamp, out)
         return out
 
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
