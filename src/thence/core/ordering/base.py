@@ -160,7 +160,8 @@ class Ordering(ABC):
         sender = self.index.get(peer)
         if sender is None or sender == self.my_index:
             raise StrangerFrame(f"{self._describe(peer, frame)}: {peer!r} is not another member here")
-        if not isinstance(frame.stamp, self.stamps):
+        # Exactly one of these: an ordering may build its stamps on those of another one, which would not know them.
+        if type(frame.stamp) not in self.stamps:
             raise MalformedFrame(f"{self._describe(peer, frame)}: a {type(frame.stamp).__name__} is no stamp of {self.name}")
         stream, number = self._check(sender, frame)
         if number <= self._released(stream) or self._holding.holds(stream, number):
