@@ -4,7 +4,8 @@ Rules for whoever writes a page:
 
 * In a ``console`` block every command must exit with 0, unless ``$ echo $?`` and another code follow. What is shown below a
   command is compared with what it prints, word by word and line by line; ``…`` stands for anything, also for several lines.
-  A command with nothing shown below it may print anything. The blocks of one page share an empty folder, and see ``tests`` and ``examples``.
+  A command with nothing shown below it may print anything. The blocks of one page share an empty folder, and see ``tests``
+  and ``examples``.
 * A ``python`` block is run, with the others of its page before it.
 
 The pages on trace and judge have their own test, ``tests/unit/trace/test_docs.py``.
