@@ -255,28 +255,43 @@ def test_it_does_what_a_sorted_list_of_events_would_do(actions: list[tuple[int, 
 
 
 @settings(max_examples=300, deadline=None)
-@given(ACTIONS, SLICES, st.integers(1, 5), st.integers(0, 30))
+@given(ACTIONS, SLICES, st.integers(1, 5), st.integers(0, 30), st.integers(0, 8))
 def test_the_width_of_the_buckets_changes_nothing(
-    actions: list[tuple[int, int, bool]], slices: list[Any], sample: int, bits: int
+    actions: list[tuple[int, int, bool]], slices: list[Any], sample: int, bits: int, few: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "EVENTS_PER_SAMPLE", sample)  # so that it is looked at, and changed, all the time
         patch.setattr(kernels, "FIRST_WIDTH_BITS", bits)
-        patch.setattr(kernels, "FEWEST_PER_BUCKET", 3)
-        patch.setattr(kernels, "BEST_PER_BUCKET", 3)
-        patch.setattr(kernels, "MOST_PER_BUCKET", 3)
+        patch.setattr(kernels, "EVENTS_PER_BUCKET", 3)
+        patch.setattr(kernels, "FEW_PENDING", few)
         assert play(Kernel(), actions, slices) == play(SortedList(), actions, slices)
 
 
 @pytest.mark.parametrize(("delay_ns", "narrower"), [(10, True), (100 * MS, False)])
 def test_the_width_follows_the_run(delay_ns: int, *, narrower: bool) -> None:
     kernel = Kernel()
+    widths = []
 
     def again(left: int) -> None:
         if left:
             kernel.post(delay_ns, again, left - 1)
+        if left == 10:
+            widths.append(kernel._bits)
 
     for start in range(200):
-        kernel.schedule(start * delay_ns // 200, again, 50)
+        kernel.post(start * delay_ns // 200, again, 50)
     assert kernel.run() == 200 * 51
-    assert (kernel._bits < kernels.FIRST_WIDTH_BITS) is narrower
+    assert {bits < kernels.FIRST_WIDTH_BITS for bits in widths} == {narrower}
+    assert kernels.WIDEST_BITS not in widths
+
+
+def test_few_events_stand_in_one_bucket() -> None:
+    kernel = Kernel()
+
+    def again(left: int) -> None:
+        if left:
+            kernel.post(MS, again, left - 1)
+
+    kernel.post(0, again, 3 * kernels.EVENTS_PER_SAMPLE)
+    kernel.run()
+    assert kernel._bits == kernels.WIDEST_BITS
