@@ -1,12 +1,12 @@
 """A handful of members and the frames between them, moved one action at a time.
 
-Scenarios and the explorer stand on this: there is no time and no chance in it, only "this member sends" and "this
+Scenarios stand on this, and the explorer begins with it: there is no time and no chance in it, only "this member sends" and "this
 frame arrives".
 
 Rules:
 
-* A world is a value: ``send`` and ``arrive`` return a new one and leave the old one as it was, so that a search can
-  try several futures of the same past. Only the member that acts is copied.
+* A world is a value: ``send`` and ``arrive`` return a new one and leave the old one as it was, so that several futures
+  of the same past can be tried. Only the member that acts is copied.
 * The channels keep what the ordering was promised: where it needs FIFO arrival, only the oldest frame of a channel
   may arrive.
 * Every frame is on its way by itself, also where a member put several into one packet.

@@ -1,0 +1,206 @@
+"""The states of a small case, as numbers: what a member does in a state, and what the run so far means for the checks.
+
+The explorer meets the same few thousand states of a member in millions of runs. A member is deterministic, so each of its
+steps is made once, by the real ``Member.step``, and remembered: from which state, by what, into which state, sending what,
+delivering what. The same is done for what the checks know of a run (``Past``).
+
+Rules:
+
+* Two members are in the same state if their snapshots are equal. What a snapshot leaves out is lost by a restart, so nothing that
+  matters may be left out; the conformance suite sees to it.
+* There is no time: every step is made at time 0.
+* A message is one bit, and which one depends on its sender and number alone, so that the order in which concurrent messages
+  were sent makes no difference to a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from thence.core.member import Arrived, Member, Ready, Submit
+from thence.core.messages import Frame, Packet
+
+OUT_OF_NOTHING: Final = "creation"
+TWICE: Final = "duplication"
+
+
+class Step(NamedTuple):
+    """What one input does to a member in a given state."""
+
+    after: int
+    """The number of its state then."""
+    sent: tuple[tuple[int, int], ...]
+    """Channels and the numbers of the frames that went onto them."""
+    submitted: int | None
+    """The bit of the message that it has sent, if it has."""
+    delivered: tuple[int, ...]
+    refused: str | None
+
+
+class Steps:
+    """Every step of every member that was asked for, made once."""
+
+    def __init__(self, members: Sequence[Member], messages: int) -> None:
+        """Number the states of ``members`` from 0 as they are now; each may send up to ``messages``."""
+        self.names = tuple(member.name for member in members)
+        self.number = {name: at for at, name in enumerate(self.names)}
+        self.frames: list[tuple[str, Frame[Any]]] = []
+        """Frames by number, each with its place."""
+        self._messages = messages
+        self._members = list(members)
+        self._states = {(at, member.snapshot()): at for at, member in enumerate(members)}
+        self._frame_numbers: dict[tuple[str, bytes], int] = {}
+        self._made: dict[tuple[int, int, Any], Step] = {}
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def name_of(self, bit: int) -> str:
+        """Return the name of the message that this bit stands for."""
+        sender, number = divmod(bit, self._messages)
+        return f"{self.names[sender]}:{number + 1}"
+
+    def send(self, process: int, state: int, to: tuple[str, ...] | None) -> Step:
+        """What happens if this member, in this state, sends to ``to``."""
+        key = (state, -1, to)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = self._make(process, state, Submit(to))
+        return made
+
+    def arrive(self, process: int, state: int, source: int, frame: int) -> Step:
+        """What happens if this frame from ``source`` arrives at this member in this state."""
+        key = (state, source, frame)
+        made = self._made.get(key)
+        if made is None:
+            place, content = self.frames[frame]
+            made = self._made[key] = self._make(process, state, Arrived(self.names[source], Packet(place, (content,))))
+        return made
+
+    def _make(self, process: int, state: int, given: Submit | Arrived) -> Step:
+        member = self._members[state].fork()
+        ready = member.step(given, 0)
+        after = self._states.setdefault((process, member.snapshot()), len(self._members))
+        if after == len(self._members):
+            self._members.append(member)
+        return Step(
+            after,
+            self._sent(process, ready),
+            self._bit(ready.accepted[0].origin, ready.accepted[0].number) if ready.accepted else None,
+            tuple(self._bit(delivery.envelope.origin, delivery.envelope.number) for delivery in ready.deliver),
+            str(ready.refused[0]) if ready.refused else None,
+        )
+
+    def _sent(self, process: int, ready: Ready) -> tuple[tuple[int, int], ...]:
+        sent = []
+        for peer, packet in ready.send:
+            for frame in packet.frames:
+                number = self._frame_numbers.setdefault((packet.domain, self._encoder.encode(frame)), len(self.frames))
+                if number == len(self.frames):
+                    self.frames.append((packet.domain, frame))
+                sent.append((process * len(self.names) + self.number[peer], number))
+        return tuple(sent)
+
+    def _bit(self, origin: str, number: int) -> int:
+        return self.number[origin] * self._messages + number - 1
+
+
+class Past(NamedTuple):
+    """What the checks need to know of a run, in bit masks over its messages; what is not checked for stays empty."""
+
+    sent: int
+    """How many messages there are."""
+    addressed: tuple[int, ...]
+    """Per process: the messages for it."""
+    delivered: tuple[int, ...]
+    known: tuple[int, ...]
+    """Per process: the messages whose sending lies in its causal past."""
+    causes: tuple[int, ...]
+    """Per message: the messages whose sending lies in the past of its own."""
+    orders: tuple[tuple[int, ...], ...]
+    """Per process: the messages as delivered."""
+
+
+class Pasts:
+    """Numbers for what the checks know of runs, and what each action makes of it, found out once."""
+
+    def __init__(self, processes: int, messages: int, require: frozenset[str]) -> None:
+        """Number 0 is the run in which nothing has happened yet."""
+        none = (0,) * processes
+        start = Past(0, none, none, none, (0,) * (processes * messages), ((),) * processes)
+        self.known: list[Past] = [start]
+        self._numbers = {start: 0}
+        self._found: dict[tuple[int, int, int, int | None, tuple[int, ...]], str | int] = {}
+        self._messages = messages
+        self._require = require
+
+    def after(self, past: int, process: int, recipients: int, step: Step) -> str | int:
+        """Return the property that this step of a process breaks, or the number of the past with it."""
+        key = (past, process, recipients, step.submitted, step.delivered)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._find(self.known[past], process, recipients, step)
+        return found
+
+    def _find(self, past: Past, process: int, recipients: int, step: Step) -> str | int:
+        if step.submitted is not None:
+            past = self._sent(past, process, recipients, step.submitted)
+        for message in step.delivered:
+            broken = self._broken(past, process, message)
+            if broken:
+                return broken
+            past = self._delivered(past, process, message)
+        number = self._numbers.setdefault(past, len(self.known))
+        if number == len(self.known):
+            self.known.append(past)
+        return number
+
+    def _sent(self, past: Past, process: int, recipients: int, message: int) -> Past:
+        bit = 1 << message
+        causal = "causal" in self._require
+        return past._replace(
+            sent=past.sent + 1,
+            addressed=tuple(mask | bit if recipients >> at & 1 else mask for at, mask in enumerate(past.addressed)),
+            known=_put(past.known, process, past.known[process] | bit) if causal else past.known,
+            causes=_put(past.causes, message, past.known[process]),
+        )
+
+    def _broken(self, past: Past, process: int, message: int) -> str | None:
+        """Return what the delivery of a message breaks, if anything."""
+        bit = 1 << message
+        if not past.addressed[process] & bit:
+            return OUT_OF_NOTHING
+        if past.delivered[process] & bit:
+            return TWICE
+        awaited = past.addressed[process] & ~past.delivered[process]
+        of_the_same_sender_before = bit - (1 << message // self._messages * self._messages)
+        if "fifo" in self._require and awaited & of_the_same_sender_before:
+            return "fifo"
+        if past.causes[message] & awaited:
+            return "causal"
+        if "total" in self._require and self._contradicts(past, process, message):
+            return "total"
+        return None
+
+    def _delivered(self, past: Past, process: int, message: int) -> Past:
+        bit = 1 << message
+        if "total" in self._require:
+            past = past._replace(orders=_put(past.orders, process, (*past.orders[process], message)))
+        if "causal" in self._require:
+            past = past._replace(known=_put(past.known, process, past.known[process] | past.causes[message] | bit))
+        return past._replace(delivered=_put(past.delivered, process, past.delivered[process] | bit))
+
+    @staticmethod
+    def _contradicts(past: Past, process: int, message: int) -> bool:
+        """Whether somebody delivered ``message`` before one that this process has delivered already."""
+        return any(
+            past.delivered[process] >> later & 1
+            for order in past.orders
+            if message in order
+            for later in order[order.index(message) + 1 :]
+        )
+
+
+def _put(values: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:at], value, *values[at + 1 :])
