@@ -154,6 +154,10 @@ class Literal:
                     at = [n for n in self.first if self.events[n].process == one and self._message(n) == common[j]]
                     yield f"{one},{two}", self.events[at[0]].index, common[j], common[i], 0, ()
 
+    def agreement(self) -> Iterator[_Row]:
+        delivered = {self._message(n) for n in self.first}
+        return (row for row in self.completeness() if row[2] in delivered)
+
     def completeness(self) -> Iterator[_Row]:
         for message, sent in self.sends.items():
             for process in set(self.events[sent].to or ()):

@@ -1,13 +1,15 @@
 """Small traces with a bug planted in each, one file of text for each property, in the form of :mod:`tests.traces`.
 
 A line ``== title: property count, …`` begins a trace and says what is wrong with it. Each trace violates its property and
-no other, out of all seven, total included. Where a definition implies another, the line says so with both counts.
+no other, out of all of them, total included. Where a definition implies another, the line says so with both counts.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from thence.trace.verdict import PROPERTIES
 
 FOLDER: Final = Path(__file__).parent
 
@@ -35,6 +37,4 @@ def _section(file: str, section: str) -> Planted:
 
 
 KEPT: Final = load("kept")
-PLANTED: Final = [
-    case for name in ("well-formed", "creation", "duplication", "fifo", "causal", "total", "completeness") for case in load(name)
-]
+PLANTED: Final = [case for name in PROPERTIES for case in load(name)]

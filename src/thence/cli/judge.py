@@ -40,7 +40,9 @@ def command(
     trace: Annotated[Path, typer.Argument(help="A .jsonl or .parquet file, or a folder of such files.")],
     require: Annotated[
         str | None,
-        typer.Option(help=f"What to check, with commas between. Known: {', '.join(PROPERTIES)}. Default: all but total."),
+        typer.Option(
+            help=f"What to check, with commas between. Known: {', '.join(PROPERTIES)}. Default: all but total and agreement."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the verdict as one JSON object.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="How many violations to print.")] = DEFAULT_LIMIT,

@@ -5,13 +5,14 @@ A check takes an :class:`Evidence` and yields violations. Checks know nothing of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from thence.trace.causality import Replay, replay
 from thence.trace.chain import Chains
 from thence.trace.history import DELIVER, NOBODY, History
 from thence.trace.inbox import Channels, Inbox, channels_of
+from thence.trace.verdict import Violation
 
 
 class Evidence:
@@ -53,6 +54,24 @@ class Evidence:
         for event in range(history.first_event[process], history.first_event[process + 1]):
             if history.roles[event] == DELIVER:
                 yield event, history.message_of[event]
+
+    def late(self, name: str, event: int, earlier: int, missing: int, tell: Callable[[str, str, str, int], str]) -> Violation:
+        """The row for a delivery that came before ``missing`` messages that it had to follow, of which this is one."""
+        history = self.history
+        process = history.name_of(event)
+        later = history.message_of[event]
+        later_name, earlier_name = history.message_names[later], history.message_names[earlier]
+        return Violation(
+            property=name,
+            process=process,
+            later=later_name,
+            earlier=earlier_name,
+            missing=missing,
+            chain=self.chains.between(earlier, later),
+            run=history.run,
+            index=history.events[event].index,
+            detail=tell(process, later_name, earlier_name, missing),
+        )
 
     def has_send_before(self, event: int) -> bool:
         """Whether a delivery is of a message that was sent, and not sent causally after it."""

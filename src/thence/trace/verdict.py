@@ -21,8 +21,12 @@ PROPERTIES: Final[tuple[str, ...]] = (
     "causal",
     "total",
     "completeness",
+    "agreement",
 )
-DEFAULT_REQUIRED: Final[tuple[str, ...]] = tuple(name for name in PROPERTIES if name != "total")
+OPTIONAL: Final = ("total", "agreement")
+"""Required only where they are asked for: not every ordering promises the one, and completeness is more than the other."""
+
+DEFAULT_REQUIRED: Final[tuple[str, ...]] = tuple(name for name in PROPERTIES if name not in OPTIONAL)
 
 _PLACE: Final = {name: place for place, name in enumerate(PROPERTIES)}
 

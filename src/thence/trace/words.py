@@ -1,13 +1,86 @@
-"""Violations in words that a person understands."""
+"""Violations in words that a person understands: the same ones in the judge and in the audit."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Final
+
+from thence.trace.events import DELIVER, SEND
+
+UNSENT: Final = "which nobody ever sent"
+OUTSIDE: Final = "which was not sent to it"
+BACKWARD: Final = "although its sending was itself caused by this delivery"
 
 
-def and_more(missing: int) -> str:
-    """What to add after naming one of several missing messages."""
+def misplaced(index: int, previous: int, kind: str, *, message: bool, to: bool) -> list[str]:
+    """What is wrong with an event that follows one of index ``previous``; ``message`` and ``to`` say if it has those."""
+    faults = []
+    if index < 0:
+        faults.append("has a negative index")
+    elif index == previous:
+        faults.append("has the index of the event before it")
+    elif index != previous + 1:
+        faults.append(f"comes where event {previous + 1} should be")
+    if not message and kind in (SEND, DELIVER):
+        faults.append(f"is of kind {kind} but names no message")
+    if not to and kind == SEND:
+        faults.append("is a send but names no destinations")
+    return faults
+
+
+def sent_before(message: str, sender: str, index: int) -> str:
+    """What is wrong with a second send."""
+    return f"sends {message}, which {sender} sent in its event {index}"
+
+
+def misshapen(process: str, index: int, faults: Sequence[str]) -> str:
+    """All that is wrong with an event."""
+    return f"{process}'s event {index} " + " and ".join(faults)
+
+
+def created(process: str, message: str, reason: str) -> str:
+    """A delivery that should not have been possible."""
+    return f"{process} delivered {message}, {reason}"
+
+
+def again(process: str, message: str) -> str:
+    """A second delivery."""
+    return f"{process} delivered {message} again"
+
+
+def overtook_sender(process: str, later: str, earlier: str, missing: int, sender: str) -> str:
+    """A delivery that overtook one of its sender's earlier messages."""
+    return (
+        f"{process} delivered {later} although {earlier}{_and_more(missing)}, which {sender} sent to "
+        f"{process} before it, had not been delivered there yet"
+    )
+
+
+def overtook_cause(process: str, later: str, earlier: str, missing: int) -> str:
+    """A delivery that overtook a message on which it depends."""
+    return (
+        f"{process} delivered {later} although {earlier}{_and_more(missing)}, sent to {process} causally "
+        "before it, had not been delivered there yet"
+    )
+
+
+def contradicted(one: str, two: str, earlier: str, later: str) -> str:
+    """Two processes that disagree."""
+    return f"{one} delivered {earlier} before {later}, {two} delivered them the other way round"
+
+
+def never_came(process: str, message: str, sender: str) -> str:
+    """A message that did not reach a destination."""
+    return f"{process} never delivered {message}, which {sender} sent to it"
+
+
+def only_others_got(process: str, message: str, sender: str) -> str:
+    """A message that reached some and not this destination."""
+    return f"{process} never delivered {message}, which {sender} sent to it and somebody else delivered"
+
+
+def _and_more(missing: int) -> str:
     return f" (and {missing - 1} more)" if missing > 1 else ""
 
 

@@ -10,8 +10,8 @@ from thence.errors import ConfigError
 from thence.trace.judge import DEFAULT_REQUIRED, PROPERTIES, Verdict, judge
 
 
-def test_by_default_everything_but_total_is_required() -> None:
-    assert set(PROPERTIES) - set(DEFAULT_REQUIRED) == {"total"}
+def test_by_default_everything_but_total_and_agreement_is_required() -> None:
+    assert set(PROPERTIES) - set(DEFAULT_REQUIRED) == {"total", "agreement"}
     assert tuple(judge([]).properties) == DEFAULT_REQUIRED
 
 

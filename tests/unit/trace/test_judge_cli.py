@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from tests.traces import parse
 from thence.cli import judge as judge_file
 from thence.trace import write_trace
-from thence.trace.judge import PROPERTIES
+from thence.trace.judge import DEFAULT_REQUIRED
 
 TRIANGLE = """
     A send m1 -> C
@@ -59,7 +59,7 @@ def test_json_has_exactly_the_promised_keys(place: Path) -> None:
     assert list(printed) == ["verdict", "events", "properties", "violations"]
     assert printed["verdict"] == "violated"
     assert printed["events"] == 6
-    assert printed["properties"] == {name: int(name == "causal") for name in PROPERTIES if name != "total"}
+    assert printed["properties"] == {name: int(name == "causal") for name in DEFAULT_REQUIRED}
     assert [row["chain"] for row in printed["violations"]] == [["m1", "m2", "m3"]]
 
 

@@ -19,6 +19,7 @@ CHECKS: Final[dict[str, Check]] = {
     "causal": causal.check,
     "total": total.check,
     "completeness": completeness.check,
+    "agreement": completeness.check_agreement,
 }
 
 __all__ = ["CHECKS", "Check"]

@@ -25,7 +25,7 @@ from thence.trace.evidence import Evidence
 from thence.trace.history import DELIVER, NOBODY, SEND
 from thence.trace.inbox import Inbox
 from thence.trace.verdict import Violation
-from thence.trace.words import and_more
+from thence.trace.words import overtook_cause
 
 PROPERTY = "causal"
 
@@ -61,20 +61,4 @@ def _row(evidence: Evidence, event: int, clocks: Clocks, inbox: Inbox) -> Violat
     missing = sum(inbox.count_missing(sender, int(clock[sender])) for sender in offenders)
     first_missing = (history.sent_by[sender][inbox.next_missing[sender]] for sender in offenders)
     earlier = next(m for m in first_missing if not np.count_nonzero(clocks.of_send(m) > inbox.next_missing))
-    name, later_name, earlier_name = (
-        history.name_of(event),
-        history.message_names[later],
-        history.message_names[earlier],
-    )
-    return Violation(
-        property=PROPERTY,
-        process=name,
-        later=later_name,
-        earlier=earlier_name,
-        missing=missing,
-        chain=evidence.chains.between(earlier, later),
-        run=history.run,
-        index=history.events[event].index,
-        detail=f"{name} delivered {later_name} although {earlier_name}{and_more(missing)}, sent to {name} causally "
-        "before it, had not been delivered there yet",
-    )
+    return evidence.late(PROPERTY, event, earlier, missing, overtook_cause)

@@ -1,5 +1,8 @@
 """Completeness: a (message, destination) never delivered, though the destination neither crashed for good nor left.
 
+And **agreement**, which asks for less: only messages that somebody did deliver, be it one that crashed later, must reach all of their
+destinations that are still there (uniform agreement). What nobody delivered may be lost with its sender.
+
 Rules:
 
 * A destination crashed for good if no ``recover`` follows its last ``crash``; it left if no ``join`` follows its last
@@ -9,34 +12,49 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from thence.trace.events import CRASH, JOIN, LEAVE, RECOVER
 from thence.trace.evidence import Evidence
 from thence.trace.history import History
 from thence.trace.verdict import Violation
+from thence.trace.words import never_came, only_others_got
 
-PROPERTY = "completeness"
+COMPLETENESS = "completeness"
+AGREEMENT = "agreement"
 
 
 def check(evidence: Evidence) -> Iterator[Violation]:
     """A row for each message that did not reach a destination which was there to get it."""
+    return _rows(evidence, COMPLETENESS, evidence.undelivered, never_came)
+
+
+def check_agreement(evidence: Evidence) -> Iterator[Violation]:
+    """A row for each of them that somebody delivered."""
+    somewhere = set[int]().union(*evidence.history.delivered)
+    lost = [(message, process) for message, process in evidence.undelivered if message in somewhere]
+    return _rows(evidence, AGREEMENT, lost, only_others_got)
+
+
+def _rows(
+    evidence: Evidence, name: str, undelivered: list[tuple[int, int]], tell: Callable[[str, str, str], str]
+) -> Iterator[Violation]:
     history = evidence.history
     excused: dict[int, bool] = {}
-    for message, process in evidence.undelivered:
+    for message, process in undelivered:
         if process not in excused:
             excused[process] = _is_gone(history, process)
         if excused[process]:
             continue
-        name, message_name = history.names[process], history.message_names[message]
+        process_name, message_name = history.names[process], history.message_names[message]
         sender = history.name_of(history.sent_at[message])
         yield Violation(
-            property=PROPERTY,
-            process=name,
+            property=name,
+            process=process_name,
             later=message_name,
             missing=1,
             run=history.run,
-            detail=f"{name} never delivered {message_name}, which {sender} sent to it",
+            detail=tell(process_name, message_name, sender),
         )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from thence.trace.evidence import Evidence
 from thence.trace.history import NOBODY
 from thence.trace.verdict import Violation
+from thence.trace.words import BACKWARD, OUTSIDE, UNSENT, created
 
 PROPERTY = "creation"
 
@@ -26,11 +27,11 @@ def check(evidence: Evidence) -> Iterator[Violation]:
         for event, message in evidence.first_deliveries(process):
             to = history.to[message]
             if history.sent_at[message] == NOBODY:
-                reason = "which nobody ever sent"
+                reason = UNSENT
             elif to is not None and process not in to:
-                reason = "which was not sent to it"
+                reason = OUTSIDE
             elif event in backward:
-                reason = "although its sending was itself caused by this delivery"
+                reason = BACKWARD
             else:
                 continue
             yield Violation(
@@ -39,5 +40,5 @@ def check(evidence: Evidence) -> Iterator[Violation]:
                 later=history.message_names[message],
                 run=history.run,
                 index=history.events[event].index,
-                detail=f"{name} delivered {history.message_names[message]}, {reason}",
+                detail=created(name, history.message_names[message], reason),
             )

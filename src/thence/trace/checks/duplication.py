@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from thence.trace.evidence import Evidence
 from thence.trace.history import AGAIN
 from thence.trace.verdict import Violation
+from thence.trace.words import again
 
 PROPERTY = "duplication"
 
@@ -24,6 +25,6 @@ def check(evidence: Evidence) -> Iterator[Violation]:
             later=message,
             run=history.run,
             index=history.events[event].index,
-            detail=f"{name} delivered {message} again",
+            detail=again(name, message),
         )
         event = history.roles.find(AGAIN, event + 1)

@@ -10,11 +10,12 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from thence.trace.evidence import Evidence
 from thence.trace.history import NOBODY
 from thence.trace.verdict import Violation
-from thence.trace.words import and_more
+from thence.trace.words import overtook_sender
 
 PROPERTY = "fifo"
 
@@ -30,28 +31,7 @@ def check(evidence: Evidence) -> Iterator[Violation]:
                 continue
             if inbox.next_missing[sender] < rank and evidence.has_send_before(event):
                 earlier = history.sent_by[sender][inbox.next_missing[sender]]
-                yield _row(evidence, event, earlier, inbox.count_missing(sender, rank))
+                sent_at = history.sent_at[earlier]
+                missing = inbox.count_missing(sender, rank)
+                yield evidence.late(PROPERTY, event, earlier, missing, partial(overtook_sender, sender=history.name_of(sent_at)))
             inbox.deliver(sender, rank)
-
-
-def _row(evidence: Evidence, event: int, earlier: int, missing: int) -> Violation:
-    history = evidence.history
-    later = history.message_of[event]
-    name, later_name, earlier_name = (
-        history.name_of(event),
-        history.message_names[later],
-        history.message_names[earlier],
-    )
-    sender = history.name_of(history.sent_at[earlier])
-    return Violation(
-        property=PROPERTY,
-        process=name,
-        later=later_name,
-        earlier=earlier_name,
-        missing=missing,
-        chain=evidence.chains.between(earlier, later),
-        run=history.run,
-        index=history.events[event].index,
-        detail=f"{name} delivered {later_name} although {earlier_name}{and_more(missing)}, which {sender} sent to "
-        f"{name} before it, had not been delivered there yet",
-    )

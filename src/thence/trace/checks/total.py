@@ -16,6 +16,7 @@ import numpy as np
 
 from thence.trace.evidence import Evidence
 from thence.trace.verdict import Violation
+from thence.trace.words import contradicted
 
 PROPERTY = "total"
 
@@ -56,5 +57,5 @@ def _row(evidence: Evidence, one: int, two: int, earlier: int, later: int) -> Vi
         earlier=earlier_name,
         run=history.run,
         index=history.events[event].index,
-        detail=f"{first} delivered {earlier_name} before {later_name}, {second} delivered them the other way round",
+        detail=contradicted(first, second, earlier_name, later_name),
     )

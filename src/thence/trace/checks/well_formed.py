@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from thence.trace.events import DELIVER as DELIVER_KIND
-from thence.trace.events import SEND as SEND_KIND
-from thence.trace.events import Event
 from thence.trace.evidence import Evidence
 from thence.trace.history import DELIVER, RESEND, History
 from thence.trace.verdict import Violation
+from thence.trace.words import misplaced, misshapen, sent_before
 
 PROPERTY = "well-formed"
 
@@ -33,7 +31,7 @@ def check(evidence: Evidence) -> Iterator[Violation]:
             if role >= DELIVER and event.index == previous + 1:
                 previous += 1
                 continue
-            faults = _faults(event, previous)
+            faults = misplaced(event.index, previous, event.kind, message=event.message is not None, to=event.to is not None)
             if role == RESEND:
                 faults.append(_resent(history, number))
             previous = max(event.index, -1)
@@ -44,28 +42,11 @@ def check(evidence: Evidence) -> Iterator[Violation]:
                     later=event.message,
                     run=history.run,
                     index=event.index,
-                    detail=f"{name}'s event {event.index} " + " and ".join(faults),
+                    detail=misshapen(name, event.index, faults),
                 )
-
-
-def _faults(event: Event, previous: int) -> list[str]:
-    faults = []
-    if event.index < 0:
-        faults.append("has a negative index")
-    elif event.index == previous:
-        faults.append("has the index of the event before it")
-    elif event.index != previous + 1:
-        faults.append(f"comes where event {previous + 1} should be")
-    if event.message is None and event.kind in (SEND_KIND, DELIVER_KIND):
-        faults.append(f"is of kind {event.kind} but names no message")
-    if event.to is None and event.kind == SEND_KIND:
-        faults.append("is a send but names no destinations")
-    return faults
 
 
 def _resent(history: History, number: int) -> str:
     message = history.message_of[number]
     first = history.sent_at[message]
-    return (
-        f"sends {history.message_names[message]}, which {history.name_of(first)} sent in its event {history.events[first].index}"
-    )
+    return sent_before(history.message_names[message], history.name_of(first), history.events[first].index)
