@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 # Away from a terminal there is no width to respect; rich would otherwise cut tables at 80 columns.
 WIDTH_WITHOUT_TERMINAL_COLUMNS = 160
@@ -43,6 +43,16 @@ def error(message: str) -> None:
 def say(text: str, end: str = "\n") -> None:
     """Print a result that is text; a long line stays one line, so that it can be copied, and read back from a file."""
     out.print(text, end=end, soft_wrap=True)
+
+
+def plain(text: str) -> str:
+    """Text that comes from files, with what cannot be printed shown escaped."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def say_plainly(line: str) -> None:
+    """Print a result that holds names from files."""
+    say(plain(line))
 
 
 def count(number: int, noun: str) -> str:
@@ -79,6 +89,26 @@ def progress(description: str, total: int | None) -> Iterator[Advance]:
             bar.advance(task, steps)
 
         yield advance
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for each step of a long work while the block runs: the step, how much of it is done, and of how much."""
+    if not err.is_terminal:
+        yield lambda _step, _done, _total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = bar.add_task(step, total=total)
+            bar.update(tasks[step], completed=done, total=total)
+
+        yield tell
 
 
 def _advance_unseen(steps: int = 1) -> None:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from thence.cli import console
+from thence.cli.properties import Require, required_properties
 from thence.errors import TraceError
 from thence.trace.files import read_trace, trace_size_bytes
-from thence.trace.judge import DEFAULT_REQUIRED, PROPERTIES, judge
+from thence.trace.judge import judge
 from thence.trace.words import tell_chain
 
 if TYPE_CHECKING:
@@ -38,12 +39,7 @@ EXIT_BAD_INPUT: Final = 2
 
 def command(
     trace: Annotated[Path, typer.Argument(help="A .jsonl or .parquet file, or a folder of such files.")],
-    require: Annotated[
-        str | None,
-        typer.Option(
-            help=f"What to check, with commas between. Known: {', '.join(PROPERTIES)}. Default: all but total and agreement."
-        ),
-    ] = None,
+    require: Require = None,
     json: Annotated[bool, typer.Option("--json", help="Print the verdict as one JSON object.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="How many violations to print.")] = DEFAULT_LIMIT,
 ) -> None:
@@ -55,14 +51,14 @@ def command(
     Exits with 0 if everything required was kept, 1 if something was violated,
     2 if the trace or an option cannot be read.
     """
-    required = DEFAULT_REQUIRED if require is None else _names(require)
+    required = required_properties(require)
     try:
         events = _read(trace)
     except TraceError as error:
         first, *others = str(error).splitlines()
         console.error(first)
         for line in others:
-            console.err.print(_plain(line), soft_wrap=True)
+            console.err.print(console.plain(line), soft_wrap=True)
         raise typer.Exit(EXIT_BAD_INPUT) from None
     with console.progress("judging", None) as advance:
         verdict = judge(events, required, lambda _done, _total: advance())
@@ -72,16 +68,6 @@ def command(
         _print(verdict, events, limit)
     if not verdict.kept:
         raise typer.Exit(EXIT_VIOLATED)
-
-
-def _names(require: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in require.split(",") if name.strip())
-    unknown = [name for name in names if name not in PROPERTIES]
-    if unknown or not names:
-        what = f"unknown property {', '.join(map(repr, unknown))}" if unknown else "no property is named"
-        console.error(f"--require: {what}; the properties are {', '.join(PROPERTIES)}")
-        raise typer.Exit(EXIT_BAD_INPUT)
-    return names
 
 
 def _read(trace: Path) -> list[Event]:
@@ -100,10 +86,10 @@ def _print(verdict: Verdict, events: Sequence[Event], limit: int) -> None:
     senders = _senders(events, rows)
     for row in rows:
         run = f" in run {row.run}" if row.run is not None else ""
-        _say(f"{row.property}{run}: {row.detail}")
+        console.say_plainly(f"{row.property}{run}: {row.detail}")
         if row.chain:
             names = {message: senders[row.run, message] for message in row.chain}
-            _say(f"    because {tell_chain(row.chain, names)}")
+            console.say_plainly(f"    because {tell_chain(row.chain, names)}")
     if len(verdict.violations) > limit:
         left = len(verdict.violations) - limit
         console.out.print(f"… and {left:,} more; --limit prints more of them, --json all")
@@ -118,11 +104,3 @@ def _senders(events: Sequence[Event], rows: Sequence[Violation]) -> dict[tuple[s
             key = event.run, event.message
             senders[key] = min(senders.get(key, event.process), event.process)
     return senders
-
-
-def _say(line: str) -> None:
-    console.say(_plain(line))
-
-
-def _plain(text: str) -> str:
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -58,6 +58,7 @@ COMMANDS: Final = (
     Entry("explore", TRY, "Try every interleaving of a small case and print the shortest bad one."),
     Entry("scenario", TRY, "Run scenario files and compare with what they expect, or rewrite that."),
     Entry("judge", JUDGE, "Check a trace for order, losses and duplicates, and explain each violation."),
+    Entry("audit", JUDGE, "The same for traces of any size, on Spark."),
 )
 
 # Line breaks are kept as they stand here, so lines end before a terminal of 80 columns does.

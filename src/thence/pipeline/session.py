@@ -3,7 +3,9 @@
 Rules:
 
 * ``local[*]`` unless a master is named; a session that is there already (a notebook's, a cluster's) is used as it is.
-* Nothing is printed by Spark but errors, and its web page is off unless ``spark.ui.enabled`` says otherwise.
+* Spark prints nothing but errors (``log4j2.properties`` beside this file), and its web page is off unless ``spark.ui.enabled``
+  says otherwise.
+* Compiled kernels are cached in the temporary folder: where thence is installed, workers may not be allowed to write.
 * Missing Java or a missing extra is said in one line, with what to install.
 """
 
@@ -12,7 +14,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from thence.errors import ConfigError
@@ -31,12 +35,11 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": DRIVER_MEMORY,
-    # A task is one slice and takes seconds: partitions are as many as there are tasks, never merged or split.
-    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-"""For a session of our own on this machine. On a cluster only the first five are set."""
+"""For a session of our own; the addresses only where it is on this machine."""
 
 _ONLY_LOCAL: Final = ("spark.driver.host", "spark.driver.bindAddress")
 
@@ -54,6 +57,9 @@ def spark_session(master: str | None = None, settings: Mapping[str, str] | None 
     if not chosen.startswith("sc://") and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise ConfigError("Spark needs Java 17 or later, and there is none: apt-get install openjdk-17-jre-headless")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"thence-numba-{os.getuid()}"))
+    if chosen.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("thence")
     builder = builder.remote(chosen) if chosen.startswith("sc://") else builder.master(chosen)
     for name, value in {**SETTINGS, **(settings or {})}.items():

@@ -16,13 +16,14 @@ and its own length, not by messages.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence, Sized
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from thence.errors import InternalError
-from thence.trace.history import DELIVER, NOBODY, History
+from thence.trace.history import DELIVER, NOBODY
 
 MAX_KEPT_SOURCES: Final = 4096
 """For how many earlier messages the reach is remembered."""
@@ -33,10 +34,29 @@ Reach = npt.NDArray[np.int64]
 """For each process, the event where it is reached first; the number of all events if it is not reached."""
 
 
+class Recorded(Protocol):
+    """What is needed of a run, or of a part of one that holds all that lies between the messages asked for."""
+
+    @property
+    def names(self) -> Sized: ...
+    @property
+    def events(self) -> Sized: ...
+    @property
+    def roles(self) -> bytes | bytearray: ...
+    @property
+    def process_of(self) -> Sequence[int] | Numbers: ...
+    @property
+    def message_of(self) -> Sequence[int] | Numbers: ...
+    @property
+    def sent_at(self) -> Sequence[int] | Numbers: ...
+    @property
+    def message_names(self) -> Sequence[str]: ...
+
+
 class Chains:
     """Finds chains in one run."""
 
-    def __init__(self, history: History, backward: set[int]) -> None:
+    def __init__(self, history: Recorded, backward: set[int]) -> None:
         self._history = history
         self._links = Links(history, backward)
         self._kept: dict[int, list[Reach]] = {}
@@ -90,7 +110,7 @@ class Chains:
 class Links:
     """The deliveries of a run that come after their send, by message and by pair of processes."""
 
-    def __init__(self, history: History, backward: set[int]) -> None:
+    def __init__(self, history: Recorded, backward: set[int]) -> None:
         message_of = np.array(history.message_of, np.int64)
         sent_at = np.array(history.sent_at, np.int64)
         process_of = np.array(history.process_of, np.int64)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from tests.traces import parse
 from thence.cli import judge as judge_file
 from thence.trace import write_trace
-from thence.trace.judge import DEFAULT_REQUIRED
+from thence.trace.judge import DEFAULT_REQUIRED, PROPERTIES
 
 TRIANGLE = """
     A send m1 -> C

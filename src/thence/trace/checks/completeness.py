@@ -1,7 +1,7 @@
 """Completeness: a (message, destination) never delivered, though the destination neither crashed for good nor left.
 
-And **agreement**, which asks for less: only messages that somebody did deliver, be it one that crashed later, must reach all of their
-destinations that are still there (uniform agreement). What nobody delivered may be lost with its sender.
+And **agreement**, which asks for less: only messages that somebody did deliver, be it one that crashed later, must reach all
+of their destinations that are still there (uniform agreement). What nobody delivered may be lost with its sender.
 
 Rules:
 

@@ -1,0 +1,104 @@
+"""``thence audit``: was order kept in this trace, however large?
+
+It runs :mod:`thence.pipeline.auditing` on Spark and prints the verdict, for people or as JSON.
+
+Rules:
+
+* Exit code 0: kept. 1: violated, or some rows could not be read. 2: the trace or an option cannot be used.
+* What Spark has to say goes to standard error; ``--json`` prints one object on standard output and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from thence.cli import console
+from thence.cli.properties import Require, required_properties
+
+if TYPE_CHECKING:
+    from thence.pipeline.auditing import Audit
+
+DEFAULT_LIMIT: Final = 20
+DEFAULT_SLICE_EVENTS: Final = 2_000_000
+FEWEST_SLICE_EVENTS: Final = 1_000
+EXIT_VIOLATED: Final = 1
+
+
+def command(
+    trace: Annotated[str, typer.Argument(help="A Parquet trace: a file, a folder, a glob, or a URL that Arrow can read.")],
+    master: Annotated[str | None, typer.Option(help="The Spark master. Default: all cores of this machine.")] = None,
+    require: Require = None,
+    out: Annotated[str | None, typer.Option(help="Where to keep the tables: violations, bad rows, cones.")] = None,
+    slice_events: Annotated[
+        int, typer.Option(min=FEWEST_SLICE_EVENTS, help="About how many events a task holds in memory.")
+    ] = DEFAULT_SLICE_EVENTS,
+    work: Annotated[
+        str | None, typer.Option(help="A folder that all workers can reach, for what is between. On a cluster it is needed.")
+    ] = None,
+    explain: Annotated[int, typer.Option(min=0, help="For how many violations to find the shortest causal chain.")] = 1_000,
+    cones: Annotated[int, typer.Option(min=0, help="Of how many of those to export all that lies between (with --out).")] = 10,
+    json: Annotated[bool, typer.Option("--json", help="Print the verdict as one JSON object.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="How many violations to print.")] = DEFAULT_LIMIT,
+) -> None:
+    """Check a trace of any size for order, losses and duplicates, on Spark.
+
+    The same questions as thence judge, with the same answers, for traces
+    that no memory can hold. Clocks are not believed: order is what each
+    process recorded, and that sending comes before delivering.
+
+    Exits with 0 if everything required was kept, 1 if something was violated
+    or could not be read, 2 if the trace or an option cannot be used.
+    """
+    required = required_properties(require)
+    # Imported here, so that thence --help does not wait for Spark.
+    from thence.pipeline.auditing import audit
+    from thence.pipeline.session import spark_session
+
+    with console.steps() as progress:
+        result = audit(
+            spark_session(master),
+            trace,
+            require=required,
+            slice_events=slice_events,
+            out=out,
+            work=work,
+            explain=explain,
+            cones=cones,
+            progress=progress,
+        )
+    if json:
+        typer.echo(result.to_json())
+    else:
+        _print(result, limit, out)
+    if result.verdict == "violated" or result.bad_rows:
+        raise typer.Exit(EXIT_VIOLATED)
+
+
+def _print(result: Audit, limit: int, out: str | None) -> None:
+    found = sum(result.properties.values())
+    console.say(f"{result.verdict}: {console.count(result.events, 'event')}, {console.count(found, 'violation')}")
+    if result.bad_rows:
+        console.say(f"{console.count(result.bad_rows, 'row')} could not be read, so this is not the whole story:")
+        for example in result.bad_examples:
+            console.say_plainly(f"    {example}")
+    console.out.print(console.table(("property", "violations"), list(result.properties.items())))
+    for violation in result.violations[:limit]:
+        run = f" in run {violation.run}" if violation.run is not None else ""
+        console.say_plainly(f"{violation.property}{run}: {violation.detail}")
+        story = result.stories.get(violation)
+        if story:
+            console.say_plainly(f"    because {story}")
+    if found > limit:
+        console.say(f"… and {found - limit:,} more; --limit prints more of them, --out keeps all in a table")
+    for repair in result.repairs:
+        console.say_plainly(f"cuts repaired: {repair}")
+    seconds = sum(result.seconds.values())
+    console.say(
+        f"{console.count(result.runs, 'run')}, processes: {result.processes:,}, {console.count(result.slices, 'slice')}, "
+        f"{seconds:.1f} s, {result.events / max(seconds, 1e-9):,.0f} events/s"
+    )
+    if out:
+        kept = ["violations", *(["bad"] if result.bad_rows else []), *(["cones"] if result.cones else [])]
+        console.say(f"kept in {out}: {', '.join(kept)}")

@@ -1,0 +1,302 @@
+"""The audit: the judge's questions, asked of a trace that no machine can hold.
+
+The steps, each a Spark job over slices (see docs/audit.md for why it is right):
+
+1. **survey**: look at a few columns, and plan where to cut each run;
+2. **encode**: read each slice once, turn names into numbers, and say which messages cross its edges. Where a message crosses
+   a cut backwards, the cuts are repaired, and slices read again;
+3. **sum up** each slice from an unknown start; a short walk over the sums, here, gives every slice its true one;
+4. **judge** each slice from its true start; what is found goes into a table.
+
+Chains are looked for afterwards, for as many violations as are asked for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from thence.errors import ConfigError, TraceError
+from thence.pipeline import tasks
+from thence.pipeline.fragments import Bad, Fragment, fragments_of
+from thence.pipeline.jobs import Engine, Progress
+from thence.pipeline.kernels.gist import Gist
+from thence.pipeline.kernels.ledger import Ledger
+from thence.pipeline.kernels.replay import Ints, Longs
+from thence.pipeline.kernels.rows import Row, lost_rows
+from thence.pipeline.kernels.scan import resolve
+from thence.pipeline.plan import SLICE_EVENTS, Cuts, Run, draft, exact, merge, offsets_of, runs_of, slice_events_for
+from thence.pipeline.survey import Question, first_at, survey
+from thence.pipeline.tasks import Sent, Slice, Start
+from thence.pipeline.work import Work
+from thence.trace.verdict import PROPERTIES
+
+MAX_UNKNOWN: Final = 1_000_000
+"""How many different messages may be delivered without a send in sight before the audit gives up on the trace."""
+
+MAX_CLOCK_REPAIRS: Final = 2
+"""How often clocks are put right before slices are merged instead."""
+
+MAX_REPAIRS: Final = 50
+"""How often cuts are repaired before the audit gives up. Each time slices become fewer, so no sane trace gets there."""
+
+
+@dataclass(slots=True)
+class RunAudit:
+    """One run on its way through the audit."""
+
+    run: Run
+    number: int
+    cuts: Cuts = field(default_factory=lambda: Cuts(np.empty((0, 0), np.int64), np.empty((0, 0), np.int64)))
+    slices: list[Slice] = field(default_factory=list)
+    gists: list[Gist] = field(default_factory=list)
+    unsent: set[str] = field(default_factory=set)
+    resent: dict[tuple[int, int, str], tuple[str, int]] = field(default_factory=dict)
+    """Sends that are not the first of their message: who sent it in which event."""
+    ledger: Ledger | None = None
+    offsets: Longs | None = None
+    clock_repairs: int = 0
+
+
+class Auditor:
+    """Audits one trace. Use :func:`thence.pipeline.report.audit` unless you want the steps one by one."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        source: str,
+        work: Work,
+        require: Sequence[str],
+        slice_events: int = SLICE_EVENTS,
+        progress: Progress | None = None,
+    ) -> None:
+        unknown = sorted(set(require).difference(PROPERTIES))
+        if unknown or not require:
+            what = f"unknown property {unknown[0]!r}" if unknown else "no property is required"
+            raise ConfigError(f"{what}; the properties are {', '.join(PROPERTIES)}")
+        self.engine, self.work, self.source = engine, work, source
+        self.require = tuple(name for name in PROPERTIES if name in require)
+        self.slice_events = slice_events
+        self.progress = progress
+        self.fragments: list[Fragment] = []
+        self.bad: list[Bad] = []
+        self.runs: list[RunAudit] = []
+        self.repairs: list[str] = []
+        """What had to be done to the cuts, in words."""
+
+    @property
+    def events(self) -> int:
+        return sum(audit.run.events for audit in self.runs)
+
+    @property
+    def slices(self) -> list[Slice]:
+        return [one for audit in self.runs for one in audit.slices]
+
+    def prepare(self) -> None:
+        """Survey, encode, repair, sum up and walk: afterwards every slice's true start is in the work folder."""
+        self.fragments = fragments_of(self.source)
+        surveyed = self.engine.each("survey", survey, self.fragments, self.progress)
+        self.bad = [bad for seen in surveyed for bad in seen.bad]
+        for number, run in enumerate(runs_of(surveyed)):
+            self.runs.append(RunAudit(run, number))
+        self._cut(self.runs)
+        self._encode(self.runs)
+        self._settle()
+        self._walk()
+
+    @property
+    def to_judge(self) -> list[tuple[Slice, tuple[str, ...]]]:
+        """What to call :func:`tasks.judge_slice` on, for the rows about events, without chains."""
+        return [(one, self.require) for one in self.slices]
+
+    def lost(self) -> Iterable[tuple[int, Row]]:
+        """Rows for what never arrived, each with the number of its run."""
+        for audit in self.runs:
+            if audit.ledger:
+                rows = lost_rows(audit.run.name, audit.run.processes, audit.ledger.lost, audit.ledger.gone, self.require)
+                yield from ((audit.number, row) for row in rows)
+
+    # Cutting and reading slices.
+
+    def _cut(self, audits: Sequence[RunAudit]) -> None:
+        """Cut these runs, and ask the fragments where exactly."""
+        drafts = [draft(audit.run, slice_events_for(audit.run, self.slice_events), audit.offsets) for audit in audits]
+        asked = defaultdict(list)
+        for at, plan in enumerate(drafts):
+            run = audits[at].run
+            for (process, fragment), (_, times) in plan.questions.items():
+                asked[fragment].append((at, process, Question(run.name, run.processes[process], times, run.timed)))
+        things = [(self.fragments[fragment], [question for *_, question in some]) for fragment, some in asked.items()]
+        answers: list[dict[tuple[int, int], Longs]] = [{} for _ in audits]
+        found = self.engine.each("cut", first_at, things, self.progress)
+        for (fragment, some), indices in zip(asked.items(), found, strict=True):
+            for (at, process, _), index in zip(some, indices, strict=True):
+                answers[at][process, fragment] = index
+        for at, audit in enumerate(audits):
+            audit.cuts = exact(drafts[at], answers[at])
+
+    def _encode(self, audits: Sequence[RunAudit]) -> None:
+        """Read all slices of these runs."""
+        for audit in audits:
+            audit.slices = [self._slice(audit, number) for number in range(audit.cuts.count)]
+        bundles = _bundles([one for audit in audits for one in audit.slices], self.slice_events)
+        results = self.engine.each("encode", tasks.encode_slices, bundles, self.progress)
+        by_run = defaultdict(list)
+        for bundle, gists in zip(bundles, results, strict=True):
+            for one, gist in zip(bundle, gists, strict=True):
+                by_run[one.run_number].append(gist)
+        for audit in audits:
+            audit.gists = by_run[audit.number]
+
+    def _slice(self, audit: RunAudit, number: int) -> Slice:
+        run, low, high = audit.run, audit.cuts.low[number], audit.cuts.high[number]
+        needed = {fragment for process, fragment, first, last in run.fragments if first < high[process] and last >= low[process]}
+        last_index = np.array([index[-1] if len(index) else 0 for index in run.index])
+        for process, _, _, last in run.fragments:
+            last_index[process] = max(last_index[process], last)
+        return Slice(
+            self.work,
+            run.name,
+            audit.number,
+            number,
+            run.processes,
+            low,
+            high,
+            [self.fragments[fragment] for fragment in sorted(needed)],
+            last_index >= high,
+            audit.resent,
+        )
+
+    # Repairing cuts.
+
+    def _settle(self) -> None:
+        """Read, look who is on the way where, and repair, until everything is accounted for."""
+        self._find_resends()
+        open_runs = list(self.runs)
+        for _ in range(MAX_REPAIRS):
+            open_runs = [audit for audit in open_runs if not self._is_settled(audit)]
+            if not open_runs:
+                return
+        raise TraceError(f"{self.source}: the cuts of {len(open_runs)} runs could not be repaired")
+
+    def _is_settled(self, audit: RunAudit) -> bool:
+        audit.ledger = Ledger(audit.run.processes, audit.gists, audit.unsent)
+        orphans = audit.ledger.orphans
+        if not orphans:
+            return True
+        if len(orphans) > MAX_UNKNOWN:
+            raise TraceError(f"{self.source}: {len(orphans)} messages are delivered and not sent; the limit is {MAX_UNKNOWN}")
+        wanted = frozenset(orphans)
+        found = self._look_for(audit, wanted, np.empty(0, np.int64))
+        sent = {send.name: send.slice for send in found if (send.process, send.index, send.name) not in audit.resent}
+        audit.unsent |= wanted - sent.keys()
+        backward = [(orphans[name], at) for name, at in sent.items() if at > orphans[name]]
+        if backward:
+            self._repair(audit, backward)
+            return False
+        forward = defaultdict(set)
+        for name, at in sent.items():
+            forward[at].add(name)
+        slices = [one._replace(forced=one.forced | forward[one.number]) for one in audit.slices if one.number in forward]
+        for one, gist in zip(slices, self.engine.each("look again", tasks.gist_again, slices, self.progress), strict=True):
+            audit.slices[one.number], audit.gists[one.number] = one, gist
+        return False
+
+    def _look_for(self, audit: RunAudit, names: frozenset[str], hashes: Longs) -> list[Sent]:
+        things = [(one, names, hashes) for one in audit.slices]
+        found = self.engine.each("look for sends", tasks.find_sends, things, self.progress)
+        return [send for some in found for send in some]
+
+    def _repair(self, audit: RunAudit, backward: Sequence[tuple[int, int]]) -> None:
+        """Messages cross cuts backwards, from the second slice of each pair to the first."""
+        name = f"run {audit.run.name!r}: " if audit.run.name is not None else ""
+        lags = np.min([gist.lags for gist in audit.gists], axis=0)
+        if audit.clock_repairs < MAX_CLOCK_REPAIRS and np.any(lags < 0):
+            audit.clock_repairs += 1
+            audit.offsets = offsets_of(lags)
+            worst = int(np.ptp(audit.offsets))
+            self.repairs.append(f"{name}clocks differ by up to {worst / 1e6:,.3f} ms, cut again by clocks put right")
+            self._cut([audit])
+        else:
+            before = audit.cuts.count
+            audit.cuts = merge(audit.cuts, backward)
+            self.repairs.append(
+                f"{name}{before - audit.cuts.count} of {before} slices merged, as messages crossed cuts backwards"
+            )
+        audit.unsent.clear()
+        self._encode([audit])
+
+    def _find_resends(self) -> None:
+        """Find messages that are sent more than once, in whatever slices; the first by process and index is the send."""
+        bundles = _bundles(self.slices, self.slice_events)
+        twice = defaultdict(list)
+        for number, hashed in self.engine.repeated(tasks.sent_hashes, bundles, "run_number int, hash long"):
+            twice[number].append(hashed)
+        touched = []
+        for number, hashes in twice.items():
+            audit = self.runs[number]
+            by_name = defaultdict(list)
+            for send in self._look_for(audit, frozenset(), np.array(hashes, np.int64)):
+                by_name[send.name].append((send.process, send.index))
+            for name, places in by_name.items():
+                first, *others = sorted(places)
+                for place in set(others) - {first}:
+                    audit.resent[*place, name] = (audit.run.processes[first[0]], first[1])
+            if audit.resent:
+                touched.append(audit)
+        self._encode(touched)
+
+    # The walk.
+
+    def _walk(self) -> None:
+        """Sum up all slices, and give each its true start."""
+        things = []
+        for audit in self.runs:
+            if audit.ledger is None:
+                raise ConfigError("the ledger of a run is missing")
+            things += list(zip(audit.slices, audit.ledger.entries, strict=True))
+        sums = self.engine.each("sum up", tasks.sum_up_slice, things, self.progress)
+        at = 0
+        for audit in self.runs:
+            count = len(audit.slices)
+            self._walk_run(audit, sums[at : at + count])
+            at += count
+
+    def _walk_run(self, audit: RunAudit, sums: Sequence[tuple[Ints, Ints]]) -> None:
+        n = len(audit.run.processes)
+        known = np.zeros((n, n), np.int32)
+        clocks: dict[tuple[int, int], Ints] = {}
+        if audit.ledger is None:
+            return
+        for one, entry, (end, leaving) in zip(audit.slices, audit.ledger.entries, sums, strict=True):
+            places = list(zip(entry.slices.tolist(), entry.locals.tolist(), strict=True))
+            nothing = np.zeros(n, np.int32)
+            of_flights = np.array([clocks.get(place, nothing) for place in places], np.int32).reshape(len(places), n)
+            self.work.put(one.key("start"), Start(entry, known, of_flights))
+            flights = entry.flights
+            still = set(places)
+            clocks = {place: clock for place, clock in clocks.items() if place in still}
+            carried = resolve(leaving, known, flights.sender, flights.rank, of_flights)
+            clocks.update({(one.number, local): clock for local, clock in zip(entry.carried.tolist(), carried, strict=True)})
+            known = resolve(end, known, flights.sender, flights.rank, of_flights)
+
+
+def _bundles(slices: Sequence[Slice], slice_events: int) -> list[list[Slice]]:
+    """Slices by tasks: large ones alone; small ones, of many short runs, together with others of the same fragments."""
+    bundles: list[list[Slice]] = []
+    seen: set[Fragment] = set()
+    rows = 0
+    for one in slices:
+        fresh = [fragment for fragment in one.fragments if fragment not in seen]
+        rows += sum(fragment.rows for fragment in fresh)
+        if not bundles or rows > slice_events or (fresh and not seen.isdisjoint(one.fragments) and len(fresh) > 1):
+            bundles.append([])
+            seen = set()
+            rows = sum(fragment.rows for fragment in one.fragments)
+        seen.update(one.fragments)
+        bundles[-1].append(one)
+    return bundles

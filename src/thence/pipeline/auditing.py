@@ -1,0 +1,267 @@
+"""``audit``: a trace in, a verdict and tables out.
+
+Rules:
+
+* Every violation is a row of the table ``violations``. Chains are told for the first ``explain`` of fifo and causal, in the
+  order of the judge; cones, each a small trace of its own, for the first ``cones``.
+* Rows that cannot be read are rows of the table ``bad``, and the verdict says how many there were.
+* Without ``out`` nothing is kept but what is returned.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+
+from thence.pipeline import tasks, total
+from thence.pipeline.audit import Auditor
+from thence.pipeline.jobs import OnSpark, Progress
+from thence.pipeline.plan import SLICE_EVENTS
+from thence.pipeline.work import Work, filesystem
+from thence.trace.verdict import DEFAULT_REQUIRED, PROPERTIES, Violation, sort_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+EXPLAINED: Final = 1_000
+CONES: Final = 10
+SHOWN: Final = 10_000
+"""How many violations are returned, and printed as JSON; the table has them all."""
+
+_KEY: Final = ("run_number", "property", "process", "index", "later")
+
+
+@dataclass(slots=True)
+class Audit:
+    """What an audit found."""
+
+    source: str
+    events: int
+    runs: int
+    processes: int
+    slices: int
+    properties: dict[str, int]
+    violations: list[Violation]
+    """The first ``SHOWN``, in the judge's order."""
+    stories: dict[Violation, str]
+    """Of those whose chain was looked for: the chain in words."""
+    bad_rows: int
+    bad_examples: list[str]
+    repairs: list[str] = field(default_factory=list)
+    cones: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Literal["kept", "violated"]:
+        return "violated" if any(self.properties.values()) else "kept"
+
+    def to_json(self) -> bytes:
+        """The judge's object, and what is more to say."""
+        more = {
+            name: getattr(self, name) for name in self.__slots__ if name not in ("properties", "violations", "events", "stories")
+        }
+        return msgspec.json.encode(
+            {
+                "verdict": self.verdict,
+                "events": self.events,
+                "properties": self.properties,
+                "violations": self.violations,
+                **more,
+            }
+        )
+
+
+def audit(
+    spark: SparkSession,
+    source: str,
+    *,
+    require: Sequence[str] = DEFAULT_REQUIRED,
+    slice_events: int = SLICE_EVENTS,
+    out: str | None = None,
+    work: str | None = None,
+    explain: int = EXPLAINED,
+    cones: int = CONES,
+    progress: Progress | None = None,
+) -> Audit:
+    """Audit the Parquet trace at a path, glob or URL."""
+    with _work_folder(work) as folder:
+        watch = _Watch(progress)
+        engine = OnSpark(spark)
+        auditor = Auditor(engine, source, folder, require, slice_events, watch)
+        auditor.prepare()
+        watch.step("judge")
+        found = f"{folder.uri}/violations"
+        _all_rows(engine, auditor).write.mode("overwrite").parquet(found)
+        rows = spark.read.parquet(found)
+        counts = {row["property"]: row["count"] for row in rows.groupBy("property").count().collect()}
+        watch.step("explain")
+        told = _explain(engine, auditor, rows, explain, cones if out else 0, watch)
+        table = _with_chains(spark, rows, told)
+        result = Audit(
+            source=source,
+            events=auditor.events,
+            runs=len(auditor.runs),
+            processes=len({name for one in auditor.runs for name in one.run.processes}),
+            slices=len(auditor.slices),
+            properties={name: counts.get(name, 0) for name in auditor.require},
+            **_first(table, SHOWN),
+            bad_rows=len(auditor.bad),
+            bad_examples=[f"{bad.file}, row {bad.row}: {bad.reason}" for bad in auditor.bad[:10]],
+            repairs=auditor.repairs,
+        )
+        if out:
+            watch.step("write")
+            result.cones = _keep(spark, auditor, table, told, out)
+        result.seconds = watch.over()
+        return result
+
+
+def _all_rows(engine: OnSpark, auditor: Auditor) -> DataFrame:
+    rows = engine.rows(tasks.judge_slice, auditor.to_judge, tasks.VIOLATIONS)
+    lost: dict[int, list[Any]] = defaultdict(list)
+    for number, row in auditor.lost():
+        lost[number].append(row)
+    arrow = [batch for number, some in lost.items() for batch in tasks.batches(iter(some), number)]
+    if arrow:
+        rows = rows.unionByName(engine.spark.createDataFrame(pa.Table.from_batches(arrow)))
+    if "total" in auditor.require:
+        things = [
+            blocks for one in auditor.runs for blocks in total.blocks_of(one.slices, len(one.run.processes), one.run.events)
+        ]
+        rows = rows.unionByName(engine.rows(total.compare, things, tasks.VIOLATIONS))
+    return rows
+
+
+def _explain(
+    engine: OnSpark, auditor: Auditor, rows: DataFrame, explain: int, cones: int, progress: Progress
+) -> dict[tuple[Any, ...], tasks.Told]:
+    """Chains, by what tells rows apart."""
+    if not explain:
+        return {}
+    late = rows.where("earlier_slice is not null").orderBy("run", "property", "process", "index").limit(explain).collect()
+    windows = defaultdict(list)
+    for number, row in enumerate(late):
+        last = max(row["later_slice"], row["slice"]) if number < cones else row["later_slice"]
+        ends = tasks.Ends(
+            number,
+            (row["earlier_slice"], row["earlier_local"]),
+            (row["later_slice"], row["later_local"]),
+            row["process"],
+            row["index"],
+            number < cones,
+        )
+        windows[row["run_number"], row["earlier_slice"], last].append(ends)
+    things = [(auditor.runs[run].slices[first : last + 1], ends) for (run, first, last), ends in windows.items()]
+    told = [one for some in engine.each("explain", tasks.tell_chains, things, progress) for one in some]
+    return {tuple(late[one.number][name] for name in _KEY): one for one in told}
+
+
+def _with_chains(spark: SparkSession, rows: DataFrame, told: Mapping[tuple[Any, ...], tasks.Told]) -> DataFrame:
+    plain = [
+        name for name in rows.columns if name not in ("earlier_slice", "earlier_local", "later_slice", "later_local", "slice")
+    ]
+    from pyspark.sql import functions as f
+
+    if not told:
+        return rows.select(*plain).withColumn("story", f.lit(None).cast("string"))
+    schema = "run_number int, property string, process string, index long, later string, told array<string>, story string"
+    chains = spark.createDataFrame([(*key, list(one.chain), one.story) for key, one in told.items()], schema)
+    joined = rows.join(f.broadcast(chains), list(_KEY), "left")
+    return joined.withColumn("chain", f.coalesce("told", "chain")).select(*plain, "story")
+
+
+def _first(table: DataFrame, most: int) -> dict[str, Any]:
+    from pyspark.sql import functions as f
+
+    place = f.array_position(f.array(*map(f.lit, PROPERTIES)), f.col("property"))
+    first = table.orderBy(f.col("run").asc_nulls_first(), place, "process", f.col("index").asc_nulls_last(), "later").limit(most)
+    found = [(_violation(row), row["story"]) for row in first.collect()]
+    return {
+        "violations": sorted((violation for violation, _ in found), key=sort_key),
+        "stories": {violation: story for violation, story in found if story},
+    }
+
+
+def _violation(row: Row) -> Violation:
+    return Violation(
+        property=row["property"],
+        process=row["process"],
+        later=row["later"],
+        earlier=row["earlier"],
+        missing=row["missing"],
+        chain=tuple(row["chain"]),
+        run=row["run"],
+        index=row["index"],
+        detail=row["detail"],
+    )
+
+
+def _keep(
+    spark: SparkSession, auditor: Auditor, table: DataFrame, told: Mapping[tuple[Any, ...], tasks.Told], out: str
+) -> list[str]:
+    """Write the tables and the cones; return the names of the cones."""
+    table.write.mode("overwrite").parquet(f"{out}/violations")
+    if auditor.bad:
+        spark.createDataFrame([tuple(bad) for bad in auditor.bad], "file string, row long, reason string").write.mode(
+            "overwrite"
+        ).parquet(f"{out}/bad")
+    files, root = filesystem(out)
+    names = []
+    for one in sorted(told.values(), key=lambda one: one.number):
+        if one.cone:
+            files.create_dir(f"{root}/cones", recursive=True)
+            names.append(str(PurePosixPath(root) / "cones" / f"{one.number:04d}.jsonl"))
+            with files.open_output_stream(names[-1]) as stream:
+                stream.write(b"".join(msgspec.json.encode(event) + b"\n" for event in one.cone))
+    return names
+
+
+@contextmanager
+def _work_folder(work: str | None) -> Iterator[Work]:
+    if work is None:
+        with tempfile.TemporaryDirectory(prefix="thence-audit-") as folder:
+            yield Work(folder)
+        return
+    given = Work(f"{work.rstrip('/')}/thence-audit-{time.time_ns()}")
+    given.make()
+    try:
+        yield given
+    finally:
+        given.remove()
+
+
+class _Watch:
+    """Passes progress on, and takes the time of the steps."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._step = ""
+        self._since = time.monotonic()
+
+    def __call__(self, step: str, done: int, total_: int) -> None:
+        self.step(step)
+        if self._progress:
+            self._progress(step, done, total_)
+
+    def step(self, name: str) -> None:
+        if name != self._step:
+            now = time.monotonic()
+            if self._step:
+                self._seconds[self._step] += now - self._since
+            self._step, self._since = name, now
+
+    def over(self) -> dict[str, float]:
+        self.step("")
+        return {name: round(seconds, 3) for name, seconds in self._seconds.items()}

@@ -1,0 +1,153 @@
+"""The pieces of a Parquet trace, and reading one: always the columns that the audit needs, with the types of the house.
+
+A fragment is a row group of a file. It is what a worker reads at a time, straight into Arrow, so no row passes through Java.
+
+Rules:
+
+* A folder is read with all that is below it; names that begin with ``.`` or ``_`` are skipped. A name may be a glob or a URL.
+* Folder names such as ``run=7`` give the column to rows that have none.
+* Rows that lack a process, an index or a kind cannot be read: they are bad, and never silently dropped.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from thence.errors import TraceError
+from thence.pipeline.kernels.encode import COLUMNS
+from thence.pipeline.work import filesystem
+from thence.trace.files import NULL_PARTITION, PARQUET_ENDING, PARTITION_COLUMNS
+from thence.trace.parquet import schema
+
+CACHED_FRAGMENTS: Final = 16
+"""How many fragments a worker keeps, for slices that share some."""
+
+CODED: Final = ["run", "process", "kind", "message", "to.list.element"]
+"""Columns of few different words, which Arrow gives as numbers at once."""
+
+REQUIRED: Final = ("process", "index", "kind")
+
+
+class Fragment(NamedTuple):
+    """A row group; ``root`` is where the trace begins, for the names of folders below it."""
+
+    root: str
+    path: str
+    group: int
+    rows: int
+
+
+class Bad(NamedTuple):
+    """A row that cannot be read."""
+
+    file: str
+    row: int
+    reason: str
+
+
+def fragments_of(source: str) -> list[Fragment]:
+    """All fragments of the trace at a path, glob or URL, in the order of the paths."""
+    files, path = filesystem(source)
+    root = path if "*" not in path else path[: path.index("*")].rpartition("/")[0]
+    found = [fragment for file in _files(files, path, root) for fragment in _groups(files, source, root, file)]
+    if not found:
+        raise TraceError(f"{source}: no file there ends in {PARQUET_ENDING}")
+    return found
+
+
+def _files(files: pafs.FileSystem, path: str, root: str) -> list[str]:
+    if "*" not in path:
+        info = files.get_file_info(path)
+        if info.type == pafs.FileType.NotFound:
+            raise TraceError(f"{path}: no such file or folder")
+        if info.type == pafs.FileType.File:
+            return [path]
+    listed = files.get_file_info(pafs.FileSelector(root, recursive=True))
+    wanted = [info.path for info in listed if info.type == pafs.FileType.File and info.path.endswith(PARQUET_ENDING)]
+    visible = [name for name in wanted if not any(part[0] in "._" for part in PurePosixPath(name).relative_to(root).parts)]
+    return sorted(name for name in visible if "*" not in path or _matches(name, path))
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """A glob names files, or folders that hold them."""
+    return fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern.rstrip("/") + "/*")
+
+
+def _groups(files: pafs.FileSystem, source: str, root: str, path: str) -> list[Fragment]:
+    try:
+        with files.open_input_file(path) as opened:
+            metadata = pq.read_metadata(opened)
+    except (pa.ArrowException, OSError) as error:
+        raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
+    prefix = source.partition("://")[0] + "://" if "://" in source else ""
+    return [
+        Fragment(prefix + root, prefix + path, group, metadata.row_group(group).num_rows)
+        for group in range(metadata.num_row_groups)
+    ]
+
+
+@lru_cache(maxsize=CACHED_FRAGMENTS)
+def read_fragment(fragment: Fragment, columns: tuple[str, ...] = COLUMNS) -> tuple[pa.Table, tuple[Bad, ...]]:
+    """The good rows of a fragment, and the bad ones."""
+    files, path = filesystem(fragment.path)
+    with files.open_input_file(path) as opened:
+        file = pq.ParquetFile(opened, read_dictionary=CODED)
+        present = [column for column in columns if column in file.schema_arrow.names]
+        table = file.read_row_group(fragment.group, columns=present, use_threads=False)
+    given = _partition(fragment)
+    table = pa.table({column: _column(table, column, given.get(column), path) for column in columns})
+    return _set_aside(table, path, fragment.group)
+
+
+def _partition(fragment: Fragment) -> dict[str, str | None]:
+    if fragment.path == fragment.root:
+        return {}
+    columns: dict[str, str | None] = {}
+    for folder in PurePosixPath(fragment.path).relative_to(fragment.root).parts[:-1]:
+        column, equals, value = folder.partition("=")
+        if equals and column in PARTITION_COLUMNS:
+            columns[column] = None if value == NULL_PARTITION else unquote(value)
+    return columns
+
+
+def _column(table: pa.Table, name: str, given: str | None, path: str) -> pa.ChunkedArray:
+    wanted = schema().field(name).type
+    if name not in table.column_names:
+        return pa.chunked_array([pa.repeat(pa.scalar(given, wanted), table.num_rows)])
+    column = table[name]
+    try:
+        if name in ("index", "time"):
+            column = column.cast(wanted)
+        elif name == "to":
+            column = column if pa.types.is_list(column.type) else column.cast(wanted)
+        elif not pa.types.is_dictionary(column.type):
+            column = column.cast(wanted)
+    except pa.ArrowException:
+        raise TraceError(f"{path}: column '{name}': expected {wanted}, found the type {column.type}") from None
+    if given is not None and column.null_count:
+        column = column.cast(wanted).fill_null(given)
+    return column
+
+
+def _set_aside(table: pa.Table, path: str, group: int) -> tuple[pa.Table, tuple[Bad, ...]]:
+    present = [name for name in REQUIRED if name in table.column_names]
+    if not any(table[name].null_count for name in present):
+        return table, ()
+    bad: dict[int, list[str]] = {}
+    for name in present:
+        for row in pc.indices_nonzero(table[name].is_null()).to_pylist():
+            bad.setdefault(row, []).append(name)
+    good = pa.array([row not in bad for row in range(table.num_rows)])
+    reasons = tuple(
+        Bad(f"{path}, row group {group}", row + 1, f"has no {' and no '.join(names)}") for row, names in sorted(bad.items())
+    )
+    return table.filter(good), reasons

@@ -1,0 +1,173 @@
+"""Running a function on many things at once: the only place where a Spark job is made.
+
+Rules:
+
+* A thing is one task. Things and results are pickled: they go from our own driver to our own workers and back.
+* Workers need thence installed, as everything that is called there is named and not shipped.
+* An error in a task comes out as the error it was, if it was one of ours.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import pyarrow as pa
+
+from thence.errors import ThenceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GivenT = TypeVar("GivenT")
+ResultT = TypeVar("ResultT")
+Progress = Callable[[str, int, int], None]
+"""Hears of a step how many of its tasks are done, and how many there are."""
+
+POLL_S: Final = 0.5
+_RESULT: Final = "number int, result binary"
+
+
+class Engine(Protocol):
+    """Where tasks run."""
+
+    def each(
+        self, step: str, function: Callable[[GivenT], ResultT], things: Sequence[GivenT], progress: Progress | None = None
+    ) -> list[ResultT]:
+        """Call ``function`` on each thing; return the results in the order of the things."""
+
+    def repeated(
+        self, function: Callable[[GivenT], Iterable[pa.RecordBatch]], things: Sequence[GivenT], schema: str
+    ) -> list[tuple[Any, ...]]:
+        """The rows that ``function`` makes of all things more than once, each once."""
+
+
+class Here:
+    """In this process, one after the other: for small traces and for tests, without Spark."""
+
+    def each(
+        self, step: str, function: Callable[[GivenT], ResultT], things: Sequence[GivenT], progress: Progress | None = None
+    ) -> list[ResultT]:
+        """See ``Engine``."""
+        results = []
+        for thing in things:
+            results.append(function(thing))
+            if progress:
+                progress(step, len(results), len(things))
+        return results
+
+    def repeated(
+        self, function: Callable[[GivenT], Iterable[pa.RecordBatch]], things: Sequence[GivenT], schema: str
+    ) -> list[tuple[Any, ...]]:
+        """See ``Engine``."""
+        rows = (tuple(row.values()) for thing in things for batch in function(thing) for row in batch.to_pylist())
+        return [row for row, count in Counter(rows).items() if count > 1]
+
+
+class OnSpark:
+    """On Spark, a task for each thing."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def each(
+        self, step: str, function: Callable[[GivenT], ResultT], things: Sequence[GivenT], progress: Progress | None = None
+    ) -> list[ResultT]:
+        """See ``Engine``."""
+        if not things:
+            return []
+        results: list[Any] = [None] * len(things)
+        with _Watched(self.spark, step, len(things), progress):
+            for row in _mapped(self.spark, _Call(function), things, _RESULT).collect():
+                results[row["number"]] = pickle.loads(row["result"])  # noqa: S301 - our own
+        for result in results:
+            if isinstance(result, ThenceError):
+                raise result
+        return results
+
+    def repeated(
+        self, function: Callable[[GivenT], Iterable[pa.RecordBatch]], things: Sequence[GivenT], schema: str
+    ) -> list[tuple[Any, ...]]:
+        """See ``Engine``."""
+        if not things:
+            return []
+        rows = self.rows(function, things, schema)
+        columns = rows.columns
+        return [tuple(row)[:-1] for row in rows.groupBy(*columns).count().where("count > 1").collect()]
+
+    def rows(self, function: Callable[[GivenT], Iterable[pa.RecordBatch]], things: Sequence[GivenT], schema: str) -> DataFrame:
+        """The rows that ``function`` makes of each thing, as a DataFrame that is computed when it is asked for."""
+        return _mapped(self.spark, _Rows(function), things, schema)
+
+
+def _mapped(spark: SparkSession, call: Callable[..., Any], things: Sequence[Any], schema: str) -> DataFrame:
+    rows = [(number, pickle.dumps(thing, protocol=5)) for number, thing in enumerate(things)]
+    frame = spark.createDataFrame(rows, "number int, thing binary").repartitionByRange(len(rows), "number")
+    return frame.mapInArrow(call, schema)
+
+
+class _Call:
+    """Applies a function in a worker; a class, so that it pickles by name."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number, thing in zip(batch["number"].to_pylist(), batch["thing"], strict=True):
+                try:
+                    result = self.function(pickle.loads(thing.as_buffer()))  # noqa: S301 - our own
+                except ThenceError as error:
+                    result = error
+                content = pa.array([pickle.dumps(result, protocol=5)], pa.binary())
+                yield pa.record_batch([pa.array([number], pa.int32()), content], names=["number", "result"])
+
+
+class _Rows:
+    def __init__(self, function: Callable[[Any], Iterable[pa.RecordBatch]]) -> None:
+        self.function = function
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for thing in batch["thing"]:
+                yield from self.function(pickle.loads(thing.as_buffer()))  # noqa: S301 - our own
+
+
+class _Watched:
+    """Tells of the tasks that are done, while a job runs. Over Spark Connect nobody can be asked, and only the end is told."""
+
+    def __init__(self, spark: SparkSession, step: str, total: int, progress: Progress | None) -> None:
+        self._step, self._total, self._progress = step, total, progress
+        self._context = getattr(spark, "_sc", None)
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        if self._progress:
+            self._progress(self._step, 0, self._total)
+            if self._context is not None:
+                self._group = f"thence-{id(self)}"
+                self._context.setJobGroup(self._group, self._step)
+                self._thread = threading.Thread(target=self._watch, daemon=True)
+                self._thread.start()
+
+    def _watch(self) -> None:
+        tracker = self._context.statusTracker()  # type: ignore[union-attr]
+        while not self._over.wait(POLL_S):
+            done = 0
+            for job in tracker.getJobIdsForGroup(self._group):
+                info = tracker.getJobInfo(job)
+                stages = [tracker.getStageInfo(stage) for stage in (info.stageIds if info else ())]
+                done += sum(stage.numCompletedTasks for stage in stages if stage and stage.numTasks == self._total)
+            if self._progress:
+                self._progress(self._step, min(done, self._total), self._total)
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread:
+            self._thread.join()
+        if self._progress:
+            self._progress(self._step, self._total, self._total)

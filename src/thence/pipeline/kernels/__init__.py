@@ -1,0 +1,1 @@
+"""Kernels: pure functions on Arrow and numpy arrays. No Spark, no files, no clocks."""

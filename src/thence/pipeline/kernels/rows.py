@@ -1,0 +1,156 @@
+"""Findings as rows: the same rows, with the same words, that the judge gives, but for chains, which come later.
+
+Each row of fifo and causal also says where its two messages were sent, so that the chain between them can be looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from thence.pipeline.kernels.encode import KINDS, Encoded
+from thence.pipeline.kernels.inspect import AGAIN, BACKWARD, CAUSAL, FIFO, OUTSIDE, UNSENT, Findings
+from thence.pipeline.kernels.ledger import Entry, Lost
+from thence.pipeline.kernels.replay import RESEND, SEND, Story
+from thence.trace import words
+from thence.trace.verdict import Violation
+
+REASONS = {UNSENT: words.UNSENT, OUTSIDE: words.OUTSIDE, BACKWARD: words.BACKWARD}
+KIND_NAMES = {code: name for name, code in KINDS.items()}
+
+Place = tuple[int, int]
+"""Of a message: the slice that sent it, and its number there."""
+
+
+class Row(NamedTuple):
+    """A violation, and for those that have a chain the places of its ends."""
+
+    violation: Violation
+    earlier: Place | None = None
+    later: Place | None = None
+    slice: int | None = None
+    """Where the offending event is."""
+
+
+class Scene(NamedTuple):
+    """A slice and everything needed to speak of it."""
+
+    run: str | None
+    number: int
+    names: list[str]
+    encoded: Encoded
+    messages: pa.Array
+    entry: Entry
+    story: Story
+    resent: Mapping[tuple[int, int, str], tuple[str, int]]
+    """Sends that another slice outdoes, by process, index and name: who sent the message in which event."""
+
+    def message_name(self, message: int) -> str:
+        named = len(self.messages)
+        return str(self.messages[message].as_py() if message < named else self.entry.names[message - named])
+
+    def place(self, message: int) -> Place:
+        named = len(self.messages)
+        if message < named:
+            return self.number, message
+        return int(self.entry.slices[message - named]), int(self.entry.locals[message - named])
+
+    def process_of(self, event: int) -> str:
+        return self.names[int(np.searchsorted(self.encoded.first, event, side="right")) - 1]
+
+
+def rows_of(scene: Scene, findings: Findings, require: Collection[str]) -> Iterator[Row]:
+    """All rows about events of a slice that are asked for."""
+    if "well-formed" in require:
+        yield from _misshapen(scene)
+    for what, event, earlier, missing in zip(*(column.tolist() for column in findings), strict=True):
+        if what in REASONS and "creation" in require:
+            yield _row(scene, "creation", event, partial(words.created, reason=REASONS[what]))
+        elif what == AGAIN and "duplication" in require:
+            yield _row(scene, "duplication", event, words.again)
+        elif what == FIFO and "fifo" in require:
+            yield _late(scene, "fifo", event, earlier, missing)
+        elif what == CAUSAL and "causal" in require:
+            yield _late(scene, "causal", event, earlier, missing)
+
+
+def _row(scene: Scene, name: str, event: int, tell: Callable[[str, str], str]) -> Row:
+    process, message = scene.process_of(event), scene.message_name(int(scene.story.message[event]))
+    index = int(scene.encoded.index[event])
+    return Row(
+        Violation(property=name, process=process, later=message, run=scene.run, index=index, detail=tell(process, message))
+    )
+
+
+def _late(scene: Scene, name: str, event: int, earlier: int, missing: int) -> Row:
+    process, later = scene.process_of(event), int(scene.story.message[event])
+    later_name, earlier_name = scene.message_name(later), scene.message_name(earlier)
+    if name == "fifo":
+        sender = scene.names[int(scene.story.sender[earlier])]
+        detail = words.overtook_sender(process, later_name, earlier_name, missing, sender)
+    else:
+        detail = words.overtook_cause(process, later_name, earlier_name, missing)
+    violation = Violation(
+        property=name,
+        process=process,
+        later=later_name,
+        earlier=earlier_name,
+        missing=missing,
+        run=scene.run,
+        index=int(scene.encoded.index[event]),
+        detail=detail,
+    )
+    return Row(violation, scene.place(earlier), scene.place(later), scene.number)
+
+
+def _misshapen(scene: Scene) -> Iterator[Row]:
+    encoded = scene.encoded
+    previous = np.empty(len(encoded.index), np.int64)
+    if len(previous):
+        previous[1:] = np.maximum(encoded.index[:-1], -1)
+        some = np.flatnonzero(np.diff(encoded.first))
+        previous[encoded.first[some]] = scene.entry.previous[some]
+    speechless = (encoded.message < 0) & ((encoded.kind == KINDS["send"]) | (encoded.kind == KINDS["deliver"]))
+    wrong = (encoded.index != previous + 1) | (encoded.index < 0) | speechless | ~encoded.complete | (encoded.role == RESEND)
+    for event in np.flatnonzero(wrong).tolist():
+        process, index = scene.process_of(event), int(encoded.index[event])
+        kind = KIND_NAMES.get(int(encoded.kind[event]), "")
+        named, complete = bool(encoded.message[event] >= 0), bool(encoded.complete[event])
+        faults = words.misplaced(index, int(previous[event]), kind, message=named, to=complete)
+        if encoded.role[event] == RESEND:
+            faults.append(_resent(scene, event))
+        message = scene.message_name(int(encoded.message[event])) if named else None
+        detail = words.misshapen(process, index, faults)
+        yield Row(Violation(property="well-formed", process=process, later=message, run=scene.run, index=index, detail=detail))
+
+
+def _resent(scene: Scene, event: int) -> str:
+    encoded = scene.encoded
+    process = int(np.searchsorted(encoded.first, event, side="right")) - 1
+    message = int(encoded.message[event])
+    name = scene.message_name(message)
+    elsewhere = scene.resent.get((process, int(encoded.index[event]), name))
+    if elsewhere:
+        return words.sent_before(name, *elsewhere)
+    first = int(np.flatnonzero((encoded.message == message) & (encoded.role == SEND))[0])
+    return words.sent_before(name, scene.process_of(first), int(encoded.index[first]))
+
+
+def lost_rows(
+    run: str | None, names: list[str], lost: Collection[Lost], gone: set[str], require: Collection[str]
+) -> Iterator[Row]:
+    """Rows for what never reached a destination that was there to get it."""
+    for message, sender, to, somebody in lost:
+        if to in gone:
+            continue
+        for name, told, tell in (
+            ("completeness", True, words.never_came),
+            ("agreement", somebody, words.only_others_got),
+        ):
+            if name in require and told:
+                detail = tell(to, message, names[sender])
+                yield Row(Violation(property=name, process=to, later=message, missing=1, run=run, detail=detail))

@@ -1,0 +1,155 @@
+"""A slice and what is on its way into it, put together for the replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from thence.pipeline.kernels.circles import backward_deliveries
+from thence.pipeline.kernels.compiled import compiled
+from thence.pipeline.kernels.encode import Encoded
+from thence.pipeline.kernels.replay import ALL, NOBODY, Channels, Ints, Longs, Story, advance
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """The messages on their way into a slice, and those that were delivered and never sent."""
+
+    sender: Ints
+    """``NOBODY`` if it was never sent."""
+    rank: Ints
+    """How many messages the sender had sent before it, in the whole run."""
+    unaddressed: npt.NDArray[np.bool_]
+    to_first: Longs
+    to: Ints
+    done: npt.NDArray[np.bool_]
+    """Per destination: whether it had delivered the message before the slice."""
+    outside_first: Longs
+    outside: Ints
+    """Who else had delivered it before the slice."""
+
+    @property
+    def count(self) -> int:
+        return len(self.sender)
+
+
+def no_flights() -> Flights:
+    """Nothing is on its way."""
+    none, start = np.empty(0, np.int32), np.zeros(1, np.int64)
+    return Flights(none, none, np.empty(0, np.bool_), start, none, np.empty(0, np.bool_), start, none)
+
+
+def tell(encoded: Encoded, named: int, base: Longs, flights: Flights, external: Ints, flight_of: Ints) -> Story:
+    """Number the messages of a slice: first the ``named`` ones that its events name, then the flights.
+
+    ``base`` counts the messages that each process sent before the slice; the local messages ``external`` are the flights
+    ``flight_of``, and events name them by the flight's number.
+    """
+    total = named + flights.count
+    process = np.repeat(np.arange(encoded.processes, dtype=np.int32), np.diff(encoded.first))
+    sends = len(encoded.send_event)
+    sent = encoded.message[encoded.send_event]
+    senders = process[encoded.send_event]
+    first_send = np.searchsorted(senders, np.arange(encoded.processes))
+    sender = np.full(total, NOBODY, np.int32)
+    rank = np.zeros(total, np.int32)
+    row = np.full(total, NOBODY, np.int32)
+    unaddressed = np.zeros(total, np.bool_)
+    sender[sent] = senders
+    rank[sent] = np.arange(sends) - first_send[senders] + base[senders]
+    row[sent] = np.arange(sends)
+    unaddressed[sent] = encoded.unaddressed
+    sent_here = sender >= 0
+    sender[named:], rank[named:], unaddressed[named:] = flights.sender, flights.rank, flights.unaddressed
+    row[named:] = sends + np.arange(flights.count)
+    message = encoded.message
+    if len(external):
+        renamed = np.arange(-1, named, dtype=np.int32)  # the last place is for NOBODY
+        renamed[external + 1] = named + flight_of
+        message = renamed[message + 1]
+    return Story(encoded.first, encoded.role, message, sender, rank, row, sent_here, unaddressed)
+
+
+def channels_of(story: Story, encoded: Encoded, named: int, flights: Flights) -> Channels:
+    """Who still has to get what from whom: the flights first, since they were sent before."""
+    n = encoded.processes
+    flown = np.repeat(np.arange(flights.count, dtype=np.int32) + named, np.diff(flights.to_first))
+    awaited = ~flights.done & (flights.to < n)
+    here = np.repeat(encoded.message[encoded.send_event], np.diff(encoded.to_first))
+    inside = encoded.to < n
+    messages = np.concatenate([flown[awaited], here[inside]])
+    pair = np.concatenate([flights.to[awaited], encoded.to[inside]]).astype(np.int64) * n + story.sender[messages]
+    first = np.zeros(n * n + 1, np.int64)
+    np.cumsum(np.bincount(pair, minlength=n * n), out=first[1:])
+    sorted_messages = np.empty(len(messages), np.int32)
+    put_by_pair(pair, messages, first[:-1].copy(), sorted_messages)
+    ranks = story.rank[sorted_messages]
+    if flights.count:
+        order = np.lexsort((ranks, np.repeat(np.arange(n * n), np.diff(first))))
+        sorted_messages, ranks = sorted_messages[order], ranks[order]
+    return Channels(first, ranks, sorted_messages)
+
+
+@compiled
+def put_by_pair(pair, messages, at, result):  # type: ignore[no-untyped-def]
+    """A counting sort."""
+    for k in range(len(pair)):
+        result[at[pair[k]]] = messages[k]
+        at[pair[k]] += 1
+
+
+def delivered_before(story: Story, named: int, flights: Flights) -> tuple[Longs, Ints]:
+    """For each message, who had delivered it before the slice."""
+    addressed = np.repeat(np.arange(flights.count), np.diff(flights.to_first))[flights.done]
+    outside = np.repeat(np.arange(flights.count), np.diff(flights.outside_first))
+    flight = np.concatenate([addressed, outside])
+    who = np.concatenate([flights.to[flights.done], flights.outside])
+    order = np.argsort(flight, kind="stable")
+    first = np.zeros(len(story.sender) + 1, np.int64)
+    np.cumsum(np.bincount(flight + named, minlength=len(story.sender)), out=first[1:])
+    return first, who[order]
+
+
+def clocks_from(story: Story, known: Ints, of_flights: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """The clocks of all messages of a slice that begins with ``known``, and the deliveries that go backward."""
+    sends = int(story.sent_here.sum())
+    clocks = np.zeros((sends + len(of_flights), known.shape[1]), np.int32)
+    clocks[sends:] = of_flights
+    backward = replay(story, known, clocks, levels=0)
+    return clocks, backward
+
+
+def sum_up(story: Story) -> tuple[Ints, Ints]:
+    """From an unknown start: the state of each process at the end, and of each message sent here when it was sent."""
+    n = len(story.first) - 1
+    known = np.zeros((n, 2 * n), np.int32)
+    known[np.arange(n), n + np.arange(n)] = ALL
+    clocks = np.zeros((int(story.sent_here.sum()), 2 * n), np.int32)
+    replay(story, known, clocks, levels=n)
+    return known, clocks
+
+
+def backward_in(story: Story) -> npt.NDArray[np.bool_]:
+    """Which deliveries of a slice go backward; whatever its start."""
+    n = len(story.first) - 1
+    _, backward = clocks_from(story, np.zeros((n, n), np.int32), np.zeros((len(story.sender), n), np.int32))
+    return backward
+
+
+def replay(story: Story, known: Ints, clocks: Ints, levels: int) -> npt.NDArray[np.bool_]:
+    """Replay a slice, and once more if it goes in circles; return which deliveries go backward."""
+    backward = np.zeros(len(story.role), np.bool_)
+    reached = np.empty(len(story.first) - 1, np.int64)
+    start = known.copy()
+    for _ in range(2):
+        advance(
+            story.first, story.role, story.message, story.sender, story.rank, story.row, story.sent_here, backward, known,
+            clocks, levels, reached,
+        )  # fmt: skip
+        if np.array_equal(reached, story.first[1:]):
+            break
+        backward = backward_deliveries(story, reached)
+        known[:] = start
+    return backward

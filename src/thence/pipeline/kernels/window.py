@@ -1,0 +1,227 @@
+"""A stretch of slices joined into one, to find in it the chain between two messages, and the cone of what lies between.
+
+Chains are found by the judge's own :class:`thence.trace.chain.Chains`: which of several shortest chains is told must not
+depend on who is asked. That has nothing to do with whether there is a violation, which the audit finds out without the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from thence.pipeline.kernels.compiled import compiled
+from thence.pipeline.kernels.encode import Encoded
+from thence.pipeline.kernels.ledger import Entry
+from thence.pipeline.kernels.replay import DELIVER, NOBODY, SEND, Longs
+from thence.pipeline.kernels.rows import Place
+from thence.pipeline.kernels.story import backward_in, tell
+from thence.trace.chain import Chains
+from thence.trace.events import Event
+
+
+class Part(NamedTuple):
+    """One slice of a window."""
+
+    number: int
+    encoded: Encoded
+    messages: pa.Array
+    entry: Entry
+
+
+class Names(Sequence[str]):
+    """The names of the messages of a window, without making a list of them."""
+
+    def __init__(self, parts: Sequence[Part], offsets: Longs) -> None:
+        self._parts, self._offsets = parts, offsets
+
+    def __len__(self) -> int:
+        return int(self._offsets[-1])
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self)))]
+        part = int(np.searchsorted(self._offsets, at, side="right")) - 1
+        return str(self._parts[part].messages[int(at - self._offsets[part])].as_py())
+
+
+class Window:
+    """Consecutive slices of one run, with their events numbered by process and position, as the judge does."""
+
+    def __init__(self, names: list[str], parts: Sequence[Part]) -> None:
+        self.names = names
+        self._parts = parts
+        self._offsets = np.concatenate([[0], np.cumsum([len(part.messages) for part in parts])])
+        self._part_of = {part.number: at for at, part in enumerate(parts)}
+        self.message_names = Names(parts, self._offsets)
+        numbers = [self._numbers(part, at) for at, part in enumerate(parts)]
+        backward = [self._backward(part) for part in parts]
+        pieces = [
+            (at, part.encoded.first[process], part.encoded.first[process + 1])
+            for process in range(len(names))
+            for at, part in enumerate(parts)
+        ]
+        self.message_of = _join([numbers[at][begin:end] for at, begin, end in pieces], np.int64)
+        self.index = _join([parts[at].encoded.index[begin:end] for at, begin, end in pieces], np.int64)
+        role = _join([parts[at].encoded.role[begin:end] for at, begin, end in pieces], np.int8)
+        self.role = np.where(self.message_of == NOBODY, 0, role).astype(np.int8)
+        self._backward_events = set(
+            np.flatnonzero(_join([backward[at][begin:end] for at, begin, end in pieces], np.bool_)).tolist()
+        )
+        lengths = np.array([end - begin for _, begin, end in pieces]).reshape(len(names), len(parts)).sum(axis=1)
+        self.first = np.concatenate([[0], np.cumsum(lengths)])
+        self.process_of = np.repeat(np.arange(len(names)), lengths)
+        self.events = range(len(self.role))
+        self.roles = self.role.tobytes()
+        self.sent_at = np.full(len(self.message_names), NOBODY, np.int64)
+        sends = np.flatnonzero(self.role == SEND)
+        self.sent_at[self.message_of[sends]] = sends
+        self.chains = Chains(self, self._backward_events)
+
+    def _numbers(self, part: Part, at: int) -> npt.NDArray[Any]:
+        """The message of each event, by its number in the window; what was sent before the window is nobody's."""
+        renamed = np.arange(len(part.messages) + 1, dtype=np.int64) + self._offsets[at]
+        renamed[-1] = NOBODY
+        flights = part.entry
+        for local, flight in zip(flights.external.tolist(), flights.flight_of.tolist(), strict=True):
+            sending = self._part_of.get(int(flights.slices[flight]))
+            known = sending is not None and flights.locals[flight] >= 0
+            renamed[local] = self._offsets[sending] + flights.locals[flight] if sending is not None and known else NOBODY
+        numbers: npt.NDArray[Any] = renamed[part.encoded.message]
+        return numbers
+
+    @staticmethod
+    def _backward(part: Part) -> npt.NDArray[np.bool_]:
+        entry = part.entry
+        story = tell(part.encoded, len(part.messages), entry.base, entry.flights, entry.external, entry.flight_of)
+        return backward_in(story)
+
+    def number(self, place: Place) -> int:
+        """The number of a message that is known by the slice that sent it."""
+        return int(self._offsets[self._part_of[place[0]]] + place[1])
+
+    def chain(self, earlier: Place, later: Place) -> tuple[str, ...]:
+        """The shortest chain between two messages."""
+        return self.chains.between(self.number(earlier), self.number(later))
+
+    def senders(self, chain: Sequence[str]) -> dict[str, str]:
+        """Who sent each message of a chain."""
+        wanted = set(chain)
+        found = {}
+        for part in self._parts:
+            place = pc.index_in(pa.array(sorted(wanted), pa.string()), part.messages).to_pylist()
+            for name, local in zip(sorted(wanted), place, strict=True):
+                event = NOBODY if local is None else self.sent_at[self.number((part.number, local))]
+                if event != NOBODY:
+                    found[name] = self.names[int(self.process_of[event])]
+        return found
+
+    def cone(self, earlier: Place, later: Place, process: str, index: int, most: int) -> list[Event]:
+        """What lies causally between the send of ``earlier`` and the delivery of ``later``, as a small trace.
+
+        If that is more than ``most`` events, then only those along the chain.
+
+        Messages go to those who deliver them within the cone, and ``earlier`` also to the process that lacked it.
+        """
+        begin, end = self.first[self.names.index(process)], self.first[self.names.index(process) + 1]
+        delivery = int(begin + np.searchsorted(self.index[begin:end], index))
+        source = self.number(earlier)
+        order = np.argsort(self.message_of, kind="stable")
+        by_message = np.searchsorted(self.message_of[order], np.arange(len(self.message_names) + 1))
+        low = reach_forward(self.first, self.role, self.message_of, order, by_message, self.process_of, self.sent_at[source])
+        high = reach_back(self.first, self.role, self.message_of, self.sent_at, self.process_of, delivery)
+        chosen = [event for p in range(len(self.names)) for event in range(int(low[p]), int(high[p]) + 1)]
+        if len(chosen) > most:
+            chosen = self._along_the_chain(earlier, later, delivery)
+        return self._tell(chosen, source, process)
+
+    def _along_the_chain(self, earlier: Place, later: Place, delivery: int) -> list[int]:
+        """Only the sends of the chain, and the deliveries that join them."""
+        names = self.chain(earlier, later)
+        wanted = dict.fromkeys(names)
+        sends = [int(event) for event in self.sent_at if event >= 0 and self.message_names[int(self.message_of[event])] in wanted]
+        sends.sort(key=lambda event: names.index(self.message_names[int(self.message_of[event])]))
+        chosen = [*sends, delivery]
+        for before, after in pairwise(sends):
+            if self.process_of[before] != self.process_of[after]:
+                first = int(self.first[self.process_of[after]])
+                between = np.arange(first, after)
+                hits = between[(self.message_of[first:after] == self.message_of[before]) & (self.role[first:after] == DELIVER)]
+                chosen.append(int(hits[0]))
+        return sorted(set(chosen))
+
+    def _tell(self, chosen: list[int], source: int, process: str) -> list[Event]:
+        sent = {int(self.message_of[event]) for event in chosen if self.role[event] == SEND}
+        kept = [event for event in chosen if self.role[event] in (SEND, DELIVER) and int(self.message_of[event]) in sent]
+        receivers: dict[int, set[str]] = {message: set() for message in sent}
+        for event in kept:
+            if self.role[event] == DELIVER:
+                receivers[int(self.message_of[event])].add(self.names[int(self.process_of[event])])
+        receivers[source].add(process)
+        counts = dict.fromkeys(self.names, 0)
+        events = []
+        for event in kept:
+            name, message = self.names[int(self.process_of[event])], int(self.message_of[event])
+            is_send = self.role[event] == SEND
+            to = tuple(sorted(receivers[message])) if is_send else None
+            kind = "send" if is_send else "deliver"
+            events.append(Event(process=name, index=counts[name], kind=kind, message=self.message_names[message], to=to))
+            counts[name] += 1
+        return events
+
+
+def _join(pieces: Sequence[npt.NDArray[Any]], kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    return np.concatenate(pieces).astype(kind) if pieces else np.empty(0, kind)
+
+
+@compiled
+def reach_forward(first, role, message, order, by_message, process_of, start):  # type: ignore[no-untyped-def]
+    """The first event of each process that an event leads to; beyond its last if there is none."""
+    low = first[1:].copy()
+    low[process_of[start]] = start
+    done = first[1:].copy()
+    changed = True
+    while changed:
+        changed = False
+        for p in range(len(low)):
+            while done[p] > low[p]:
+                done[p] -= 1
+                event = done[p]
+                if role[event] == SEND:
+                    m = message[event]
+                    for k in range(by_message[m], by_message[m + 1]):
+                        target = order[k]
+                        if role[target] == DELIVER and target < low[process_of[target]]:
+                            low[process_of[target]] = target
+                            changed = True
+    return low
+
+
+@compiled
+def reach_back(first, role, message, sent_at, process_of, end):  # type: ignore[no-untyped-def]
+    """The last event of each process that leads to an event; before its first if there is none."""
+    high = first[:-1] - 1
+    high[process_of[end]] = end
+    done = first[:-1] - 1
+    changed = True
+    while changed:
+        changed = False
+        for p in range(len(high)):
+            while done[p] < high[p]:
+                done[p] += 1
+                event = done[p]
+                if role[event] == DELIVER:
+                    source = sent_at[message[event]]
+                    if source >= 0 and source > high[process_of[source]]:
+                        high[process_of[source]] = source
+                        changed = True
+    return high

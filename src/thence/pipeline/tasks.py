@@ -1,0 +1,239 @@
+"""What a worker does: the steps of the audit on one slice. Each reads what earlier steps left in the work folder.
+
+Nothing here knows Spark: a task is a function of a small description of a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from thence.pipeline.fragments import Fragment, read_fragment
+from thence.pipeline.kernels.encode import COLUMNS, Encoded, encode, hashes
+from thence.pipeline.kernels.gist import Gist, gist_of
+from thence.pipeline.kernels.inspect import judge_story
+from thence.pipeline.kernels.ledger import Entry
+from thence.pipeline.kernels.replay import RESEND, SEND, Ints, Longs
+from thence.pipeline.kernels.rows import Place, Row, Scene, rows_of
+from thence.pipeline.kernels.story import channels_of, clocks_from, delivered_before, sum_up, tell
+from thence.pipeline.kernels.window import Part, Window
+from thence.pipeline.work import Work
+from thence.trace.events import Event
+from thence.trace.parquet import schema
+from thence.trace.words import tell_chain
+
+ROWS_PER_BATCH: Final = 10_000
+
+MAX_CONE_EVENTS: Final = 2_000
+"""A cone of more events is told by its chain alone."""
+
+VIOLATIONS: Final = (
+    "run string, property string, process string, index long, later string, earlier string, missing long, chain array<string>, "
+    "detail string, run_number int, earlier_slice int, earlier_local int, later_slice int, later_local int, slice int"
+)
+"""A row of the table of violations, and where the ends of its chain are."""
+
+
+class Slice(NamedTuple):
+    """One slice of one run, and where to find it."""
+
+    work: Work
+    run: str | None
+    run_number: int
+    number: int
+    names: list[str]
+    low: Longs
+    high: Longs
+    fragments: list[Fragment]
+    has_later: npt.NDArray[np.bool_]
+    resent: Mapping[tuple[int, int, str], tuple[str, int]] = {}
+    forced: frozenset[str] = frozenset()
+
+    def key(self, what: str) -> str:
+        """The name under which something about this slice is left in the work folder."""
+        return f"{what}-{self.run_number}-{self.number}"
+
+
+class Start(NamedTuple):
+    """All that a slice needs of those before it."""
+
+    entry: Entry
+    known: Ints
+    """The clock of each process."""
+    flight_clocks: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A send that was looked for."""
+
+    name: str
+    hash: int
+    slice: int
+    process: int
+    index: int
+
+
+def read_slice(given: Slice) -> pa.Table:
+    """The rows of a run that the fragments of a slice hold, and perhaps some of its neighbours."""
+    tables = []
+    for fragment in given.fragments:
+        table, _ = read_fragment(fragment)
+        run = table["run"]
+        if given.run is None:
+            table = table if run.null_count == table.num_rows else table.filter(run.is_null())
+        else:
+            table = table.filter(pc.equal(run.cast(pa.string()), given.run))
+        tables.append(table.drop_columns(["run"]))
+    return _joined(tables)
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    """One table; columns that one file gives as numbers and another as words become words."""
+    if not tables:
+        return pa.table({name: pa.chunked_array([], schema().field(name).type) for name in COLUMNS if name != "run"})
+    types = {name: {table.schema.field(name).type for table in tables} for name in tables[0].column_names}
+    for name, found in types.items():
+        if len(found) > 1:
+            plain = pa.list_(pa.string()) if name == "to" else pa.string()
+            tables = [table.set_column(table.column_names.index(name), name, table[name].cast(plain)) for table in tables]
+    return pa.concat_tables(tables)
+
+
+def encode_slices(slices: list[Slice]) -> list[Gist]:
+    """Turn the rows of slices into numbers, leave those, and say what others must know of them."""
+    gists = []
+    for given in slices:
+        encoded, messages, strangers = encode(read_slice(given), given.names, given.low, given.high, given.resent.keys())
+        given.work.put(given.key("encoded"), (encoded, messages, strangers))
+        gists.append(gist_of(encoded, messages, strangers, given.has_later, given.forced))
+    return gists
+
+
+def gist_again(given: Slice) -> Gist:
+    """The gist of a slice that was read already, with more messages let out of it."""
+    encoded, messages, strangers = given.work.get(given.key("encoded"))
+    return gist_of(encoded, messages, strangers, given.has_later, given.forced)
+
+
+def sent_hashes(slices: list[Slice]) -> Iterator[pa.RecordBatch]:
+    """A number for each message sent in slices, to find those that are sent twice."""
+    for given in slices:
+        encoded, messages, _ = given.work.get(given.key("encoded"))
+        found = hashes(messages)[encoded.message[encoded.send_event]].astype(np.int64)
+        run = pa.array(np.full(len(found), given.run_number, np.int32))
+        yield pa.record_batch([run, pa.array(found)], names=["run_number", "hash"])
+
+
+def find_sends(given: tuple[Slice, frozenset[str], Longs]) -> list[Sent]:
+    """All sends of these messages, or with these hashes, in a slice."""
+    where, wanted, wanted_hashes = given
+    encoded, messages, _ = where.work.get(where.key("encoded"))
+    hashed = hashes(messages).astype(np.int64)
+    hit = pc.is_in(messages, pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False)
+    hit = hit | np.isin(hashed, wanted_hashes)
+    events = np.flatnonzero((encoded.role == SEND) | (encoded.role == RESEND))
+    found = []
+    for event in events[hit[encoded.message[events]]].tolist():
+        message = int(encoded.message[event])
+        process = int(np.searchsorted(encoded.first, event, side="right")) - 1
+        name = messages[message].as_py()
+        found.append(Sent(name, int(hashed[message]), where.number, process, int(encoded.index[event])))
+    return found
+
+
+def sum_up_slice(given: tuple[Slice, Entry]) -> tuple[Ints, Ints]:
+    """The states at the end of a slice, and those of the messages that leave it, from an unknown start."""
+    where, entry = given
+    encoded, messages, _ = where.work.get(where.key("encoded"))
+    story = tell(encoded, len(messages), entry.base, entry.flights, entry.external, entry.flight_of)
+    known, clocks = sum_up(story)
+    return known, clocks[story.row[entry.carried]]
+
+
+def judge_slice(given: tuple[Slice, tuple[str, ...]]) -> Iterator[pa.RecordBatch]:
+    """The rows about events of a slice whose start has been left in the work folder."""
+    where, require = given
+    encoded, messages, _ = where.work.get(where.key("encoded"))
+    start: Start = where.work.get(where.key("start"))
+    yield from batches(violations_in(where, encoded, messages, start, require), where.run_number)
+
+
+def violations_in(where: Slice, encoded: Encoded, messages: pa.Array, start: Start, require: tuple[str, ...]) -> Iterator[Row]:
+    """Judge a slice that begins as ``start`` says."""
+    entry, named = start.entry, len(messages)
+    story = tell(encoded, named, entry.base, entry.flights, entry.external, entry.flight_of)
+    clocks, backward = clocks_from(story, start.known, start.flight_clocks)
+    channels = channels_of(story, encoded, named, entry.flights)
+    findings = judge_story(story, backward, clocks, channels, delivered_before(story, named, entry.flights))
+    scene = Scene(where.run, where.number, where.names, encoded, messages, entry, story, where.resent)
+    return rows_of(scene, findings, require)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """A violation whose chain is asked for, by its number, and the offending delivery."""
+
+    number: int
+    earlier: Place
+    later: Place
+    process: str
+    index: int
+    cone: bool
+    """Whether its cone is asked for too."""
+
+
+class Told(NamedTuple):
+    """The chain of a violation, and its cone."""
+
+    number: int
+    chain: tuple[str, ...]
+    story: str
+    """The chain in words."""
+    cone: list[Event]
+
+
+def tell_chains(given: tuple[list[Slice], list[Ends]]) -> list[Told]:
+    """The chains of violations that lie within a window of slices."""
+    slices, wanted = given
+    parts = []
+    for one in slices:
+        encoded, messages, _ = one.work.get(one.key("encoded"))
+        start: Start = one.work.get(one.key("start"))
+        parts.append(Part(one.number, encoded, messages, start.entry))
+    window = Window(slices[0].names, parts)
+    told = []
+    for ends in wanted:
+        chain = window.chain(ends.earlier, ends.later)
+        cone = window.cone(ends.earlier, ends.later, ends.process, ends.index, MAX_CONE_EVENTS) if ends.cone else []
+        told.append(Told(ends.number, chain, tell_chain(chain, window.senders(chain)), cone))
+    return told
+
+
+def batches(rows: Iterator[Row], run_number: int) -> Iterator[pa.RecordBatch]:
+    """Rows of the table of violations as Arrow."""
+    columns: dict[str, list[Any]] = {name: [] for name in _ARROW.names}
+    for row in rows:
+        violation = row.violation
+        for name in ("run", "property", "process", "index", "later", "earlier", "missing", "detail"):
+            columns[name].append(getattr(violation, name))
+        columns["chain"].append(list(violation.chain))
+        columns["run_number"].append(run_number)
+        for end, place in (("earlier", row.earlier), ("later", row.later)):
+            columns[f"{end}_slice"].append(place[0] if place else None)
+            columns[f"{end}_local"].append(place[1] if place else None)
+        columns["slice"].append(row.slice)
+        if len(columns["run"]) == ROWS_PER_BATCH:
+            yield pa.record_batch(columns, schema=_ARROW)
+            columns = {name: [] for name in _ARROW.names}
+    yield pa.record_batch(columns, schema=_ARROW)
+
+
+_TYPES: Final = {"string": pa.string(), "long": pa.int64(), "int": pa.int32(), "array<string>": pa.list_(pa.string())}
+_ARROW: Final = pa.schema([(field.split()[0], _TYPES[field.split()[1]]) for field in VIOLATIONS.split(", ")])

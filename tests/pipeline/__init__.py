@@ -1,0 +1,1 @@
+"""Tests of the pipeline: kernels without a JVM, and the whole on Spark."""

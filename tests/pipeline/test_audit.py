@@ -1,0 +1,134 @@
+"""The audit gives the rows that the judge gives, however the trace is cut, in whatever files and order it comes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests import fabrics
+from tests.pipeline.audited import Audited, exact_samples, write
+from tests.planted import PLANTED, Planted
+from tests.traces import parse, random_case, random_trace, text_of
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import simulate
+from thence.trace.events import Event
+from thence.trace.judge import PROPERTIES, judge
+
+__all__ = ["exact_samples"]
+
+pytestmark = pytest.mark.usefixtures("exact_samples")
+
+SKEW_NS = 50
+
+
+def timed(events: Sequence[Event], chance: random.Random, skew_ns: int = 0) -> list[Event]:
+    """The same events in an order in which they may have happened, with times; each process's clock may be wrong."""
+    skew = {name: chance.randint(-skew_ns, skew_ns) for name in {event.process for event in events}}
+    return [
+        msgspec.structs.replace(event, time=10 * at + skew[event.process]) for at, event in enumerate(happened(events, chance))
+    ]
+
+
+def happened(events: Sequence[Event], chance: random.Random) -> list[Event]:
+    """Some order of all events that keeps each process's own, and sends before deliveries where that can be."""
+    waiting = {name: [event for event in events if event.process == name] for name in {event.process for event in events}}
+    for mine in waiting.values():
+        mine.sort(key=lambda event: event.index, reverse=True)
+    unsent = {event.message for event in events if event.kind == "send"}
+    order: list[Event] = []
+    while waiting:
+        free = [name for name, mine in waiting.items() if mine[-1].kind != "deliver" or mine[-1].message not in unsent]
+        name = chance.choice(sorted(free or waiting))
+        event = waiting[name].pop()
+        order.append(event)
+        if event.kind == "send":
+            unsent.discard(event.message)
+        if not waiting[name]:
+            del waiting[name]
+    return order
+
+
+def assert_same(events: Sequence[Event], source: Path, work: Path, slice_events: int) -> Audited:
+    audited = Audited(source, work, slice_events)
+    assert audited.rows == judge(events, PROPERTIES).violations, text_of(events)
+    assert audited.auditor.events == len(events)
+    return audited
+
+
+@pytest.mark.parametrize("slice_events", [1, 3, 1_000])
+@pytest.mark.parametrize("case", PLANTED, ids=[f"{case.file}: {case.title}" for case in PLANTED])
+def test_what_was_planted_is_found(case: Planted, slice_events: int, tmp_path: Path) -> None:
+    events = parse(case.text)
+    assert_same(events, write(tmp_path / "trace", events), tmp_path / "work", slice_events)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**9), slice_events=st.sampled_from([5, 10, 20, 1_000]))
+def test_random_traces_are_judged_alike(seed: int, slice_events: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Spoiled in every way; in the order in which they happened, by right clocks, by wrong ones, and shuffled without any."""
+    chance = random.Random(seed)
+    events = random_case(seed)
+    folder = tmp_path_factory.mktemp("audit")
+    for name, given_events in {
+        "untimed": events,
+        "timed": timed(events, chance),
+        "skewed": timed(events, chance, SKEW_NS),
+        "shuffled": chance.sample(events, len(events)),
+    }.items():
+        assert_same(events, write(folder / name, given_events), folder / f"work-{name}", slice_events)
+
+
+def test_slices_are_really_many(tmp_path: Path) -> None:
+    """Otherwise the tests above would show nothing."""
+    events = timed(random_trace(random.Random(5), 4, 120, ordered=True), random.Random(6))
+    audited = assert_same(events, write(tmp_path / "trace", events), tmp_path / "work", 12)
+    assert audited.slices >= 8
+    assert any(len(gist.open_names) for gist in audited.auditor.runs[0].gists)
+
+
+def test_wrong_clocks_are_put_right(tmp_path: Path) -> None:
+    events = timed(random_trace(random.Random(5), 4, 400, ordered=True), random.Random(6), skew_ns=400)
+    audited = assert_same(events, write(tmp_path / "trace", events), tmp_path / "work", 60)
+    assert any("clocks differ" in repair for repair in audited.auditor.repairs)
+    assert audited.slices >= 4
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_simulated_runs_are_judged_alike(seed: int, tmp_path: Path) -> None:
+    """Real protocols, with faults; unordered and fifo ones break causal order, the others do not."""
+    ordering = ("unordered", "fifo", "vector", "matrix", "sequenced", "flood")[seed % 6]
+    options = SimulationOptions(
+        ordering=ordering,
+        processes=5,
+        messages=40,
+        pattern=("unicast", "multicast", "broadcast")[seed // 6 % 3],
+        seed=seed,
+        loss=0.05,
+        crashes=seed % 2,
+    )
+    _, events = simulate(options)
+    assert_same(events, write(tmp_path / "trace", events, 40), tmp_path / "work", (15, 40, 10_000)[seed % 3])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_simulated_fabrics_are_judged_alike(seed: int, tmp_path: Path) -> None:
+    _, events = simulate(fabrics.options_for(seed), fabrics.fabric_for(seed))
+    assert_same(events, write(tmp_path / "trace", events, 100), tmp_path / "work", 60)
+
+
+def test_several_runs_at_once(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    events = [
+        msgspec.structs.replace(event, run=run)
+        for run in (None, "a", "b", "c")
+        for event in timed(random_case(chance.randrange(10**6)), chance)
+    ]
+    chance.shuffle(events)
+    audited = assert_same(events, write(tmp_path / "trace", events), tmp_path / "work", 20)
+    assert len(audited.auditor.runs) == 4
