@@ -1,4 +1,4 @@
-"""Random acyclic fabrics: every causal ordering with its options, shared relays, links of one to three pairs.
+"""Random acyclic fabrics: every causal ordering with its options, every way of confirming, shared relays, links of 1 to 3 pairs.
 
 A fabric and everything that happens in it is drawn from one number, so a failure is that number. The command
 
@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from thence.core.confirmation import ConfirmationOptions
 from thence.core.domain import Domain
 from thence.core.ordering import ORDERINGS, ordering_named
 from thence.core.topology import Link, Promise, Topology
@@ -68,8 +69,9 @@ class _Builder:
             self._link(self.chance.choice(self.parts[0]), self.chance.choice(self.parts[1]))
             self.parts[:2] = [self.parts[0] + self.parts[1]]
         orderings = (*CAUSAL, "fifo", "fifo") if self.promise == "fifo" else CAUSAL
+        ways = Random(f"confirmation/{seed}/{self.promise}")
         domains = [
-            Domain(name, tuple(members), ordering, _variant(ordering, members, self.chance))
+            Domain(name, tuple(members), ordering, _variant(ordering, members, self.chance), _way(ordering, members, ways))
             for name, members in self.domains.items()
             for ordering in [self.chance.choice(orderings)]
         ]
@@ -134,6 +136,21 @@ def _variant(ordering: str, members: list[str], chance: Random) -> dict[str, Any
         if chance.random() < 0.6:
             return {"links": [[members[chance.randrange(at)], members[at]] for at in range(1, len(members))]}
     return {}
+
+
+def _way(ordering: str, members: list[str], chance: Random) -> ConfirmationOptions:
+    """Draw one of the ways in which a domain with this ordering may confirm."""
+    schemes = ["decentralised", "decentralised"]
+    schemes += ["centralised"] if ORDERINGS[ordering].centralised else []
+    schemes += ["distributed"] * 4 if ORDERINGS[ordering].one_stamp else []
+    chosen: dict[str, Any] = {"scheme": chance.choice(schemes)}
+    if chance.random() < 0.5:
+        chosen |= {"after_messages": chance.randint(2, 8), "after_ns": chance.randint(1, 50) * 1_000_000}
+    if chosen["scheme"] == "distributed" and chance.random() < 0.6:
+        chosen["retransmission"] = "nearest"
+        if chance.random() < 0.5:
+            chosen["sites"] = (tuple(members[::2]), tuple(members[1::3]))[: chance.randint(1, 2) if len(members) < 3 else 1]
+    return ConfirmationOptions(**chosen)
 
 
 def fabric_for(seed: int, promise: Promise = "causal") -> Topology:
@@ -238,6 +255,8 @@ def _shape(topology: Topology) -> Counter[str]:
     for domain in topology.domains.values():
         shape[ordering_named(domain.ordering).name] += 1
         shape.update(list(domain.options))
+        confirmation = domain.confirmation
+        shape.update([confirmation.scheme, confirmation.retransmission, "delayed" if confirmation.after_ns else "at once"])
     return shape
 
 

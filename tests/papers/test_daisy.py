@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,6 +27,7 @@ from thence.core.places import DomainPlace, LinkPlace
 from thence.core.routing import Plan as Route
 from thence.core.routing import Routes
 from thence.core.topology import Topology
+from thence.core.transport import Incoming
 from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
 from thence.sim.world import World
@@ -240,11 +240,12 @@ def test_d7_star(costs: dict[str, Cost]) -> None:
 class Early(Member):
     """daisy §3.4 (i) without the "complex rules" that it leaves open: what arrives is forwarded at once, deliverable or not."""
 
-    def _take(self, place: DomainPlace | LinkPlace, peer: str, number: int, frame: Frame[Any], now: int) -> Deliverable:
+    def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
+        frame = incoming.frame
         if frame.envelope is not None:
             plan = self.routes.plan(self.name, frame.envelope.origin, frame.envelope.to, place.name)
             super()._carry_out(plan, frame.envelope, _Work())
-        return super()._take(place, peer, number, frame, now)
+        return super()._take(place, incoming, now)
 
     def _carry_out(self, plan: Route, envelope: Envelope, work: _Work) -> None:
         if envelope.origin == self.name:

@@ -23,7 +23,7 @@ from thence.core.ordering.base import stamp_union
 from thence.core.records import Record, Skipped, Submitted, Taken
 from thence.errors import MalformedFrame, StorageError, UsageError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """The version that this code writes, and the only one that it reads."""
 
 MAX_PACKET_BYTES = 64 * 1024 * 1024

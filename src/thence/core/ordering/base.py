@@ -86,6 +86,11 @@ class Ordering(ABC):
     """Which of the judge's properties hold beyond exactly-once: ``fifo``, ``causal``, ``total``."""
     direct: ClassVar[bool] = True
     """Whether a message goes from its sender straight to all who need it: accepting a frame never sends another one."""
+    one_stamp: ClassVar[bool] = False
+    """Whether a message goes to all other members with one and the same stamp, as itself or as a marker, in any order of
+    arrival: so one number stands for it everywhere, and whoever has it can repeat it to anybody."""
+    centralised: ClassVar[bool] = False
+    """Whether every message goes through one and the same member, who passes it on."""
     interchangeable: ClassVar[bool] = False
     """Whether all members play the same part, without options: who is called what makes no difference."""
     stamps: ClassVar[tuple[type, ...]]
