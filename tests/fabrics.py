@@ -38,6 +38,9 @@ MAX_PROCESSES: Final = 60
 MAX_FRESH: Final = 6
 """How many members a domain has that are in no other one yet; a few domains have three times as many."""
 
+BODY_BYTES: Final = 20
+"""How much each message says, so that one that lost its body on the way is seen."""
+
 MAX_EVENTS: Final = 50_000
 """A run has far fewer. One that has more goes round in circles, and is stopped."""
 
@@ -69,11 +72,13 @@ class _Builder:
             self._link(self.chance.choice(self.parts[0]), self.chance.choice(self.parts[1]))
             self.parts[:2] = [self.parts[0] + self.parts[1]]
         orderings = (*CAUSAL, "fifo", "fifo") if self.promise == "fifo" else CAUSAL
-        ways = Random(f"confirmation/{seed}/{self.promise}")
+        others = Random(f"confirmation/{seed}/{self.promise}")
+        early = (None, None, 0, BODY_BYTES)
         domains = [
-            Domain(name, tuple(members), ordering, _variant(ordering, members, self.chance), _way(ordering, members, ways))
+            Domain(name, tuple(members), ordering, options, _way(ordering, members, others), others.choice(early))
             for name, members in self.domains.items()
             for ordering in [self.chance.choice(orderings)]
+            for options in [_variant(ordering, members, self.chance)]
         ]
         return Topology(f"fabric-{seed}", domains, self.links, promise=self.promise)
 
@@ -167,7 +172,7 @@ def options_for(seed: int) -> SimulationOptions:
         messages=chance.randint(10, 40),
         pattern=chance.choice(("mixed", "mixed", "mixed", "unicast", "multicast")),
         recipients=chance.randint(1, 5),
-        body_bytes=0,
+        body_bytes=BODY_BYTES,
         gap=chance.choice(("exponential:500us", "exponential:2ms", "exponential:20ms")),
         replies=chance.choice((0.3, 0.6, 0.9)),
         delay="exponential:10ms",
@@ -230,6 +235,7 @@ def run_one(seed: int, node_type: type[Node] = Node, **changes: Any) -> Outcome:
             ("still waiting", result.waiting),
             ("repeated deliveries", result.statistics.repeated_deliveries),
             ("refused", result.statistics.refused),
+            ("without body", sum(event.bytes != options.body_bytes for event in events if event.kind == "deliver")),
         )
         if count
     }
@@ -256,6 +262,7 @@ def _shape(topology: Topology) -> Counter[str]:
         shape[ordering_named(domain.ordering).name] += 1
         shape.update(list(domain.options))
         confirmation = domain.confirmation
+        shape["early"] += domain.forward_early is not None
         shape.update([confirmation.scheme, confirmation.retransmission, "delayed" if confirmation.after_ns else "at once"])
     return shape
 

@@ -93,6 +93,22 @@ def test_who_says_so_gives_all_others_one_stamp(variant: Variant) -> None:
 
 
 @every_ordering
+def test_the_first_hop_is_where_a_message_goes_first(variant: Variant) -> None:
+    """So that its body may go there ahead of it (``core.ahead``)."""
+    named = 0
+    for sender in MEMBERS:
+        for to in (("A",), ("B", "D"), (sender,), MEMBERS, None):
+            ordering = variant.run().orderings[sender]
+            hop = ordering.first_hop(to)
+            got = [name for name, frame in ordering.send(Envelope(sender, 1, to, b""), to).send if frame.envelope is not None]
+            assert sender not in hop
+            assert len(set(hop)) == len(hop)
+            assert set(hop) <= set(got)
+            named += len(hop)
+    assert named or not variant.kind.direct
+
+
+@every_ordering
 def test_who_says_so_sends_everything_through_one_member(variant: Variant) -> None:
     run = variant.run()
     for sender in MEMBERS:

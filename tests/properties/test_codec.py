@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 from tests.conformance.suite import MEMBERS, VARIANTS, Variant, every_ordering
 from thence.core import codec
+from thence.core.ahead import BodyAhead
 from thence.core.codec import FORMAT_VERSION, decode_packet, decode_record, encode_packet, encode_record
 from thence.core.confirmation import ConfirmationOptions
+from thence.core.links import LINK_STAMPS
 from thence.core.member import Arrived, Domain, Member, MemberOptions, Restored, Submit
 from thence.core.messages import Envelope, Frame, Packet, Receipts
 from thence.core.ordering import ORDERINGS
@@ -42,6 +44,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.binary(max_size=12) | st.sampled_from([0, 4 * 25 - 1, 4 * 25]).flatmap(
             lambda n: st.binary(min_size=n, max_size=n)
         )
+    if kind is str:
+        return NAMES
     if kind is types.NoneType:
         return st.none()
     if get_origin(kind) is types.UnionType:
@@ -59,13 +63,16 @@ def fields(kind: Any) -> tuple[str, ...]:
     return tuple(kind.__struct_fields__)
 
 
-STAMPS = sorted({stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps}, key=lambda kind: kind.__name__)
+STAMPS = sorted(
+    {BodyAhead, *LINK_STAMPS, *(stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps)},
+    key=lambda kind: kind.__name__,
+)
 any_stamp = st.one_of([stamps_of(kind) for kind in STAMPS])
 envelopes = st.builds(Envelope, NAMES, NUMBERS, st.none() | st.lists(NAMES, max_size=3).map(tuple), st.binary(max_size=20))
 
 
 def frames_of(stamps: st.SearchStrategy[Any]) -> st.SearchStrategy[Frame[Any]]:
-    return st.builds(Frame, stamps, st.none() | envelopes)
+    return st.builds(Frame, stamps, st.none() | envelopes, st.sampled_from([False, False, False, True]))
 
 
 SMALL = st.lists(NUMBERS | st.integers(0, 4), max_size=5).map(tuple)

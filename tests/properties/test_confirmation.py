@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -15,17 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.bag import ACTIONS, Bag
 from tests.confirming import kept
 from thence.core.claims import Claim
-from thence.core.codec import decode_packet, decode_record, encode_packet, encode_record
 from thence.core.confirmation import ConfirmationOptions
 from thence.core.distributed import Distributed
 from thence.core.domain import Domain
-from thence.core.member import Arrived, Delivery, Member, MemberOptions, Ready, Restored, Submit, Timer
 from thence.core.messages import Packet
 from thence.core.topology import Topology
 from thence.core.transport import Frames, Incoming
-from thence.errors import FrameRefused, OverflowingFrame
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
@@ -33,9 +31,6 @@ from thence.trace.judge import judge
 
 NAMES = ("a", "b", "c", "d", "e")
 MS = 1_000_000
-QUIET_ROUNDS = 200
-"""After so many rounds without faults, all must be over."""
-
 DELAYED: dict[str, Any] = {"after_messages": 4, "after_ns": 30 * MS}
 WAYS = {
     "centralised": ("sequenced", ConfirmationOptions(scheme="centralised")),
@@ -50,136 +45,29 @@ WAYS = {
 }
 every_way = pytest.mark.parametrize("way", WAYS)
 
-choices = st.lists(st.tuples(st.sampled_from("sssaaaaaaaalrtcx"), st.integers(0, 9999)), max_size=80)
+choices = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 9999)), max_size=80)
 
 
-class Flight(NamedTuple):
-    """A packet on its way."""
-
-    source: str
-    target: str
-    packet: bytes
+def bag_of(way: str, count: int, max_held: int = 100) -> Bag:
+    """Return so many members of a domain that confirms so."""
+    ordering, confirmation = WAYS[way]
+    return Bag(Topology.flat(Domain("d", NAMES[:count], ordering, confirmation=confirmation)), max_held)
 
 
-class Bag:
-    """Members with disks, and the packets between them in no order at all."""
-
-    def __init__(self, way: str, count: int, max_held: int = 100) -> None:
-        ordering, confirmation = WAYS[way]
-        self.names = NAMES[:count]
-        self.domain = Domain("d", self.names, ordering, confirmation=confirmation)
-        self.options = MemberOptions(max_held=max_held)
-        self.members = {name: Member(name, self.domain, self.options) for name in self.names}
-        self.disks: dict[str, list[bytes]] = {name: [] for name in self.names}
-        self.snapshots: dict[str, bytes | None] = dict.fromkeys(self.names)
-        self.flights: list[Flight] = []
-        self.wakes: dict[str, int | None] = {}
-        self.positions = dict.fromkeys(self.names, 0)
-        self.events: list[Event] = []
-        self.sent = 0
-        self.now = 0
-
-    def follow(self, name: str, ready: Ready) -> None:
-        """Do what a step asks for, in its order."""
-        wrong: list[FrameRefused] = [refusal for refusal in ready.refused if not isinstance(refusal, OverflowingFrame)]
-        assert wrong == []
-        self.disks[name] += [encode_record(record) for record in ready.persist]
-        self.flights += [Flight(name, peer, encode_packet(packet)) for peer, packet in ready.send]
-        for envelope in ready.accepted:
-            self.note(name, "send", str(envelope.id), self.names if envelope.to is None else envelope.to)
-        for delivery in ready.deliver:
-            self.deliver(name, delivery)
-        self.wakes[name] = ready.wake
-
-    def deliver(self, name: str, delivery: Delivery) -> None:
-        if delivery.position > self.positions[name]:
-            assert delivery.position == self.positions[name] + 1
-            self.positions[name] = delivery.position
-            self.note(name, "deliver", str(delivery.envelope.id))
-
-    def note(self, name: str, kind: str, message: str, to: tuple[str, ...] | None = None) -> None:
-        index = sum(event.process == name for event in self.events)
-        self.events.append(Event(process=name, index=index, kind=kind, message=message, to=to))
-
-    def send(self, number: int) -> None:
-        self.sent += 1
-        name = self.names[number % len(self.names)]
-        chance = Random(number)
-        to = None if number % 3 else tuple(chance.sample(self.names, chance.randint(1, len(self.names))))
-        self.follow(name, self.members[name].step(Submit(to, b"x"), self.now))
-
-    def arrive(self, at: int, *, undone: bool = False) -> None:
-        """Let a packet arrive; ``undone`` crashes the member before anything that followed from it was on disk."""
-        flight = self.flights.pop(at)
-        packet: Packet[Any] = decode_packet(flight.packet)
-        ready = self.members[flight.target].step(Arrived(flight.source, packet), self.now)
-        if undone:
-            self.restart(flight.target)
-        else:
-            self.follow(flight.target, ready)
-
-    def restart(self, name: str) -> None:
-        member = self.members[name] = Member(name, self.domain, self.options)
-        records = [decode_record(record) for record in self.disks[name]]
-        self.follow(name, member.step(Restored(self.snapshots[name], records, self.positions[name]), self.now))
-
-    def compact(self, name: str) -> None:
-        """Let a snapshot replace the records, and go on from it."""
-        self.snapshots[name], self.disks[name] = self.members[name].snapshot(), []
-        self.restart(name)
-
-    def tick(self) -> bool:
-        """Go on to the next timer; false if there is none."""
-        times = [time for time in self.wakes.values() if time is not None]
-        if not times:
-            return False
-        self.now = max(self.now, min(times))
-        for name, time in list(self.wakes.items()):
-            if time is not None and time <= self.now:
-                self.follow(name, self.members[name].step(Timer(), self.now))
-        return True
-
-    def play(self, kind: str, number: int) -> None:
-        if kind == "s" and self.sent < 12:
-            self.send(number)
-        elif kind == "t":
-            self.tick()
-        elif kind == "c":
-            name = self.names[number % len(self.names)]
-            self.compact(name) if number % 2 else self.restart(name)
-        elif self.flights:
-            at = number % len(self.flights)
-            if kind == "l":
-                del self.flights[at]
-            elif kind == "r":
-                self.flights.append(self.flights[at])
-            else:
-                self.arrive(at, undone=kind == "x")
-
-    def settle(self) -> None:
-        """Let everything arrive, the newest first, until no timer is left."""
-        for _ in range(QUIET_ROUNDS):
-            while self.flights:
-                self.arrive(len(self.flights) - 1)
-            if not self.tick():
-                return
-        raise AssertionError(f"not at rest: {self.wakes}")
-
-    def broken(self) -> dict[str, int]:
-        """Return what the judge finds, and how much is kept for nothing."""
-        found = {name: count for name, count in judge(self.events).properties.items() if count}
-        left = sum(kept(member._domains["d"].transport) for member in self.members.values())
-        return found | ({"kept": left} if left else {})
+def broken(bag: Bag) -> dict[str, int]:
+    """Return what the judge finds, and how much is kept for nothing."""
+    left = sum(kept(member._domains["d"].transport) for member in bag.members.values())
+    return bag.violations() | ({"kept": left} if left else {})
 
 
 @every_way
 @given(count=st.integers(2, 5), schedule=choices)
 def test_exactly_once_in_order_and_nothing_is_kept(way: str, count: int, schedule: list[tuple[str, int]]) -> None:
-    bag = Bag(way, count)
+    bag = bag_of(way, count)
     for kind, number in schedule:
         bag.play(kind, number)
     bag.settle()
-    assert bag.broken() == {}
+    assert broken(bag) == {}
     assert [member.queued() for member in bag.members.values()] == [dict.fromkeys(other, 0) for other in others(bag.names)]
 
 
@@ -191,11 +79,11 @@ def others(names: Sequence[str]) -> list[list[str]]:
 @given(schedule=choices)
 def test_what_does_not_fit_comes_again(way: str, schedule: list[tuple[str, int]]) -> None:
     """A frame that overflows is not confirmed to anybody."""
-    bag = Bag(way, 4, max_held=1)
+    bag = bag_of(way, 4, max_held=1)
     for kind, number in schedule:
         bag.play(kind, number)
     bag.settle()
-    assert bag.broken() == {}
+    assert broken(bag) == {}
 
 
 # --- these schedules have teeth --------------------------------------------------------------------------------------------
@@ -309,16 +197,16 @@ def test_without_a_mistake_nothing_is_found(way: str) -> None:
 
 def _fails(kind: type[Distributed], way: str, seed: int) -> bool:
     chance = Random(seed)
-    kinds = "sssaaaaaaaalrtcx" if seed % 2 else "saaalllllx"
+    kinds = ACTIONS if seed % 2 else "saaalllllx"
     with mock.patch("thence.core.places.Distributed", kind):
-        bag = Bag(way, 4, max_held=2)
+        bag = bag_of(way, 4, max_held=2)
         try:
             for _ in range(80):
                 bag.play(chance.choice(kinds), chance.randrange(9999))
             bag.settle()
         except AssertionError:
             return True
-        return bool(bag.broken())
+        return bool(broken(bag))
 
 
 # --- in the simulator ------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ class Channel:
             if self._confirm_at is None:
                 self._confirm_at = now + self._confirmation.after_ns
         for number, frame in zip(packet.numbers, packet.frames, strict=True):
-            if number in self.state.taken or number in self._early:
+            if self.had(number):
                 self.repeated += 1
                 self._confirm_at = now
             elif number > self.state.taken.upto + WINDOW:
@@ -111,6 +111,10 @@ class Channel:
                 fresh.append((expected, self._early.pop(expected)))
                 expected += 1
         return fresh
+
+    def had(self, number: int) -> bool:
+        """Return whether a frame with this number is here already, taken or before its turn."""
+        return number in self.state.taken or number in self._early
 
     def take(self, number: int) -> bool:
         """Note that a frame was accepted; return whether that is news."""

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
+from thence.core.ahead import BodyAhead
 from thence.core.links import LINK_STAMPS
 from thence.core.messages import UNREADABLE, Packet
 from thence.core.ordering import ORDERINGS
@@ -35,7 +36,7 @@ MAX_RECORD_BYTES = 64 * 1024 * 1024
 
 _generic_packet: Any = Packet
 _generic_taken: Any = Taken
-_any_stamp = stamp_union([*(stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps), *LINK_STAMPS])
+_any_stamp = stamp_union([*(stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps), *LINK_STAMPS, BodyAhead])
 _VERSION = bytes([FORMAT_VERSION])
 _encoder = msgspec.msgpack.Encoder()
 _packet_decoder = msgspec.msgpack.Decoder(_generic_packet[_any_stamp])

@@ -81,8 +81,8 @@ class Distributed(Transport):
     # What comes in.
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
+        self.check(peer, packet)
         source = self._index[peer]
-        self._check(source, packet)
         receipts = packet.receipts or Receipts()
         self._touched = True
         fresh: dict[tuple[int, int], Incoming] = {}
@@ -103,8 +103,13 @@ class Distributed(Transport):
             self._to_answer.setdefault(source, []).extend(receipts.requests)
         return list(fresh.values())
 
-    def _check(self, source: int, packet: Packet[Any]) -> None:
-        described = f"a packet from {self.members[source]!r} for {self.name!r} at {self.me!r}"
+    def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
+        found = carried(packet, self._index[peer])
+        return [number in self.state.taken[stream] for stream, number, _, _ in found]
+
+    def check(self, peer: str, packet: Packet[Any]) -> None:
+        source = self._index[peer]
+        described = f"a packet from {peer!r} for {self.name!r} at {self.me!r}"
         check_packet(packet, described, len(self.members), self._mine)
         receipts = packet.receipts or Receipts()
         for claim in receipts.claims:

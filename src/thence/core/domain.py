@@ -19,3 +19,5 @@ class Domain(NamedTuple):
     options: Mapping[str, Any] = {}
     confirmation: ConfirmationOptions = AT_ONCE
     """Who confirms to whom that a frame has come, and who repeats one that was lost."""
+    forward_early: int | None = None
+    """Of messages that wait at a relay, bodies of at least so many bytes go ahead to where it will forward them; None: none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from difflib import get_close_matches
 
 from thence.errors import ConfigError
@@ -23,12 +22,14 @@ def parse_duration_ns(text: str) -> int:
     number, unit = match.groups()
     if unit not in _NS_PER_UNIT:
         raise ConfigError(f"{text!r} has {_unit_trouble(number, unit)}")
-    ns = Decimal(number) * _NS_PER_UNIT[unit]
-    if ns != int(ns):
+    whole, _, part = str(number).partition(".")
+    ns: int
+    ns, rest = divmod(int(whole + part) * _NS_PER_UNIT[unit], 10 ** len(part))
+    if rest:
         raise ConfigError(f"{text!r} is not a whole number of nanoseconds")
     if ns > MAX_DELAY_NS:
         raise ConfigError(f"{text!r} is longer than the longest delay, {format_duration(MAX_DELAY_NS)}")
-    return int(ns)
+    return ns
 
 
 def format_duration(ns: int) -> str:

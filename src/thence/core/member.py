@@ -36,7 +36,16 @@ from thence.core.records import Record, Skipped, Submitted, Taken
 from thence.core.routing import Plan, Routes
 from thence.core.topology import Topology
 from thence.core.transport import Incoming
-from thence.errors import Busy, ConfigError, FrameRefused, OverflowingFrame, StorageError, StrangerFrame, UsageError
+from thence.errors import (
+    Busy,
+    ConfigError,
+    FrameRefused,
+    MalformedFrame,
+    OverflowingFrame,
+    StorageError,
+    StrangerFrame,
+    UsageError,
+)
 
 StampT = TypeVar("StampT")
 
@@ -316,7 +325,10 @@ class Member:
         peer, frame = incoming.peer, incoming.frame
         try:
             if isinstance(place, DomainPlace):
+                held = place.ordering.held
                 output = place.ordering.accept(peer, frame, now)
+                if place.ordering.held > held:
+                    self._forward_early(place, frame.envelope)
                 if output.send:
                     self._push(place, output.send)
                 work.domain += [(place, released) for released in output.deliver]
@@ -331,6 +343,18 @@ class Member:
         if self._flat:
             return [(place.name, released) for _, released in work.domain]
         return self._drain(work)
+
+    def _forward_early(self, place: DomainPlace, envelope: Envelope | None) -> None:
+        """A message has to wait here for its turn. Its body need not: it goes ahead to whom we will forward the message."""
+        if place.forward_early is None or envelope is None or self._flat or str(envelope.id) in place.echoes:
+            return
+        if len(envelope.body) < place.forward_early:
+            return
+        plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
+        for name, members in plan.into.items():
+            self._domains[name].bodies.send(self._domains[name].ordering.first_hop(members), envelope)
+        for name in plan.across:
+            self._links[name].bodies.send(self._links[name].end.first_hop(), envelope)
 
     def _drain(self, work: _Work) -> Deliverable:
         """Do one thing after the other, in the order in which it came about, until nothing follows any more."""
@@ -382,7 +406,7 @@ class Member:
         self._queued += place.transport.queued - queued
 
     def _collect(self, now: int) -> tuple[tuple[str, Packet[Any]], ...]:
-        return tuple(packet for place in self._places.values() for packet in place.transport.collect(now))
+        return tuple(packet for place in self._places.values() for packet in place.collect(now))
 
     def _wake(self) -> int | None:
         if not self.options.reliable:
@@ -432,6 +456,7 @@ class Member:
         self._consumed(restored.consumed)
         deliver = tuple(Delivery(position, place, frame) for position, (place, frame) in self._unconsumed.items())
         for place in self._places.values():
+            place.bodies.forget_sent()
             place.transport.visit_all()
         return Ready(send=self._collect(now), deliver=deliver, wake=self._wake())
 
@@ -450,6 +475,8 @@ class Member:
             if isinstance(record, Submitted):
                 deliver = self._send(record.envelope)
             elif isinstance(record, Taken):
+                if record.frame.bodiless:
+                    raise MalformedFrame(f"a frame from {record.peer!r} without its body")
                 incoming = Incoming(record.peer, record.number, record.frame, record.to)
                 deliver = self._take(self._places[record.domain], incoming, record.at)
             else:

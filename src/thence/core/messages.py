@@ -58,6 +58,8 @@ class Frame(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=Fa
 
     stamp: StampT
     envelope: Envelope | None
+    bodiless: bool = False
+    """Whether the body of the message went ahead (``core.ahead``). Only on the wire: nobody gets to see it so."""
 
 
 class Receipts(msgspec.Struct, frozen=True, array_like=True, gc=False):

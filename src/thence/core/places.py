@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from thence.core.ahead import Bodies, SavedBodies
 from thence.core.channel import ChannelState
 from thence.core.distributed import Distributed
 from thence.core.domain import Domain
@@ -20,7 +21,7 @@ from thence.core.messages import Packet
 from thence.core.ordering import Arrival, Ordering, make_ordering
 from thence.core.streams import DistributedState
 from thence.core.topology import Link
-from thence.core.transport import Channels, Direct, Incoming, Transport
+from thence.core.transport import Channels, Direct, Incoming, Packets, Transport
 from thence.errors import StorageError, StrangerFrame
 
 StampT = TypeVar("StampT")
@@ -33,6 +34,7 @@ class SavedPlace(msgspec.Struct, Generic[StampT], array_like=True):
     link: LinkState | None
     transport: dict[str, ChannelState[StampT]] | DistributedState[StampT]
     echoes: list[str]
+    bodies: SavedBodies[StampT] | None = None
 
 
 class Place:
@@ -44,6 +46,7 @@ class Place:
         self.me = me
         self.transport = transport
         self.peers = dict.fromkeys(transport.peers)
+        self.bodies = Bodies(transport.exact)
         self.echoes: dict[str, None] = {}
         """Messages that we put into this domain for all, and that will come back to us: nothing is done with them then."""
 
@@ -53,23 +56,36 @@ class Place:
             raise StrangerFrame(
                 f"a packet for {self.name!r} from {peer!r} at {self.me!r}, where the others are {', '.join(self.peers)}"
             )
-        return self.transport.frames_in(peer, packet, now)
+        if not self.bodies.keeps_from(peer) and not Bodies.concern(packet):
+            return self.transport.frames_in(peer, packet, now)
+        if Bodies.check(peer, packet):
+            parts = list(self.bodies.came(peer, packet))
+        else:
+            self.transport.check(peer, packet)
+            parts = [self.bodies.complete(peer, packet, self.transport.had(peer, packet))]
+        return [incoming for part in parts for incoming in self.transport.frames_in(peer, part, now)]
+
+    def collect(self, now: int) -> Packets:
+        """Return the packets to send."""
+        return self.bodies.collect(self.name, self.transport.collect(now))
 
     def fork(self) -> Place:
         """Return a place that goes on from here on its own."""
         twin = copy.copy(self)
         twin.transport = self.transport.fork()
+        twin.bodies = self.bodies.fork()
         twin.echoes = dict(self.echoes)
         return twin
 
     def save(self) -> SavedPlace[Any]:
         """Return everything, for a snapshot."""
-        return SavedPlace(None, None, self.transport.save(), list(self.echoes))
+        return SavedPlace(None, None, self.transport.save(), list(self.echoes), self.bodies.save())
 
     def load(self, saved: SavedPlace[Any]) -> None:
         """Become what ``save`` returned."""
         self.transport.load(saved.transport)
         self.echoes = dict.fromkeys(saved.echoes)
+        self.bodies.load(saved.bodies)
 
 
 class DomainPlace(Place):
@@ -78,6 +94,7 @@ class DomainPlace(Place):
     def __init__(self, domain: Domain, me: str, max_held: int, resend_after_ns: int | None) -> None:
         """Take part in ``domain`` as ``me``. ``resend_after_ns`` is None where the network is trusted to be exact."""
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
+        self.forward_early = domain.forward_early
         super().__init__(domain.name, me, self._transport(domain, me, resend_after_ns))
 
     def _transport(self, domain: Domain, me: str, resend_after_ns: int | None) -> Transport:

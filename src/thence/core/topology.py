@@ -191,6 +191,9 @@ class Topology:
                 make_ordering(domain.ordering, domain.members[0], domain.members, domain.options)
             except ConfigError as error:
                 raise TopologyError(f"domain {domain.name!r}: {error}", "domains", domain.name) from None
+            if domain.forward_early is not None and domain.forward_early < 0:
+                about = ("domains", domain.name, "forward_early")
+                raise TopologyError(f"domain {domain.name!r}: forward_early is a number of bytes, 0 or more", *about)
             try:
                 domain.confirmation.check(ordering_named(domain.ordering), domain.members)
                 domain.confirmation.check_patience(RESEND_AFTER_NS)

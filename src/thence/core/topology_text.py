@@ -35,6 +35,7 @@ class _DomainTable(msgspec.Struct, forbid_unknown_fields=True):
     members: tuple[str, ...]
     ordering: str | dict[str, Any] = "matrix"
     confirmation: dict[str, Any] = {}
+    forward_early: int | None = None
 
 
 class _LinkTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -98,14 +99,14 @@ class _ConfirmationTable(msgspec.Struct, forbid_unknown_fields=True):
 def _domain(name: str, table: _DomainTable) -> Domain:
     confirmation = _confirmation(name, table.confirmation)
     if isinstance(table.ordering, str):
-        return Domain(name, table.members, table.ordering, confirmation=confirmation)
+        return Domain(name, table.members, table.ordering, {}, confirmation, table.forward_early)
     options = dict(table.ordering)
     ordering = options.pop("name", None)
     if not isinstance(ordering, str):
         raise TopologyError(
             f"domain {name!r}: an ordering with options needs a name, as in {{ name = 'matrix', … }}", "domains", name
         )
-    return Domain(name, table.members, ordering, options, confirmation)
+    return Domain(name, table.members, ordering, options, confirmation, table.forward_early)
 
 
 def _confirmation(domain: str, table: dict[str, Any]) -> ConfirmationOptions:
@@ -214,6 +215,8 @@ def write(topology: Topology) -> str:
         parts.append(f"ordering = {_value({'name': ordering, **domain.options} if domain.options else ordering)}")
         if domain.confirmation != AT_ONCE:
             parts.append(f"confirmation = {_value(_confirmation_table(domain.confirmation))}")
+        if domain.forward_early is not None:
+            parts.append(f"forward_early = {domain.forward_early}")
     for link in topology.links.values():
         parts.append(f"\n[[links]]\nname = {_quoted(link.name)}\nbetween = {_value(list(link.between))}")
         parts.append(f"relays = {_value([list(pair) for pair in link.relays])}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from thence.core.channel import Channel, ChannelState
 from thence.core.confirmation import AT_ONCE, ConfirmationOptions
@@ -39,6 +39,8 @@ class Incoming(NamedTuple):
 class Transport(ABC):
     """One member's way to the others of one domain or link. See the module's text."""
 
+    exact: ClassVar[bool] = False
+    """Whether the network is trusted to be so: then nothing comes again."""
     queued = 0
     """How many frames are not confirmed, of all peers together."""
     wake_at: int | None = None
@@ -49,6 +51,14 @@ class Transport(ABC):
         self.name = name
         self.me = me
         self.peers = tuple(peers)
+
+    @abstractmethod
+    def check(self, peer: str, packet: Packet[Any]) -> None:
+        """Refuse a packet that cannot be."""
+
+    @abstractmethod
+    def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
+        """Return of each frame of a packet that has been checked whether we have it already."""
 
     @abstractmethod
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
@@ -98,9 +108,17 @@ class Transport(ABC):
 class Direct(Transport):
     """Hands frames to a network that is trusted to be exact."""
 
+    exact = True
+
     def __init__(self, name: str, me: str, peers: Iterable[str]) -> None:
         super().__init__(name, me, peers)
         self._frames: Frames = []
+
+    def check(self, peer: str, packet: Packet[Any]) -> None:
+        pass
+
+    def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
+        return [False] * len(packet.frames)
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
         return [Incoming(peer, 0, frame) for frame in packet.frames]
@@ -158,11 +176,17 @@ class Channels(Transport):
         self.channels = {peer: Channel(arrival, resend_after_ns, confirmation) for peer in self.peers}
         self._to_visit: dict[str, None] = {}
 
-    def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
+    def check(self, peer: str, packet: Packet[Any]) -> None:
         if packet.receipts is not None:
             raise MalformedFrame(f"a packet from {peer!r} for {self.name!r} at {self.me!r}: here nobody confirms to everybody")
+        self.channels[peer].check(peer, packet)
+
+    def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
+        return [self.channels[peer].had(number) for number in packet.numbers]
+
+    def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
+        self.check(peer, packet)
         channel = self.channels[peer]
-        channel.check(peer, packet)
         before = len(channel.state.queue)
         frames = channel.arrived(packet, now)
         self.queued += len(channel.state.queue) - before

@@ -42,6 +42,10 @@ MAX_DEPTH = 300
 """How many actions a run may have: a protocol that goes on sending for ever is stopped here, loudly. Each takes a call."""
 
 
+BODY = b"body"
+"""What every message says: one that arrives without it is none that was sent."""
+
+
 class Case(NamedTuple):
     """What to explore: a domain or a fabric, how many messages, and who may be written to."""
 
@@ -143,7 +147,7 @@ class _Search:
             if action.target:
                 after, happened = world.arrive(action.source, action.target, action.place)
             else:
-                after, happened = world.send(action.source, action.to)
+                after, happened = world.send(action.source, action.to, BODY)
             taken = (*actions, action)
             broken, then = self._judge(past, happened)
             if broken is None and self._starves(after, then):
@@ -200,6 +204,8 @@ class _Search:
         if happened.submitted:
             past = self._sent(past, at, happened.submitted.to, str(happened.submitted.id))
         for delivery in happened.delivered:
+            if delivery.envelope.body != BODY:
+                return "creation", past
             broken, past = self._delivered(past, at, str(delivery.envelope.id))
             if broken:
                 return broken, past

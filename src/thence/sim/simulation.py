@@ -51,7 +51,7 @@ class Result(NamedTuple):
 class Simulation:
     """See the module's text. ``where`` is a fabric instead of the options' one domain; ``node_type`` is for planted mistakes.
 
-    ``delays`` are those of some pairs of processes, where they differ from the options' one.
+    ``delays`` and ``bandwidths_bytes_per_s`` are those of some pairs of processes, where they differ from the options' ones.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Simulation:
         node_type: type[Node] = Node,
         max_events: int = MAX_EVENTS,
         delays: Mapping[Link, Law] | None = None,
+        bandwidths_bytes_per_s: Mapping[Link, int] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Set everything up; nothing has happened yet."""
@@ -78,7 +79,8 @@ class Simulation:
         self.topology = Topology.flat(options.domain()) if where is None else where
         self.names = self.topology.processes
         self._numbers = {name: number for number, name in enumerate(self.names)}
-        self.network = Network(self.kernel, self._network_options(delays or {}), Random(f"{options.seed}/network"), self._receive)
+        network = self._network_options(delays or {}, bandwidths_bytes_per_s or {})
+        self.network = Network(self.kernel, network, Random(f"{options.seed}/network"), self._receive)
         recorder = Recorder(sink, self.names)
         routes = Routes(self.topology)
         member_options = MemberOptions(reliable=options.confirmed, durable=options.on_disk)
@@ -147,7 +149,7 @@ class Simulation:
 
     # Faults.
 
-    def _network_options(self, delays: Mapping[Link, Law]) -> NetworkOptions:
+    def _network_options(self, delays: Mapping[Link, Law], bandwidths: Mapping[Link, int]) -> NetworkOptions:
         options = self.options
         domains, links = self.topology.domains.values(), self.topology.links.values()
         needs_fifo = any(ordering_named(domain.ordering).arrival is Arrival.FIFO for domain in domains)
@@ -158,7 +160,7 @@ class Simulation:
             delay=parse_law(options.delay),
             link_delays={**dict.fromkeys(pairs, far_law), **delays},
             bandwidth_bytes_per_s=options.bandwidth_bytes_per_s,
-            link_bandwidths_bytes_per_s={} if far_speed is None else dict.fromkeys(pairs, far_speed),
+            link_bandwidths_bytes_per_s={**({} if far_speed is None else dict.fromkeys(pairs, far_speed)), **bandwidths},
             loss=options.loss,
             duplication=options.duplication,
             reordering=options.reordering,

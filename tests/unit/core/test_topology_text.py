@@ -155,6 +155,15 @@ def test_a_mistake_is_told_with_its_line(old: str, new: str, at: str | None, say
         assert line == line_of(text, at)
 
 
+def test_bodies_may_go_ahead() -> None:
+    text = CITY.replace('ordering = "matrix"', 'ordering = "matrix"\nforward_early = 1000')
+    fabric = parse(text)
+    assert [domain.forward_early for domain in fabric.domains.values()] == [1000, None, None]
+    assert same(parse(write(fabric)), fabric)
+    assert refusal(text.replace("1000", "-1")) == (6, "domain 'A': forward_early is a number of bytes, 0 or more")
+    assert refusal(text.replace("1000", '"much"'))[1].startswith("domain 'A': forward_early: Expected `int | null`")
+
+
 @pytest.mark.parametrize(
     ("table", "says"),
     [

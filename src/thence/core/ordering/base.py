@@ -158,6 +158,10 @@ class Ordering(ABC):
         """Return whose stream this is, for people. Streams are members unless an ordering says otherwise."""
         return self.members[stream]
 
+    def first_hop(self, to: Collection[str] | None) -> list[str]:
+        """Return members to whom ``send`` would hand a message for ``to`` at once; who are left out may get it too."""
+        return [name for name in (self.members if to is None else to) if name != self.me] if self.direct else []
+
     # What every ordering shares.
 
     def accept(self, peer: str, frame: Frame[Any], now: int) -> Output:
@@ -194,6 +198,11 @@ class Ordering(ABC):
                     ready.append(waiting)
                 else:
                     self._holding.hold(waiting, missing)
+
+    @property
+    def held(self) -> int:
+        """How many frames wait."""
+        return len(self._holding)
 
     def waiting(self) -> list[Wait]:
         """List every message that waits, oldest first."""

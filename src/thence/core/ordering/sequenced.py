@@ -85,6 +85,11 @@ class Sequenced(Ordering):
         out.send.append((self.members[self.coordinator], Frame(stamp, envelope)))
         return out
 
+    def first_hop(self, to: Collection[str] | None) -> list[str]:
+        if self.my_index == self.coordinator:
+            return [name for name in (self.members if to is None else to) if name != self.me]
+        return [self.members[self.coordinator]]
+
     def _pass_on(self, envelope: Envelope, recipients: Collection[int], out: Output) -> None:
         self._number(envelope, recipients, self.state.passed_on, SequencedOrder, out)
 
