@@ -1,4 +1,4 @@
-"""Random acyclic fabrics: every causal ordering with its options, shared relays, links of one to three pairs.
+"""Random acyclic fabrics: every causal ordering with its options, every way of confirming, shared relays, links of 1 to 3 pairs.
 
 A fabric and everything that happens in it is drawn from one number, so a failure is that number. The command
 
@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from thence.core.confirmation import ConfirmationOptions
 from thence.core.domain import Domain
 from thence.core.ordering import ORDERINGS, ordering_named
 from thence.core.topology import Link, Promise, Topology
@@ -36,6 +37,9 @@ MAX_DOMAINS: Final = 12
 MAX_PROCESSES: Final = 60
 MAX_FRESH: Final = 6
 """How many members a domain has that are in no other one yet; a few domains have three times as many."""
+
+BODY_BYTES: Final = 20
+"""How much each message says, so that one that lost its body on the way is seen."""
 
 MAX_EVENTS: Final = 50_000
 """A run has far fewer. One that has more goes round in circles, and is stopped."""
@@ -68,10 +72,13 @@ class _Builder:
             self._link(self.chance.choice(self.parts[0]), self.chance.choice(self.parts[1]))
             self.parts[:2] = [self.parts[0] + self.parts[1]]
         orderings = (*CAUSAL, "fifo", "fifo") if self.promise == "fifo" else CAUSAL
+        others = Random(f"confirmation/{seed}/{self.promise}")
+        early = (None, None, 0, BODY_BYTES)
         domains = [
-            Domain(name, tuple(members), ordering, _variant(ordering, members, self.chance))
+            Domain(name, tuple(members), ordering, options, _way(ordering, members, others), others.choice(early))
             for name, members in self.domains.items()
             for ordering in [self.chance.choice(orderings)]
+            for options in [_variant(ordering, members, self.chance)]
         ]
         return Topology(f"fabric-{seed}", domains, self.links, promise=self.promise)
 
@@ -136,6 +143,21 @@ def _variant(ordering: str, members: list[str], chance: Random) -> dict[str, Any
     return {}
 
 
+def _way(ordering: str, members: list[str], chance: Random) -> ConfirmationOptions:
+    """Draw one of the ways in which a domain with this ordering may confirm."""
+    schemes = ["decentralised", "decentralised"]
+    schemes += ["centralised"] if ORDERINGS[ordering].centralised else []
+    schemes += ["distributed"] * 4 if ORDERINGS[ordering].one_stamp else []
+    chosen: dict[str, Any] = {"scheme": chance.choice(schemes)}
+    if chance.random() < 0.5:
+        chosen |= {"after_messages": chance.randint(2, 8), "after_ns": chance.randint(1, 50) * 1_000_000}
+    if chosen["scheme"] == "distributed" and chance.random() < 0.6:
+        chosen["retransmission"] = "nearest"
+        if chance.random() < 0.5:
+            chosen["sites"] = (tuple(members[::2]), tuple(members[1::3]))[: chance.randint(1, 2) if len(members) < 3 else 1]
+    return ConfirmationOptions(**chosen)
+
+
 def fabric_for(seed: int, promise: Promise = "causal") -> Topology:
     """Return the fabric of this number."""
     return _Builder(Random(f"fabric/{seed}/{promise}"), promise).build(seed)
@@ -150,7 +172,7 @@ def options_for(seed: int) -> SimulationOptions:
         messages=chance.randint(10, 40),
         pattern=chance.choice(("mixed", "mixed", "mixed", "unicast", "multicast")),
         recipients=chance.randint(1, 5),
-        body_bytes=0,
+        body_bytes=BODY_BYTES,
         gap=chance.choice(("exponential:500us", "exponential:2ms", "exponential:20ms")),
         replies=chance.choice((0.3, 0.6, 0.9)),
         delay="exponential:10ms",
@@ -213,6 +235,7 @@ def run_one(seed: int, node_type: type[Node] = Node, **changes: Any) -> Outcome:
             ("still waiting", result.waiting),
             ("repeated deliveries", result.statistics.repeated_deliveries),
             ("refused", result.statistics.refused),
+            ("without body", sum(event.bytes != options.body_bytes for event in events if event.kind == "deliver")),
         )
         if count
     }
@@ -238,6 +261,9 @@ def _shape(topology: Topology) -> Counter[str]:
     for domain in topology.domains.values():
         shape[ordering_named(domain.ordering).name] += 1
         shape.update(list(domain.options))
+        confirmation = domain.confirmation
+        shape["early"] += domain.forward_early is not None
+        shape.update([confirmation.scheme, confirmation.retransmission, "delayed" if confirmation.after_ns else "at once"])
     return shape
 
 

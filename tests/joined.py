@@ -7,14 +7,12 @@ is written down, to be counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from thence.core.domain import Domain
 from thence.core.messages import Frame
 from thence.core.topology import Link, Promise, Topology
 from thence.sim.laws import Constant
-from thence.sim.network import NetworkOptions
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
@@ -80,17 +78,6 @@ class Run(NamedTuple):
         return [event.time or 0 for event in self.events if event.kind == "deliver" and event.process == process]
 
 
-class _Driven(Simulation):
-    """A simulation whose traffic comes from a list, with a delay of its own for each pair of processes that has one."""
-
-    delays_ns: Mapping[tuple[str, str], int] = {}
-
-    def _network_options(self) -> NetworkOptions:
-        options = super()._network_options()
-        laws = {pair: Constant(delay) for pair, delay in self.delays_ns.items()}
-        return replace(options, link_delays={**options.link_delays, **laws})
-
-
 def drive(
     topology: Topology,
     traffic: Iterable[Send],
@@ -100,9 +87,9 @@ def drive(
 ) -> Run:
     """Run the traffic to its end, with ``delays_ns`` between the pairs of processes that it names."""
     chosen = SimulationOptions(**{"messages": 0, "delay": "constant:1ms", "body_bytes": 0, **options})
-    kind = type("Driven", (_Driven,), {"delays_ns": delays_ns or {}})
+    delays = {pair: Constant(delay) for pair, delay in (delays_ns or {}).items()}
     events: list[Event] = []
-    simulation: Simulation = kind(chosen, events.append, where=topology)
+    simulation = Simulation(chosen, events.append, where=topology, delays=delays)
     kernel, network = simulation.kernel, simulation.network
     sent: list[Sent] = []
     really_send = network.send

@@ -20,6 +20,7 @@ from thence.core.messages import Envelope, Frame
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.routing import Plan, Routes
 from thence.core.topology import Link, Topology
+from thence.core.transport import Incoming
 from thence.sim.world import World
 
 # --- links -------------------------------------------------------------------------------------------------------------
@@ -102,13 +103,14 @@ class ForwardsInReverse(Member):
 class ForwardsOnArrival(Member):
     """A relay forwards what has arrived, instead of what it has delivered."""
 
-    def _take(self, place: DomainPlace | LinkPlace, peer: str, number: int, frame: Frame[Any], now: int) -> Deliverable:
+    def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
+        frame = incoming.frame
         if isinstance(place, DomainPlace) and frame.envelope is not None:
             work = _Work()
             plan = self.routes.plan(self.name, frame.envelope.origin, frame.envelope.to, place.name)
             self._carry_out(plan, frame.envelope, work)
             self._drain(work)
-        return super()._take(place, peer, number, frame, now)
+        return super()._take(place, incoming, now)
 
     def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: _Work) -> None:
         if isinstance(place, LinkPlace):

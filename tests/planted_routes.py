@@ -18,6 +18,7 @@ from thence.core.places import DomainPlace, LinkPlace, Place, SavedPlace
 from thence.core.records import Record, Taken
 from thence.core.routing import Plan, Routes
 from thence.core.topology import Topology
+from thence.core.transport import Incoming
 from thence.errors import InternalError, ThenceError
 from thence.sim.node import Node
 
@@ -91,17 +92,15 @@ def inner_carries(self: Routes, topology: Topology) -> None:
 # --- relays ------------------------------------------------------------------------------------------------------------
 
 
-def forwards_on_arrival(
-    self: Member, place: DomainPlace | LinkPlace, peer: str, number: int, frame: Frame[Any], now: int
-) -> Deliverable:
+def forwards_on_arrival(self: Member, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
     """A relay forwards what arrives, before its turn has come."""
     forwarded: set[str] = self.__dict__.setdefault("planted", set())
-    envelope = frame.envelope
+    envelope = incoming.frame.envelope
     if isinstance(place, DomainPlace) and envelope and str(envelope.id) not in forwarded and not self._flat:
         forwarded.add(str(envelope.id))
         plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
         _carry_out(self, plan, envelope, _Work())
-    return _take(self, place, peer, number, frame, now)
+    return _take(self, place, incoming, now)
 
 
 def not_again(self: Member, plan: Plan, envelope: Envelope, work: _Work) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.conformance.suite import MEMBERS, VARIANTS, Variant, every_ordering
 from tests.runs import PATTERNS, random_run
 from thence.core.messages import Envelope
-from thence.core.ordering import ORDERINGS, make_ordering
+from thence.core.ordering import ORDERINGS, Arrival, make_ordering
 from thence.errors import ConfigError
 from thence.trace.judge import PROPERTIES
 
@@ -68,6 +68,54 @@ def test_a_member_alone_delivers_to_itself(variant: Variant) -> None:
 def test_it_promises_what_the_judge_knows(variant: Variant) -> None:
     assert variant.kind.guarantees <= set(PROPERTIES)
     assert "fifo" in variant.kind.guarantees or "causal" not in variant.kind.guarantees, "causal order implies fifo order"
+
+
+@every_ordering
+def test_who_says_so_gives_all_others_one_stamp(variant: Variant) -> None:
+    """Then one number stands for a message at all members, and whoever has it can repeat it (``core.distributed``)."""
+    run = variant.run()
+    chance = random.Random(3)
+    one_stamp = variant.kind.arrival is Arrival.ANY
+    for at in range(30):
+        sender = chance.choice(MEMBERS)
+        to = None if at % 2 else tuple(chance.sample(MEMBERS, chance.randint(1, 4)))
+        before = {way: len(frames) for way, frames in run.on_the_way.items()}
+        run.send(sender, to)
+        sent = [(way, frame) for way, frames in run.on_the_way.items() for frame in frames[before.get(way, 0) :]]
+        one_stamp &= sorted(way for way, _ in sent) == [(sender, other) for other in MEMBERS if other != sender]
+        one_stamp &= len({frame.stamp for _, frame in sent}) == 1
+        one_stamp &= all((frame.envelope is not None) == (to is None or way[1] in to) for way, frame in sent)
+        for _ in range(2):
+            flight = chance.choice(run.flights())
+            one_stamp &= run.arrive(flight.source, flight.target, flight.place).send == []
+    assert variant.kind.one_stamp == one_stamp
+    assert variant.kind.direct or not variant.kind.one_stamp
+
+
+@every_ordering
+def test_the_first_hop_is_where_a_message_goes_first(variant: Variant) -> None:
+    """So that its body may go there ahead of it (``core.ahead``)."""
+    named = 0
+    for sender in MEMBERS:
+        for to in (("A",), ("B", "D"), (sender,), MEMBERS, None):
+            ordering = variant.run().orderings[sender]
+            hop = ordering.first_hop(to)
+            got = [name for name, frame in ordering.send(Envelope(sender, 1, to, b""), to).send if frame.envelope is not None]
+            assert sender not in hop
+            assert len(set(hop)) == len(hop)
+            assert set(hop) <= set(got)
+            named += len(hop)
+    assert named or not variant.kind.direct
+
+
+@every_ordering
+def test_who_says_so_sends_everything_through_one_member(variant: Variant) -> None:
+    run = variant.run()
+    for sender in MEMBERS:
+        run.send(sender, None)
+    through = [name for name in MEMBERS if all(name in (flight.source, flight.target) for flight in run.flights())]
+    if variant.kind.centralised or variant.label == variant.name:  # Options may make a centre where otherwise there is none.
+        assert variant.kind.centralised == (len(through) == 1)
 
 
 # --- what cannot be asked for ------------------------------------------------------------------------------------------

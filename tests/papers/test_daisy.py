@@ -9,6 +9,7 @@ where the paper sends the whole message to be discarded. The control information
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,17 +18,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.papers import daisy_study
+from tests.papers import daisy_study, early_study
 from tests.papers.builders import Hierarchy, Plan, everywhere, hierarchy, random_plan, run
 from tests.papers.daisy_study import Cost, least_delay_ms, measure
+from thence.core import ahead
+from thence.core.ahead import Bodies, BodyAhead
 from thence.core.domain import Domain
 from thence.core.member import Deliverable, Member, _Work
-from thence.core.messages import Envelope, Frame, control_bytes
+from thence.core.messages import Envelope, Frame, Packet, control_bytes
 from thence.core.ordering.vector import FullVectorStamp
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.routing import Plan as Route
 from thence.core.routing import Routes
 from thence.core.topology import Topology
+from thence.core.transport import Incoming
 from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
 from thence.sim.world import World
@@ -240,11 +244,12 @@ def test_d7_star(costs: dict[str, Cost]) -> None:
 class Early(Member):
     """daisy §3.4 (i) without the "complex rules" that it leaves open: what arrives is forwarded at once, deliverable or not."""
 
-    def _take(self, place: DomainPlace | LinkPlace, peer: str, number: int, frame: Frame[Any], now: int) -> Deliverable:
+    def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
+        frame = incoming.frame
         if frame.envelope is not None:
             plan = self.routes.plan(self.name, frame.envelope.origin, frame.envelope.to, place.name)
             super()._carry_out(plan, frame.envelope, _Work())
-        return super()._take(place, peer, number, frame, now)
+        return super()._take(place, incoming, now)
 
     def _carry_out(self, plan: Route, envelope: Envelope, work: _Work) -> None:
         if envelope.origin == self.name:
@@ -278,6 +283,75 @@ def test_d7_forwarding_early_is_unsafe_also_where_the_next_group_lacks_nothing()
     world, _ = world.send("Z", ("S",))
     _, answered = world.arrive("Z", "S")
     assert [str(delivery.envelope.id) for delivery in answered.delivered] == ["Z:1"], "while X:1, its cause, has not come"
+
+
+class BodiesAlone(Member):
+    """The repaired form, with its repair left out: a message without its body is handed on as it is."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        for place in self._places.values():
+            place.bodies = Broken(place.transport.exact)
+
+
+class Broken(Bodies):
+    """Does not wait for bodies."""
+
+    def complete(self, peer: str, packet: Packet[Any], had: Iterable[bool]) -> Packet[Any]:
+        return super().complete(peer, packet, [True] * len(packet.frames))
+
+
+def early_chain(local: str, servers: str) -> Topology:
+    """Return the chain whose server sends bodies ahead."""
+    return Topology("chain", [Domain("local", ("X", "S"), local, forward_early=0), Domain("servers", ("S", "Z"), servers)])
+
+
+def test_d7_forwarding_bodies_early_keeps_order() -> None:
+    """D7, §3.4 (i), repaired: the body goes ahead, its place in the order later. Every run of the chain, and with a mistake."""
+    for local, servers, messages in (("vector", "vector", 3), ("matrix", "sequenced", 2), ("clocked", "matrix", 2)):
+        assert explore(Case(early_chain(local, servers), messages, "unicast")).property is None
+    broken = explore(Case(early_chain("vector", "vector"), 2, "unicast", member_type=BodiesAlone))
+    assert (broken.property, len(broken.actions)) == ("creation", 5), "to S, to Z; S gets the second first; Z, without its body"
+
+
+def test_d7_forwarding_bodies_early_step_by_step() -> None:
+    """D7, §3.4 (i), repaired: what Z gets early it does not see, so it cannot answer it; later on only its place travels."""
+    world, _ = World.of(early_chain("vector", "vector")).send("X", ("Z",), b"one")
+    world, _ = world.send("X", ("Z",), b"two")
+    world, forwarded = world.arrive("X", "S", 1)
+    assert [frame.stamp for _, _, frame in forwarded.flights] == [BodyAhead()]
+    world, early = world.arrive("S", "Z")
+    assert early.delivered == ()
+    world, released = world.arrive("X", "S")
+    assert [(frame.envelope and frame.envelope.body, frame.bodiless) for _, _, frame in released.flights] == [
+        (b"one", False),
+        (b"", True),
+    ]
+    world, _ = world.arrive("S", "Z")
+    _, last = world.arrive("S", "Z")
+    assert [delivery.envelope.body for delivery in last.delivered] == [b"two"]
+
+
+def test_d7_what_forwarding_bodies_early_gains_and_costs() -> None:
+    """D7, §3.4 (i), repaired: over a slow line, some of the time for which a message waits; with 300 bytes (§5.1), nothing."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "configurations.md").read_text(encoding="utf-8")
+    found = early_study.measured()
+    assert early_study.table(found) in page, "python -m tests.papers.early_study"
+    gains = {name: 1 - early.delay_ms / plain.delay_ms for name, (plain, early) in found.items()}
+    assert abs(gains["the study's: 300 bytes, a fast line"]) < 0.01
+    assert gains["a note, then 8 kB"] > 0.05
+    assert gains["a note, then 8 kB, 2 % lost"] > 0.03
+    for plain, early in found.values():
+        assert 1 < early.frames / plain.frames < 1.06, "a frame more for each body that goes ahead"
+        assert early.bytes / plain.bytes < 1.01, "no body travels twice"
+
+
+def test_d7_more_bodies_ahead_cost_more_than_they_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why ``MAX_AHEAD`` is small: on a line that is full, what comes first waits behind the bodies of what comes later."""
+    setting = early_study.SETTINGS["8 kB, ten at once, a line that is full"]
+    plain = early_study.measure(setting, early=False)
+    monkeypatch.setattr(ahead, "MAX_AHEAD", 256)
+    assert early_study.measure(setting, early=True).delay_ms > 1.02 * plain.delay_ms
 
 
 def test_d7_what_forwarding_early_could_gain_and_would_cost() -> None:

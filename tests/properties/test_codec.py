@@ -19,10 +19,14 @@ from hypothesis import strategies as st
 
 from tests.conformance.suite import MEMBERS, VARIANTS, Variant, every_ordering
 from thence.core import codec
+from thence.core.ahead import BodyAhead
 from thence.core.codec import FORMAT_VERSION, decode_packet, decode_record, encode_packet, encode_record
+from thence.core.confirmation import ConfirmationOptions
+from thence.core.links import LINK_STAMPS
 from thence.core.member import Arrived, Domain, Member, MemberOptions, Restored, Submit
-from thence.core.messages import Envelope, Frame, Packet
+from thence.core.messages import Envelope, Frame, Packet, Receipts
 from thence.core.ordering import ORDERINGS
+from thence.core.ordering.vector import VectorStamp
 from thence.core.records import Record, Skipped, Submitted, Taken
 from thence.errors import FrameRefused, MalformedFrame, StorageError, UsageError
 
@@ -40,6 +44,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.binary(max_size=12) | st.sampled_from([0, 4 * 25 - 1, 4 * 25]).flatmap(
             lambda n: st.binary(min_size=n, max_size=n)
         )
+    if kind is str:
+        return NAMES
     if kind is types.NoneType:
         return st.none()
     if get_origin(kind) is types.UnionType:
@@ -57,25 +63,36 @@ def fields(kind: Any) -> tuple[str, ...]:
     return tuple(kind.__struct_fields__)
 
 
-STAMPS = sorted({stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps}, key=lambda kind: kind.__name__)
+STAMPS = sorted(
+    {BodyAhead, *LINK_STAMPS, *(stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps)},
+    key=lambda kind: kind.__name__,
+)
 any_stamp = st.one_of([stamps_of(kind) for kind in STAMPS])
 envelopes = st.builds(Envelope, NAMES, NUMBERS, st.none() | st.lists(NAMES, max_size=3).map(tuple), st.binary(max_size=20))
 
 
 def frames_of(stamps: st.SearchStrategy[Any]) -> st.SearchStrategy[Frame[Any]]:
-    return st.builds(Frame, stamps, st.none() | envelopes)
+    return st.builds(Frame, stamps, st.none() | envelopes, st.sampled_from([False, False, False, True]))
+
+
+SMALL = st.lists(NUMBERS | st.integers(0, 4), max_size=5).map(tuple)
+receipts = st.builds(
+    Receipts, st.lists(SMALL, max_size=3).map(tuple), st.booleans(), st.lists(SMALL, max_size=3).map(tuple), SMALL,
+    st.lists(st.none() | SMALL, max_size=3).map(tuple),
+)  # fmt: skip
 
 
 @st.composite
 def packets(draw: st.DrawFn) -> Packet[Any]:
     frames = tuple(draw(st.lists(frames_of(any_stamp), max_size=3)))
     numbers = tuple(draw(NUMBERS) for _ in frames) if draw(st.booleans()) else ()
-    return Packet(draw(NAMES), frames, numbers, draw(NUMBERS), tuple(draw(st.lists(NUMBERS, max_size=3))))
+    beyond = tuple(draw(st.lists(NUMBERS, max_size=3)))
+    return Packet(draw(NAMES), frames, numbers, draw(NUMBERS), beyond, draw(st.none() | receipts))
 
 
 records: st.SearchStrategy[Record] = st.one_of(
     st.builds(Submitted, envelopes),
-    st.builds(Taken, NAMES, NAMES, NUMBERS, frames_of(any_stamp)),
+    st.builds(Taken, NAMES, NAMES, NUMBERS, frames_of(any_stamp), NUMBERS, st.none() | SMALL),
     st.builds(Skipped, NAMES, NAMES, NUMBERS),
 )
 
@@ -266,3 +283,45 @@ def test_any_packet_leaves_a_member_standing(variant: Variant, data: st.DataObje
         written = [decode_record(encode_record(record)) for record in ready.persist]
         assert written == list(ready.persist)
     assert member.step(Submit(None, b"still here"), 9).accepted
+
+
+SMALL_CLAIMS = st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=6).map(tuple), max_size=4).map(tuple)
+
+
+@pytest.mark.parametrize("retransmission", ["sender", "nearest"])
+@given(data=st.data())
+def test_any_packet_leaves_a_member_standing_that_confirms_to_all(retransmission: Any, data: st.DataObject) -> None:
+    """As above. A packet that is refused as a whole has changed nothing; and what is taken is found again on disk."""
+    confirmation = ConfirmationOptions(scheme="distributed", retransmission=retransmission)
+    member = Member("A", Domain("d", MEMBERS, "vector", confirmation=confirmation), MemberOptions())
+    stored: list[Record] = list(member.step(Submit(None, b"mine"), 0).persist)
+    stamps = st.builds(VectorStamp, st.integers(1, 3), st.just(()))
+    for now in range(4):
+        packet = data.draw(packets())
+        if data.draw(st.integers(0, 3)):
+            frames = tuple(data.draw(st.lists(frames_of(stamps), max_size=2)))
+            numbers = tuple(data.draw(st.integers(0, 4)) for _ in frames)
+            streams = tuple(data.draw(st.integers(0, 5)) for _ in frames) if data.draw(st.booleans()) else ()
+            to = tuple(None if frame.envelope else (1,) for frame in frames)
+            said = Receipts(data.draw(SMALL_CLAIMS), data.draw(st.booleans()), data.draw(SMALL_CLAIMS), streams, to)
+            packet = Packet("d", frames, numbers, 0, (), said)
+        before = member.snapshot()
+        ready = member.step(Arrived(data.draw(st.sampled_from([*MEMBERS, "Z"])), packet), now)
+        assert not (ready.refused and not ready.persist) or member.snapshot() == before
+        stored += [decode_record(encode_record(record)) for record in ready.persist]
+    assert member.step(Submit(None, b"still here"), 9).accepted
+    Member("A", member.topology).step(Restored(None, stored, 0), 9)
+
+
+@pytest.mark.parametrize("retransmission", ["sender", "nearest"])
+@given(data=st.data())
+def test_changed_snapshots_are_refused_or_read_also_where_all_confirm_to_all(retransmission: Any, data: st.DataObject) -> None:
+    confirmation = ConfirmationOptions(scheme="distributed", retransmission=retransmission)
+    domain = Domain("d", MEMBERS, "vector", confirmation=confirmation)
+    member = Member("A", domain)
+    member.step(Submit(None, b"x"), 0)
+    frame = Frame(VectorStamp(2, ()), Envelope("B", 2, None, b"x"))
+    member.step(Arrived("B", Packet("d", (frame,), (2,), 0, (), Receipts(((0, 1), (2, 3, 5, 6))))), 1)
+    assert Member("A", domain).step(Restored(member.snapshot(), (), 0), 1).send
+    with contextlib.suppress(StorageError):
+        Member("A", domain).step(Restored(changed(data, member.snapshot()), (), 0), 0)

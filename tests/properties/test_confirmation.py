@@ -1,241 +1,231 @@
-"""Whatever the network does, every member hands over every message exactly once, and in the end nobody keeps anything.
+"""However a domain confirms and whatever the network does, everything comes exactly once, and in the end nobody keeps anything.
 
-First with arrivals, losses, repetitions and timers chosen one by one; then in the simulator, with delays, loss and duplication.
+First with arrivals, losses, repetitions, timers and crashes of real members chosen one by one; then in the simulator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
+from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thence.core.confirmation import Confirming
-from thence.core.confirmation_frames import Claim, ConfirmationOptions, Data, Frame, Outcome
-from thence.core.numbers import NumberSet
-from thence.sim.confirming import ConfirmingOptions, Group
+from tests.bag import ACTIONS, Bag
+from tests.confirming import kept
+from thence.core.claims import Claim
+from thence.core.confirmation import ConfirmationOptions
+from thence.core.distributed import Distributed
+from thence.core.domain import Domain
+from thence.core.messages import Packet
+from thence.core.topology import Topology
+from thence.core.transport import Frames, Incoming
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import Simulation
+from thence.trace.events import Event
+from thence.trace.judge import judge
 
 NAMES = ("a", "b", "c", "d", "e")
 MS = 1_000_000
-QUIET_ROUNDS = 200
-"""After so many rounds without faults, all must be over."""
-
-DELAYED: dict[str, Any] = {"confirm_after_messages": 4, "confirm_after_ns": 30 * MS}
+DELAYED: dict[str, Any] = {"after_messages": 4, "after_ns": 30 * MS}
 WAYS = {
-    "centralised": ConfirmationOptions(scheme="centralised", max_kept=16),
-    "centralised-delayed": ConfirmationOptions(scheme="centralised", max_kept=16, controller="b", **DELAYED),
-    "decentralised": ConfirmationOptions(scheme="decentralised"),
-    "decentralised-delayed": ConfirmationOptions(scheme="decentralised", **DELAYED),
-    "distributed": ConfirmationOptions(scheme="distributed"),
-    "distributed-delayed": ConfirmationOptions(scheme="distributed", **DELAYED),
-    "nearest": ConfirmationOptions(scheme="distributed", retransmission="nearest"),
-    "nearest-delayed": ConfirmationOptions(scheme="distributed", retransmission="nearest", **DELAYED),
+    "centralised": ("sequenced", ConfirmationOptions(scheme="centralised")),
+    "centralised-delayed": ("sequenced", ConfirmationOptions(scheme="centralised", **DELAYED)),
+    "decentralised": ("vector", ConfirmationOptions()),
+    "decentralised-delayed": ("vector", ConfirmationOptions(**DELAYED)),
+    "fifo-delayed": ("clocked", ConfirmationOptions(**DELAYED)),
+    "distributed": ("vector", ConfirmationOptions(scheme="distributed")),
+    "distributed-delayed": ("vector", ConfirmationOptions(scheme="distributed", **DELAYED)),
+    "nearest": ("vector", ConfirmationOptions(scheme="distributed", retransmission="nearest")),
+    "nearest-delayed": ("vector", ConfirmationOptions(scheme="distributed", retransmission="nearest", **DELAYED)),
 }
 every_way = pytest.mark.parametrize("way", WAYS)
 
-choices = st.lists(st.tuples(st.sampled_from("sssaaaaaalrt"), st.integers(0, 999)), max_size=80)
+choices = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 9999)), max_size=80)
 
 
-class Flight(NamedTuple):
-    """A frame on its way."""
-
-    source: str
-    target: str
-    frame: Frame
+def bag_of(way: str, count: int, max_held: int = 100) -> Bag:
+    """Return so many members of a domain that confirms so."""
+    ordering, confirmation = WAYS[way]
+    return Bag(Topology.flat(Domain("d", NAMES[:count], ordering, confirmation=confirmation)), max_held)
 
 
-class Bag:
-    """Members, and the frames between them in no order at all."""
-
-    def __init__(self, options: ConfirmationOptions, count: int, kind: type[Confirming] = Confirming) -> None:
-        self.names = NAMES[:count]
-        self.members = {name: kind(name, self.names, options) for name in self.names}
-        self.flights: list[Flight] = []
-        self.wakes: dict[str, int | None] = {}
-        self.released: dict[str, list[tuple[str, int]]] = {name: [] for name in self.names}
-        self.sent: list[tuple[str, int]] = []
-        self.now = 0
-
-    def follow(self, name: str, outcome: Outcome) -> None:
-        self.flights += [Flight(name, peer, frame) for peer, frame in outcome.send]
-        self.released[name] += [(message.origin, message.number) for message in outcome.deliver]
-        self.wakes[name] = outcome.wake
-
-    def send(self, name: str) -> None:
-        self.sent.append((name, sum(origin == name for origin, _ in self.sent) + 1))
-        self.follow(name, self.members[name].send(b"x", self.now))
-
-    def arrive(self, at: int) -> None:
-        flight = self.flights.pop(at)
-        self.follow(flight.target, self.members[flight.target].arrived(flight.source, flight.frame, self.now))
-
-    def tick(self) -> bool:
-        """Go on to the next timer; false if there is none."""
-        times = [time for time in self.wakes.values() if time is not None]
-        if not times:
-            return False
-        self.now = max(self.now, min(times))
-        for name, time in list(self.wakes.items()):
-            if time is not None and time <= self.now:
-                self.follow(name, self.members[name].timer(self.now))
-        return True
-
-    def play(self, kind: str, number: int) -> None:
-        if kind == "s" and len(self.sent) < 12:
-            self.send(self.names[number % len(self.names)])
-        elif kind == "t":
-            self.tick()
-        elif self.flights:
-            at = number % len(self.flights)
-            if kind == "l":
-                del self.flights[at]
-            elif kind == "r":
-                self.flights.append(self.flights[at])
-            else:
-                self.arrive(at)
-
-    def settle(self) -> None:
-        """Let everything arrive, the newest first, until no timer is left."""
-        for _ in range(QUIET_ROUNDS):
-            while self.flights:
-                self.arrive(len(self.flights) - 1)
-            if not self.tick():
-                return
-        raise AssertionError(f"not at rest: {self.wakes}")
+def broken(bag: Bag) -> dict[str, int]:
+    """Return what the judge finds, and how much is kept for nothing."""
+    left = sum(kept(member._domains["d"].transport) for member in bag.members.values())
+    return bag.violations() | ({"kept": left} if left else {})
 
 
 @every_way
 @given(count=st.integers(2, 5), schedule=choices)
-def test_exactly_once_and_nothing_is_kept(way: str, count: int, schedule: list[tuple[str, int]]) -> None:
-    bag = Bag(WAYS[way], count)
+def test_exactly_once_in_order_and_nothing_is_kept(way: str, count: int, schedule: list[tuple[str, int]]) -> None:
+    bag = bag_of(way, count)
     for kind, number in schedule:
         bag.play(kind, number)
-        for released in bag.released.values():
-            assert len(set(released)) == len(released), "nothing twice"
     bag.settle()
-    for released in bag.released.values():
-        assert sorted(released) == sorted(bag.sent)
-    if way.startswith("centralised"):
-        assert len({tuple(released) for released in bag.released.values()}) == 1, "one order for all"
-    assert [member.kept for member in bag.members.values()] == [0] * count
+    assert broken(bag) == {}
+    assert [member.queued() for member in bag.members.values()] == [dict.fromkeys(other, 0) for other in others(bag.names)]
 
 
-@every_way
+def others(names: Sequence[str]) -> list[list[str]]:
+    return [[name for name in names if name != me] for me in names]
+
+
+@pytest.mark.parametrize("way", ["distributed", "distributed-delayed", "nearest"])
 @given(schedule=choices)
-def test_nothing_is_stable_that_somebody_lacks(way: str, schedule: list[tuple[str, int]]) -> None:
-    """What a member would drop is really everywhere. With a controller, streams end at it and only its own goes to all."""
-    bag = Bag(WAYS[way], 4)
+def test_what_does_not_fit_comes_again(way: str, schedule: list[tuple[str, int]]) -> None:
+    """A frame that overflows is not confirmed to anybody."""
+    bag = bag_of(way, 4, max_held=1)
     for kind, number in schedule:
         bag.play(kind, number)
-        for member in bag.members.values():
-            if way.startswith("centralised"):
-                continue
-            for stream in bag.names:
-                stable = {(stream, number + 1) for number in range(member.stable(stream))}
-                assert all(stable <= set(released) for released in bag.released.values())
     bag.settle()
-    controller = WAYS[way].controller or "a"
-    own = bag.members[controller].stable(controller)
-    assert own == (len(bag.sent) if way.startswith("centralised") else sum(origin == controller for origin, _ in bag.sent))
+    assert broken(bag) == {}
 
 
 # --- these schedules have teeth --------------------------------------------------------------------------------------------
 
 
-class NeverAgain(Confirming):
+class NeverAgain(Distributed):
     """Never repeats by itself: what everybody lost stays lost."""
 
-    def _resend(self, now: int, send: list[tuple[int, Frame]]) -> None:
-        for kept in self._kept.values():
-            kept.due = now + 10**18
+    def _resend(self, now: int, letters: Any) -> None:
+        for attempt in self._attempts.values():
+            attempt.due = now + 10**18
 
 
-class TakesCopies(Confirming):
-    """Hands over every copy."""
+class TakesCopies(Distributed):
+    """Hands every copy to the ordering."""
 
-    def _take(self, source: int, data: Data, now: int, send: list[tuple[int, Frame]]) -> None:
-        self._taken[data.stream] = NumberSet()
-        super()._take(source, data, now, send)
+    def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
+        super().frames_in(peer, packet, now)
+        return [Incoming(peer, number, frame) for number, frame in zip(packet.numbers, packet.frames, strict=True)]
 
 
-class OneIsEnough(Confirming):
+class OneIsEnough(Distributed):
     """Drops a message as soon as one destination has it."""
 
     def _confirmed(self, source: int, numbers: Sequence[int]) -> None:
         for number in numbers:
-            self._kept.pop(number, None)
+            if number in self.state.queue:
+                self.state.queue[number].lacking = {source: None}
+        super()._confirmed(source, numbers)
 
 
-class BareMaximum(Confirming):
+class BareMaximum(Distributed):
     """Confirms up to the highest number that has come, holes or not."""
 
-    def _claim(self, stream: int) -> Claim:
-        claim = super()._claim(stream)
-        return (stream, max(claim[1:]))
+    def _claims(self) -> tuple[Claim, ...]:
+        return tuple((claim[0], claim[-1]) for claim in super()._claims())
 
 
-class NeverTold(Confirming):
+class NeverAnswers(Distributed):
+    """Does not answer who wants to know what it has, or sends what it had before."""
+
+    def _answer(self, now: int, letters: Any) -> None:
+        self._to_answer = {}
+        super()._answer(now, letters)
+
+
+class NeverTold(Distributed):
     """Keeps copies and does not ask who has them."""
 
-    def _probe(self, now: int, send: list[tuple[int, Frame]]) -> None:
-        self._probe_at = None
+    def _ask_for_claims(self, now: int, letters: Any) -> None:
+        self._probe = None
 
 
-@pytest.mark.parametrize(
-    ("kind", "way"),
-    [
-        (NeverAgain, "decentralised"),
-        (TakesCopies, "decentralised"),
-        (OneIsEnough, "decentralised"),
-        (OneIsEnough, "centralised"),
-        (BareMaximum, "decentralised"),
-        (NeverTold, "nearest"),
-    ],
+class ClaimsOnArrival(Distributed):
+    """Confirms what has arrived, though it was not taken."""
+
+    def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
+        fresh = super().frames_in(peer, packet, now)
+        for incoming in fresh:
+            self.state.taken[self._index[incoming.peer]].add(incoming.number)
+        return fresh
+
+
+class RepeatsToAnybody(Distributed):
+    """Forgets for whom a message is that it keeps for others."""
+
+    def take(self, incoming: Incoming) -> None:
+        super().take(incoming._replace(to=None))
+
+
+class ForgetsWhatItTook(Distributed):
+    """After a restart it does not know what it had taken."""
+
+    def load(self, saved: Any) -> None:
+        super().load(saved)
+        for taken in self.state.taken:
+            taken.upto, taken.beyond = 0, {}
+
+
+class SendsMarkers(Distributed):
+    """Takes every message for one to all."""
+
+    def push(self, frames: Frames) -> None:
+        whole = next((frame.envelope for _, frame in frames if frame.envelope is not None), None)
+        super().push([(peer, msgspec.structs.replace(frame, envelope=whole)) for peer, frame in frames])
+
+
+MISTAKES = (
+    NeverAgain,
+    TakesCopies,
+    OneIsEnough,
+    BareMaximum,
+    NeverAnswers,
+    NeverTold,
+    ClaimsOnArrival,
+    RepeatsToAnybody,
+    ForgetsWhatItTook,
+    SendsMarkers,
 )
-def test_planted_mistakes_are_found(kind: type[Confirming], way: str) -> None:
-    assert any(goes_wrong(kind, WAYS[way], seed) for seed in range(60))
-    assert not any(goes_wrong(Confirming, WAYS[way], seed) for seed in range(60))
 
 
-def goes_wrong(kind: type[Confirming], options: ConfirmationOptions, seed: int) -> bool:
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: str(mistake.__name__))
+def test_a_planted_mistake_is_found(mistake: type[Distributed]) -> None:
+    assert any(_fails(mistake, way, seed) for seed in range(60) for way in ("nearest", "distributed-delayed"))
+
+
+@pytest.mark.parametrize("way", ["nearest", "distributed-delayed"])
+def test_without_a_mistake_nothing_is_found(way: str) -> None:
+    assert not any(_fails(Distributed, way, seed) for seed in range(60))
+
+
+def _fails(kind: type[Distributed], way: str, seed: int) -> bool:
     chance = Random(seed)
-    bag = Bag(options, 3, kind)
-    for _ in range(60):
-        bag.play(chance.choice("ssaaaalllrt"), chance.randrange(999))
-    try:
-        bag.settle()
-    except AssertionError:
-        return True
-    expected = sorted(bag.sent)
-    return any(sorted(released) != expected for released in bag.released.values()) or any(m.kept for m in bag.members.values())
+    kinds = ACTIONS if seed % 2 else "saaalllllx"
+    with mock.patch("thence.core.places.Distributed", kind):
+        bag = bag_of(way, 4, max_held=2)
+        try:
+            for _ in range(80):
+                bag.play(chance.choice(kinds), chance.randrange(9999))
+            bag.settle()
+        except AssertionError:
+            return True
+        return bool(broken(bag))
 
 
 # --- in the simulator ------------------------------------------------------------------------------------------------------
 
 
 @every_way
-@pytest.mark.parametrize("seed", range(3))
-def test_in_the_simulator_with_loss_duplication_and_reordering(way: str, seed: int) -> None:
-    confirmation = WAYS[way]
-    if confirmation.controller:
-        confirmation = ConfirmationOptions(scheme="centralised", max_kept=16, controller="m1", **DELAYED)
-    options = ConfirmingOptions(
-        confirmation=confirmation, members=3 + seed, messages=60, gap="exponential:2ms",
-        loss=0.2, duplication=0.2, jitter="exponential:10ms", seed=seed,
+@pytest.mark.parametrize("seed", range(4))
+def test_in_the_simulator_with_every_fault(way: str, seed: int) -> None:
+    ordering, confirmation = WAYS[way]
+    names = tuple(f"p{number}" for number in range(3 + seed))
+    options = SimulationOptions(
+        messages=60, pattern="mixed", gap="exponential:3ms", loss=0.2, duplication=0.2, reordering=0.2,
+        partitions=seed % 3, crashes=seed % 4, seed=seed,
     )  # fmt: skip
-    group = Group(options)
-    cost = group.run()
-    expected = sorted(group.sent_at)
-    assert len(expected) == 60
-    for released in group.released.values():
-        assert sorted((message.origin, message.number) for _, message in released) == expected
-    assert cost.left == 0
-    assert cost.peak <= 60 * 2
-
-
-def test_same_options_same_run() -> None:
-    options = ConfirmingOptions(members=5, messages=50, loss=0.1, duplication=0.1, jitter="exponential:10ms", seed=3)
-    assert Group(options).run() == Group(options).run()
+    events: list[Event] = []
+    simulation = Simulation(
+        options, events.append, where=Topology.flat(Domain("d", names, ordering, confirmation=confirmation)), max_events=100_000
+    )
+    result = simulation.run()
+    assert not any(judge(events).properties.values()), options.replay()
+    assert (result.waiting, result.statistics.refused, result.statistics.repeated_deliveries) == (0, 0, 0)
+    assert [kept(node.member._domains["d"].transport) for node in simulation.nodes.values()] == [0] * len(names)

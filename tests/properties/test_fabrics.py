@@ -31,6 +31,7 @@ def test_thousands_of_random_fabrics_keep_what_they_promise(chunk: int) -> None:
     shape: Counter[str] = sum((outcome.shape for outcome in outcomes), Counter())
     assert set(+faults) == {"lost", "duplicated", "reordered", "cut", "crashes"}
     assert {*CAUSAL, "fifo", "stamps", "coordinator", "groups", "relays", "links", "inner"} <= set(+shape)
+    assert {"decentralised", "centralised", "distributed", "sender", "nearest", "delayed", "at once", "early"} <= set(+shape)
     assert shape["pairs"] > shape["links"]
     assert {outcome.kind for outcome in outcomes} == {"causal", "fifo"}
     assert sum(outcome.deliveries for outcome in outcomes) > 50 * size

@@ -133,8 +133,8 @@ class LosesWhatItHadQueued(Node):
     def restart(self) -> None:
         super().restart()
         for place in self._member._places.values():
-            for channel in place.channels.values():
-                channel.state.queue.clear()
+            for state in place.transport.save().values():
+                state.queue.clear()
 
 
 def _broken(node_type: type[Node], seeds: int = 25) -> Counter[str]:

@@ -62,6 +62,10 @@ def command(
     durable: Annotated[
         bool | None, typer.Option(help="Whether records go to disk; default: if there are crashes.", rich_help_panel=FAULTS)
     ] = None,
+    reliable: Annotated[
+        bool | None,
+        typer.Option(help="Whether members confirm and repeat; default: if faulty.", rich_help_panel=FAULTS),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed and options, same trace, byte for byte.")] = DEFAULT.seed,
     trace: Annotated[
         Path | None, typer.Option(help="Write the trace here: JSON lines if it ends in .jsonl, else a Parquet folder.")

@@ -10,8 +10,10 @@ Rules:
   kept aside, unacknowledged, until the hole before them is filled: after a crash they simply come again.
 * At most ``WINDOW`` frames are unacknowledged on their way; what lies behind waits in the queue, which the member
   bounds.
+* A confirmation may wait (``core.confirmation``): for so many frames, for so long after the first of them, or for a frame that
+  goes the same way. What comes a second time is confirmed at once, since its sender has not heard that it came.
 * Sending again backs off from ``RESEND_AFTER_NS`` to ``RESEND_AT_MOST_NS``, for ever: a link is never given up
-  here.
+  here. The wait is for the oldest frame: others that are acknowledged meanwhile do not put it off.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.messages import Frame, Packet
 from thence.core.numbers import NumberSet
 from thence.core.ordering import Arrival
@@ -52,17 +55,22 @@ class ChannelState(msgspec.Struct, Generic[StampT]):
 class Channel:
     """One member's end of the conversation with one other member of a domain."""
 
-    def __init__(self, arrival: Arrival, resend_after_ns: int = RESEND_AFTER_NS) -> None:
+    def __init__(
+        self, arrival: Arrival, resend_after_ns: int = RESEND_AFTER_NS, confirmation: ConfirmationOptions = AT_ONCE
+    ) -> None:
         """Start a channel on which nothing has happened yet."""
         self.state: ChannelState[Any] = ChannelState()
         self._arrival = arrival
         self._early: dict[int, Frame[Any]] = {}
         self._resend_after_ns = resend_after_ns
+        self._confirmation = confirmation
         self._patience_ns = resend_after_ns
         self._sent_upto = 0
         """Up to which number we have sent since we started; what lies behind is due at once."""
         self.resend_at: int | None = None
-        self.owes_acknowledgement = False
+        self._unconfirmed = 0
+        """How many frames came since we last confirmed."""
+        self._confirm_at: int | None = None
         self.resent = 0
         self.repeated = 0
 
@@ -84,10 +92,13 @@ class Channel:
         self._acknowledged(packet, now)
         fresh: list[tuple[int, Frame[Any]]] = []
         if packet.frames:
-            self.owes_acknowledgement = True
+            self._unconfirmed += len(packet.frames)
+            if self._confirm_at is None:
+                self._confirm_at = now + self._confirmation.after_ns
         for number, frame in zip(packet.numbers, packet.frames, strict=True):
-            if number in self.state.taken or number in self._early:
+            if self.had(number):
                 self.repeated += 1
+                self._confirm_at = now
             elif number > self.state.taken.upto + WINDOW:
                 continue  # Nobody who keeps to the window sends this; it would make us remember holes without bound.
             elif self._arrival is Arrival.ANY:
@@ -101,27 +112,35 @@ class Channel:
                 expected += 1
         return fresh
 
+    def had(self, number: int) -> bool:
+        """Return whether a frame with this number is here already, taken or before its turn."""
+        return number in self.state.taken or number in self._early
+
     def take(self, number: int) -> bool:
         """Note that a frame was accepted; return whether that is news."""
         return self.state.taken.add(number)
 
     def _acknowledged(self, packet: Packet[Any], now: int) -> None:
         queue = self.state.queue
-        before = len(queue)
+        before, first = len(queue), next(iter(queue), None)
         while queue and (oldest := next(iter(queue))) <= packet.taken:
             del queue[oldest]
         for number in packet.taken_beyond:
             queue.pop(number, None)
         if len(queue) < before:
             self._patience_ns = self._resend_after_ns
-            self.resend_at = now + self._patience_ns if queue else None
+            if not queue:
+                self.resend_at = None
+            elif next(iter(queue)) != first:
+                self.resend_at = now + self._patience_ns
 
     def collect(self, domain: str, now: int) -> Packet[Any] | None:
         """Return the packet to send now, if there is anything to say."""
         numbers = self._due(now)
-        if not numbers and not self.owes_acknowledgement:
+        if not numbers and not self._confirms(now):
             return None
-        self.owes_acknowledgement = False
+        self._unconfirmed = 0
+        self._confirm_at = None
         queue, taken = self.state.queue, self.state.taken
         if numbers and self.resend_at is None:
             self.resend_at = now + self._patience_ns
@@ -132,6 +151,18 @@ class Channel:
             taken.upto,
             tuple(sorted(taken.beyond)[:WINDOW]),
         )
+
+    @property
+    def wake_at(self) -> int | None:
+        """When there will be something to do, if nothing comes in before."""
+        times = [time for time in (self.resend_at, self._confirm_at) if time is not None]
+        return min(times, default=None)
+
+    def _confirms(self, now: int) -> bool:
+        """Return whether what came in is to be confirmed now, also if nothing else is sent."""
+        if self._confirm_at is None:
+            return False
+        return now >= self._confirm_at or self._unconfirmed >= self._confirmation.after_messages
 
     def _due(self, now: int) -> list[int]:
         """Return the numbers to send now: again what took too long, and whatever is new and fits the window."""

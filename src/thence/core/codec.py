@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
+from thence.core.ahead import BodyAhead
 from thence.core.links import LINK_STAMPS
 from thence.core.messages import UNREADABLE, Packet
 from thence.core.ordering import ORDERINGS
@@ -23,7 +24,7 @@ from thence.core.ordering.base import stamp_union
 from thence.core.records import Record, Skipped, Submitted, Taken
 from thence.errors import MalformedFrame, StorageError, UsageError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """The version that this code writes, and the only one that it reads."""
 
 MAX_PACKET_BYTES = 64 * 1024 * 1024
@@ -35,7 +36,7 @@ MAX_RECORD_BYTES = 64 * 1024 * 1024
 
 _generic_packet: Any = Packet
 _generic_taken: Any = Taken
-_any_stamp = stamp_union([*(stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps), *LINK_STAMPS])
+_any_stamp = stamp_union([*(stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps), *LINK_STAMPS, BodyAhead])
 _VERSION = bytes([FORMAT_VERSION])
 _encoder = msgspec.msgpack.Encoder()
 _packet_decoder = msgspec.msgpack.Decoder(_generic_packet[_any_stamp])

@@ -1,10 +1,11 @@
-"""A domain: some processes, and the ordering that they keep among themselves."""
+"""A domain: some processes, the ordering that they keep among themselves, and how they confirm."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.ordering import Ordering
 
 
@@ -16,3 +17,7 @@ class Domain(NamedTuple):
     ordering: str | type[Ordering]
     """A name from the registry, or a class, for whoever tries out one of their own."""
     options: Mapping[str, Any] = {}
+    confirmation: ConfirmationOptions = AT_ONCE
+    """Who confirms to whom that a frame has come, and who repeats one that was lost."""
+    forward_early: int | None = None
+    """Of messages that wait at a relay, bodies of at least so many bytes go ahead to where it will forward them; None: none."""

@@ -122,6 +122,12 @@ class LinkEnd:
             return LinkOutput([(far, Frame(LinkTransfer(number), envelope))], [])
         return LinkOutput([(near, Frame(LinkCarry(number), envelope))], [])
 
+    def first_hop(self) -> list[str]:
+        """Return the relay to whom a message that crosses goes from here, where that does not depend on its number."""
+        if self.link.mode == "fifo":
+            return [self._partner(self.me)]
+        return [self._pairs[0][1]] if self.link.mode == "causal" and len(self._pairs) == 1 else []
+
     def accept(self, peer: str, frame: Frame[Any]) -> LinkOutput:
         """Take a frame from another relay of the link."""
         stamp, envelope = frame.stamp, frame.envelope

@@ -35,7 +35,17 @@ from thence.core.places import DomainPlace, LinkPlace, SavedPlace
 from thence.core.records import Record, Skipped, Submitted, Taken
 from thence.core.routing import Plan, Routes
 from thence.core.topology import Topology
-from thence.errors import Busy, ConfigError, FrameRefused, OverflowingFrame, StorageError, StrangerFrame, UsageError
+from thence.core.transport import Incoming
+from thence.errors import (
+    Busy,
+    ConfigError,
+    FrameRefused,
+    MalformedFrame,
+    OverflowingFrame,
+    StorageError,
+    StrangerFrame,
+    UsageError,
+)
 
 StampT = TypeVar("StampT")
 
@@ -194,7 +204,7 @@ class Member:
             self._consumed(step_input.position)
             return Ready(wake=self._wake())
         for place in self._places.values():
-            place.visit_all()
+            place.transport.visit_all()
         return Ready(send=self._collect(now), wake=self._wake())
 
     def waiting(self) -> list[Wait]:
@@ -208,8 +218,8 @@ class Member:
         """Return how many frames each peer has not acknowledged yet."""
         queued: dict[str, int] = {}
         for place in self._places.values():
-            for peer, channel in place.channels.items():
-                queued[peer] = queued.get(peer, 0) + len(channel.state.queue)
+            for peer, count in place.transport.queued_by_peer().items():
+                queued[peer] = queued.get(peer, 0) + count
         return queued
 
     # Inputs.
@@ -240,22 +250,21 @@ class Member:
         peer, packet = arrived
         try:
             place = self._place(peer, packet)
-            queued = len(place.channels[peer].state.queue) if place.reliable and peer in place.peers else 0
+            queued = place.transport.queued
             frames = place.frames_in(peer, packet, now)
         except FrameRefused as refusal:
             return Ready(refused=(refusal,), wake=self._wake())
-        if place.reliable:
-            self._queued += len(place.channels[peer].state.queue) - queued
+        self._queued += place.transport.queued - queued
         records: list[Record] = []
         refused: list[FrameRefused] = []
         deliver: Deliverable = []
-        for number, frame in frames:
+        for incoming in frames:
             full = self._full()
             if full:
                 refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {full}"))
                 break
             try:
-                deliver += self._take(place, peer, number, frame, now)
+                deliver += self._take(place, incoming, now)
             except OverflowingFrame as refusal:
                 # It will come again; what follows it must not overtake it.
                 refused.append(refusal)
@@ -263,10 +272,10 @@ class Member:
             except FrameRefused as refusal:
                 refused.append(refusal)
                 if self.options.durable and self.options.reliable:
-                    records.append(Skipped(packet.domain, peer, number))
+                    records.append(Skipped(packet.domain, incoming.peer, incoming.number))
                 continue
             if self.options.durable:
-                records.append(Taken(packet.domain, peer, number, frame, now))
+                records.append(Taken(packet.domain, incoming.peer, incoming.number, incoming.frame, now, incoming.to))
         return Ready(
             persist=tuple(records),
             send=self._collect(now),
@@ -310,12 +319,16 @@ class Member:
         self._carry_out(plan, envelope, work)
         return self._drain(work)
 
-    def _take(self, place: DomainPlace | LinkPlace, peer: str, number: int, frame: Frame[Any], now: int) -> Deliverable:
-        """Accept one frame: the ordering or the link first, since it may refuse; then the channel, which then acknowledges it."""
+    def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
+        """Accept one frame: the ordering or the link first, since it may refuse; then the transport, which then confirms it."""
         work = _Work()
+        peer, frame = incoming.peer, incoming.frame
         try:
             if isinstance(place, DomainPlace):
+                held = place.ordering.held
                 output = place.ordering.accept(peer, frame, now)
+                if place.ordering.held > held:
+                    self._forward_early(place, frame.envelope)
                 if output.send:
                     self._push(place, output.send)
                 work.domain += [(place, released) for released in output.deliver]
@@ -324,12 +337,24 @@ class Member:
         except OverflowingFrame:
             raise  # Not acknowledged: the peer will send it again.
         except FrameRefused:
-            place.take(peer, number)  # It will never become acceptable: do not ask for it again.
+            place.transport.skip(peer, incoming.number)  # It will never become acceptable: do not ask for it again.
             raise
-        place.take(peer, number)
+        place.transport.take(incoming)
         if self._flat:
             return [(place.name, released) for _, released in work.domain]
         return self._drain(work)
+
+    def _forward_early(self, place: DomainPlace, envelope: Envelope | None) -> None:
+        """A message has to wait here for its turn. Its body need not: it goes ahead to whom we will forward the message."""
+        if place.forward_early is None or envelope is None or self._flat or str(envelope.id) in place.echoes:
+            return
+        if len(envelope.body) < place.forward_early:
+            return
+        plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
+        for name, members in plan.into.items():
+            self._domains[name].bodies.send(self._domains[name].ordering.first_hop(members), envelope)
+        for name in plan.across:
+            self._links[name].bodies.send(self._links[name].end.first_hop(), envelope)
 
     def _drain(self, work: _Work) -> Deliverable:
         """Do one thing after the other, in the order in which it came about, until nothing follows any more."""
@@ -376,9 +401,9 @@ class Member:
     # To the outside.
 
     def _push(self, place: DomainPlace | LinkPlace, frames: list[tuple[str, Frame[Any]]]) -> None:
-        place.push(frames)
-        if self.options.reliable:
-            self._queued += len(frames)
+        queued = place.transport.queued
+        place.transport.push(frames)
+        self._queued += place.transport.queued - queued
 
     def _collect(self, now: int) -> tuple[tuple[str, Packet[Any]], ...]:
         return tuple(packet for place in self._places.values() for packet in place.collect(now))
@@ -386,7 +411,8 @@ class Member:
     def _wake(self) -> int | None:
         if not self.options.reliable:
             return None
-        return min((place.wake_at for place in self._places.values() if place.wake_at is not None), default=None)
+        times = (place.transport.wake_at for place in self._places.values())
+        return min((time for time in times if time is not None), default=None)
 
     def _deliver(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
         deliveries = []
@@ -430,7 +456,8 @@ class Member:
         self._consumed(restored.consumed)
         deliver = tuple(Delivery(position, place, frame) for position, (place, frame) in self._unconsumed.items())
         for place in self._places.values():
-            place.visit_all()
+            place.bodies.forget_sent()
+            place.transport.visit_all()
         return Ready(send=self._collect(now), deliver=deliver, wake=self._wake())
 
     def _repeat(self, record: Record) -> None:
@@ -448,10 +475,13 @@ class Member:
             if isinstance(record, Submitted):
                 deliver = self._send(record.envelope)
             elif isinstance(record, Taken):
-                deliver = self._take(self._places[record.domain], record.peer, record.number, record.frame, record.at)
+                if record.frame.bodiless:
+                    raise MalformedFrame(f"a frame from {record.peer!r} without its body")
+                incoming = Incoming(record.peer, record.number, record.frame, record.to)
+                deliver = self._take(self._places[record.domain], incoming, record.at)
             else:
                 deliver = []
-                self._places[record.domain].take(record.peer, record.number)
+                self._places[record.domain].transport.skip(record.peer, record.number)
         except (FrameRefused, UsageError) as error:
             raise StorageError(f"{self.name!r}: a stored record does not follow from those before it: {error}") from error
         self._deliver(deliver)
@@ -470,7 +500,7 @@ class Member:
         self._number, self._position = saved.number, saved.position
         for name, place in self._places.items():
             place.load(saved.places[name])
-        self._queued = sum(place.queued() for place in self._places.values())
+        self._queued = sum(place.transport.queued for place in self._places.values())
         self._unconsumed = {position: (place, frame) for position, place, frame in saved.unconsumed}
 
 

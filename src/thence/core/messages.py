@@ -58,6 +58,23 @@ class Frame(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=Fa
 
     stamp: StampT
     envelope: Envelope | None
+    bodiless: bool = False
+    """Whether the body of the message went ahead (``core.ahead``). Only on the wire: nobody gets to see it so."""
+
+
+class Receipts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a packet says beside its frames where each confirms to everybody (``core.distributed``). Members are numbered."""
+
+    claims: tuple[tuple[int, ...], ...] = ()
+    """What the sender of the packet has of each stream (``core.claims``)."""
+    wanted: bool = False
+    """Whether it asks for the same in return."""
+    requests: tuple[tuple[int, ...], ...] = ()
+    """What it lacks: a stream and numbers in it, for each stream."""
+    streams: tuple[int, ...] = ()
+    """By whom each frame was first sent; empty: all by the sender of the packet."""
+    recipients: tuple[tuple[int, ...] | None, ...] = ()
+    """For which members the message of each frame is, all others having its marker (None: for all); empty: all for all."""
 
 
 class Packet(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=False):
@@ -73,6 +90,8 @@ class Packet(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=F
     """Every frame numbered up to this one has been taken."""
     taken_beyond: tuple[int, ...] = ()
     """Frames beyond that which have been taken too."""
+    receipts: Receipts | None = None
+    """Instead of the two before, where each confirms to everybody."""
 
 
 def control_bytes(stamp: object) -> int:

@@ -1,28 +1,27 @@
-"""Where a member takes part: a domain or a link, each with its own channels to the others who take part in it.
+"""Where a member takes part: a domain or a link, each with its own way to the others who take part in it.
 
-A place hides whether frames are numbered, acknowledged and repeated (``channel``) or handed to a network that is
-trusted to be exact.
-
-Rules:
-
-* A step must not cost more because others are silent: only peers to whom there may be something to say are visited.
-* Frames of different places never share a channel: their orderings may need different orders of arrival.
+A place hides how frames get there (``transport``): whether they are numbered, confirmed and repeated, by whom, or handed to a
+network that is trusted to be exact. Frames of different places never share a channel: their orderings may need different orders
+of arrival.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from thence.core.channel import Channel, ChannelState
+from thence.core.ahead import Bodies, SavedBodies
+from thence.core.channel import ChannelState
+from thence.core.distributed import Distributed
 from thence.core.domain import Domain
 from thence.core.links import LINK_STAMPS, LinkEnd, LinkState
-from thence.core.messages import Frame, Packet
+from thence.core.messages import Packet
 from thence.core.ordering import Arrival, Ordering, make_ordering
+from thence.core.streams import DistributedState
 from thence.core.topology import Link
+from thence.core.transport import Channels, Direct, Incoming, Packets, Transport
 from thence.errors import StorageError, StrangerFrame
 
 StampT = TypeVar("StampT")
@@ -33,115 +32,80 @@ class SavedPlace(msgspec.Struct, Generic[StampT], array_like=True):
 
     ordering: bytes | None
     link: LinkState | None
-    channels: dict[str, ChannelState[StampT]]
+    transport: dict[str, ChannelState[StampT]] | DistributedState[StampT]
     echoes: list[str]
+    bodies: SavedBodies[StampT] | None = None
 
 
 class Place:
     """One domain or link, as one member sees it."""
 
-    def __init__(self, name: str, me: str, members: Iterable[str], arrival: Arrival, resend_after_ns: int | None) -> None:
-        """``resend_after_ns`` is None where the network is trusted to be exact."""
+    def __init__(self, name: str, me: str, transport: Transport) -> None:
+        """``transport`` leads to the others who take part."""
         self.name = name
         self.me = me
-        self.peers = {member: None for member in members if member != me}
-        self.channels = {} if resend_after_ns is None else {peer: Channel(arrival, resend_after_ns) for peer in self.peers}
-        self.reliable = resend_after_ns is not None
+        self.transport = transport
+        self.peers = dict.fromkeys(transport.peers)
+        self.bodies = Bodies(transport.exact)
         self.echoes: dict[str, None] = {}
         """Messages that we put into this domain for all, and that will come back to us: nothing is done with them then."""
-        self._direct: list[tuple[str, Frame[Any]]] = []
-        self._to_visit: dict[str, None] = {}
-        self.wake_at: int | None = None
-        """No channel wants to be woken earlier. It may be too early by now, which a timer then finds out."""
 
-    def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[tuple[int, Frame[Any]]]:
-        """Return the frames of a packet that are to be taken now, each with its number on the channel."""
+    def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
+        """Return the frames of a packet that are to be taken now."""
         if peer not in self.peers:
             raise StrangerFrame(
                 f"a packet for {self.name!r} from {peer!r} at {self.me!r}, where the others are {', '.join(self.peers)}"
             )
-        if not self.reliable:
-            return [(0, frame) for frame in packet.frames]
-        self.channels[peer].check(peer, packet)
-        frames = self.channels[peer].arrived(packet, now)
-        self._to_visit[peer] = None
-        return frames
+        if not self.bodies.keeps_from(peer) and not Bodies.concern(packet):
+            return self.transport.frames_in(peer, packet, now)
+        if Bodies.check(peer, packet):
+            parts = list(self.bodies.came(peer, packet))
+        else:
+            self.transport.check(peer, packet)
+            parts = [self.bodies.complete(peer, packet, self.transport.had(peer, packet))]
+        return [incoming for part in parts for incoming in self.transport.frames_in(peer, part, now)]
 
-    def take(self, peer: str, number: int) -> None:
-        """Let the channel acknowledge a frame."""
-        if self.reliable:
-            self.channels[peer].take(number)
-
-    def push(self, frames: list[tuple[str, Frame[Any]]]) -> None:
-        """Send frames, as soon as they are collected."""
-        if not self.reliable:
-            self._direct += frames
-            return
-        for peer, frame in frames:
-            self.channels[peer].push(frame)
-            self._to_visit[peer] = None
-
-    def visit_all(self) -> None:
-        """Look at every channel when packets are collected next, and find out anew when to wake up."""
-        self._to_visit = dict.fromkeys(self.channels)
-        self.wake_at = None
-
-    def collect(self, now: int) -> list[tuple[str, Packet[Any]]]:
-        """Return the packets to send: one for each peer to whom there is anything to say."""
-        packets: list[tuple[str, Packet[Any]]] = []
-        if not self._direct and not self._to_visit:
-            return packets
-        if not self.reliable:
-            by_peer: dict[str, list[Frame[Any]]] = {}
-            for peer, frame in self._direct:
-                by_peer.setdefault(peer, []).append(frame)
-            self._direct = []
-            return [(peer, Packet(self.name, tuple(frames))) for peer, frames in by_peer.items()]
-        for peer in self._to_visit:
-            channel = self.channels[peer]
-            packet = channel.collect(self.name, now)
-            if packet is not None:
-                packets.append((peer, packet))
-            if channel.resend_at is not None and (self.wake_at is None or channel.resend_at < self.wake_at):
-                self.wake_at = channel.resend_at
-        self._to_visit = {}
-        return packets
+    def collect(self, now: int) -> Packets:
+        """Return the packets to send."""
+        return self.bodies.collect(self.name, self.transport.collect(now))
 
     def fork(self) -> Place:
         """Return a place that goes on from here on its own."""
         twin = copy.copy(self)
-        twin.channels = {peer: copy.deepcopy(channel) for peer, channel in self.channels.items()}
+        twin.transport = self.transport.fork()
+        twin.bodies = self.bodies.fork()
         twin.echoes = dict(self.echoes)
-        twin._direct = list(self._direct)
-        twin._to_visit = dict(self._to_visit)
         return twin
-
-    def queued(self) -> int:
-        """Return how many frames are not acknowledged."""
-        return sum(len(channel.state.queue) for channel in self.channels.values())
 
     def save(self) -> SavedPlace[Any]:
         """Return everything, for a snapshot."""
-        return SavedPlace(None, None, {peer: channel.state for peer, channel in self.channels.items()}, list(self.echoes))
+        return SavedPlace(None, None, self.transport.save(), list(self.echoes), self.bodies.save())
 
     def load(self, saved: SavedPlace[Any]) -> None:
         """Become what ``save`` returned."""
-        if set(saved.channels) != set(self.channels):
-            raise StorageError(
-                f"{self.name!r} at {self.me!r}: a snapshot with channels to {', '.join(saved.channels) or 'nobody'}"
-            )
-        for peer, state in saved.channels.items():
-            self.channels[peer].state = state
+        self.transport.load(saved.transport)
         self.echoes = dict.fromkeys(saved.echoes)
+        self.bodies.load(saved.bodies)
 
 
 class DomainPlace(Place):
     """A domain, with the ordering kept in it."""
 
     def __init__(self, domain: Domain, me: str, max_held: int, resend_after_ns: int | None) -> None:
-        """Take part in ``domain`` as ``me``."""
+        """Take part in ``domain`` as ``me``. ``resend_after_ns`` is None where the network is trusted to be exact."""
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
-        super().__init__(domain.name, me, domain.members, self.ordering.arrival, resend_after_ns)
+        self.forward_early = domain.forward_early
+        super().__init__(domain.name, me, self._transport(domain, me, resend_after_ns))
+
+    def _transport(self, domain: Domain, me: str, resend_after_ns: int | None) -> Transport:
+        peers = [member for member in domain.members if member != me]
+        if resend_after_ns is None:
+            return Direct(domain.name, me, peers)
+        domain.confirmation.check(type(self.ordering), domain.members)
+        domain.confirmation.check_patience(resend_after_ns)
+        if domain.confirmation.scheme == "distributed":
+            return Distributed(domain.name, me, domain.members, resend_after_ns, domain.confirmation)
+        return Channels(domain.name, me, peers, self.ordering.arrival, resend_after_ns, domain.confirmation)
 
     @property
     def stamps(self) -> tuple[type, ...]:
@@ -178,7 +142,11 @@ class LinkPlace(Place):
         self.end = LinkEnd(link, me)
         # Without numbers, the order in which a relay transfers is the order that the far side must keep.
         arrival = Arrival.FIFO if link.mode == "fifo" else Arrival.ANY
-        super().__init__(link.name, me, link.members, arrival, resend_after_ns)
+        peers = [member for member in link.members if member != me]
+        transport: Transport = Direct(link.name, me, peers)
+        if resend_after_ns is not None:
+            transport = Channels(link.name, me, peers, arrival, resend_after_ns)
+        super().__init__(link.name, me, transport)
 
     def fork(self) -> LinkPlace:
         """Return a place that goes on from here on its own."""

@@ -33,6 +33,8 @@ class Taken(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, tag=2
     frame: Frame[StampT]
     at: int = 0
     """When it was taken: an ordering may go by it, and must do so again when the record is stepped through again."""
+    to: tuple[int, ...] | None = None
+    """For which members the message is, by number, where we may have to repeat it to others; None: for all."""
 
 
 class Skipped(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -25,6 +25,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from thence.core.channel import RESEND_AFTER_NS
 from thence.core.domain import Domain
 from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.core.ordering import make_ordering, ordering_named
@@ -190,6 +191,15 @@ class Topology:
                 make_ordering(domain.ordering, domain.members[0], domain.members, domain.options)
             except ConfigError as error:
                 raise TopologyError(f"domain {domain.name!r}: {error}", "domains", domain.name) from None
+            if domain.forward_early is not None and domain.forward_early < 0:
+                about = ("domains", domain.name, "forward_early")
+                raise TopologyError(f"domain {domain.name!r}: forward_early is a number of bytes, 0 or more", *about)
+            try:
+                domain.confirmation.check(ordering_named(domain.ordering), domain.members)
+                domain.confirmation.check_patience(RESEND_AFTER_NS)
+            except ConfigError as error:
+                about = ("domains", domain.name, "confirmation")
+                raise TopologyError(f"domain {domain.name!r}: confirmation: {error}", *about) from None
 
     def _check_links(self) -> None:
         for link in self.links.values():

@@ -17,7 +17,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.domain import Domain
+from thence.core.durations import format_duration, parse_duration_ns
 from thence.core.topology import Link, Promise, Topology
 from thence.errors import ConfigError, TopologyError
 
@@ -32,6 +34,8 @@ HEADER = re.compile(r"\s*\[{1,2}\s*[\"']?(domains|links|servers)[\"']?\s*[.\]]")
 class _DomainTable(msgspec.Struct, forbid_unknown_fields=True):
     members: tuple[str, ...]
     ordering: str | dict[str, Any] = "matrix"
+    confirmation: dict[str, Any] = {}
+    forward_early: int | None = None
 
 
 class _LinkTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -84,16 +88,41 @@ def parse(text: str, source: str = "topology", *, force: bool = False) -> Topolo
         raise TopologyError(f"{source}:{_line(text, error.about)}: {error}", *error.about) from None
 
 
+class _ConfirmationTable(msgspec.Struct, forbid_unknown_fields=True):
+    scheme: Literal["decentralised", "centralised", "distributed"] = "decentralised"
+    retransmission: Literal["sender", "nearest"] = "sender"
+    after_messages: int = 1
+    after: str = "0s"
+    sites: tuple[tuple[str, ...], ...] = ()
+
+
 def _domain(name: str, table: _DomainTable) -> Domain:
+    confirmation = _confirmation(name, table.confirmation)
     if isinstance(table.ordering, str):
-        return Domain(name, table.members, table.ordering)
+        return Domain(name, table.members, table.ordering, {}, confirmation, table.forward_early)
     options = dict(table.ordering)
     ordering = options.pop("name", None)
     if not isinstance(ordering, str):
         raise TopologyError(
             f"domain {name!r}: an ordering with options needs a name, as in {{ name = 'matrix', … }}", "domains", name
         )
-    return Domain(name, table.members, ordering, options)
+    return Domain(name, table.members, ordering, options, confirmation, table.forward_early)
+
+
+def _confirmation(domain: str, table: dict[str, Any]) -> ConfirmationOptions:
+    try:
+        read = msgspec.convert(table, _ConfirmationTable)
+        after_ns = parse_duration_ns(read.after)
+    except (msgspec.ValidationError, ConfigError) as error:
+        key, what = _in_words(str(error), _ConfirmationTable)
+        raise TopologyError(f"domain {domain!r}: confirmation: {what}", "domains", domain, *(key or ("confirmation",))) from None
+    return ConfirmationOptions(
+        scheme=read.scheme,
+        retransmission=read.retransmission,
+        after_messages=read.after_messages,
+        after_ns=after_ns,
+        sites=read.sites,
+    )
 
 
 def _link(table: _LinkTable) -> Link:
@@ -184,6 +213,10 @@ def write(topology: Topology) -> str:
         parts.append(f"\n[domains.{_key(domain.name)}]\nmembers = {_value(list(domain.members))}")
         ordering = domain.ordering if isinstance(domain.ordering, str) else domain.ordering.name
         parts.append(f"ordering = {_value({'name': ordering, **domain.options} if domain.options else ordering)}")
+        if domain.confirmation != AT_ONCE:
+            parts.append(f"confirmation = {_value(_confirmation_table(domain.confirmation))}")
+        if domain.forward_early is not None:
+            parts.append(f"forward_early = {domain.forward_early}")
     for link in topology.links.values():
         parts.append(f"\n[[links]]\nname = {_quoted(link.name)}\nbetween = {_value(list(link.between))}")
         parts.append(f"relays = {_value([list(pair) for pair in link.relays])}")
@@ -195,6 +228,15 @@ def write(topology: Topology) -> str:
     for server, address in topology.addresses.items():
         parts.append(f"\n[servers.{_key(server)}]\naddress = {_quoted(address)}")
     return "\n".join(parts) + "\n"
+
+
+def _confirmation_table(confirmation: ConfirmationOptions) -> dict[str, Any]:
+    """Return what differs from what is so unless told otherwise."""
+    after = {"after": format_duration(confirmation.after_ns)} if confirmation.after_ns else {}
+    values = {**msgspec.structs.asdict(confirmation), **after}
+    changed = {name: value for name, value in values.items() if value != getattr(AT_ONCE, name, None)}
+    changed.pop("after_ns", None)
+    return changed
 
 
 def _key(name: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from thence.core.ahead import BodyAhead
 from thence.core.codec import decode_record, encode_record
 from thence.core.member import Arrived, Consumed, Delivery, Member, MemberOptions, Ready, Restored, Submit, Timer
 from thence.core.messages import Envelope, Packet, control_bytes
@@ -90,7 +91,7 @@ class Node:
             return
         now = self._kernel.now
         for frame in packet.frames:
-            if frame.envelope is not None:
+            if frame.envelope is not None and type(frame.stamp) is not BodyAhead:
                 self._statistics.arrived(self.name, frame.envelope, now)
         self._handle(self._member.step(Arrived(source, packet), now))
 
@@ -165,7 +166,7 @@ class Node:
         self._set_wake(ready.wake)
 
     def _transmit(self, peer: str, packet: Packet[object]) -> None:
-        size = FRAME_BYTES
+        size = FRAME_BYTES + control_bytes(packet.receipts)
         for frame in packet.frames:
             stamp_bytes = control_bytes(frame.stamp)
             self._statistics.frames += 1

@@ -68,12 +68,19 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """How long the disk takes to make records durable."""
     durable: bool | None = None
     """Whether records go to disk at all; None: only where there are crashes."""
+    reliable: bool | None = None
+    """Whether frames are numbered, confirmed and repeated; None: only where they may get lost."""
     seed: int = 0
 
     @property
     def faulty(self) -> bool:
         """Whether frames may get lost, so that they must be numbered, acknowledged and repeated."""
         return bool(self.loss or self.duplication or self.reordering or self.partitions or self.crashes)
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether frames are numbered, confirmed and repeated."""
+        return self.faulty if self.reliable is None else self.reliable
 
     @property
     def on_disk(self) -> bool:
@@ -103,6 +110,8 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         _within("crashes", self.crashes, 0, MAX_CRASHES)
         if self.crashes and self.durable is False:
             raise ConfigError("--no-durable with --crashes: who comes back without memory is never understood again; drop one")
+        if self.faulty and self.reliable is False:
+            raise ConfigError("--no-reliable with faults: what is lost would stay lost, and others wait for it; drop one")
         for name in LAWS:
             if getattr(self, name) is not None:
                 _check_law(name, getattr(self, name))
@@ -117,8 +126,8 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
                 continue
             if name == "ordering_options":
                 words += [f"--option {shlex.quote(f'{key}={json.dumps(part)}')}" for key, part in sorted(value.items())]
-            elif name == "durable":
-                words.append("--durable" if value else "--no-durable")
+            elif name in ("durable", "reliable"):
+                words.append(f"--{name}" if value else f"--no-{name}")
             else:
                 words.append(f"{_flag(name)} {shlex.quote(str(value))}")
         return " ".join(words)

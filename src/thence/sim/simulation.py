@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final, NamedTuple
 
@@ -21,8 +21,8 @@ from thence.core.routing import Routes
 from thence.core.topology import Topology
 from thence.sim.disk import Disk, DiskOptions
 from thence.sim.kernel import MAX_EVENTS, Kernel
-from thence.sim.laws import parse_law
-from thence.sim.network import Network, NetworkOptions, Partition
+from thence.sim.laws import Law, parse_law
+from thence.sim.network import Link, Network, NetworkOptions, Partition
 from thence.sim.node import Node
 from thence.sim.options import Pattern, SimulationOptions
 from thence.sim.recorder import Recorder, Sink
@@ -49,7 +49,10 @@ class Result(NamedTuple):
 
 
 class Simulation:
-    """See the module's text. ``where`` is a fabric instead of the options' one domain; ``node_type`` is for planted mistakes."""
+    """See the module's text. ``where`` is a fabric instead of the options' one domain; ``node_type`` is for planted mistakes.
+
+    ``delays`` and ``bandwidths_bytes_per_s`` are those of some pairs of processes, where they differ from the options' ones.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,8 @@ class Simulation:
         where: Topology | None = None,
         node_type: type[Node] = Node,
         max_events: int = MAX_EVENTS,
+        delays: Mapping[Link, Law] | None = None,
+        bandwidths_bytes_per_s: Mapping[Link, int] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Set everything up; nothing has happened yet."""
@@ -74,10 +79,11 @@ class Simulation:
         self.topology = Topology.flat(options.domain()) if where is None else where
         self.names = self.topology.processes
         self._numbers = {name: number for number, name in enumerate(self.names)}
-        self.network = Network(self.kernel, self._network_options(), Random(f"{options.seed}/network"), self._receive)
+        network = self._network_options(delays or {}, bandwidths_bytes_per_s or {})
+        self.network = Network(self.kernel, network, Random(f"{options.seed}/network"), self._receive)
         recorder = Recorder(sink, self.names)
         routes = Routes(self.topology)
-        member_options = MemberOptions(reliable=options.faulty, durable=options.on_disk)
+        member_options = MemberOptions(reliable=options.confirmed, durable=options.on_disk)
         disk_options = DiskOptions(sync_delay=parse_law(options.sync))
         self.nodes: dict[str, Node] = {}
         for name in self.names:
@@ -143,7 +149,7 @@ class Simulation:
 
     # Faults.
 
-    def _network_options(self) -> NetworkOptions:
+    def _network_options(self, delays: Mapping[Link, Law], bandwidths: Mapping[Link, int]) -> NetworkOptions:
         options = self.options
         domains, links = self.topology.domains.values(), self.topology.links.values()
         needs_fifo = any(ordering_named(domain.ordering).arrival is Arrival.FIFO for domain in domains)
@@ -152,15 +158,15 @@ class Simulation:
         far_law, far_speed = parse_law(options.link_delay or options.delay), options.link_bandwidth_bytes_per_s
         return NetworkOptions(
             delay=parse_law(options.delay),
-            link_delays=dict.fromkeys(pairs, far_law),
+            link_delays={**dict.fromkeys(pairs, far_law), **delays},
             bandwidth_bytes_per_s=options.bandwidth_bytes_per_s,
-            link_bandwidths_bytes_per_s={} if far_speed is None else dict.fromkeys(pairs, far_speed),
+            link_bandwidths_bytes_per_s={**({} if far_speed is None else dict.fromkeys(pairs, far_speed)), **bandwidths},
             loss=options.loss,
             duplication=options.duplication,
             reordering=options.reordering,
             reorder_delay=parse_law(options.reorder_delay),
             # Over an exact network nobody puts frames back in order, so the network keeps the order that the ordering needs.
-            keep_fifo=needs_fifo and not options.faulty,
+            keep_fifo=needs_fifo and not options.confirmed,
             partitions=self._partitions(),
         )
 

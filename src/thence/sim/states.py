@@ -21,8 +21,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from thence.core.member import Arrived, Member, Ready, Submit
-from thence.core.messages import Frame, Packet
+from thence.core.messages import Envelope, Frame, Packet
 
+BODY: Final = b"body"
+"""What every message says: one that arrives without it is none that was sent."""
+
+BODILESS: Final = -1
 OUT_OF_NOTHING: Final = "creation"
 TWICE: Final = "duplication"
 
@@ -66,7 +70,7 @@ class Steps:
         key = (state, -1, to)
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = self._make(process, state, Submit(to))
+            made = self._made[key] = self._make(process, state, Submit(to, BODY))
         return made
 
     def arrive(self, process: int, state: int, source: int, frame: int) -> Step:
@@ -88,7 +92,7 @@ class Steps:
             after,
             self._sent(process, ready),
             self._bit(ready.accepted[0].origin, ready.accepted[0].number) if ready.accepted else None,
-            tuple(self._bit(delivery.envelope.origin, delivery.envelope.number) for delivery in ready.deliver),
+            tuple(self._delivered(delivery.envelope) for delivery in ready.deliver),
             str(ready.refused[0]) if ready.refused else None,
         )
 
@@ -101,6 +105,9 @@ class Steps:
                     self.frames.append((packet.domain, frame))
                 sent.append((process * len(self.names) + self.number[peer], number))
         return tuple(sent)
+
+    def _delivered(self, envelope: Envelope) -> int:
+        return self._bit(envelope.origin, envelope.number) if envelope.body == BODY else BODILESS
 
     def _bit(self, origin: str, number: int) -> int:
         return self.number[origin] * self._messages + number - 1
@@ -168,9 +175,9 @@ class Pasts:
 
     def _broken(self, past: Past, process: int, message: int) -> str | None:
         """Return what the delivery of a message breaks, if anything."""
-        bit = 1 << message
-        if not past.addressed[process] & bit:
+        if message == BODILESS or not past.addressed[process] >> message & 1:
             return OUT_OF_NOTHING
+        bit = 1 << message
         if past.delivered[process] & bit:
             return TWICE
         awaited = past.addressed[process] & ~past.delivered[process]

@@ -98,6 +98,8 @@ EFFECTS = (
     ),
     Effect("--durable", "--durable", lambda got, base: got["events"] > base["events"]),
     Effect("--no-durable", "--no-durable --sync constant:30ms", lambda got, base: got["events"] == base["events"]),
+    Effect("--reliable", "--reliable", lambda got, base: got["network_sent"] > 1.5 * base["network_sent"]),
+    Effect("--no-reliable", "--no-reliable", lambda got, base: got == {**base, "replay": got["replay"]}),
     Effect("--seed", "--seed 4", lambda got, base: got["delay_ms_p50"] != base["delay_ms_p50"]),
 )
 
@@ -138,6 +140,7 @@ def test_every_option_is_tried() -> None:
         ("--partitions -1", "--partitions -1: must be from 0"),
         ("--crashes 1 --no-durable", "--no-durable with --crashes"),
         ("--crashes -1", "--crashes -1: must be from 0"),
+        ("--loss 0.1 --no-reliable", "--no-reliable with faults"),
         ("--option stamps", "--option stamps: expected NAME=VALUE"),
         ("--option =full", "--option =full: expected NAME=VALUE"),
         ("--option stamps=half", "--option stamps=half: must be one of changed, full"),

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thence.core.channel import RESEND_AFTER_NS, RESEND_AT_MOST_NS, RESEND_BURST, WINDOW, Channel
+from thence.core.confirmation import ConfirmationOptions
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.ordering import Arrival
 from thence.core.ordering.fifo import FifoStamp
 from thence.errors import ImpossibleFrame, MalformedFrame
 
+MS = 1_000_000
 BOTH = pytest.mark.parametrize("arrival", list(Arrival), ids=lambda arrival: arrival.value)
 
 
@@ -120,6 +122,55 @@ def test_after_a_restart_everything_unacknowledged_is_due() -> None:
     reborn = Channel(Arrival.ANY)
     reborn.state = channel.state
     assert sent(reborn, 5).numbers == (2, 3)
+
+
+def test_what_is_acknowledged_meanwhile_does_not_put_off_what_is_lost() -> None:
+    channel = sending(1)
+    sent(channel, 0)
+    for now in range(50, 201, 50):
+        channel.push(frame(channel.state.last_number + 1))
+        sent(channel, now * MS - 1)
+        channel.arrived(packet(beyond=(channel.state.last_number,)), now * MS - 1)
+    assert channel.resend_at == RESEND_AFTER_NS
+    assert sent(channel, RESEND_AFTER_NS).numbers == (1,)
+
+
+# --- delayed confirmation ----------------------------------------------------------------------------------------------
+
+DELAYED = ConfirmationOptions(after_messages=3, after_ns=50 * MS)
+
+
+def test_a_confirmation_waits_for_frames_or_for_time() -> None:
+    channel = Channel(Arrival.ANY, RESEND_AFTER_NS, DELAYED)
+    take_all(channel, packet(1), 0)
+    assert channel.collect("d", 0) is None
+    take_all(channel, packet(2), 10 * MS)
+    assert channel.collect("d", 10 * MS) is None
+    assert channel.wake_at == 50 * MS, "from the first one on"
+    take_all(channel, packet(3), 20 * MS)
+    assert sent(channel, 20 * MS).taken == 3
+    take_all(channel, packet(4), 30 * MS)
+    assert channel.collect("d", 80 * MS - 1) is None
+    assert channel.wake_at == 80 * MS
+    assert sent(channel, 80 * MS).taken == 4
+    assert channel.wake_at is None
+
+
+def test_a_confirmation_travels_along() -> None:
+    channel = Channel(Arrival.ANY, RESEND_AFTER_NS, DELAYED)
+    take_all(channel, packet(1), 0)
+    channel.push(frame(1))
+    assert sent(channel, 1).taken == 1
+    assert channel.collect("d", 60 * MS) is None, "it has been said already"
+    assert channel.wake_at == 1 + RESEND_AFTER_NS
+
+
+def test_what_comes_again_is_confirmed_at_once() -> None:
+    channel = Channel(Arrival.ANY, RESEND_AFTER_NS, DELAYED)
+    take_all(channel, packet(1), 0)
+    assert channel.collect("d", 0) is None
+    take_all(channel, packet(1), 1)
+    assert sent(channel, 1).taken == 1
 
 
 # --- receiving ---------------------------------------------------------------------------------------------------------

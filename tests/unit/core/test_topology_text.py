@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fabrics import fabric_for
 from thence.core import topology_text
+from thence.core.confirmation import ConfirmationOptions
 from thence.core.domain import Domain
 from thence.core.topology import Link, Topology
 from thence.core.topology_text import parse, write
@@ -61,6 +62,24 @@ def test_every_key_of_a_link() -> None:
     )
     (link,) = parse(text.replace('["s1", "s7"],\n', ""), force=True).links.values()
     assert (link.name, link.mode, link.wait, link.only_from, link.relays) == ("bridge", "fifo", "sent", ("s6",), (("s2", "s8"),))
+
+
+CONFIRMING = 'scheme = "distributed", retransmission = "nearest", after_messages = 8'
+
+
+def confirming(table: str) -> str:
+    """Return the text of a fabric whose domain D confirms so."""
+    return CITY.replace('members  = ["s3", "s6"]\n', f'members  = ["s3", "s6"]\nconfirmation = {{ {table} }}\n')
+
+
+def test_how_a_domain_confirms() -> None:
+    fabric = parse(confirming(f'{CONFIRMING}, after = "20ms", sites = [["s6"]]'))
+    assert fabric.domains["D"].confirmation == ConfirmationOptions(
+        scheme="distributed", retransmission="nearest", after_messages=8, after_ns=20_000_000, sites=(("s6",),)
+    )
+    assert fabric.domains["A"].confirmation == ConfirmationOptions()
+    (line,) = (line for line in write(fabric).splitlines() if "confirmation" in line)
+    assert line == f'confirmation = {{ {CONFIRMING}, sites = [["s6"]], after = "20ms" }}'
 
 
 # --- mistakes ------------------------------------------------------------------------------------------------------------
@@ -134,6 +153,42 @@ def test_a_mistake_is_told_with_its_line(old: str, new: str, at: str | None, say
         assert text.splitlines()[line - 1].startswith(at)
     elif at is not None:
         assert line == line_of(text, at)
+
+
+def test_bodies_may_go_ahead() -> None:
+    text = CITY.replace('ordering = "matrix"', 'ordering = "matrix"\nforward_early = 1000')
+    fabric = parse(text)
+    assert [domain.forward_early for domain in fabric.domains.values()] == [1000, None, None]
+    assert same(parse(write(fabric)), fabric)
+    assert refusal(text.replace("1000", "-1")) == (6, "domain 'A': forward_early is a number of bytes, 0 or more")
+    assert refusal(text.replace("1000", '"much"'))[1].startswith("domain 'A': forward_early: Expected `int | null`")
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ('sceme = "distributed"', "there is no key 'sceme'; did you mean 'scheme'?"),
+        ('scheme = "loud"', "scheme: Invalid enum value 'loud'"),
+        ('after_messages = "8"', "after_messages: Expected a number, got text"),
+        ('after_messages = 8, after = "20"', "'20' has no unit: did you mean 20ms?"),
+        ('after_messages = 8, after = "1s"', "after is 1s: a sender repeats after 200ms"),
+        ('scheme = "centralised"', "scheme 'centralised' is one member who passes everything on, and with vector all send"),
+        (f'{CONFIRMING}, after = "20ms", sites = [["s9"]]', "sites: 's9' is not among the members s3, s6"),
+    ],
+)
+def test_a_way_of_confirming_that_cannot_be_is_told_with_its_line(table: str, says: str) -> None:
+    text = confirming(table)
+    line, said = refusal(text)
+    assert said.startswith(f"domain 'D': confirmation: {says}")
+    assert line == line_of(text, "confirmation =")
+
+
+def test_an_ordering_that_stamps_for_each_receiver_cannot_confirm_to_all() -> None:
+    text = CITY.replace('ordering = "matrix"', 'ordering = "matrix"\nconfirmation = { scheme = "distributed" }')
+    line, said = refusal(text)
+    assert line == line_of(text, "confirmation =")
+    assert said.endswith("matrix stamps for each receiver: use ordering 'vector', or scheme 'decentralised'")
+    assert refusal(confirming("1").replace("{ 1 }", "3"))[1].startswith("domain 'D': confirmation: Expected a table")
 
 
 def test_the_second_link_is_told_by_its_line() -> None:

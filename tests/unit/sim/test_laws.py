@@ -10,17 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thence.core.durations import MAX_DELAY_NS, format_duration, parse_duration_ns
 from thence.errors import ConfigError
 from thence.sim.laws import (
-    MAX_DELAY_NS,
     Constant,
     Exponential,
     Law,
     LogNormal,
     Pareto,
     Uniform,
-    format_duration,
-    parse_duration_ns,
     parse_law,
 )
 

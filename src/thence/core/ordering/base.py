@@ -86,6 +86,11 @@ class Ordering(ABC):
     """Which of the judge's properties hold beyond exactly-once: ``fifo``, ``causal``, ``total``."""
     direct: ClassVar[bool] = True
     """Whether a message goes from its sender straight to all who need it: accepting a frame never sends another one."""
+    one_stamp: ClassVar[bool] = False
+    """Whether a message goes to all other members with one and the same stamp, as itself or as a marker, in any order of
+    arrival: so one number stands for it everywhere, and whoever has it can repeat it to anybody."""
+    centralised: ClassVar[bool] = False
+    """Whether every message goes through one and the same member, who passes it on."""
     interchangeable: ClassVar[bool] = False
     """Whether all members play the same part, without options: who is called what makes no difference."""
     stamps: ClassVar[tuple[type, ...]]
@@ -153,6 +158,10 @@ class Ordering(ABC):
         """Return whose stream this is, for people. Streams are members unless an ordering says otherwise."""
         return self.members[stream]
 
+    def first_hop(self, to: Collection[str] | None) -> list[str]:
+        """Return members to whom ``send`` would hand a message for ``to`` at once; who are left out may get it too."""
+        return [name for name in (self.members if to is None else to) if name != self.me] if self.direct else []
+
     # What every ordering shares.
 
     def accept(self, peer: str, frame: Frame[Any], now: int) -> Output:
@@ -189,6 +198,11 @@ class Ordering(ABC):
                     ready.append(waiting)
                 else:
                     self._holding.hold(waiting, missing)
+
+    @property
+    def held(self) -> int:
+        """How many frames wait."""
+        return len(self._holding)
 
     def waiting(self) -> list[Wait]:
         """List every message that waits, oldest first."""

@@ -96,6 +96,9 @@ class Clocked(Ordering):
             self._deliver_or_hold(held, out)
         return out
 
+    def first_hop(self, to: Collection[str] | None) -> list[str]:
+        return [name for name in (self.members if to is None else to) if name != self.me]
+
     def _next_to(self, member: int) -> int:
         """Count a frame to ``member``, which tells it our time."""
         self.state.frames_out[member] += 1

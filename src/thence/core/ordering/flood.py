@@ -105,6 +105,9 @@ class Flood(Ordering):
             out.deliver.append(Frame(FloodStamp(mine, self.state.seen[mine], 0, listed), envelope))
         return out
 
+    def first_hop(self, to: Collection[str] | None) -> list[str]:
+        return [self.members[neighbour] for neighbour in self.neighbours]
+
     def _forward(self, frame: Frame[FloodStamp], came_from: int, out: Output) -> None:
         stamp = frame.stamp
         for neighbour in self.neighbours:

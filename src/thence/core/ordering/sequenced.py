@@ -58,6 +58,7 @@ class Sequenced(Ordering):
     """See the module's text."""
 
     name = "sequenced"
+    centralised = True
     direct = False
     guarantees = frozenset({"fifo", "causal", "total"})
     stamps = (SequencedRequest, SequencedOrder)
@@ -83,6 +84,11 @@ class Sequenced(Ordering):
         stamp = SequencedRequest(self.state.requested, None if to is None else tuple(recipients))
         out.send.append((self.members[self.coordinator], Frame(stamp, envelope)))
         return out
+
+    def first_hop(self, to: Collection[str] | None) -> list[str]:
+        if self.my_index == self.coordinator:
+            return [name for name in (self.members if to is None else to) if name != self.me]
+        return [self.members[self.coordinator]]
 
     def _pass_on(self, envelope: Envelope, recipients: Collection[int], out: Output) -> None:
         self._number(envelope, recipients, self.state.passed_on, SequencedOrder, out)

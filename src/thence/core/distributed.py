@@ -1,0 +1,401 @@
+"""Each member confirms to everybody: so whoever has missed a message learns of it from others, and asks for it.
+
+Source: gateways §2.3, Fig. 3 and 4. Design note: docs/confirmation.md. A transport (``core.transport``) for orderings that give
+all other members one stamp: a message has one number in its sender's stream for all, and whoever has it can repeat it.
+
+Rules:
+
+* What is missing is asked for after a while, since it may only be late: from its sender, or with ``nearest`` from the nearest who
+  has said that it has it, then from the next.
+* A sender keeps a message until all have confirmed it, and repeats it where that takes too long: what everybody lost, nobody can
+  miss. Waits double, for ever.
+* With ``nearest`` all keep what they got until they know that all have it; who does not hear of the last confirmations asks for
+  them (``wanted``).
+* At most ``WINDOW`` messages of a stream are on their way; what lies behind waits in the queue, which the member bounds.
+* What others have is not recorded on disk: after a crash a member is told again, or asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from thence.core.channel import RESEND_BURST, WINDOW
+from thence.core.claims import MAX_REQUESTED, Claim, carried, check_packet, claim_of, claimed_beyond, note
+from thence.core.confirmation import ConfirmationOptions
+from thence.core.messages import Packet, Receipts
+from thence.core.numbers import NumberSet
+from thence.core.streams import Attempt, DistributedState, Letter, Message, Unconfirmed
+from thence.core.transport import Frames, Incoming, Packets, Transport
+from thence.errors import ImpossibleFrame, StrangerFrame
+
+MAX_COPIES = 16 * WINDOW
+"""How many messages of others a member keeps to repeat them; beyond it the oldest is dropped, and its sender still has it."""
+
+ASKS_PER_RESEND = 40
+"""Who misses a message asks so many times sooner for it than a sender repeats it: it may only be late."""
+
+ASKS_AGAIN_PER_RESEND = 2
+"""The same for the time until somebody else is asked."""
+
+
+class Distributed(Transport):
+    """See the module's text."""
+
+    def __init__(
+        self, name: str, me: str, members: Sequence[str], resend_after_ns: int, confirmation: ConfirmationOptions
+    ) -> None:
+        """Take part as ``me`` in the domain ``name``, whose members must all be given the same list and options."""
+        super().__init__(name, me, [member for member in members if member != me])
+        self.members = tuple(members)
+        self._index = {member: number for number, member in enumerate(self.members)}
+        self._mine = self._index[me]
+        self._others = [self._index[member] for member in self.peers]
+        self._near = [self._index[member] for member in confirmation.nearest(me, members)]
+        self._copying = confirmation.retransmission == "nearest"
+        self._confirmation = confirmation
+        self._resend_after_ns = resend_after_ns
+        self.state: DistributedState[Any] = DistributedState(
+            0, {}, [NumberSet() for _ in members], [{} for _ in members], [{} for _ in members]
+        )
+        self.repeated = 0
+        self._sent_upto = 0
+        """Up to which number we have sent since we started; what lies behind is due at once."""
+        self._attempts: dict[int, Attempt] = {}
+        self._exists = [0] * len(members)
+        """Up to which number of each stream we know that there is a message."""
+        self._heard_of: dict[tuple[int, int], None] = {}
+        """Messages that must be somewhere; what of them is not taken by the end of the step is missing."""
+        self._missing: dict[tuple[int, int], Attempt] = {}
+        self._copied = 0
+        self._unstable: dict[int, None] = {}
+        """Streams of which copies may be dropped by now."""
+        self._unconfirmed = 0
+        self._confirm_at: int | None = None
+        self._to_answer: dict[int, list[tuple[int, ...]]] = {}
+        """Whom to tell what we have, and what they ask for."""
+        self._probe: Attempt | None = None
+        self._touched = False
+        self._all = False
+
+    # What comes in.
+
+    def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
+        self.check(peer, packet)
+        source = self._index[peer]
+        receipts = packet.receipts or Receipts()
+        self._touched = True
+        fresh: dict[tuple[int, int], Incoming] = {}
+        for stream, number, frame, to in carried(packet, source):
+            if stream != source:
+                self._known(source, stream).add(number)
+            if number in self.state.taken[stream] or (stream, number) in fresh:
+                self.repeated += 1
+                if stream == source:
+                    self._to_answer.setdefault(source, [])  # It has not heard that we have it.
+            elif number <= self.state.taken[stream].upto + WINDOW:
+                # Nobody who keeps to the window sends what lies beyond; it would make us remember holes without bound.
+                fresh[stream, number] = Incoming(self.members[stream], number, frame, to)
+                self._hear_of(stream, number)  # If it is not taken now, it is missing.
+        for claim in receipts.claims:
+            self._learn(source, claim)
+        if receipts.wanted or receipts.requests:
+            self._to_answer.setdefault(source, []).extend(receipts.requests)
+        return list(fresh.values())
+
+    def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
+        found = carried(packet, self._index[peer])
+        return [number in self.state.taken[stream] for stream, number, _, _ in found]
+
+    def check(self, peer: str, packet: Packet[Any]) -> None:
+        source = self._index[peer]
+        described = f"a packet from {peer!r} for {self.name!r} at {self.me!r}"
+        check_packet(packet, described, len(self.members), self._mine)
+        receipts = packet.receipts or Receipts()
+        for claim in receipts.claims:
+            if claim[0] == self._mine and claim[-1] > self.state.last_number:
+                raise ImpossibleFrame(f"{described}: it claims {claim[-1]} of my messages, of {self.state.last_number}")
+        for stream in receipts.streams:
+            if stream == self._mine or (stream != source and not self._copying):
+                raise StrangerFrame(f"{described}: it is not the one to send messages of {self.members[stream]!r}")
+
+    def take(self, incoming: Incoming) -> None:
+        stream = self._index[incoming.peer]
+        self._took(stream, incoming.number)
+        if self._copying:
+            copies = self.state.copies[stream]
+            copies[incoming.number] = Message(incoming.frame.stamp, incoming.frame.envelope, incoming.to)
+            self._copied += 1
+            if self._copied > MAX_COPIES:
+                del copies[next(iter(copies))]
+                self._copied -= 1
+
+    def skip(self, peer: str, number: int) -> None:
+        self._took(self._index[peer], number)
+
+    def _took(self, stream: int, number: int) -> None:
+        self.state.taken[stream].add(number)
+        self._hear_of(stream, number)
+        self._missing.pop((stream, number), None)
+        self._unconfirmed += 1
+        self._unstable[stream] = None
+        self._touched = True
+
+    # What we know of others.
+
+    def _known(self, member: int, stream: int) -> NumberSet:
+        return self.state.known[member].setdefault(stream, NumberSet())
+
+    def _learn(self, source: int, claim: Claim) -> None:
+        stream = claim[0]
+        if stream == self._mine:
+            known = self._known(source, stream)
+            oldest = max(known.upto + 1, next(iter(self.state.queue), 0))
+            note(known, claim)
+            self._confirmed(source, (*range(oldest, known.upto + 1), *claimed_beyond(claim)))
+            return
+        if self._copying and source != stream:
+            note(self._known(source, stream), claim)
+            self._unstable[stream] = None
+        self._hear_of(stream, claim[-1])
+
+    def _confirmed(self, source: int, numbers: Sequence[int]) -> None:
+        """Somebody has these messages of ours."""
+        queue = self.state.queue
+        for number in numbers:
+            unconfirmed = queue.get(number)
+            if unconfirmed is not None and source in unconfirmed.lacking:
+                del unconfirmed.lacking[source]
+                self.queued -= 1
+                if not unconfirmed.lacking:
+                    del queue[number]
+                    self._attempts.pop(number, None)
+
+    def _hear_of(self, stream: int, number: int) -> None:
+        """There is a message with this number: whatever up to it is not here is missing, unless it comes within this step."""
+        if number <= self._exists[stream]:
+            return
+        taken = self.state.taken[stream]
+        last = min(number, taken.upto + WINDOW)
+        for lacking in range(max(self._exists[stream], taken.upto) + 1, last + 1):
+            self._heard_of[stream, lacking] = None
+        self._exists[stream] = max(self._exists[stream], last)
+
+    def _forget_stable(self, now: int) -> None:
+        """Drop the copies of what we know everybody to have."""
+        dropped = 0
+        for stream in self._unstable:
+            copies = self.state.copies[stream]
+            if not copies:
+                continue
+            known = [self._known(other, stream).upto for other in self._others if other != stream]
+            stable = min([self.state.taken[stream].upto, *known])
+            for number in [number for number in copies if number <= stable]:
+                del copies[number]
+                dropped += 1
+        self._unstable = {}
+        self._copied -= dropped
+        if dropped or (self._copied and self._probe is None):
+            self._probe = self._patient(now) if self._copied else None
+
+    # What goes out.
+
+    def push(self, frames: Frames) -> None:
+        if not frames:
+            return
+        state = self.state
+        message = next((frame for _, frame in frames if frame.envelope is not None), frames[0][1])
+        to = tuple(self._index[peer] for peer, frame in frames if frame.envelope is not None)
+        state.last_number += 1
+        kept = Message(message.stamp, message.envelope, None if len(to) == len(frames) else to)
+        state.queue[state.last_number] = Unconfirmed(kept, dict.fromkeys(self._others))
+        self.queued += len(self._others)
+        self._touched = True
+
+    def visit_all(self) -> None:
+        self._touched = self._all = True
+
+    def collect(self, now: int) -> Packets:
+        if not self._touched:
+            return []
+        letters: dict[int, Letter] = {}
+        self._send_new(now, letters)
+        self._note_missing(now)
+        self._forget_stable(now)
+        if self._all:
+            self._resend(now, letters)
+            self._ask(now, letters)
+            self._ask_for_claims(now, letters)
+        self._answer(now, letters)
+        self._confirm(now, letters)
+        if self._all:
+            self.wake_at = self._find_wake()
+        self._touched = self._all = False
+        claims = self._claims() if letters else ()
+        return [(self.members[target], self._packet(letter, claims)) for target, letter in letters.items()]
+
+    def _send_new(self, now: int, letters: dict[int, Letter]) -> None:
+        state = self.state
+        if not state.queue:
+            return
+        oldest = next(iter(state.queue))
+        last = min(state.last_number, oldest + WINDOW - 1)
+        for number in range(max(self._sent_upto + 1, oldest), last + 1):
+            if number in state.queue:
+                self._attempts[number] = self._patient(now)
+                self._write(number, letters)
+        self._sent_upto = max(self._sent_upto, last)
+
+    def _write(self, number: int, letters: dict[int, Letter]) -> None:
+        """Send a message of ours to all who lack it."""
+        unconfirmed = self.state.queue[number]
+        message = unconfirmed.message
+        for target in unconfirmed.lacking:
+            frame = message.frame_for(target)
+            if frame is not None:
+                letters.setdefault(target, Letter()).carried.append((self._mine, number, frame, message.to))
+
+    def _resend(self, now: int, letters: dict[int, Letter]) -> None:
+        repeated = 0
+        for number, attempt in self._attempts.items():
+            if now < attempt.due:
+                continue
+            if repeated == RESEND_BURST:
+                attempt.due = now + self._resend_after_ns
+                continue
+            repeated += 1
+            attempt.again(now)
+            self._write(number, letters)
+
+    def _note_missing(self, now: int) -> None:
+        ask_at, again = now + self._resend_after_ns // ASKS_PER_RESEND, self._resend_after_ns // ASKS_AGAIN_PER_RESEND
+        for stream, number in self._heard_of:
+            if number not in self.state.taken[stream]:
+                self._missing[stream, number] = Attempt(ask_at, again)
+                self._wake_by(ask_at)
+        self._heard_of = {}
+
+    def _ask(self, now: int, letters: dict[int, Letter]) -> None:
+        asked: dict[tuple[int, int], list[int]] = {}
+        for (stream, number), attempt in self._missing.items():
+            if now < attempt.due:
+                continue
+            numbers = asked.setdefault((self._whom_to_ask(stream, number, attempt.count), stream), [])
+            if len(numbers) == MAX_REQUESTED:
+                attempt.due = now + self._resend_after_ns // ASKS_PER_RESEND
+                continue
+            numbers.append(number)
+            attempt.again(now)
+        for (target, stream), numbers in asked.items():
+            letters.setdefault(target, Letter()).requests.append((stream, *numbers))
+
+    def _whom_to_ask(self, stream: int, number: int, attempts: int) -> int:
+        if not self._copying:
+            return stream
+        holders = [other for other in self._near if other == stream or number in self._known(other, stream)]
+        return holders[attempts % len(holders)]
+
+    def _ask_for_claims(self, now: int, letters: dict[int, Letter]) -> None:
+        """We keep copies and do not hear that everybody has them: ask those of whom we do not know it."""
+        if self._probe is None or now < self._probe.due:
+            return
+        self._probe.again(now)
+        for stream, copies in enumerate(self.state.copies):
+            if copies:
+                newest = max(copies)
+                for other in self._others:
+                    if other != stream and self._known(other, stream).upto < newest:
+                        letters.setdefault(other, Letter()).wanted = True
+
+    def _answer(self, now: int, letters: dict[int, Letter]) -> None:
+        for target, requests in self._to_answer.items():
+            letter = letters.setdefault(target, Letter())
+            for stream, *numbers in requests:
+                for number in numbers:
+                    message = self.state.copies[stream].get(number)
+                    if stream == self._mine and number in self._attempts:
+                        message = self.state.queue[number].message
+                        attempt = self._attempts[number]
+                        attempt.due = max(attempt.due, now + self._resend_after_ns)
+                    frame = None if message is None else message.frame_for(target)
+                    if message is not None and frame is not None:
+                        letter.carried.append((stream, number, frame, message.to))
+        self._to_answer = {}
+
+    def _confirm(self, now: int, letters: dict[int, Letter]) -> None:
+        """Every packet says what we have. Once all get one, there is nothing to confirm any more."""
+        if self._unconfirmed and self._confirm_at is None:
+            self._confirm_at = now + self._confirmation.after_ns
+            self._wake_by(self._confirm_at)
+        if self._confirm_at is None:
+            return
+        if now >= self._confirm_at or self._unconfirmed >= self._confirmation.after_messages:
+            for target in self._others:
+                letters.setdefault(target, Letter())
+        if len(letters) == len(self._others):
+            self._unconfirmed = 0
+            self._confirm_at = None
+
+    def _claims(self) -> tuple[Claim, ...]:
+        queue = self.state.queue
+        sent = max(self._sent_upto, next(iter(queue)) - 1 if queue else self.state.last_number)
+        claims = [
+            (stream, sent) if stream == self._mine else claim_of(stream, has) for stream, has in enumerate(self.state.taken)
+        ]
+        return tuple(claim for claim in claims if len(claim) > 2 or claim[1])
+
+    def _packet(self, letter: Letter, claims: tuple[Claim, ...]) -> Packet[Any]:
+        streams = tuple(stream for stream, _, _, _ in letter.carried)
+        recipients = tuple(to for _, _, _, to in letter.carried)
+        receipts = Receipts(
+            claims,
+            letter.wanted,
+            tuple(letter.requests),
+            () if all(stream == self._mine for stream in streams) else streams,
+            () if all(to is None for to in recipients) else recipients,
+        )
+        frames = tuple(frame for _, _, frame, _ in letter.carried)
+        return Packet(self.name, frames, tuple(number for _, number, _, _ in letter.carried), 0, (), receipts)
+
+    def _patient(self, now: int) -> Attempt:
+        """Wait as long as a sender waits for confirmation."""
+        self._wake_by(now + self._resend_after_ns)
+        return Attempt(now + self._resend_after_ns, 2 * self._resend_after_ns)
+
+    def _wake_by(self, time: int) -> None:
+        if self.wake_at is None or time < self.wake_at:
+            self.wake_at = time
+
+    def _find_wake(self) -> int | None:
+        times = [attempt.due for attempts in (self._attempts, self._missing) for attempt in attempts.values()]
+        times += [self._probe.due] if self._probe is not None else []
+        times += [self._confirm_at] if self._confirm_at is not None else []
+        return min(times, default=None)
+
+    # Outside.
+
+    def queued_by_peer(self) -> dict[str, int]:
+        queued = dict.fromkeys(self.peers, 0)
+        for unconfirmed in self.state.queue.values():
+            for member in unconfirmed.lacking:
+                queued[self.members[member]] += 1
+        return queued
+
+    def save(self) -> DistributedState[Any]:
+        return self.state
+
+    def load(self, saved: Any) -> None:
+        if not isinstance(saved, DistributedState) or not self._fits(saved):
+            raise self._refuse_snapshot(saved)
+        self.state = saved
+        self.queued = sum(len(unconfirmed.lacking) for unconfirmed in saved.queue.values())
+        self._copied = sum(len(copies) for copies in saved.copies)
+        for stream, taken in enumerate(saved.taken):
+            self._unstable[stream] = None
+            self._hear_of(stream, max(taken.beyond, default=0))
+
+    def _fits(self, saved: DistributedState[Any]) -> bool:
+        count = len(self.members)
+        named = {member for unconfirmed in saved.queue.values() for member in unconfirmed.lacking}
+        named.update(stream for known in saved.known for stream in known)
+        return {len(saved.taken), len(saved.known), len(saved.copies)} == {count} and named <= set(range(count))

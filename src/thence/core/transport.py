@@ -1,0 +1,238 @@
+"""How frames get from one member of a domain or link to the others: one small interface, and its two simplest forms.
+
+Rules, for each of them (``core.distributed`` is the third):
+
+* ``frames_in`` returns what is new in a packet. What of it was accepted comes back by ``take``, what was refused for good by
+  ``skip``; what comes back by neither was not taken: it is not confirmed, and comes again.
+* Nothing is confirmed but in packets that are collected after ``take`` (``core.member``).
+* A packet that is refused has changed nothing.
+* A step must not cost more because others are silent: only peers to whom there may be something to say are visited.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
+
+from thence.core.channel import Channel, ChannelState
+from thence.core.confirmation import AT_ONCE, ConfirmationOptions
+from thence.core.messages import Frame, Packet
+from thence.core.ordering import Arrival
+from thence.errors import MalformedFrame, StorageError
+
+Frames = list[tuple[str, Frame[Any]]]
+"""Frames, each with the member that it is for."""
+Packets = list[tuple[str, Packet[Any]]]
+
+
+class Incoming(NamedTuple):
+    """A frame that came in: by whom it was first sent, its number there, and for whom it is (numbers of members; None: all)."""
+
+    peer: str
+    number: int
+    frame: Frame[Any]
+    to: tuple[int, ...] | None = None
+
+
+class Transport(ABC):
+    """One member's way to the others of one domain or link. See the module's text."""
+
+    exact: ClassVar[bool] = False
+    """Whether the network is trusted to be so: then nothing comes again."""
+    queued = 0
+    """How many frames are not confirmed, of all peers together."""
+    wake_at: int | None = None
+    """Nothing needs to be done earlier. It may be too early by now, which a timer then finds out."""
+
+    def __init__(self, name: str, me: str, peers: Iterable[str]) -> None:
+        """``name`` is the domain or link."""
+        self.name = name
+        self.me = me
+        self.peers = tuple(peers)
+
+    @abstractmethod
+    def check(self, peer: str, packet: Packet[Any]) -> None:
+        """Refuse a packet that cannot be."""
+
+    @abstractmethod
+    def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
+        """Return of each frame of a packet that has been checked whether we have it already."""
+
+    @abstractmethod
+    def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
+        """Return the frames of a packet that are to be taken now."""
+
+    @abstractmethod
+    def take(self, incoming: Incoming) -> None:
+        """Note that a frame was accepted."""
+
+    @abstractmethod
+    def skip(self, peer: str, number: int) -> None:
+        """Note that a frame was refused for good: it is not asked for again."""
+
+    @abstractmethod
+    def push(self, frames: Frames) -> None:
+        """Send frames, as soon as they are collected: what an ordering or a link made of one message."""
+
+    @abstractmethod
+    def visit_all(self) -> None:
+        """Look at everything when packets are collected next, and find out anew when to wake up."""
+
+    @abstractmethod
+    def collect(self, now: int) -> Packets:
+        """Return the packets to send: one for each peer to whom there is anything to say."""
+
+    @abstractmethod
+    def queued_by_peer(self) -> dict[str, int]:
+        """Return how many frames each peer has not confirmed."""
+
+    def fork(self) -> Transport:
+        """Return a transport that goes on from here on its own."""
+        return copy.deepcopy(self)
+
+    @abstractmethod
+    def save(self) -> Any:
+        """Return everything that a restart must find again."""
+
+    @abstractmethod
+    def load(self, saved: Any) -> None:
+        """Become what ``save`` returned."""
+
+    def _refuse_snapshot(self, saved: Any) -> StorageError:
+        what = f"with channels to {', '.join(saved) or 'nobody'}" if isinstance(saved, dict) else "of members that confirm to all"
+        return StorageError(f"{self.name!r} at {self.me!r}: a snapshot {what}")
+
+
+class Direct(Transport):
+    """Hands frames to a network that is trusted to be exact."""
+
+    exact = True
+
+    def __init__(self, name: str, me: str, peers: Iterable[str]) -> None:
+        super().__init__(name, me, peers)
+        self._frames: Frames = []
+
+    def check(self, peer: str, packet: Packet[Any]) -> None:
+        pass
+
+    def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
+        return [False] * len(packet.frames)
+
+    def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
+        return [Incoming(peer, 0, frame) for frame in packet.frames]
+
+    def take(self, incoming: Incoming) -> None:
+        pass
+
+    def skip(self, peer: str, number: int) -> None:
+        pass
+
+    def push(self, frames: Frames) -> None:
+        self._frames += frames
+
+    def visit_all(self) -> None:
+        pass
+
+    def collect(self, now: int) -> Packets:
+        if not self._frames:
+            return []
+        by_peer: dict[str, list[Frame[Any]]] = {}
+        for peer, frame in self._frames:
+            by_peer.setdefault(peer, []).append(frame)
+        self._frames = []
+        return [(peer, Packet(self.name, tuple(frames))) for peer, frames in by_peer.items()]
+
+    def queued_by_peer(self) -> dict[str, int]:
+        return {}
+
+    def fork(self) -> Direct:
+        twin = copy.copy(self)
+        twin._frames = list(self._frames)
+        return twin
+
+    def save(self) -> dict[str, ChannelState[Any]]:
+        return {}
+
+    def load(self, saved: Any) -> None:
+        if saved != {}:
+            raise self._refuse_snapshot(saved)
+
+
+class Channels(Transport):
+    """A channel to each of the others: each confirms to whom it got a frame from, and that one repeats it."""
+
+    def __init__(
+        self,
+        name: str,
+        me: str,
+        peers: Iterable[str],
+        arrival: Arrival,
+        resend_after_ns: int,
+        confirmation: ConfirmationOptions = AT_ONCE,
+    ) -> None:
+        super().__init__(name, me, peers)
+        self.channels = {peer: Channel(arrival, resend_after_ns, confirmation) for peer in self.peers}
+        self._to_visit: dict[str, None] = {}
+
+    def check(self, peer: str, packet: Packet[Any]) -> None:
+        if packet.receipts is not None:
+            raise MalformedFrame(f"a packet from {peer!r} for {self.name!r} at {self.me!r}: here nobody confirms to everybody")
+        self.channels[peer].check(peer, packet)
+
+    def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
+        return [self.channels[peer].had(number) for number in packet.numbers]
+
+    def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
+        self.check(peer, packet)
+        channel = self.channels[peer]
+        before = len(channel.state.queue)
+        frames = channel.arrived(packet, now)
+        self.queued += len(channel.state.queue) - before
+        self._to_visit[peer] = None
+        return [Incoming(peer, number, frame) for number, frame in frames]
+
+    def take(self, incoming: Incoming) -> None:
+        self.channels[incoming.peer].take(incoming.number)
+
+    def skip(self, peer: str, number: int) -> None:
+        self.channels[peer].take(number)
+
+    def push(self, frames: Frames) -> None:
+        for peer, frame in frames:
+            self.channels[peer].push(frame)
+            self._to_visit[peer] = None
+        self.queued += len(frames)
+
+    def visit_all(self) -> None:
+        self._to_visit = dict.fromkeys(self.channels)
+        self.wake_at = None
+
+    def collect(self, now: int) -> Packets:
+        packets: Packets = []
+        if not self._to_visit:
+            return packets
+        for peer in self._to_visit:
+            channel = self.channels[peer]
+            packet = channel.collect(self.name, now)
+            if packet is not None:
+                packets.append((peer, packet))
+            wake_at = channel.wake_at
+            if wake_at is not None and (self.wake_at is None or wake_at < self.wake_at):
+                self.wake_at = wake_at
+        self._to_visit = {}
+        return packets
+
+    def queued_by_peer(self) -> dict[str, int]:
+        return {peer: len(channel.state.queue) for peer, channel in self.channels.items()}
+
+    def save(self) -> dict[str, ChannelState[Any]]:
+        return {peer: channel.state for peer, channel in self.channels.items()}
+
+    def load(self, saved: Any) -> None:
+        if not isinstance(saved, dict) or set(saved) != set(self.channels):
+            raise self._refuse_snapshot(saved)
+        for peer, state in saved.items():
+            self.channels[peer].state = state
+        self.queued = sum(self.queued_by_peer().values())

@@ -1,0 +1,185 @@
+"""A domain at several sites that confirms in one of the ways of gateways §2.3, run over the simulated network, and its cost.
+
+Members of one site are near to each other and far from all others. Delays are constant, so that a message that arrives later
+than its way takes has been lost before, and how much later it arrives is the time that recovery took. For the paper's tests and
+the benchmark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+from typing import Any, NamedTuple
+
+from thence.core.confirmation import ConfirmationOptions
+from thence.core.distributed import Distributed
+from thence.core.domain import Domain
+from thence.core.messages import Packet
+from thence.core.topology import Topology
+from thence.core.transport import Channels, Transport
+from thence.sim.laws import Constant, parse_law
+from thence.sim.node import Node
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import Simulation
+from thence.trace.events import Event
+
+NEAR_NS = 1_000_000
+FAR_NS = 40_000_000
+SITES = 2
+BODY_BYTES = 100
+DELAY: Mapping[str, int] = {"after_messages": 8, "after_ns": 50_000_000}
+
+
+def way(scheme: str, **options: Any) -> dict[str, Any]:
+    """Return what ``measure`` takes: how to confirm, and the ordering with which."""
+    return {"ordering": "sequenced" if scheme == "centralised" else "vector", "confirmation": {"scheme": scheme, **options}}
+
+
+WAYS: Mapping[str, dict[str, Any]] = {
+    "centralised": way("centralised"),
+    "centralised, delayed": way("centralised", **DELAY),
+    "decentralised": way("decentralised"),
+    "decentralised, delayed": way("decentralised", **DELAY),
+    "distributed": way("distributed"),
+    "distributed, delayed": way("distributed", **DELAY),
+    "nearest": way("distributed", retransmission="nearest"),
+    "nearest, delayed": way("distributed", retransmission="nearest", **DELAY),
+}
+
+
+class Cost(NamedTuple):
+    """What a run came to."""
+
+    deliveries: int
+    packets: int
+    bytes: int
+    frames: int
+    """Messages in these packets, first and later copies."""
+    confirmations: int
+    """Packets that do nothing but confirm."""
+    requests: int
+    """Packets that ask for what is missing."""
+    recovered: int
+    """Arrivals later than the way takes: what came first was lost."""
+    recovery_ns: int
+    """How much later those were, all together."""
+    late: int
+    """Deliveries later than the way takes: they, or what had to come before them, were lost."""
+    peak: int
+    """The most messages that one member kept at one time."""
+    left: int
+    """How many messages are still kept when all is over: none."""
+
+    @property
+    def recovery_ms(self) -> float:
+        """How much later what was lost arrived, on average."""
+        return self.recovery_ns / max(1, self.recovered) / 1e6
+
+
+class Group(Simulation):
+    """A domain, and what each of its members was sent, kept and delivered."""
+
+    def __init__(
+        self, confirmation: Mapping[str, Any], ordering: str, members: int, loss: float, seed: int, **options: Any
+    ) -> None:
+        """``options`` are further ones of the simulation."""
+        names = tuple(f"m{number}" for number in range(members))
+        self._site = {name: number % SITES for number, name in enumerate(names)}
+        if confirmation.get("retransmission") == "nearest":
+            confirmation = {**confirmation, "sites": tuple(names[site::SITES] for site in range(SITES))}
+        domain = Domain("d", names, ordering, confirmation=ConfirmationOptions(**confirmation))
+        self.events: list[Event] = []
+        self.arrived: dict[tuple[str, str], int] = {}
+        """When each message reached each process first."""
+        self.packets: Counter[str] = Counter()
+        self.peak = 0
+        self._ordering = ordering
+        chosen = SimulationOptions(
+            **{"messages": 0, "body_bytes": BODY_BYTES, "loss": loss, "reliable": True, "seed": seed, **options}
+        )
+        delays = {(one, other): Constant(self.delay_ns(one, other)) for one in names for other in names if one != other}
+        super().__init__(chosen, self.events.append, where=Topology.flat(domain), node_type=_Counting, delays=delays)
+        for node in self.nodes.values():
+            if isinstance(node, _Counting):
+                node.group = self
+
+    def delay_ns(self, one: str, other: str) -> int:
+        """Return how long a frame takes."""
+        return 0 if one == other else NEAR_NS if self._site[one] == self._site[other] else FAR_NS
+
+    def way_ns(self, origin: str, target: str) -> int:
+        """Return how long a message takes if nothing is lost."""
+        if self._ordering != "sequenced":
+            return self.delay_ns(origin, target)
+        return self.delay_ns(origin, self.names[0]) + self.delay_ns(self.names[0], target)
+
+    def send(self, messages: int, senders: int | None = None) -> None:
+        """Let so many messages be sent, by the first ``senders`` members (None: all)."""
+        chance, gap, at = Random(f"{self.options.seed}/study"), parse_law("exponential:5ms"), 0
+        for _ in range(messages):
+            at += gap.draw_ns(chance)
+            node = self.nodes[chance.choice(self.names[:senders])]
+            self.kernel.at(at, self._attempt, node, None)
+
+    def cost(self) -> Cost:
+        """Add up what happened."""
+        network = self.network.counters()
+        started = {event.message: (event.process, event.time or 0) for event in self.events if event.kind == "send"}
+        delivered = {(event.process, event.message): event.time or 0 for event in self.events if event.kind == "deliver"}
+
+        def later(times: Mapping[Any, int]) -> list[int]:
+            origins = [(process, started[message], time) for (process, message), time in times.items()]
+            return [time - sent - self.way_ns(origin, process) for process, (origin, sent), time in origins]
+
+        recovery = [ns for ns in later(self.arrived) if ns > 0]
+        return Cost(
+            deliveries=len(delivered),
+            packets=network["sent"],
+            bytes=network["bytes"],
+            frames=self.statistics.frames,
+            confirmations=self.packets["confirmations"],
+            requests=self.packets["requests"],
+            recovered=len(recovery),
+            recovery_ns=sum(recovery),
+            late=sum(ns > 0 for ns in later(delivered)),
+            peak=self.peak,
+            left=sum(kept(node.member._domains["d"].transport) for node in self.nodes.values()),
+        )
+
+
+class _Counting(Node):
+    """A process that writes down what the study wants to know."""
+
+    group: Group
+
+    def receive(self, source: str, packet: Packet[Any]) -> None:
+        for frame in packet.frames:
+            if frame.envelope is not None:
+                self.group.arrived.setdefault((self.name, str(frame.envelope.id)), self._kernel.now)
+        super().receive(source, packet)
+        self.group.peak = max(self.group.peak, kept(self.member._domains["d"].transport))
+
+    def _transmit(self, peer: str, packet: Packet[Any]) -> None:
+        if packet.receipts is not None and packet.receipts.requests:
+            self.group.packets["requests"] += 1
+        elif not packet.frames:
+            self.group.packets["confirmations"] += 1
+        super()._transmit(peer, packet)
+
+
+def kept(transport: Transport) -> int:
+    """Return how many messages a member keeps to repeat them; one that several lack counts once."""
+    if isinstance(transport, Distributed):
+        return len(transport.state.queue) + sum(map(len, transport.state.copies))
+    assert isinstance(transport, Channels)
+    queues = [channel.state.queue.values() for channel in transport.channels.values()]
+    return len({frame.envelope.id for queue in queues for frame in queue if frame.envelope is not None})
+
+
+def measure(how: str, loss: float, *, members: int = 8, messages: int = 200, senders: int | None = None, seed: int = 1) -> Cost:
+    """Run one way of confirming."""
+    group = Group(**WAYS[how], members=members, loss=loss, seed=seed)
+    group.send(messages, senders)
+    group.run()
+    return group.cost()
