@@ -76,7 +76,7 @@ def _print(imported: Imported) -> None:
     if imported.guessed:
         console.say(f"taken for {imported.format}: {imported.guessed}")
     console.say(
-        f"{imported.trace}: {console.count(imported.events, 'event')}, {imported.processes:,} processes, "
+        f"{imported.trace}: {console.count(imported.events, 'event')}, {_processes(imported.processes)}, "
         f"{console.count(imported.messages, 'message')}, {console.count(imported.runs, 'run')}"
     )
     console.say(
@@ -88,3 +88,7 @@ def _print(imported: Imported) -> None:
             console.say("  " + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in row))
         if imported.bad > len(imported.first_bad):
             console.say(f"  … and {imported.bad - len(imported.first_bad):,} more")
+
+
+def _processes(number: int) -> str:
+    return "1 process" if number == 1 else f"{number:,} processes"

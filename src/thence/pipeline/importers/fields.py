@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping as AbstractMapping
 from typing import Any, Final
 
@@ -30,7 +31,6 @@ _MAX_DIGITS: Final = 20
 _WHOLE_FLOATS: Final = 2**53
 
 _decode = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Fields:
@@ -150,7 +150,12 @@ def _converted(name: str, value: Any, column: Column) -> Any:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else _encode(value).decode()
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except RecursionError:
+        raise TraceError("expected text, found JSON nested too deeply") from None
 
 
 def _count(value: Any) -> Any:

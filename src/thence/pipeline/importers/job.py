@@ -23,7 +23,7 @@ from thence.pipeline.importers.ndjson import read_ndjson
 from thence.pipeline.importers.shiviz import read_shiviz
 from thence.pipeline.importers.sources import FORMATS, JSONL, NDJSON, PARQUET, SHIVIZ, Source, find, head, reading
 from thence.pipeline.importers.staged import BAD, EVENT, IGNORED
-from thence.pipeline.importers.writing import bad_place, refuse_to_replace, write
+from thence.pipeline.importers.writing import bad_place, read_bad_rows, refuse_to_replace, write
 from thence.trace.events import SEND
 from thence.trace.files import PARQUET_ENDING, PARQUET_MAGIC
 
@@ -182,10 +182,10 @@ def _shiviz_plan(spark: SparkSession, source: Source, words: str | None, pattern
         patterns.event_pattern(brought[0].pattern)
         patterns.compiled(brought[0].delimiter)
         return Plan(SHIVIZ, "the file begins with its regular expression")
-    guess = patterns.guess(text)
+    guess = patterns.guess(text, ending)
     if guess is None:
         raise TraceError(f"{source.place}: no events found; give the regular expression of the log (--pattern)")
-    return Plan(SHIVIZ, f"each event is {guess[0]}", patterns.Grammar(guess[1], ending))
+    return Plan(SHIVIZ, f"looks like {guess[0]}", patterns.Grammar(guess[1], ending))
 
 
 # --- reading and counting ----------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def _counts(staged: DataFrame) -> dict[str, Any]:
 
 
 def _first_bad(spark: SparkSession, out: str) -> tuple[str, ...]:
-    rows = spark.read.parquet(bad_place(out)).orderBy("source", "line").limit(FIRST_BAD_ROWS).collect()
+    rows = read_bad_rows(spark, out).orderBy("source", "line").limit(FIRST_BAD_ROWS).collect()
     return tuple(_told(row["source"], row["line"], row["reason"]) for row in rows)
 
 

@@ -26,7 +26,8 @@ from thence.pipeline.importers.times import nanoseconds_of_date
 from thence.trace.complaints import show
 from thence.trace.events import INT64_MAX
 
-_LIKE_A_CLOCK: Final = re.compile(r'\{\s*\\?"[^"]*"\s*:\s*-?\d')
+# A brace, a name, and a number for it, or the line breaks off before that.
+_LIKE_A_CLOCK: Final = re.compile(r'\{\s*\\?"[^"]*(?:$|"\s*(?:$|:\s*(?:$|-?\d)))')
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
 

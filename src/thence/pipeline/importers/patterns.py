@@ -81,8 +81,10 @@ def header(text: str) -> tuple[Grammar, int] | None:
     return Grammar(first.strip(), delimiter), min(len(text), len(first) + len(second) + 2)
 
 
-def guess(head: str) -> tuple[str, str] | None:
+def guess(head: str, delimiter: str = DEFAULT_DELIMITER) -> tuple[str, str] | None:
     """Return what the beginning of a log looks like, and the expression for it; None when nothing fits."""
+    separates = compiled(delimiter)
+    head = "".join(line + "\n" for line in head.splitlines() if not separates.search(line))
     scores = {words: _score(compiled(pattern), head) for words, pattern in KNOWN.items()}
     best = max(scores, key=lambda words: scores[words])
     return (best, KNOWN[best]) if scores[best][0] else None

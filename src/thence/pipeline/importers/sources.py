@@ -91,7 +91,7 @@ def find(spark: SparkSession, source: str) -> Source:
         listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(place).select("path", "length")
         files = tuple(sorted(SourceFile(row["path"], row["length"]) for row in listed.collect()))
     if not files:
-        raise TraceError(f"{source}: no files there")
+        raise TraceError(f"{source}: no files in there, or only empty ones")
     return Source(place, files)
 
 

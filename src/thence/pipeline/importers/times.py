@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Final
 
 from thence.trace.events import INT64_MAX, INT64_MIN
@@ -46,18 +46,18 @@ def nanoseconds_of_date(text: str) -> int | None:
 
 def nanoseconds(value: object, unit: str) -> int | None:
     """Return a time given as a number, or as text, in this unit; None if it is no such time."""
-    if isinstance(value, bool):
-        return None
     if unit == ISO:
         moment = _iso(value) if isinstance(value, str) else None
         return None if moment is None else _since_epoch(moment)
-    if not isinstance(value, int | float | str) or len(str(value)) > _LONGEST:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _in_range(value * UNITS[unit])
+    if not isinstance(value, float | str):
         return None
     try:
-        exact = Decimal(str(value)) * UNITS[unit]
-    except InvalidOperation:
+        exact = Decimal(str(value)[:_LONGEST]) * UNITS[unit]
+        return _in_range(int(exact)) if abs(exact) <= INT64_MAX else None
+    except ArithmeticError:
         return None
-    return _in_range(int(exact)) if exact.is_finite() else None
 
 
 def _iso(text: str) -> datetime | None:

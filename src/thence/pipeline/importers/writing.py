@@ -33,6 +33,12 @@ def bad_place(out: str) -> str:
     return out.rstrip("/") + "-bad"
 
 
+def read_bad_rows(spark: SparkSession, out: str) -> DataFrame:
+    """Return what was set aside when the trace at ``out`` was imported."""
+    place = bad_place(out)
+    return spark.read.parquet(place if "://" in place else str(Path(place).absolute()))
+
+
 def refuse_to_replace(out: str, source: Source) -> None:
     """Refuse a place that holds anything but a trace, or what is about to be read."""
     if "://" in out:
@@ -54,13 +60,13 @@ def write(staged: DataFrame, out: str, source: Source, events: int, bad: int, *,
     trace = trace.repartition(1) if parts == 1 else trace.repartitionByRange(parts, *place)
     _save(trace.sortWithinPartitions(*place), out)
     if bad:
-        aside = bad_rows(staged.sparkSession, staged, source, blocks=blocks)
+        aside = _bad_rows(staged.sparkSession, staged, source, blocks=blocks)
         _save(aside.repartition(1 + (bad - 1) // ROWS_PER_PART).sortWithinPartitions("source", "line"), bad_place(out))
     elif "://" not in out:
         shutil.rmtree(bad_place(out), ignore_errors=True)
 
 
-def bad_rows(spark: SparkSession, staged: DataFrame, source: Source, *, blocks: bool) -> DataFrame:
+def _bad_rows(spark: SparkSession, staged: DataFrame, source: Source, *, blocks: bool) -> DataFrame:
     """Return the table of bad rows, with line numbers from the beginning of the file."""
     from pyspark.sql import functions as f
 
