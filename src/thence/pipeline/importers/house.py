@@ -15,7 +15,7 @@ import msgspec
 
 from thence.errors import TraceError
 from thence.pipeline.importers.lines import Partition, read_lines
-from thence.pipeline.importers.sources import Source, partition_of, reading
+from thence.pipeline.importers.sources import Source, decoded, file_path, partition_of, reading
 from thence.pipeline.importers.staged import BAD, BESIDE_TYPES, EVENT, MAX_RAW_CHARACTERS, TRACE_TYPES
 from thence.trace.complaints import EXPECTED
 from thence.trace.events import COLUMNS, INT32_MAX, INT32_MIN, REQUIRED
@@ -50,7 +50,7 @@ def read_parquet(spark: SparkSession, source: Source) -> DataFrame:
     wide = {name: "bigint" if name in _INT32_COLUMNS else kind for name, kind in TRACE_TYPES.items()}
     wanted = ", ".join(f"`{name}` {kind}" for name, kind in wide.items())
     rows = source.reader(spark).schema(wanted).parquet(source.place)
-    path = f.col("_metadata.file_path")
+    path = file_path()
     rows = rows.select(*_columns(path), path.alias("source"), (f.col("_metadata.row_index") + 1).alias("line"))
     reason = f.concat_ws("; ", *_problems())
     rows = rows.withColumn("reason", f.when(reason != "", reason))
@@ -73,7 +73,7 @@ def _columns(path: Column) -> list[Column]:
     for name in COLUMNS:
         column = f.col(name)
         if name in PARTITION_COLUMNS:
-            named = f.url_decode(f.replace(f.regexp_extract(path, f"/{name}=([^/]*)/", 1), f.lit("+"), f.lit("%2B")))
+            named = decoded(f.regexp_extract(path, f"/{name}=([^/]*)/", 1))
             column = f.coalesce(column, f.when(~named.isin("", NULL_PARTITION), named))
         columns.append(column.alias(name))
     return columns

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from thence.errors import TraceError
-from thence.pipeline.importers.sources import Source, partition_of
+from thence.pipeline.importers.sources import Source, file_path, partition_of
 from thence.pipeline.importers.staged import BAD, BESIDE_TYPES, EVENT, IGNORED, TRACE_TYPES, batch, cut, ddl, staged_schema
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _lines(spark: SparkSession, source: Source) -> DataFrame:
         source.reader(spark)
         .text(source.place)
         .select(
-            f.col("_metadata.file_path").alias("source"),
+            file_path().alias("source"),
             f.col("_metadata.file_block_start").alias("block"),
             f.col("value").cast("binary").alias("value"),
         )

@@ -129,7 +129,8 @@ def _clock(text: str) -> dict[str, int] | str:
 
 def _time(match: re.Match[str]) -> int | None:
     known = match.groupdict()
-    return nanoseconds_of_date(known.get("date") or known.get("timestamp") or "")
+    date = known.get("date") or known.get("timestamp")
+    return nanoseconds_of_date(date) if date else None
 
 
 class _Lines:

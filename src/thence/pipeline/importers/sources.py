@@ -22,7 +22,7 @@ from thence.errors import ConfigError, TraceError
 from thence.trace.files import JSONL_ENDINGS, NULL_PARTITION, PARQUET_ENDING, PARTITION_COLUMNS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader, SparkSession
+    from pyspark.sql import Column, DataFrameReader, SparkSession
 
 PARQUET: Final = "parquet"
 JSONL: Final = "jsonl"
@@ -103,6 +103,20 @@ def head(spark: SparkSession, source: Source) -> str:
             rows = spark.read.text(_GLOB.sub(r"\\\1", file.path)).limit(HEAD_LINES).collect()
         lines.extend(str(row["value"]) for row in rows)
     return "\n".join(lines) + "\n"
+
+
+def file_path() -> Column:
+    """Return the path of the file that a row comes from, which Spark gives as a URL."""
+    from pyspark.sql import functions as f
+
+    return decoded(f.col("_metadata.file_path"))
+
+
+def decoded(text: Column) -> Column:
+    """Return a text without its ``%20``; one that has wrong ones stays as it is."""
+    from pyspark.sql import functions as f
+
+    return f.coalesce(f.try_url_decode(f.replace(text, f.lit("+"), f.lit("%2B"))), text)
 
 
 def partition_of(path: str) -> dict[str, str | None]:
