@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.pipeline.replay import replay
-from thence.errors import ConfigError, TraceError
+from thence.errors import ConfigError, InternalError, TraceError
 from thence.pipeline.importers import Imported, import_trace
+from thence.pipeline.importers.lines import read_lines
+from thence.pipeline.importers.sources import find, reading
 from thence.trace.events import Event
 from thence.trace.files import read_trace, write_trace
 
@@ -264,6 +266,15 @@ def test_what_cannot_be_imported_is_said_in_our_own_errors(
         import_trace(spark, str(tmp_path / name), str(tmp_path / "out"), **options)  # type: ignore[arg-type]
     assert why in str(refused.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_mistake_of_ours_in_a_worker_is_no_mistake_of_the_file(spark: SparkSession, tmp_path: Path) -> None:
+    def decode(line: bytes, _partition: object) -> dict[str, Any]:
+        return {"index": 1 // (len(line) - len(line))}
+
+    source = find(spark, str(write_lines(tmp_path / "x.jsonl", "{}")))
+    with pytest.raises(InternalError, match="x: ZeroDivisionError"), reading("x"):
+        read_lines(spark, source, decode).collect()
 
 
 def test_all_lines_may_be_bad(spark: SparkSession, tmp_path: Path) -> None:

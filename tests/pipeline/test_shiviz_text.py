@@ -72,6 +72,22 @@ def test_a_header_may_leave_the_delimiter_empty() -> None:
     assert header("a (?<host>x) without a clock\n") is None
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("(?<host>(?<clock>\n\na\n", "no regular expression"),
+        ("(?<host>a)(?<clock>b)\n(\na\n", "no regular expression"),
+        ("a\n", "no regular expression is known for this log"),
+    ],
+)
+def test_a_log_that_brings_no_expression_of_use_is_bad_from_end_to_end(text: str, reason: str) -> None:
+    rows = found(text, None)
+    assert sum(row.lines for row in rows) == lines_of(text)
+    bad = [row for row in rows if row.what == BAD]
+    assert [row.line for row in bad] == [text.count("\n")]
+    assert reason in (bad[0].reason or "")
+
+
 ONE_OF_EACH = {
     "a line 'HOST {clock}', then the event": 'a {"a":1}\nhello\na {"a":2}\nbye\n',
     "the event, then a line 'HOST {clock}'": 'hello\na {"a":1} \nbye\na {"a":2}\n',
@@ -177,7 +193,25 @@ def test_a_date_becomes_a_time_where_it_can_be_read() -> None:
 
 
 PIECES = st.sampled_from(
-    ['a {"a":1}', 'b {"a":1,"b":2}', "{", '"', "}", "\n", "\n\n", " ", "hello", "=== x ===", "a", "\r", "\u2028", "\x0b", "5"]
+    [
+        'a {"a":1}',
+        'b {"a":1,"b":2}',
+        "{",
+        '"',
+        "}",
+        "\n",
+        "\n\n",
+        " ",
+        "hello",
+        "=== x ===",
+        "a",
+        "\r",
+        "\u2028",
+        "\x0b",
+        "5",
+        "(?<host>(?<clock>",
+        "(?<host>a)(?<clock>{.*?})",
+    ]
 )
 
 

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from thence.errors import ConfigError
 from thence.pipeline.importers.patterns import Grammar, compiled, event_pattern, header
 from thence.pipeline.importers.staged import BAD, EVENT, IGNORED, cut
 from thence.pipeline.importers.times import nanoseconds_of_date
@@ -60,10 +61,14 @@ def parse_log(text: str, grammar: Grammar | None) -> Iterator[Found]:
         grammar, begin = brought
         yield Found(IGNORED, None, 1, lines.claim(0, begin))
     if grammar is None:
-        yield from _unread(lines)
+        yield from _unread(lines, "no regular expression is known for this log")
         return
-    events = event_pattern(grammar.pattern)
-    for run, start, after, end in _executions(text, begin, compiled(grammar.delimiter)):
+    try:
+        events, delimiter = event_pattern(grammar.pattern), compiled(grammar.delimiter)
+    except ConfigError as error:
+        yield from _unread(lines, str(error))
+        return
+    for run, start, after, end in _executions(text, begin, delimiter):
         ignored = lines.claim(start, after)
         for match in events.finditer(text, after, end):
             if match.end() > match.start():
@@ -78,9 +83,9 @@ def parse_log(text: str, grammar: Grammar | None) -> Iterator[Found]:
             yield Found(IGNORED, run, lines.number(start), ignored)
 
 
-def _unread(lines: _Lines) -> Iterator[Found]:
+def _unread(lines: _Lines, reason: str) -> Iterator[Found]:
     for number in lines.free(0, len(lines.text)):
-        yield Found(BAD, None, number, 1, cut(lines.line(number)), "no regular expression is known for this log")
+        yield Found(BAD, None, number, 1, cut(lines.line(number)), reason)
 
 
 def _executions(text: str, begin: int, delimiter: re.Pattern[str]) -> Iterator[tuple[str | None, int, int, int]]:

@@ -6,7 +6,8 @@ Rules:
 * Names that begin with ``.`` or ``_`` are skipped, as in any trace. Of several files those are read that end as files of that
   format do; if none does, all of them.
 * A folder's name such as ``run=7`` gives that column to rows that have none, wherever it stands in the path.
-* What Spark has to say about a file that it cannot read is one line of a :class:`~thence.errors.TraceError`.
+* What Spark has to say about a file that it cannot read is one line of a :class:`~thence.errors.TraceError`. What goes wrong
+  in our own code in one of its workers is our mistake.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
-from thence.errors import ConfigError, TraceError
+from thence.errors import InternalError, TraceError
 from thence.trace.files import JSONL_ENDINGS, NULL_PARTITION, PARQUET_ENDING, PARTITION_COLUMNS
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ HEAD_FILES: Final = 4
 
 _GLOB: Final = re.compile(r"([\\{}\[\]*?])")
 _HADOOP_GLOB: Final = re.compile(r"[{}\[\]*?]")
+_IN_PYTHON: Final = re.compile(r"^Traceback \(most recent call last\):\n(?:[ ].*\n)+(\S.*)$", re.MULTILINE)
 _FOLDER: Final = re.compile(r"([^/=]+)=([^/]*)/")
 
 
@@ -137,22 +139,13 @@ def reading(what: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        ours = _ours(str(error))
-        if ours is not None:
-            raise ours from None
-        raise TraceError(f"{what}: {_first_line(str(error))}") from None
+        in_python = _IN_PYTHON.findall(str(error))
+        if in_python:
+            raise InternalError(f"{what}: {in_python[-1]}") from error
+        raise TraceError(f"{what}: {_cause(str(error))}") from None
 
 
-def _ours(text: str) -> TraceError | ConfigError | None:
-    """Return the error of ours that was raised in one of Spark's workers."""
-    found = re.search(r"thence\.errors\.(TraceError|ConfigError): (.*)", text)
-    if found is None:
-        return None
-    kind = TraceError if found[1] == "TraceError" else ConfigError
-    return kind(found[2])
-
-
-def _first_line(text: str) -> str:
+def _cause(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     cause = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return (cause or lines or ["Spark gives no reason"])[-1 if cause else 0]
