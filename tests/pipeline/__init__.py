@@ -1,1 +1,1 @@
-"""Tests of the pipeline: kernels without a JVM, and the whole on Spark."""
+"""The pipeline: kernels without Spark, and a few tests with a real session."""

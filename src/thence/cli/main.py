@@ -2,8 +2,8 @@
 
 This file exists so that there is one place to see every command. To add one:
 
-1. write ``src/thence/cli/NAME.py`` with a function ``command`` (or a ``typer.Typer`` of that name, for a command with
-   commands of its own); its docstring is what ``thence NAME --help`` prints;
+1. write ``src/thence/cli/NAME.py`` (``NAME_.py`` where Python keeps the name for itself) with a function ``command`` (or a
+   ``typer.Typer`` of that name, for a command with commands of its own); its docstring is what ``thence NAME --help`` prints;
 2. add one line to ``COMMANDS``.
 
 Rules:
@@ -17,6 +17,7 @@ Rules:
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 import traceback
@@ -43,7 +44,7 @@ EXIT_INTERRUPTED: Final = 130
 
 
 class Entry(NamedTuple):
-    """One line of the table: its file is ``thence/cli/<name>.py``."""
+    """One line of the table: its file is ``thence/cli/<name>.py``, or ``<name>_.py`` if the name is a word of Python."""
 
     name: str
     panel: str
@@ -57,6 +58,7 @@ COMMANDS: Final = (
     Entry("simulate", TRY, "Run a workload on an ordering and write the trace of it."),
     Entry("explore", TRY, "Try every interleaving of a small case and print the shortest bad one."),
     Entry("scenario", TRY, "Run scenario files and compare with what they expect, or rewrite that."),
+    Entry("import", JUDGE, "Make a trace of logs: Parquet, JSON lines, ShiViz and GoVector logs, any NDJSON."),
     Entry("judge", JUDGE, "Check a trace for order, losses and duplicates, and explain each violation."),
     Entry("audit", JUDGE, "The same for traces of any size, on Spark."),
 )
@@ -93,7 +95,7 @@ class LazyCommand(Command):
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Import the command's file and go on with what is in there."""
-        module = importlib.import_module(f"thence.cli.{self.name}")
+        module = importlib.import_module(f"thence.cli.{self.name}{'_' if keyword.iskeyword(str(self.name)) else ''}")
         app = module.command
         if not isinstance(app, typer.Typer):
             function = app

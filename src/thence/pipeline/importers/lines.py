@@ -1,0 +1,93 @@
+"""Files of lines, read by Spark in blocks of many lines, decoded by Python a batch at a time.
+
+Rules:
+
+* The kernel (:func:`decode_batches`) knows no Spark: Arrow batches of (source, block, value) come in, staged batches go out.
+* A decoder returns a row, or None for a line that is to be ignored, or raises :class:`~thence.errors.TraceError` with the
+  reason.
+* Lines are numbered within their block, in the order in which Spark gives them, which is that of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from thence.errors import TraceError
+from thence.pipeline.importers.sources import Source, file_path, partition_of
+from thence.pipeline.importers.staged import BAD, BESIDE_TYPES, EVENT, IGNORED, TRACE_TYPES, batch, cut, ddl, staged_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+ORDER: Final = "order"
+"""Beside the staged columns: by what the rows of a process are ordered, where they have no index."""
+
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+Partition = Mapping[str, str | None]
+Decoder = Callable[[bytes, Partition], dict[str, Any] | None]
+
+
+def read_lines(spark: SparkSession, source: Source, decode: Decoder) -> DataFrame:
+    """Return the staged rows of a source of lines."""
+
+    def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return decode_batches(batches, decode)
+
+    return _lines(spark, source).mapInArrow(kernel, ddl({**TRACE_TYPES, **BESIDE_TYPES, ORDER: "bigint"}))
+
+
+def lines_before(spark: SparkSession, source: Source) -> DataFrame:
+    """Return how many lines of a file come before each of its blocks: source, block, before."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    counts = _lines(spark, source).groupBy("source", "block").count()
+    earlier = Window.partitionBy("source").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
+    return counts.select("source", "block", f.coalesce(f.sum("count").over(earlier), f.lit(0)).alias("before"))
+
+
+def _lines(spark: SparkSession, source: Source) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return (
+        source.reader(spark)
+        .text(source.place)
+        .select(
+            file_path().alias("source"),
+            f.col("_metadata.file_block_start").alias("block"),
+            f.col("value").cast("binary").alias("value"),
+        )
+    )
+
+
+def decode_batches(batches: Iterable[pa.RecordBatch], decode: Decoder) -> Iterator[pa.RecordBatch]:
+    """Decode lines. Every line that is not blank is in exactly one row that comes out."""
+    import pyarrow as pa
+
+    columns = staged_schema(order=pa.int64())
+    place: tuple[str, int] | None = None
+    number = 0
+    partition: Partition = {}
+    for given in batches:
+        rows = []
+        for source, block, line in zip(*(column.to_pylist() for column in given.columns), strict=True):
+            if (source, block) != place:
+                place, number, partition = (source, block), 0, partition_of(source)
+            number += 1
+            row = _row(line.removeprefix(_BYTE_ORDER_MARK), partition, decode)
+            if row is not None:
+                rows.append({**row, "source": source, "block": block, "line": number, "lines": 1})
+        yield batch(rows, columns)
+
+
+def _row(line: bytes, partition: Partition, decode: Decoder) -> dict[str, Any] | None:
+    if not line.strip():
+        return None
+    try:
+        row = decode(line, partition)
+    except TraceError as error:
+        return {"what": BAD, "raw": cut(line.decode("utf-8", errors="backslashreplace")), "reason": str(error)}
+    return {"what": IGNORED} if row is None else {**row, "what": EVENT}

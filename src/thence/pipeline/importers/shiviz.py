@@ -1,0 +1,119 @@
+"""ShiViz and GoVector logs: text with vector clocks becomes a trace with messages.
+
+The text is taken apart by :mod:`~thence.pipeline.importers.logtext`, the messages are found by
+:mod:`~thence.pipeline.importers.clocks`; this file makes rows of what they say, and lets Spark hand them the data.
+
+Rules:
+
+* All files of a source are one log. A file is read whole, up to ``MAX_LOG_BYTES``, since an event may take several lines; a
+  run is derived whole, in one task.
+* A logged event becomes, in this order: one ``deliver`` row for each message it heard, one row of kind ``event`` that stands
+  for the event itself and holds its clock and time, and one ``send`` row if anybody heard from it directly. Only the
+  ``event`` row accounts for lines of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from thence.errors import ConfigError
+from thence.pipeline.importers.clocks import Derived, Logged, derive, message_id
+from thence.pipeline.importers.logtext import parse_log, text_of
+from thence.pipeline.importers.patterns import Grammar
+from thence.pipeline.importers.sources import Source, partition_of
+from thence.pipeline.importers.staged import BAD, EVENT, STAGED, batch, staged_schema
+from thence.trace.events import DELIVER, SEND
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_LOG_BYTES: Final = 256 * 2**20
+LOGGED: Final = "event"
+"""The kind of the row that stands for an event of the log."""
+
+Row = dict[str, Any]
+
+
+def read_shiviz(spark: SparkSession, source: Source, grammar: Grammar | None) -> DataFrame:
+    """Return the staged rows of a log."""
+    for file in source.files:
+        if file.size_bytes > MAX_LOG_BYTES:
+            raise ConfigError(
+                f"{file.path}: {file.size_bytes} bytes; split a log of more than {MAX_LOG_BYTES} bytes between two events"
+            )
+
+    def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for given in batches:
+            for path, content in zip(*(column.to_pylist() for column in given.columns), strict=True):
+                yield batch(parsed_rows(path, content, grammar), staged_schema())
+
+    def derived(table: pa.Table) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.Table.from_batches([batch(derived_rows(table.to_pylist(maps_as_pydicts="strict")), staged_schema())])
+
+    files = source.reader(spark).format("binaryFile").load(source.place).select("path", "content")
+    parsed = files.mapInArrow(parse, STAGED).repartition(source.tasks, "run")
+    return parsed.groupBy("run").applyInArrow(derived, STAGED)
+
+
+def parsed_rows(path: str, content: bytes, grammar: Grammar | None) -> Iterator[Row]:
+    """Yield what is in one file, as rows that are staged but for their messages."""
+    run = partition_of(path).get("run")
+    for found in parse_log(text_of(content), grammar):
+        yield {
+            "what": found.what,
+            "run": run if found.run is None else found.run,
+            "process": found.host,
+            "clock": found.clock,
+            "time": found.time,
+            "source": path,
+            "line": found.line,
+            "lines": found.lines,
+            "block": 0,
+            "raw": found.raw,
+            "reason": found.reason,
+        }
+
+
+def derived_rows(rows: Iterable[Row]) -> Iterator[Row]:
+    """Give the rows of one run their messages. What is no event goes through as it is."""
+    events: list[Row] = []
+    for row in rows:
+        if row["what"] == EVENT:
+            events.append(row)
+        else:
+            yield row
+    events.sort(key=lambda row: (row["source"], row["line"]))
+    derived = derive([Logged(row["process"], row["clock"]) for row in events])
+    yield from _accepted(events, derived)
+    for place, reason in derived.refused:
+        kept = {name: events[place][name] for name in ("source", "line", "lines", "block", "raw", "run")}
+        yield {**kept, "what": BAD, "reason": reason}
+    for _, reason in derived.missing:
+        yield {"what": BAD, "run": events[0]["run"], "lines": 0, "reason": reason}
+
+
+def _accepted(events: list[Row], derived: Derived) -> Iterator[Row]:
+    index: dict[str, int] = {}
+    for heard in derived.events:
+        logged = events[heard.place]
+        process = logged["process"]
+        own: list[Row] = [{"kind": DELIVER, "message": message} for message in heard.received]
+        own.append({"kind": LOGGED, "clock": logged["clock"], "line": logged["line"], "lines": logged["lines"]})
+        if heard.sent_to:
+            message = message_id(process, logged["clock"][process])
+            own.append({"kind": SEND, "message": message, "to": heard.sent_to})
+        common = {
+            "what": EVENT,
+            "run": logged["run"],
+            "process": process,
+            "time": logged["time"],
+            "source": logged["source"],
+            "lines": 0,
+        }
+        for number, row in enumerate(own, index.get(process, 0)):
+            yield {**common, **row, "index": number}
+        index[process] = index.get(process, 0) + len(own)

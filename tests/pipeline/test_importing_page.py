@@ -1,0 +1,51 @@
+"""docs/importing.md is run: its commands, its example, and its table of keys against the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.test_docs import ROOT, blocks, calls, execute, matches, read, rows
+from thence.pipeline.importers.mapping import Column, Mapping
+from thence.pipeline.importers.shiviz import MAX_LOG_BYTES
+from thence.pipeline.importers.sources import FORMATS
+from thence.pipeline.importers.staged import BAD_COLUMNS, MAX_RAW_CHARACTERS
+
+PAGE = read("docs/importing.md")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for shared in ("tests", "examples"):
+        (tmp_path / shared).symlink_to(ROOT / shared)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark", "folder")
+def test_commands_and_examples_do_what_the_page_says() -> None:
+    given = [call for block in blocks(PAGE, "console") for call in calls(block)]
+    assert len(given) == 6
+    for call in given:
+        code, printed = execute(call.command)
+        assert code == call.code, f"{call.command} exits with {code}"
+        assert matches(call.shown, printed), f"{call.command} prints:\n{printed}"
+    (example,) = blocks(PAGE, "python")
+    exec(compile(example, "docs/importing.md", "exec"), {})
+
+
+def test_the_tables_say_what_the_code_knows() -> None:
+    told = " ".join(first for first, *_ in rows(PAGE, "| key | what it says |"))
+    keys = set(re.findall(r"columns\.\w+\.(\w+)|`(order|ignore)`", told))
+    known = {field.encode_name for kind in (Column, Mapping) for field in msgspec.structs.fields(kind)} - {"columns"}
+    assert {one or other for one, other in keys} == known
+    assert tuple(first.strip("`") for first, *_ in rows(PAGE, "| format | what it is |")) == FORMATS
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    assert f"at most {MAX_LOG_BYTES // 2**20} MiB" in PAGE
+    assert f"first {MAX_RAW_CHARACTERS:,} characters" in PAGE
+    assert all(f"`{column}`" in PAGE for column in BAD_COLUMNS)
