@@ -36,10 +36,10 @@ class Audited:
         self.auditor = Auditor(Here(), str(source), folder, require, slice_events)
         self.auditor.prepare()
         self.rows: list[Violation] = []
-        for where, required in self.auditor.to_judge:
+        for where in self.auditor.slices:
             encoded, messages, _ = folder.get(where.key("encoded"))
             start = folder.get(where.key("start"))
-            for row in tasks.violations_in(where, encoded, messages, start, required):
+            for row in tasks.violations_in(where, encoded, messages, start, self.auditor.require):
                 self.rows.append(self._with_chain(row.violation, row.earlier, row.later, where.run_number))
         self.rows += [row.violation for _, row in self.auditor.lost()]
         if "total" in require:

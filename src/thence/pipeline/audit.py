@@ -14,16 +14,16 @@ Chains are looked for afterwards, for as many violations as are asked for.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from thence.errors import ConfigError, TraceError
 from thence.pipeline import tasks
 from thence.pipeline.fragments import Bad, Fragment, fragments_of
-from thence.pipeline.jobs import Engine, Progress
+from thence.pipeline.jobs import Engine, Many, Progress
 from thence.pipeline.kernels.gist import Gist
 from thence.pipeline.kernels.ledger import Ledger
 from thence.pipeline.kernels.replay import Ints, Longs
@@ -35,6 +35,9 @@ from thence.pipeline.tasks import Sent, Slice, Start
 from thence.pipeline.work import Work
 from thence.trace.verdict import PROPERTIES
 
+GivenT = TypeVar("GivenT")
+ResultT = TypeVar("ResultT")
+
 MAX_UNKNOWN: Final = 1_000_000
 """How many different messages may be delivered without a send in sight before the audit gives up on the trace."""
 
@@ -45,13 +48,18 @@ MAX_REPAIRS: Final = 50
 """How often cuts are repaired before the audit gives up. Each time slices become fewer, so no sane trace gets there."""
 
 
+SLICES_PER_TASK: Final = 500
+
+NO_CUTS: Final = Cuts(np.empty((0, 0), np.int64), np.empty((0, 0), np.int64))
+
+
 @dataclass(slots=True)
 class RunAudit:
     """One run on its way through the audit."""
 
     run: Run
     number: int
-    cuts: Cuts = field(default_factory=lambda: Cuts(np.empty((0, 0), np.int64), np.empty((0, 0), np.int64)))
+    cuts: Cuts = NO_CUTS
     slices: list[Slice] = field(default_factory=list)
     gists: list[Gist] = field(default_factory=list)
     unsent: set[str] = field(default_factory=set)
@@ -109,9 +117,9 @@ class Auditor:
         self._walk()
 
     @property
-    def to_judge(self) -> list[tuple[Slice, tuple[str, ...]]]:
-        """What to call :func:`tasks.judge_slice` on, for the rows about events, without chains."""
-        return [(one, self.require) for one in self.slices]
+    def to_judge(self) -> list[tuple[list[Slice], tuple[str, ...]]]:
+        """What to call :func:`tasks.judge_slices` on, for the rows about events, without chains."""
+        return [(bundle, self.require) for bundle in self._bundled(self.slices)]
 
     def lost(self) -> Iterable[tuple[int, Row]]:
         """Rows for what never arrived, each with the number of its run."""
@@ -142,6 +150,7 @@ class Auditor:
     def _encode(self, audits: Sequence[RunAudit]) -> None:
         """Read all slices of these runs."""
         for audit in audits:
+            audit.ledger = None
             audit.slices = [self._slice(audit, number) for number in range(audit.cuts.count)]
         bundles = _bundles([one for audit in audits for one in audit.slices], self.slice_events)
         results = self.engine.each("encode", tasks.encode_slices, bundles, self.progress)
@@ -171,48 +180,82 @@ class Auditor:
             audit.resent,
         )
 
+    def _bundled(self, slices: Sequence[Slice]) -> list[list[Slice]]:
+        """Slices that have been read, by tasks: large ones alone, small ones of many short runs together."""
+        bundles: list[list[Slice]] = []
+        size = 0
+        for one in slices:
+            events = self.runs[one.run_number].gists[one.number].events
+            if not bundles or size + events > self.slice_events or len(bundles[-1]) == SLICES_PER_TASK:
+                bundles.append([])
+                size = 0
+            size += events
+            bundles[-1].append(one)
+        return bundles
+
+    def _per_slice(
+        self, step: str, function: Callable[[GivenT], ResultT], slices: Sequence[Slice], thing: Callable[[Slice], GivenT]
+    ) -> list[ResultT]:
+        """Call a function on something of each slice that has been read."""
+        things = [[thing(one) for one in bundle] for bundle in self._bundled(slices)]
+        return [result for some in self.engine.each(step, Many(function), things, self.progress) for result in some]
+
     # Repairing cuts.
 
     def _settle(self) -> None:
-        """Read, look who is on the way where, and repair, until everything is accounted for."""
+        """Look who is on the way where, and repair, until everything is accounted for."""
         self._find_resends()
-        open_runs = list(self.runs)
         for _ in range(MAX_REPAIRS):
-            open_runs = [audit for audit in open_runs if not self._is_settled(audit)]
-            if not open_runs:
+            for audit in self.runs:
+                if audit.ledger is None:
+                    audit.ledger = Ledger(audit.run.processes, audit.gists, audit.unsent)
+            left = [audit for audit in self.runs if audit.ledger and audit.ledger.orphans]
+            if not left:
                 return
-        raise TraceError(f"{self.source}: the cuts of {len(open_runs)} runs could not be repaired")
+            self._account_for(left)
+        raise TraceError(f"{self.source}: cuts could not be repaired in {MAX_REPAIRS} rounds")
 
-    def _is_settled(self, audit: RunAudit) -> bool:
-        audit.ledger = Ledger(audit.run.processes, audit.gists, audit.unsent)
-        orphans = audit.ledger.orphans
-        if not orphans:
-            return True
-        if len(orphans) > MAX_UNKNOWN:
-            raise TraceError(f"{self.source}: {len(orphans)} messages are delivered and not sent; the limit is {MAX_UNKNOWN}")
-        wanted = frozenset(orphans)
-        found = self._look_for(audit, wanted, np.empty(0, np.int64))
-        sent = {send.name: send.slice for send in found if (send.process, send.index, send.name) not in audit.resent}
-        audit.unsent |= wanted - sent.keys()
-        backward = [(orphans[name], at) for name, at in sent.items() if at > orphans[name]]
-        if backward:
-            self._repair(audit, backward)
-            return False
-        forward = defaultdict(set)
-        for name, at in sent.items():
-            forward[at].add(name)
-        slices = [one._replace(forced=one.forced | forward[one.number]) for one in audit.slices if one.number in forward]
-        for one, gist in zip(slices, self.engine.each("look again", tasks.gist_again, slices, self.progress), strict=True):
-            audit.slices[one.number], audit.gists[one.number] = one, gist
-        return False
+    def _account_for(self, audits: Sequence[RunAudit]) -> None:
+        """Find the sends of all orphans: nobody's, or in an earlier slice, or in a later one, and the cut is no cut."""
+        orphans = {audit.number: audit.ledger.orphans for audit in audits if audit.ledger}
+        for some in orphans.values():
+            if len(some) > MAX_UNKNOWN:
+                raise TraceError(f"{self.source}: {len(some)} messages are delivered and not sent; the limit is {MAX_UNKNOWN}")
+        wanted = {number: (frozenset(some), np.empty(0, np.int64)) for number, some in orphans.items()}
+        again: list[Slice] = []
+        recut: list[RunAudit] = []
+        for number, found in self._look_for(wanted).items():
+            audit = self.runs[number]
+            sent = {send.name: send.slice for send in found if (send.process, send.index, send.name) not in audit.resent}
+            audit.unsent |= orphans[number].keys() - sent.keys()
+            audit.ledger = None
+            backward = [(orphans[number][name], at) for name, at in sent.items() if at > orphans[number][name]]
+            if backward:
+                self._repair(audit, backward)
+                recut.append(audit)
+                continue
+            for one in audit.slices:
+                names = frozenset(name for name, at in sent.items() if at == one.number)
+                if names:
+                    audit.slices[one.number] = one._replace(forced=one.forced | names)
+                    again.append(audit.slices[one.number])
+        self._cut([audit for audit in recut if not audit.cuts.count])
+        self._encode(recut)
+        gists = self._per_slice("look again", tasks.gist_again, again, lambda one: one)
+        for one, gist in zip(again, gists, strict=True):
+            self.runs[one.run_number].gists[one.number] = gist
 
-    def _look_for(self, audit: RunAudit, names: frozenset[str], hashes: Longs) -> list[Sent]:
-        things = [(one, names, hashes) for one in audit.slices]
-        found = self.engine.each("look for sends", tasks.find_sends, things, self.progress)
-        return [send for some in found for send in some]
+    def _look_for(self, wanted: Mapping[int, tuple[frozenset[str], Longs]]) -> dict[int, list[Sent]]:
+        """All sends of messages with these names or hashes, by run."""
+        slices = [one for number in wanted for one in self.runs[number].slices]
+        results = self._per_slice("look for sends", tasks.find_sends, slices, lambda one: (one, *wanted[one.run_number]))
+        found: dict[int, list[Sent]] = {number: [] for number in wanted}
+        for one, sends in zip(slices, results, strict=True):
+            found[one.run_number] += sends
+        return found
 
     def _repair(self, audit: RunAudit, backward: Sequence[tuple[int, int]]) -> None:
-        """Messages cross cuts backwards, from the second slice of each pair to the first."""
+        """Messages cross cuts backwards, from the second slice of each pair to the first: choose other cuts."""
         name = f"run {audit.run.name!r}: " if audit.run.name is not None else ""
         lags = np.min([gist.lags for gist in audit.gists], axis=0)
         if audit.clock_repairs < MAX_CLOCK_REPAIRS and np.any(lags < 0):
@@ -220,7 +263,7 @@ class Auditor:
             audit.offsets = offsets_of(lags)
             worst = int(np.ptp(audit.offsets))
             self.repairs.append(f"{name}clocks differ by up to {worst / 1e6:,.3f} ms, cut again by clocks put right")
-            self._cut([audit])
+            audit.cuts = NO_CUTS
         else:
             before = audit.cuts.count
             audit.cuts = merge(audit.cuts, backward)
@@ -228,43 +271,34 @@ class Auditor:
                 f"{name}{before - audit.cuts.count} of {before} slices merged, as messages crossed cuts backwards"
             )
         audit.unsent.clear()
-        self._encode([audit])
 
     def _find_resends(self) -> None:
         """Find messages that are sent more than once, in whatever slices; the first by process and index is the send."""
-        bundles = _bundles(self.slices, self.slice_events)
-        twice = defaultdict(list)
-        for number, hashed in self.engine.repeated(tasks.sent_hashes, bundles, "run_number int, hash long"):
-            twice[number].append(hashed)
-        touched = []
-        for number, hashes in twice.items():
+        hashed = defaultdict(list)
+        for number, value in self.engine.repeated(tasks.sent_hashes, self._bundled(self.slices), "run_number int, hash long"):
+            hashed[number].append(value)
+        wanted = {number: (frozenset[str](), np.array(values, np.int64)) for number, values in hashed.items()}
+        for number, found in self._look_for(wanted).items():
             audit = self.runs[number]
             by_name = defaultdict(list)
-            for send in self._look_for(audit, frozenset(), np.array(hashes, np.int64)):
+            for send in found:
                 by_name[send.name].append((send.process, send.index))
             for name, places in by_name.items():
                 first, *others = sorted(places)
                 for place in set(others) - {first}:
                     audit.resent[*place, name] = (audit.run.processes[first[0]], first[1])
-            if audit.resent:
-                touched.append(audit)
-        self._encode(touched)
+        self._encode([audit for audit in self.runs if audit.resent])
 
     # The walk.
 
     def _walk(self) -> None:
         """Sum up all slices, and give each its true start."""
-        things = []
-        for audit in self.runs:
-            if audit.ledger is None:
-                raise ConfigError("the ledger of a run is missing")
-            things += list(zip(audit.slices, audit.ledger.entries, strict=True))
-        sums = self.engine.each("sum up", tasks.sum_up_slice, things, self.progress)
+        entries = {audit.number: audit.ledger.entries for audit in self.runs if audit.ledger}
+        sums = self._per_slice("sum up", tasks.sum_up_slice, self.slices, lambda one: (one, entries[one.run_number][one.number]))
         at = 0
         for audit in self.runs:
-            count = len(audit.slices)
-            self._walk_run(audit, sums[at : at + count])
-            at += count
+            self._walk_run(audit, sums[at : at + len(audit.slices)])
+            at += len(audit.slices)
 
     def _walk_run(self, audit: RunAudit, sums: Sequence[tuple[Ints, Ints]]) -> None:
         n = len(audit.run.processes)

@@ -128,7 +128,7 @@ def audit(
 
 
 def _all_rows(engine: OnSpark, auditor: Auditor) -> DataFrame:
-    rows = engine.rows(tasks.judge_slice, auditor.to_judge, tasks.VIOLATIONS)
+    rows = engine.rows(tasks.judge_slices, auditor.to_judge, tasks.VIOLATIONS)
     lost: dict[int, list[Any]] = defaultdict(list)
     for number, row in auditor.lost():
         lost[number].append(row)
@@ -149,7 +149,7 @@ def _explain(
     """Chains, by what tells rows apart."""
     if not explain:
         return {}
-    late = rows.where("earlier_slice is not null").orderBy("run", "property", "process", "index").limit(explain).collect()
+    late = _in_order(rows.where("earlier_slice is not null")).limit(explain).collect()
     windows = defaultdict(list)
     for number, row in enumerate(late):
         last = max(row["later_slice"], row["slice"]) if number < cones else row["later_slice"]
@@ -182,15 +182,20 @@ def _with_chains(spark: SparkSession, rows: DataFrame, told: Mapping[tuple[Any, 
 
 
 def _first(table: DataFrame, most: int) -> dict[str, Any]:
-    from pyspark.sql import functions as f
-
-    place = f.array_position(f.array(*map(f.lit, PROPERTIES)), f.col("property"))
-    first = table.orderBy(f.col("run").asc_nulls_first(), place, "process", f.col("index").asc_nulls_last(), "later").limit(most)
+    first = _in_order(table).limit(most)
     found = [(_violation(row), row["story"]) for row in first.collect()]
     return {
         "violations": sorted((violation for violation, _ in found), key=sort_key),
         "stories": {violation: story for violation, story in found if story},
     }
+
+
+def _in_order(table: DataFrame) -> DataFrame:
+    """The rows in the order of the judge."""
+    from pyspark.sql import functions as f
+
+    place = f.array_position(f.array(*map(f.lit, PROPERTIES)), f.col("property"))
+    return table.orderBy(f.col("run").asc_nulls_first(), place, "process", f.col("index").asc_nulls_last(), "later")
 
 
 def _violation(row: Row) -> Violation:

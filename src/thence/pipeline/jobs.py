@@ -31,6 +31,16 @@ POLL_S: Final = 0.5
 _RESULT: Final = "number int, result binary"
 
 
+class Many:
+    """A function of one thing, for several at once; a class, so that it pickles by name."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, things: Sequence[Any]) -> list[Any]:
+        return [self.function(thing) for thing in things]
+
+
 class Engine(Protocol):
     """Where tasks run."""
 

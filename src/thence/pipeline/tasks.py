@@ -123,10 +123,11 @@ def gist_again(given: Slice) -> Gist:
 
 
 def sent_hashes(slices: list[Slice]) -> Iterator[pa.RecordBatch]:
-    """A number for each message sent in slices, to find those that are sent twice."""
+    """A number for each send in slices, to find messages that are sent twice, in the same slice or not."""
     for given in slices:
         encoded, messages, _ = given.work.get(given.key("encoded"))
-        found = hashes(messages)[encoded.message[encoded.send_event]].astype(np.int64)
+        sends = (encoded.role == SEND) | (encoded.role == RESEND)
+        found = hashes(messages)[encoded.message[sends]].astype(np.int64)
         run = pa.array(np.full(len(found), given.run_number, np.int32))
         yield pa.record_batch([run, pa.array(found)], names=["run_number", "hash"])
 
@@ -157,12 +158,13 @@ def sum_up_slice(given: tuple[Slice, Entry]) -> tuple[Ints, Ints]:
     return known, clocks[story.row[entry.carried]]
 
 
-def judge_slice(given: tuple[Slice, tuple[str, ...]]) -> Iterator[pa.RecordBatch]:
-    """The rows about events of a slice whose start has been left in the work folder."""
-    where, require = given
-    encoded, messages, _ = where.work.get(where.key("encoded"))
-    start: Start = where.work.get(where.key("start"))
-    yield from batches(violations_in(where, encoded, messages, start, require), where.run_number)
+def judge_slices(given: tuple[list[Slice], tuple[str, ...]]) -> Iterator[pa.RecordBatch]:
+    """The rows about events of slices whose starts have been left in the work folder."""
+    slices, require = given
+    for where in slices:
+        encoded, messages, _ = where.work.get(where.key("encoded"))
+        start: Start = where.work.get(where.key("start"))
+        yield from batches(violations_in(where, encoded, messages, start, require), where.run_number)
 
 
 def violations_in(where: Slice, encoded: Encoded, messages: pa.Array, start: Start, require: tuple[str, ...]) -> Iterator[Row]:
