@@ -27,7 +27,7 @@ EXIT_VIOLATED: Final = 1
 
 
 def command(
-    trace: Annotated[str, typer.Argument(help="A Parquet trace: a file, a folder, a glob, or a URL that Arrow can read.")],
+    trace: Annotated[str, typer.Argument(help="A file, a folder, a glob, or a URL. What is no Parquet trace is imported first.")],
     master: Annotated[str | None, typer.Option(help="The Spark master. Default: all cores of this machine.")] = None,
     require: Require = None,
     out: Annotated[str | None, typer.Option(help="Where to keep the tables: violations, bad rows, cones.")] = None,
@@ -37,6 +37,11 @@ def command(
     work: Annotated[
         str | None, typer.Option(help="A folder that all workers can reach, for what is between. On a cluster it is needed.")
     ] = None,
+    format: Annotated[  # noqa: A002 - what it is called everywhere
+        str | None, typer.Option(help="What it is, if it is no Parquet trace: as for thence import.")
+    ] = None,
+    pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="For ShiViz logs: as for thence import.")] = None,
+    mapping: Annotated[str | None, typer.Option(metavar="FILE", help="For NDJSON: as for thence import.")] = None,
     explain: Annotated[int, typer.Option(min=0, help="For how many violations to find the shortest causal chain.")] = 1_000,
     cones: Annotated[int, typer.Option(min=0, help="Of how many of those to export all that lies between (with --out).")] = 10,
     json: Annotated[bool, typer.Option("--json", help="Print the verdict as one JSON object.")] = False,
@@ -66,6 +71,7 @@ def command(
             work=work,
             explain=explain,
             cones=cones,
+            importing={"format": format, "pattern": pattern, "mapping": mapping},
             progress=progress,
         )
     if json:
@@ -92,6 +98,8 @@ def _print(result: Audit, limit: int, out: str | None) -> None:
             console.say_plainly(f"    because {story}")
     if found > limit:
         console.say(f"… and {found - limit:,} more; --limit prints more of them, --out keeps all in a table")
+    for note in result.notes:
+        console.say(f"note: {note}")
     for repair in result.repairs:
         console.say_plainly(f"cuts repaired: {repair}")
     seconds = sum(result.seconds.values())

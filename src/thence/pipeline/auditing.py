@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from thence.pipeline import tasks, total
 from thence.pipeline.audit import Auditor
+from thence.pipeline.fragments import is_parquet
 from thence.pipeline.jobs import OnSpark, Progress
 from thence.pipeline.plan import SLICE_EVENTS
 from thence.pipeline.work import Work, filesystem
@@ -34,10 +35,17 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
+    from thence.pipeline.importers import Imported
+
 EXPLAINED: Final = 1_000
 CONES: Final = 10
 SHOWN: Final = 10_000
 """How many violations are returned, and printed as JSON; the table has them all."""
+
+IMPORTED_NOTES: Final = {
+    "shiviz": "messages were derived from vector clocks, in which a message that was overtaken leaves no mark: such a log "
+    "cannot show that order was broken"
+}
 
 _KEY: Final = ("run_number", "property", "process", "index", "later")
 
@@ -59,6 +67,8 @@ class Audit:
     bad_rows: int
     bad_examples: list[str]
     repairs: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What has to be known to read the verdict."""
     cones: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -84,7 +94,7 @@ class Audit:
 
 def audit(
     spark: SparkSession,
-    source: str,
+    source: str | DataFrame,
     *,
     require: Sequence[str] = DEFAULT_REQUIRED,
     slice_events: int = SLICE_EVENTS,
@@ -92,13 +102,18 @@ def audit(
     work: str | None = None,
     explain: int = EXPLAINED,
     cones: int = CONES,
+    importing: Mapping[str, str | None] | None = None,
     progress: Progress | None = None,
 ) -> Audit:
-    """Audit the Parquet trace at a path, glob or URL."""
+    """Audit the trace at a path, glob or URL, or in a DataFrame with its columns.
+
+    What is no Parquet trace is imported first; ``importing`` are options of :func:`import_trace`, such as ``format``.
+    """
     with _work_folder(work) as folder:
         watch = _Watch(progress)
         engine = OnSpark(spark)
-        auditor = Auditor(engine, source, folder, require, slice_events, watch)
+        place, imported = _as_parquet(spark, source, folder, importing or {}, watch)
+        auditor = Auditor(engine, place, folder, require, slice_events, watch)
         auditor.prepare()
         watch.step("judge")
         found = f"{folder.uri}/violations"
@@ -109,22 +124,46 @@ def audit(
         told = _explain(engine, auditor, rows, explain, cones if out else 0, watch)
         table = _with_chains(spark, rows, told)
         result = Audit(
-            source=source,
+            source=source if isinstance(source, str) else "a DataFrame",
             events=auditor.events,
             runs=len(auditor.runs),
             processes=len({name for one in auditor.runs for name in one.run.processes}),
             slices=len(auditor.slices),
             properties={name: counts.get(name, 0) for name in auditor.require},
             **_first(table, SHOWN),
-            bad_rows=len(auditor.bad),
+            bad_rows=len(auditor.bad) + (imported.bad if imported else 0),
             bad_examples=[f"{bad.file}, row {bad.row}: {bad.reason}" for bad in auditor.bad[:10]],
             repairs=auditor.repairs,
         )
+        if imported:
+            result.bad_examples += imported.first_bad
+            result.notes += [IMPORTED_NOTES[imported.format]] if imported.format in IMPORTED_NOTES else []
         if out:
             watch.step("write")
             result.cones = _keep(spark, auditor, table, told, out)
+            if imported and imported.bad_rows:
+                spark.read.parquet(imported.bad_rows).write.mode("overwrite").parquet(f"{out}/bad")
         result.seconds = watch.over()
         return result
+
+
+def _as_parquet(
+    spark: SparkSession, source: str | DataFrame, work: Work, importing: Mapping[str, str | None], watch: _Watch
+) -> tuple[str, Imported | None]:
+    """Where the trace is as Parquet, and how it was imported, if it had to be."""
+    place = f"{work.uri}/trace"
+    given = {name: value for name, value in importing.items() if value is not None}
+    if not isinstance(source, str):
+        watch.step("write")
+        source.write.parquet(place)
+        return place, None
+    if not given and is_parquet(source):
+        return source, None
+    watch.step("import")
+    from thence.pipeline.importers import import_trace
+
+    named = {name: given.get(name) for name in ("format", "pattern", "delimiter", "mapping")}
+    return place, import_trace(spark, source, place, **named)  # type: ignore[arg-type]
 
 
 def _all_rows(engine: OnSpark, auditor: Auditor) -> DataFrame:

@@ -64,6 +64,15 @@ def fragments_of(source: str) -> list[Fragment]:
     return found
 
 
+def is_parquet(source: str) -> bool:
+    """Whether there is anything there that ends as Parquet files do; something else may be a trace of another kind."""
+    files, path = filesystem(source)
+    if "*" not in path and files.get_file_info(path).type == pafs.FileType.NotFound:
+        raise TraceError(f"{path}: no such file or folder")
+    root = path if "*" not in path else path[: path.index("*")].rpartition("/")[0]
+    return any(name.endswith(PARQUET_ENDING) for name in _files(files, path, root))
+
+
 def _files(files: pafs.FileSystem, path: str, root: str) -> list[str]:
     if "*" not in path:
         info = files.get_file_info(path)
