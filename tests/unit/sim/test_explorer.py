@@ -15,7 +15,7 @@ from thence.core.messages import Frame
 from thence.core.ordering import Output
 from thence.core.ordering.fifo import Fifo, FifoStamp
 from thence.errors import ConfigError
-from thence.sim.explorer import PROGRESS_EVERY, Action, Case, Exhausted, Found, _Past, _Search, explore
+from thence.sim.explorer import BODY, PROGRESS_EVERY, Action, Case, Exhausted, Found, _Past, _Search, explore
 from thence.sim.scenario import Stage, from_actions, parse, run_text
 from thence.sim.world import Happened, World
 from thence.trace.judge import judge
@@ -184,7 +184,7 @@ def lived(action: Action, happened: Happened) -> tuple[Any, ...]:
 def act(world: World, action: Action) -> tuple[World, Happened]:
     if action.target:
         return world.arrive(action.source, action.target, action.place)
-    return world.send(action.source, action.to)
+    return world.send(action.source, action.to, BODY)
 
 
 def every_action(search: _Search, world: World, past: _Past) -> Iterator[Action]:
