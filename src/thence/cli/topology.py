@@ -12,6 +12,8 @@ import typer
 from thence.cli import console, drawing, picture
 from thence.cli.manual import Command, Group
 from thence.cli.topology_file import read_topology
+from thence.core.confirmation import AT_ONCE, ConfirmationOptions
+from thence.core.durations import format_duration
 from thence.core.figures import SHAPES
 from thence.core.ordering import ordering_named
 from thence.core.routing import Routes
@@ -76,10 +78,22 @@ def _domain_rows(topology: Topology) -> list[tuple[object, ...]]:
         options = ", ".join(f"{key}={value}" for key, value in domain.options.items())
         relays = [name for name in domain.members if name in topology.relays]
         inside = topology.inner.get(domain.name)
-        note = f"inside {inside}: carries no traffic" if inside else "-"
+        notes = [f"inside {inside}: carries no traffic"] if inside else []
+        if domain.confirmation != AT_ONCE:
+            notes.append(f"confirms: {_told(domain.confirmation)}")
+        if domain.forward_early is not None:
+            notes.append(f"bodies from {domain.forward_early} bytes on go ahead")
+        note = "; ".join(notes) or "-"
         shown = " ".join(relays[: drawing.MAX_NAMED_MEMBERS]) + (" …" if len(relays) > drawing.MAX_NAMED_MEMBERS else "")
         rows.append((domain.name, f"{ordering} {options}".strip(), len(domain.members), shown or "-", note))
     return rows
+
+
+def _told(confirmation: ConfirmationOptions) -> str:
+    """Return how a domain confirms, in a few words."""
+    nearest = ", nearest" if confirmation.retransmission == "nearest" else ""
+    after = f", after {confirmation.after_messages} or {format_duration(confirmation.after_ns)}" if confirmation.after_ns else ""
+    return f"{confirmation.scheme}{nearest}{after}"
 
 
 @command.command("show", cls=Command)
