@@ -31,7 +31,7 @@ __all__ = ["exact_samples"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("exact_samples")]
 
-RANDOM_RUNS = 400
+RANDOM_RUNS = 300
 
 
 def as_runs(traces: Sequence[Sequence[Event]]) -> list[Event]:
@@ -66,13 +66,9 @@ def test_tables_and_cones_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     assert len(found.cones) == 5
     explained = [violation for violation in found.violations if violation.chain]
     for violation, cone in zip(explained, found.cones, strict=False):
-        (row,) = judge(read_trace(cone), [violation.property]).violations
-        assert (row.process, row.later, row.earlier, row.chain) == (
-            violation.process,
-            violation.later,
-            violation.earlier,
-            violation.chain,
-        )
+        rows = judge(read_trace(cone), [violation.property]).violations
+        (row,) = [row for row in rows if (row.process, row.later) == (violation.process, violation.later)]
+        assert (row.earlier, row.chain) == (violation.earlier, violation.chain)
         assert judge(read_trace(cone), ["well-formed", "creation", "duplication"]).kept
 
 

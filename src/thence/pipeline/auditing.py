@@ -27,7 +27,7 @@ from thence.pipeline.audit import Auditor
 from thence.pipeline.fragments import is_parquet
 from thence.pipeline.jobs import OnSpark, Progress
 from thence.pipeline.plan import SLICE_EVENTS
-from thence.pipeline.work import Work, filesystem
+from thence.pipeline.work import Work, absolute, filesystem
 from thence.trace.verdict import DEFAULT_REQUIRED, PROPERTIES, Violation, sort_key
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ def audit(
             result.bad_examples += imported.first_bad
             result.notes += [IMPORTED_NOTES[imported.format]] if imported.format in IMPORTED_NOTES else []
         if out:
+            out = absolute(out)
             watch.step("write")
             result.cones = _keep(spark, auditor, table, told, out)
             if imported and imported.bad_rows:
@@ -277,7 +278,7 @@ def _work_folder(work: str | None) -> Iterator[Work]:
         with tempfile.TemporaryDirectory(prefix="thence-audit-") as folder:
             yield Work(folder)
         return
-    given = Work(f"{work.rstrip('/')}/thence-audit-{time.time_ns()}")
+    given = Work(f"{absolute(work).rstrip('/')}/thence-audit-{time.time_ns()}")
     given.make()
     try:
         yield given

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from thence.errors import TraceError
 from thence.pipeline.kernels.encode import COLUMNS
-from thence.pipeline.work import filesystem
+from thence.pipeline.work import absolute, filesystem
 from thence.trace.files import NULL_PARTITION, PARQUET_ENDING, PARTITION_COLUMNS
 from thence.trace.parquet import schema
 
@@ -56,6 +56,7 @@ class Bad(NamedTuple):
 
 def fragments_of(source: str) -> list[Fragment]:
     """All fragments of the trace at a path, glob or URL, in the order of the paths."""
+    source = absolute(source)
     files, path = filesystem(source)
     root = path if "*" not in path else path[: path.index("*")].rpartition("/")[0]
     found = [fragment for file in _files(files, path, root) for fragment in _groups(files, source, root, file)]
@@ -66,7 +67,7 @@ def fragments_of(source: str) -> list[Fragment]:
 
 def is_parquet(source: str) -> bool:
     """Whether there is anything there that ends as Parquet files do; something else may be a trace of another kind."""
-    files, path = filesystem(source)
+    files, path = filesystem(absolute(source))
     if "*" not in path and files.get_file_info(path).type == pafs.FileType.NotFound:
         raise TraceError(f"{path}: no such file or folder")
     root = path if "*" not in path else path[: path.index("*")].rpartition("/")[0]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -47,6 +48,11 @@ class Work:
         """Remove the folder and all in it."""
         files, root = filesystem(self.uri)
         files.delete_dir(root)
+
+
+def absolute(place: str) -> str:
+    """A path as this process sees it; Java and the workers may be at home in other folders. A URL stays as it is."""
+    return place if "://" in place else str(Path(place).absolute())
 
 
 def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:

@@ -1,0 +1,35 @@
+"""docs/audit.md is run: its commands and its example; and the limits that it names are those of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_docs import blocks, calls, execute, matches, read
+from thence.pipeline.audit import MAX_UNKNOWN
+from thence.pipeline.auditing import EXPLAINED
+from thence.pipeline.plan import STATE_BYTES
+
+PAGE = read("docs/audit.md")
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_commands_and_examples_do_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [call for block in blocks(PAGE, "console") for call in calls(block)]
+    assert len(given) == 2
+    for call in given:
+        code, printed = execute(call.command)
+        assert code == call.code, f"{call.command} exits with {code}: {printed}"
+        assert matches(call.shown, printed), f"{call.command} prints:\n{printed}"
+    (example,) = blocks(PAGE, "python")
+    exec(compile(example, "docs/audit.md", "exec"), {})
+
+
+def test_limits_are_those_of_the_code() -> None:
+    assert "`MAX_UNKNOWN` (a million)" in PAGE
+    assert MAX_UNKNOWN == 10**6
+    assert f"({EXPLAINED:,} unless told otherwise)" in PAGE
+    assert f"`STATE_BYTES` ({STATE_BYTES // 2**20} MiB)" in PAGE
