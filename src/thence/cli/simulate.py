@@ -66,6 +66,9 @@ def command(
     trace: Annotated[
         Path | None, typer.Option(help="Write the trace here: JSON lines if it ends in .jsonl, else a Parquet folder.")
     ] = None,
+    arrivals: Annotated[
+        bool, typer.Option("--arrivals", help="Also write when each copy came in, so that waiting can be measured.")
+    ] = DEFAULT.arrivals,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Run a workload on an ordering, or on a whole fabric, and write the trace of it.

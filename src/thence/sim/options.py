@@ -69,6 +69,8 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     durable: bool | None = None
     """Whether records go to disk at all; None: only where there are crashes."""
     seed: int = 0
+    arrivals: bool = False
+    """Whether the trace also says when each copy of a message came in."""
 
     @property
     def faulty(self) -> bool:
@@ -117,8 +119,8 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
                 continue
             if name == "ordering_options":
                 words += [f"--option {shlex.quote(f'{key}={json.dumps(part)}')}" for key, part in sorted(value.items())]
-            elif name == "durable":
-                words.append("--durable" if value else "--no-durable")
+            elif isinstance(value, bool):
+                words.append(_flag(name) if value else f"--no-{name}")
             else:
                 words.append(f"{_flag(name)} {shlex.quote(str(value))}")
         return " ".join(words)

@@ -75,7 +75,7 @@ class Simulation:
         self.names = self.topology.processes
         self._numbers = {name: number for number, name in enumerate(self.names)}
         self.network = Network(self.kernel, self._network_options(), Random(f"{options.seed}/network"), self._receive)
-        recorder = Recorder(sink, self.names)
+        recorder = Recorder(sink, self.names, arrivals=options.arrivals)
         routes = Routes(self.topology)
         member_options = MemberOptions(reliable=options.faulty, durable=options.on_disk)
         disk_options = DiskOptions(sync_delay=parse_law(options.sync))

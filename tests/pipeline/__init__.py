@@ -1,0 +1,1 @@
+"""Tests of the Spark pipeline; those that start a Java machine are marked ``spark``."""

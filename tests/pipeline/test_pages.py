@@ -1,0 +1,37 @@
+"""The pages that need Spark: their examples run, and their tables are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.test_docs import NEED_SPARK, ROOT, blocks, read, rows
+from thence.pipeline.metric_tables import ACCURACY, EXACT_UP_TO, MAX_BUCKETS, TABLES
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("page", sorted(NEED_SPARK))
+def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, object] = {}
+    code = blocks(read(page), "python")
+    assert code
+    for block in code:
+        exec(compile(block, str(ROOT / page), "exec"), known)
+
+
+@pytest.mark.parametrize("table", sorted(TABLES))
+def test_the_tables_of_metrics_are_those_of_the_code(table: str) -> None:
+    text = read("docs/metrics.md")
+    told = rows(text[text.index(f"### {table}\n") :], "| column | type | meaning |")
+    assert told == [[f"`{column.name}`", column.kind, column.meaning] for column in TABLES[table]]
+
+
+def test_every_table_and_limit_is_told() -> None:
+    text = read("docs/metrics.md")
+    assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == list(TABLES)
+    for limit in (f"{EXACT_UP_TO:,} deliveries", f"one {ACCURACY:,}th", f"at most {MAX_BUCKETS} stretches"):
+        assert limit in text
