@@ -64,7 +64,9 @@ def write_metrics(
 def _write(table: DataFrame, out: str | Path, name: str) -> None:
     typed = table.select(*(F.col(column.name).cast(column.kind).alias(column.name) for column in TABLES[name]))
     pieces = typed if name in _LARGE else typed.repartition(1)
-    pieces.write.mode("overwrite").parquet(str(Path(out) / name) if "://" not in str(out) else f"{out}/{name}")
+    # Java does not notice when Python changes its folder.
+    folder = f"{out}/{name}" if "://" in str(out) else str(Path(out).absolute() / name)
+    pieces.write.mode("overwrite").parquet(folder)
 
 
 @contextmanager
