@@ -12,6 +12,8 @@ from thence.pipeline.metric_tables import ACCURACY, EXACT_UP_TO, MAX_BUCKETS, TA
 from thence.pipeline.reporting.figures import MAX_BARS, MAX_MATRIX
 from thence.pipeline.reporting.sections import MAX_VIOLATIONS
 from thence.pipeline.reporting.wording import MAX_NAME_CHARACTERS
+from thence.pipeline.source import MAX_PARTS_PER_TRIGGER
+from thence.pipeline.sourcing.plan import TARGET_BYTES
 
 
 @pytest.mark.spark
@@ -31,6 +33,11 @@ def test_the_tables_of_metrics_are_those_of_the_code(table: str) -> None:
     text = read("docs/metrics.md")
     told = rows(text[text.index(f"### {table}\n") :], "| column | type | meaning |")
     assert told == [[f"`{column.name}`", column.kind, column.meaning] for column in TABLES[table]]
+
+
+def test_the_options_of_the_data_source_are_those_of_the_code() -> None:
+    told = {name.strip("`"): value for name, value, _ in rows(read("docs/data-source.md"), "| option | value | meaning |")}
+    assert told == {"path": "", "targetBytes": str(TARGET_BYTES), "maxPartsPerTrigger": str(MAX_PARTS_PER_TRIGGER)}
 
 
 def test_every_table_and_limit_is_told() -> None:

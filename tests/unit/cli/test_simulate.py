@@ -36,7 +36,7 @@ def summary(arguments: str = "") -> Summary:
     return printed
 
 
-ABOUT_THE_TRACE = {"--trace", "--arrivals"}
+ABOUT_THE_TRACE = {"--trace", "--arrivals", "--live"}
 """Options that the summary does not show; they are tried below."""
 
 
@@ -209,6 +209,15 @@ def test_arrivals_come_before_their_deliveries_and_change_nothing_else(ordering:
     last = {(event.process, event.message): event.index for event in more if event.kind == "deliver"}
     assert all(first[key] < last[key] for key in delivered - sent)
     assert run("judge", tmp_path / "more.jsonl").code == 0
+
+
+def test_a_live_trace_holds_the_same(tmp_path: Path) -> None:
+    assert run("simulate", "--messages", "50", "--trace", tmp_path / "whole").code == 0
+    assert run("simulate", "--messages", "50", "--trace", tmp_path / "live", "--live").code == 0
+    assert read_trace(tmp_path / "live") == read_trace(tmp_path / "whole")
+    assert "is in the way" in refusal("simulate", "--messages", "1", "--trace", tmp_path / "live", "--live")
+    assert refusal("simulate", "--live").startswith("--live without --trace")
+    assert "a live trace is a folder of parts" in refusal("simulate", "--live", "--trace", tmp_path / "x.jsonl")
 
 
 def event_without_index(event: Event) -> Event:
