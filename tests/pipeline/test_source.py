@@ -77,9 +77,13 @@ class Followed:
         return writer.option("checkpointLocation", str(self._folder / "checkpoint")).trigger(**trigger).start()
 
     def found(self) -> list[Event]:
-        if not list((self._folder / "out").glob("_spark_metadata/*")):
+        from thence.pipeline.source import house_schema
+
+        # Spark reads what its log of finished steps names. Before the first one is there, it would read whatever lies about;
+        # what is not finished has a name that begins with a dot.
+        if not list((self._folder / "out" / "_spark_metadata").glob("[0-9]*")):
             return []
-        copied: DataFrame = self._session.read.parquet(str(self._folder / "out"))
+        copied: DataFrame = self._session.read.schema(house_schema()).parquet(str(self._folder / "out"))
         return [event_of(row) for row in copied.collect()]
 
     def offsets(self) -> list[dict[str, str]]:

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 PERCENTILES: Final[tuple[float, ...]] = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9)
 
-EXACT_UP_TO: Final = 1_000_000
-"""Percentiles are exact up to so many deliveries."""
+EXACT_UP_TO: Final = 250_000
+"""Percentiles are exact up to so many deliveries: Spark keeps every value in memory for that, once for each scope."""
 
 ACCURACY: Final = 10_000
 """Beyond that the rank of a percentile is off by at most one in so many of the values."""
