@@ -48,7 +48,8 @@ svg .label.s1{fill:var(--one);font-weight:600}svg .label.s2{fill:var(--two);font
 svg .empty{fill:none;stroke:var(--rule);stroke-width:.5}svg .in{font-size:10px}svg .in.dark{fill:var(--on-one)}
 footer{margin-top:3rem;color:var(--soft);font-size:.8rem}
 @media print{:root{--paper:#fff;--card:#fff;--ink:#000;--soft:#333;--rule:#bbb;--one:#1f6feb;--two:#b35900;
---good:#1a7f37;--bad:#b42318;--on-one:#fff}body{max-width:none;padding:0;font-size:10pt}section{break-inside:avoid-page}.scroll{overflow:visible}td,th{white-space:normal}
+--good:#1a7f37;--bad:#b42318;--on-one:#fff}body{max-width:none;padding:0;font-size:10pt}figure,tr{break-inside:avoid}h2,p,figcaption{break-after:avoid}
+.scroll{overflow:visible}table{font-size:7.5pt}td,th{padding-right:.35rem}svg.plot{max-width:30rem}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """
 
