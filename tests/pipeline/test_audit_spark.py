@@ -31,7 +31,7 @@ __all__ = ["exact_samples"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("exact_samples")]
 
-RANDOM_RUNS = 300
+RANDOM_RUNS = 120
 
 
 def as_runs(traces: Sequence[Sequence[Event]]) -> list[Event]:
@@ -51,7 +51,7 @@ def test_all_that_was_planted_and_hundreds_of_random_traces(spark: SparkSession,
         spark, str(write(tmp_path / "trace", events, 3_000)), require=PROPERTIES, slice_events=slice_events, explain=10**6
     )
     assert found.violations == verdict.violations[: len(found.violations)]
-    assert len(found.violations) == len(verdict.violations) > 1_000
+    assert len(found.violations) == len(verdict.violations) > 500
     assert (found.verdict, found.events, found.properties) == ("violated", len(events), verdict.properties)
     assert found.slices > len(spoiled) if slice_events == 15 else found.slices == found.runs
 
@@ -109,14 +109,26 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def test_on_a_real_cluster(cluster: Cluster, tmp_path: Path) -> None:
     """One master and two workers, each a process of its own, as on three machines."""
-    events = timed(random_trace(random.Random(1), 6, 4_000, ordered=False), random.Random(2))
+    events = timed(random_trace(random.Random(1), 6, 1_600, ordered=False), random.Random(2))
     source = write(tmp_path / "trace", events, 500)
-    result = thence("audit", source, "--master", cluster.url, "--work", tmp_path / "work", "--slice-events", 1_000, "--json")
+    result = thence(
+        "audit",
+        source,
+        "--master",
+        cluster.url,
+        "--work",
+        tmp_path / "work",
+        "--slice-events",
+        1_000,
+        "--explain",
+        10**6,
+        "--json",
+    )
     assert result.returncode == 1, result.stderr
     found = json.loads(result.stdout)
     verdict = json.loads(judge(events).to_json())
     assert {name: found[name] for name in verdict} == verdict
-    assert found["slices"] > 3
+    assert found["slices"] >= 3
     assert cluster.executors >= 2
     assert list((tmp_path / "work").iterdir()) == []
 

@@ -16,6 +16,7 @@ import typer
 
 from thence.cli import console
 from thence.cli.properties import Require, required_properties
+from thence.errors import ConfigError
 
 if TYPE_CHECKING:
     from thence.pipeline.auditing import Audit
@@ -42,6 +43,9 @@ def command(
     ] = None,
     pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="For ShiViz logs: as for thence import.")] = None,
     mapping: Annotated[str | None, typer.Option(metavar="FILE", help="For NDJSON: as for thence import.")] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Measure the trace too: tables, a report here, and one HTML file (with --out).")
+    ] = False,
     explain: Annotated[int, typer.Option(min=0, help="For how many violations to find the shortest causal chain.")] = 1_000,
     cones: Annotated[int, typer.Option(min=0, help="Of how many of those to export all that lies between (with --out).")] = 10,
     json: Annotated[bool, typer.Option("--json", help="Print the verdict as one JSON object.")] = False,
@@ -57,6 +61,8 @@ def command(
     or could not be read, 2 if the trace or an option cannot be used.
     """
     required = required_properties(require)
+    if report and out is None:
+        raise ConfigError("--report needs --out, where the measurements go")
     # Imported here, so that thence --help does not wait for Spark.
     from thence.pipeline.auditing import audit
     from thence.pipeline.session import spark_session
@@ -71,18 +77,23 @@ def command(
             work=work,
             explain=explain,
             cones=cones,
+            report=report,
             importing={"format": format, "pattern": pattern, "mapping": mapping},
             progress=progress,
         )
     if json:
         typer.echo(result.to_json())
     else:
-        _print(result, limit, out)
+        _print(result, limit, out, report)
+        if report and out:
+            from thence.pipeline.report import print_report
+
+            print_report(f"{out}/metrics", console=console.out)
     if result.verdict == "violated" or result.bad_rows:
         raise typer.Exit(EXIT_VIOLATED)
 
 
-def _print(result: Audit, limit: int, out: str | None) -> None:
+def _print(result: Audit, limit: int, out: str | None, report: bool) -> None:
     found = sum(result.properties.values())
     console.say(f"{result.verdict}: {console.count(result.events, 'event')}, {console.count(found, 'violation')}")
     if result.bad_rows:
@@ -108,5 +119,6 @@ def _print(result: Audit, limit: int, out: str | None) -> None:
         f"{seconds:.1f} s, {result.events / max(seconds, 1e-9):,.0f} events/s"
     )
     if out:
-        kept = ["violations", *(["bad"] if result.bad_rows else []), *(["cones"] if result.cones else [])]
+        there = {"report.html": report, "violations": True, "bad": result.bad_rows, "cones": result.cones}
+        kept = [name for name, is_there in there.items() if is_there]
         console.say(f"kept in {out}: {', '.join(kept)}")

@@ -5,7 +5,7 @@ Rules:
 * Every violation is a row of the table ``violations``. Chains are told for the first ``explain`` of fifo and causal, in the
   order of the judge; cones, each a small trace of its own, for the first ``cones``.
 * Rows that cannot be read are rows of the table ``bad``, and the verdict says how many there were.
-* Without ``out`` nothing is kept but what is returned.
+* Without ``out`` nothing is kept but what is returned. With ``report``, the trace is measured too, and one HTML file tells all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from thence.pipeline import tasks, total
 from thence.pipeline.audit import Auditor
 from thence.pipeline.fragments import is_parquet
 from thence.pipeline.jobs import OnSpark, Progress
+from thence.pipeline.metrics import write_metrics
 from thence.pipeline.plan import SLICE_EVENTS
+from thence.pipeline.report import write_report
+from thence.pipeline.reporting import audit as reporting
+from thence.pipeline.source import house_schema
 from thence.pipeline.work import Work, absolute, filesystem
 from thence.trace.verdict import DEFAULT_REQUIRED, PROPERTIES, Violation, sort_key
 
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from thence.pipeline.importers import Imported
 
 EXPLAINED: Final = 1_000
+REPORT: Final = "report.html"
 CONES: Final = 10
 SHOWN: Final = 10_000
 """How many violations are returned, and printed as JSON; the table has them all."""
@@ -76,6 +81,18 @@ class Audit:
     def verdict(self) -> Literal["kept", "violated"]:
         return "violated" if any(self.properties.values()) else "kept"
 
+    def for_report(self) -> reporting.Audit:
+        """What a report says of it."""
+        return reporting.Audit(
+            verdict=self.verdict,
+            events=self.events,
+            properties=self.properties,
+            violations=self.violations,
+            bad_rows=self.bad_rows,
+            slices=self.slices,
+            timings_s=self.seconds,
+        )
+
     def to_json(self) -> bytes:
         """The judge's object, and what is more to say."""
         more = {
@@ -102,6 +119,7 @@ def audit(
     work: str | None = None,
     explain: int = EXPLAINED,
     cones: int = CONES,
+    report: bool = False,
     importing: Mapping[str, str | None] | None = None,
     progress: Progress | None = None,
 ) -> Audit:
@@ -144,8 +162,24 @@ def audit(
             result.cones = _keep(spark, auditor, table, told, out)
             if imported and imported.bad_rows:
                 spark.read.parquet(imported.bad_rows).write.mode("overwrite").parquet(f"{out}/bad")
+        if out and report:
+            watch.step("measure")
+            write_metrics(spark, _events(spark, place), f"{out}/metrics")
         result.seconds = watch.over()
-        return result
+    if out and report:
+        write_report(f"{out}/metrics", f"{out}/{REPORT}", result.for_report(), title=f"Audit of {result.source}")
+    return result
+
+
+def _events(spark: SparkSession, place: str) -> DataFrame:
+    """The trace as a DataFrame, with all its columns, those that the files do not have included."""
+    from pyspark.sql import functions as f
+
+    found = spark.read.parquet(absolute(place))
+    for column in house_schema():
+        if column.name not in found.columns:
+            found = found.withColumn(column.name, f.lit(None).cast(column.dataType))
+    return found.select(*(f.col(column.name).cast(column.dataType) for column in house_schema()))
 
 
 def _as_parquet(

@@ -110,7 +110,9 @@ def read_fragment(fragment: Fragment, columns: tuple[str, ...] = COLUMNS) -> tup
     """The good rows of a fragment, and the bad ones."""
     files, path = filesystem(fragment.path)
     with files.open_input_file(path) as opened:
-        file = pq.ParquetFile(opened, read_dictionary=CODED)
+        metadata = pq.read_metadata(opened)
+        there = {metadata.schema.column(at).path for at in range(len(metadata.schema))}
+        file = pq.ParquetFile(opened, metadata=metadata, read_dictionary=sorted(there.intersection(CODED)))
         present = [column for column in columns if column in file.schema_arrow.names]
         table = file.read_row_group(fragment.group, columns=present, use_threads=False)
     given = _partition(fragment)
