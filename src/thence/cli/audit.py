@@ -109,8 +109,12 @@ def _print(result: Audit, limit: int, out: str | None, report: bool) -> None:
             console.say_plainly(f"    because {story}")
     if found > limit:
         console.say(f"… and {found - limit:,} more; --limit prints more of them, --out keeps all in a table")
+    if result.clocks:
+        console.say(
+            f"logged clocks: {result.clocks['compared']:,} compared, {result.clocks['differ']:,} differ from the computed ones"
+        )
     for note in result.notes:
-        console.say(f"note: {note}")
+        console.say_plainly(f"note: {note}")
     for repair in result.repairs:
         console.say_plainly(f"cuts repaired: {repair}")
     seconds = sum(result.seconds.values())

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -26,10 +26,11 @@ from thence.pipeline.fragments import Bad, Fragment, fragments_of
 from thence.pipeline.jobs import Engine, Many, Progress
 from thence.pipeline.kernels.gist import Gist
 from thence.pipeline.kernels.ledger import Ledger
+from thence.pipeline.kernels.logged import Compared
 from thence.pipeline.kernels.replay import Ints, Longs
 from thence.pipeline.kernels.rows import Row, lost_rows
 from thence.pipeline.kernels.scan import resolve
-from thence.pipeline.plan import SLICE_EVENTS, Cuts, Run, draft, exact, merge, offsets_of, runs_of, slice_events_for
+from thence.pipeline.plan import SLICE_EVENTS, Cuts, Run, draft, exact, merge, offsets_of, runs_of, slice_events_for, whole_run
 from thence.pipeline.survey import Question, first_at, survey
 from thence.pipeline.tasks import Sent, Slice, Start
 from thence.pipeline.work import Work
@@ -120,6 +121,16 @@ class Auditor:
     def to_judge(self) -> list[tuple[list[Slice], tuple[str, ...]]]:
         """What to call :func:`tasks.judge_slices` on, for the rows about events, without chains."""
         return [(bundle, self.require) for bundle in self._bundled(self.slices)]
+
+    def compare_clocks(self) -> list[Compared]:
+        """Compare the clocks of the runs that log some, each run as a whole."""
+        things = []
+        for audit in self.runs:
+            used = sorted({fragment for _, fragment, _, _ in audit.run.fragments})
+            if any(self.fragments[fragment].clocked for fragment in used):
+                whole = self._slice(replace(audit, cuts=whole_run(audit.run)), 0)
+                things.append(whole._replace(fragments=[self.fragments[fragment] for fragment in used]))
+        return self.engine.each("compare clocks", tasks.compare_clocks, things, self.progress)
 
     def lost(self) -> Iterable[tuple[int, Row]]:
         """Rows for what never arrived, each with the number of its run."""

@@ -26,6 +26,7 @@ from thence.pipeline import tasks, total
 from thence.pipeline.audit import Auditor
 from thence.pipeline.fragments import is_parquet
 from thence.pipeline.jobs import OnSpark, Progress
+from thence.pipeline.kernels.logged import MAX_CLOCKED_EVENTS, MAX_EXAMPLES, Compared
 from thence.pipeline.metrics import write_metrics
 from thence.pipeline.plan import SLICE_EVENTS
 from thence.pipeline.report import write_report
@@ -72,6 +73,8 @@ class Audit:
     bad_rows: int
     bad_examples: list[str]
     repairs: list[str] = field(default_factory=list)
+    clocks: dict[str, int] = field(default_factory=dict)
+    """Of clocks that the trace logs: how many were ``compared`` with those that follow from its messages, how many ``differ``."""
     notes: list[str] = field(default_factory=list)
     """What has to be known to read the verdict."""
     cones: list[str] = field(default_factory=list)
@@ -156,6 +159,7 @@ def audit(
         if imported:
             result.bad_examples += imported.first_bad
             result.notes += [IMPORTED_NOTES[imported.format]] if imported.format in IMPORTED_NOTES else []
+        _add_clocks(result, auditor.compare_clocks())
         if out:
             out = absolute(out)
             watch.step("write")
@@ -169,6 +173,17 @@ def audit(
     if out and report:
         write_report(f"{out}/metrics", f"{out}/{REPORT}", result.for_report(), title=f"Audit of {result.source}")
     return result
+
+
+def _add_clocks(result: Audit, compared: Sequence[Compared]) -> None:
+    """Add what the comparison of logged clocks gave, if there were any."""
+    if not compared:
+        return
+    result.clocks = {"compared": sum(one.clocks for one in compared), "differ": sum(one.differ for one in compared)}
+    result.notes += [f"clock: {example}" for one in compared for example in one.examples][:MAX_EXAMPLES]
+    skipped = sum(one.skipped for one in compared)
+    if skipped:
+        result.notes.append(f"clocks of {skipped} runs of more than {MAX_CLOCKED_EVENTS:,} events were not compared")
 
 
 def _events(spark: SparkSession, place: str) -> DataFrame:

@@ -44,6 +44,8 @@ class Fragment(NamedTuple):
     path: str
     group: int
     rows: int
+    clocked: bool
+    """Whether any row logs a clock."""
 
 
 class Bad(NamedTuple):
@@ -100,9 +102,18 @@ def _groups(files: pafs.FileSystem, source: str, root: str, path: str) -> list[F
         raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
     prefix = source.partition("://")[0] + "://" if "://" in source else ""
     return [
-        Fragment(prefix + root, prefix + path, group, metadata.row_group(group).num_rows)
+        Fragment(prefix + root, prefix + path, group, metadata.row_group(group).num_rows, _has_clocks(metadata.row_group(group)))
         for group in range(metadata.num_row_groups)
     ]
+
+
+def _has_clocks(group: pq.RowGroupMetaData) -> bool:
+    for at in range(group.num_columns):
+        column = group.column(at)
+        if column.path_in_schema.startswith("clock."):
+            known = column.statistics
+            return known is None or not known.has_null_count or known.null_count < column.num_values
+    return False
 
 
 @lru_cache(maxsize=CACHED_FRAGMENTS)
@@ -139,6 +150,8 @@ def _column(table: pa.Table, name: str, given: str | None, path: str) -> pa.Chun
     try:
         if name in ("index", "time"):
             column = column.cast(wanted)
+        elif name == "clock":
+            column = column if pa.types.is_map(column.type) else column.cast(wanted)
         elif name == "to":
             column = column if pa.types.is_list(column.type) else column.cast(wanted)
         elif not pa.types.is_dictionary(column.type):

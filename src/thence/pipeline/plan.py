@@ -165,6 +165,12 @@ def exact(plan: Draft, answers: Mapping[tuple[int, int], Longs]) -> Cuts:
     return Cuts(edges[:-1], edges[1:])
 
 
+def whole_run(run: Run) -> Cuts:
+    """No cut at all."""
+    edges = np.full((1, len(run.processes)), BEGIN, np.int64)
+    return Cuts(edges, np.full_like(edges, END))
+
+
 def merge(cuts: Cuts, spans: Sequence[tuple[int, int]]) -> Cuts:
     """Make one slice of each span of slices (first, last); spans may overlap."""
     joined = np.zeros(cuts.count, np.bool_)  # whether a slice goes on from the one before it

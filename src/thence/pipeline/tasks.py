@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thence.pipeline.fragments import Fragment, read_fragment
-from thence.pipeline.kernels.encode import COLUMNS, Encoded, encode, hashes
+from thence.pipeline.kernels.encode import COLUMNS, Encoded, encode, hashes, order_of
 from thence.pipeline.kernels.gist import Gist, gist_of
 from thence.pipeline.kernels.inspect import judge_story
 from thence.pipeline.kernels.ledger import Entry
+from thence.pipeline.kernels.logged import MAX_CLOCKED_EVENTS, Compared, compare
 from thence.pipeline.kernels.replay import RESEND, SEND, Ints, Longs
 from thence.pipeline.kernels.rows import Place, Row, Scene, rows_of
 from thence.pipeline.kernels.story import channels_of, clocks_from, delivered_before, sum_up, tell
@@ -80,11 +81,11 @@ class Sent:
     index: int
 
 
-def read_slice(given: Slice) -> pa.Table:
+def read_slice(given: Slice, columns: tuple[str, ...] = COLUMNS) -> pa.Table:
     """The rows of a run that the fragments of a slice hold, and perhaps some of its neighbours."""
     tables = []
     for fragment in given.fragments:
-        table, _ = read_fragment(fragment)
+        table, _ = read_fragment(fragment, columns)
         run = table["run"]
         if given.run is None:
             table = table if run.null_count == table.num_rows else table.filter(run.is_null())
@@ -176,6 +177,17 @@ def violations_in(where: Slice, encoded: Encoded, messages: pa.Array, start: Sta
     findings = judge_story(story, backward, clocks, channels, delivered_before(story, named, entry.flights))
     scene = Scene(where.run, where.number, where.names, encoded, messages, entry, story, where.resent)
     return rows_of(scene, findings, require)
+
+
+def compare_clocks(run: Slice) -> Compared:
+    """Compare the clocks that a run logs, all of it taken as one slice."""
+    table = read_slice(run, (*COLUMNS, "clock"))
+    if table.num_rows > MAX_CLOCKED_EVENTS:
+        return Compared(0, 0, [], skipped=1)
+    encoded, _, _ = encode(table, run.names, run.low, run.high, run.resent.keys())
+    logged = table["clock"].to_pylist()
+    clocks = [None if logged[row] is None else dict(logged[row]) for row in order_of(table, run.names).tolist()]
+    return compare(encoded, run.names, clocks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,12 @@ class Encoded:
         return len(self.first) - 1
 
 
+def order_of(table: pa.Table, names: list[str]) -> Longs:
+    """The rows of a whole run in the order of its events."""
+    order, _ = _order(_numbers_of(table["process"], names), table["index"].to_numpy(), len(names), table)
+    return order
+
+
 def encode(
     table: pa.Table, names: list[str], low: Longs, high: Longs, resends: Collection[tuple[int, int, str]] = ()
 ) -> tuple[Encoded, pa.Array, list[str]]:
