@@ -31,7 +31,7 @@ from thence.pipeline.kernels.replay import Ints, Longs
 from thence.pipeline.kernels.rows import Row, lost_rows
 from thence.pipeline.kernels.scan import resolve
 from thence.pipeline.plan import SLICE_EVENTS, Cuts, Run, draft, exact, merge, offsets_of, runs_of, slice_events_for, whole_run
-from thence.pipeline.survey import Question, first_at, survey
+from thence.pipeline.survey import Question, Surveyed, first_at, survey
 from thence.pipeline.tasks import Sent, Slice, Start
 from thence.pipeline.work import Work
 from thence.trace.verdict import PROPERTIES
@@ -50,6 +50,8 @@ MAX_REPAIRS: Final = 50
 
 
 SLICES_PER_TASK: Final = 500
+ROWS_PER_SURVEY: Final = 1_000_000
+"""How many rows one task of the survey looks at."""
 
 NO_CUTS: Final = Cuts(np.empty((0, 0), np.int64), np.empty((0, 0), np.int64))
 
@@ -108,7 +110,7 @@ class Auditor:
     def prepare(self) -> None:
         """Survey, encode, repair, sum up and walk: afterwards every slice's true start is in the work folder."""
         self.fragments = fragments_of(self.source)
-        surveyed = self.engine.each("survey", survey, self.fragments, self.progress)
+        surveyed = self._survey()
         self.bad = [bad for seen in surveyed for bad in seen.bad]
         for number, run in enumerate(runs_of(surveyed)):
             self.runs.append(RunAudit(run, number))
@@ -116,6 +118,18 @@ class Auditor:
         self._encode(self.runs)
         self._settle()
         self._walk()
+
+    def _survey(self) -> list[Surveyed]:
+        """Survey all fragments, several in a task: looking at one takes no time."""
+        bundles: list[list[Fragment]] = []
+        rows = 0
+        for fragment in self.fragments:
+            if not bundles or rows + fragment.rows > ROWS_PER_SURVEY:
+                bundles.append([])
+                rows = 0
+            rows += fragment.rows
+            bundles[-1].append(fragment)
+        return [seen for some in self.engine.each("survey", Many(survey), bundles, self.progress) for seen in some]
 
     @property
     def to_judge(self) -> list[tuple[list[Slice], tuple[str, ...]]]:
