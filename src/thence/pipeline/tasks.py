@@ -6,7 +6,7 @@ Nothing here knows Spark: a task is a function of a small description of a slice
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -112,13 +112,15 @@ def encode_slices(slices: list[Slice]) -> list[Gist]:
     gists = []
     for given in slices:
         encoded, messages, strangers = encode(read_slice(given), given.names, given.low, given.high, given.resent.keys())
-        given.work.put(given.key("encoded"), (encoded, messages, strangers))
         gists.append(gist_of(encoded, messages, strangers, given.has_later, given.forced))
+        sends = encoded.message[(encoded.role == SEND) | (encoded.role == RESEND)]
+        given.work.put(given.key("sent"), hashes(messages)[sends].astype(np.int64))
+        given.work.put(given.key("encoded"), (replace(encoded, time=np.empty(0, np.int64)), messages, strangers))
     return gists
 
 
 def gist_again(given: Slice) -> Gist:
-    """The gist of a slice that was read already, with more messages let out of it."""
+    """The gist of a slice that was read already, with more messages let out of it; it says nothing of times."""
     encoded, messages, strangers = given.work.get(given.key("encoded"))
     return gist_of(encoded, messages, strangers, given.has_later, given.forced)
 
@@ -126,9 +128,7 @@ def gist_again(given: Slice) -> Gist:
 def sent_hashes(slices: list[Slice]) -> Iterator[pa.RecordBatch]:
     """A number for each send in slices, to find messages that are sent twice, in the same slice or not."""
     for given in slices:
-        encoded, messages, _ = given.work.get(given.key("encoded"))
-        sends = (encoded.role == SEND) | (encoded.role == RESEND)
-        found = hashes(messages)[encoded.message[sends]].astype(np.int64)
+        found = given.work.get(given.key("sent"))
         run = pa.array(np.full(len(found), given.run_number, np.int32))
         yield pa.record_batch([run, pa.array(found)], names=["run_number", "hash"])
 
