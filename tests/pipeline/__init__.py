@@ -1,1 +1,1 @@
-"""The pipeline: kernels without Spark, and a few tests with a real session."""
+"""Tests of the Spark pipeline; those that start a Java machine are marked ``spark``."""

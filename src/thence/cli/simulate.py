@@ -12,9 +12,11 @@ import typer
 from thence.cli import console
 from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
 from thence.cli.topology_file import read_topology
+from thence.errors import ConfigError
 from thence.sim.options import MAX_LOSS, SimulationOptions
 from thence.sim.simulation import Result, Simulation
 from thence.trace.files import TraceWriter
+from thence.trace.live import LiveTraceWriter
 
 DEFAULT = SimulationOptions()
 TRAFFIC, NETWORK, FAULTS = "Traffic", "Network", "Faults"
@@ -70,6 +72,12 @@ def command(
     trace: Annotated[
         Path | None, typer.Option(help="Write the trace here: JSON lines if it ends in .jsonl, else a Parquet folder.")
     ] = None,
+    arrivals: Annotated[
+        bool, typer.Option("--arrivals", help="Also write when each copy came in, so that waiting can be measured.")
+    ] = DEFAULT.arrivals,
+    live: Annotated[
+        bool, typer.Option("--live", help="Let each part of the trace appear when it is finished, for who follows it.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Run a workload on an ordering, or on a whole fabric, and write the trace of it.
@@ -83,11 +91,13 @@ def command(
     """
     options = _options(locals())
     options.check()
+    if live and trace is None:
+        raise ConfigError("--live without --trace: there is no trace to follow; name one")
     fabric = None if topology is None else read_topology(topology)
     check_ordering_options(options.ordering, options.ordering_options)
     with console.progress("simulating (messages)", messages) as advance:
         if trace:
-            with TraceWriter(trace) as writer:
+            with LiveTraceWriter(trace) if live else TraceWriter(trace) as writer:
                 result = Simulation(options, writer.write, where=fabric, progress=advance).run()
         else:
             result = Simulation(options, _nowhere, where=fabric, progress=advance).run()

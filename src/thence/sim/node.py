@@ -93,7 +93,12 @@ class Node:
         for frame in packet.frames:
             if frame.envelope is not None and type(frame.stamp) is not BodyAhead:
                 self._statistics.arrived(self.name, frame.envelope, now)
+                self._record_arrival(frame.envelope, packet.domain, now)
         self._handle(self._member.step(Arrived(source, packet), now))
+
+    def _record_arrival(self, envelope: Envelope, domain: str, now: int) -> None:
+        if self._recorder.arrivals and (envelope.to is None or self.name in envelope.to):
+            self._recorder.arrive(self.name, envelope, now, domain)
 
     def crash(self) -> None:
         """Lose everything but what the disk has synced."""

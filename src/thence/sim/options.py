@@ -71,6 +71,8 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     reliable: bool | None = None
     """Whether frames are numbered, confirmed and repeated; None: only where they may get lost."""
     seed: int = 0
+    arrivals: bool = False
+    """Whether the trace also says when each copy of a message came in."""
 
     @property
     def faulty(self) -> bool:
@@ -126,8 +128,8 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
                 continue
             if name == "ordering_options":
                 words += [f"--option {shlex.quote(f'{key}={json.dumps(part)}')}" for key, part in sorted(value.items())]
-            elif name in ("durable", "reliable"):
-                words.append(f"--{name}" if value else f"--no-{name}")
+            elif isinstance(value, bool):
+                words.append(_flag(name) if value else f"--no-{name}")
             else:
                 words.append(f"{_flag(name)} {shlex.quote(str(value))}")
         return " ".join(words)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from thence.core.member import Delivery
 from thence.core.messages import Envelope, control_bytes
-from thence.trace.events import Event
+from thence.trace.events import ARRIVE, Event
 
 Sink = Callable[[Event], None]
 
@@ -18,8 +18,20 @@ Sink = Callable[[Event], None]
 class Recorder:
     """Numbers the events of each process and hands them to a sink."""
 
-    def __init__(self, sink: Sink, members: Sequence[str], *, run: str | None = None, overhead: bool = True) -> None:
-        """Record for ``members``; ``overhead`` also counts the control bytes of each delivery, which costs some time."""
+    def __init__(
+        self,
+        sink: Sink,
+        members: Sequence[str],
+        *,
+        run: str | None = None,
+        overhead: bool = True,
+        arrivals: bool = False,
+    ) -> None:
+        """Record for ``members``; ``overhead`` also counts the control bytes of each delivery, which costs some time.
+
+        ``arrivals`` asks whoever receives to call :meth:`arrive`, which makes the trace about twice as long.
+        """
+        self.arrivals = arrivals
         self._sink = sink
         self._members = tuple(members)
         self._run = run
@@ -55,6 +67,20 @@ class Recorder:
                 domain=delivery.domain,
                 bytes=len(delivery.envelope.body),
                 overhead=control_bytes(delivery.frame.stamp) if self._overhead else None,
+            )
+        )
+
+    def arrive(self, process: str, envelope: Envelope, time: int, domain: str) -> None:
+        """A copy of a message for ``process`` has come in; it may have to wait, and may not be the first copy."""
+        self._sink(
+            Event(
+                run=self._run,
+                process=process,
+                index=self._index(process),
+                kind=ARRIVE,
+                message=str(envelope.id),
+                time=time,
+                domain=domain,
             )
         )
 

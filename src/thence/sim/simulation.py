@@ -81,7 +81,7 @@ class Simulation:
         self._numbers = {name: number for number, name in enumerate(self.names)}
         network = self._network_options(delays or {}, bandwidths_bytes_per_s or {})
         self.network = Network(self.kernel, network, Random(f"{options.seed}/network"), self._receive)
-        recorder = Recorder(sink, self.names)
+        recorder = Recorder(sink, self.names, arrivals=options.arrivals)
         routes = Routes(self.topology)
         member_options = MemberOptions(reliable=options.confirmed, durable=options.on_disk)
         disk_options = DiskOptions(sync_delay=parse_law(options.sync))

@@ -6,5 +6,6 @@ The judge is in :mod:`thence.trace.judge`. It shares no code with what it judges
 
 from thence.trace.events import COLUMNS, REQUIRED, Event
 from thence.trace.files import TraceWriter, read_trace, scan_trace, write_trace
+from thence.trace.live import LiveTraceWriter
 
-__all__ = ["COLUMNS", "REQUIRED", "Event", "TraceWriter", "read_trace", "scan_trace", "write_trace"]
+__all__ = ["COLUMNS", "REQUIRED", "Event", "LiveTraceWriter", "TraceWriter", "read_trace", "scan_trace", "write_trace"]

@@ -31,6 +31,8 @@ CRASH: Final = "crash"
 RECOVER: Final = "recover"
 JOIN: Final = "join"
 LEAVE: Final = "leave"
+ARRIVE: Final = "arrive"
+"""A copy of a message came in and may have to wait. Only measured, never checked."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):

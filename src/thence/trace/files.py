@@ -69,8 +69,8 @@ def scan_trace(path: str | Path, progress: Progress | None = None) -> Iterator[E
     """
     complaints = Complaints()
     for file in trace_files(path):
-        partition = _partition_of(file, Path(path))
-        read = read_parquet if _is_parquet(file) else read_jsonl
+        partition = partition_of(file, Path(path))
+        read = read_parquet if is_parquet(file) else read_jsonl
         try:
             yield from read(file, complaints, partition, progress)
         except OSError as error:
@@ -155,7 +155,8 @@ class TraceWriter:
             self.abandon()
 
 
-def _is_parquet(file: Path) -> bool:
+def is_parquet(file: Path) -> bool:
+    """Whether a file is read as Parquet, by its name or else by how it begins."""
     if file.name.endswith(JSONL_ENDINGS):
         return False
     if file.name.endswith(PARQUET_ENDING):
@@ -164,7 +165,7 @@ def _is_parquet(file: Path) -> bool:
         return opened.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
-def _partition_of(file: Path, root: Path) -> dict[str, str | None]:
+def partition_of(file: Path, root: Path) -> dict[str, str | None]:
     """The columns that the names of the folders between ``root`` and the file give."""
     if file == root:
         return {}

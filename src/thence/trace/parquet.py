@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -63,11 +64,11 @@ def read_parquet(
 
     try:
         with pq.ParquetFile(path) as file:
-            present = _columns_of(file.schema_arrow, path, partition or {})
+            present = columns_of(file.schema_arrow, path, partition or {})
             bytes_per_row = path.stat().st_size / max(1, file.metadata.num_rows)
             row = 0
             for batch in file.iter_batches(ROWS_PER_BATCH, columns=present):
-                yield from _events(batch, path, row, complaints, partition or {})
+                yield from events_of(batch, path, row, complaints, partition or {})
                 row += batch.num_rows
                 if progress:
                     progress(int(batch.num_rows * bytes_per_row))
@@ -75,7 +76,7 @@ def read_parquet(
         raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
 
 
-def _columns_of(found: pa.Schema, path: Path, partition: Mapping[str, str | None]) -> list[str]:
+def columns_of(found: pa.Schema, path: Path, partition: Mapping[str, str | None]) -> list[str]:
     """The known columns of the file, after checking that their types will do."""
     wrong = []
     for column in COLUMNS:
@@ -116,9 +117,10 @@ def _is_text(found: pa.DataType) -> bool:
     return bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found))
 
 
-def _events(
+def events_of(
     batch: pa.RecordBatch, path: Path, first_row: int, complaints: Complaints, partition: Mapping[str, str | None]
 ) -> Iterator[Event]:
+    """The events of one batch, of which the first is the row ``first_row`` of its file, from 0. Bad rows go to ``complaints``."""
     columns: dict[str, list[Any]] = {}
     for column in COLUMNS:
         given = partition.get(column)
@@ -130,7 +132,7 @@ def _events(
             columns[column] = [given if value is None else value for value in batch.column(column).to_pylist()]
     columns["to"] = [None if to is None else tuple(to) for to in columns["to"]]
     columns["clock"] = [None if clock is None else dict(clock) for clock in columns["clock"]]
-    careful = not _surely_good(batch, partition)
+    careful = not surely_good(batch, partition)
     for number, values in enumerate(zip(*columns.values(), strict=True), first_row + 1):
         if careful:
             problems = explain(dict(zip(COLUMNS, values, strict=True)))
@@ -153,7 +155,7 @@ def _events(
         )
 
 
-def _surely_good(batch: pa.RecordBatch, partition: Mapping[str, str | None]) -> bool:
+def surely_good(batch: pa.RecordBatch, partition: Mapping[str, str | None]) -> bool:
     """Whether types and null counts alone show that every row of the batch can be read."""
     known = schema()
     if any(column not in batch.schema.names and partition.get(column) is None for column in REQUIRED):
@@ -171,14 +173,27 @@ def _surely_good(batch: pa.RecordBatch, partition: Mapping[str, str | None]) -> 
 
 
 class ParquetSink:
-    """Writes events into parts ``part-00000.parquet``, ``part-00001.parquet``, … of a folder."""
+    """Writes events into parts ``part-00000.parquet``, ``part-00001.parquet``, … of a folder.
 
-    def __init__(self, folder: Path, rows_per_group: int = ROWS_PER_GROUP, rows_per_part: int = ROWS_PER_PART) -> None:
+    With ``live`` a part has a name that begins with ``.`` until it is whole and on disk, so that others may read the
+    folder meanwhile. Without, the whole folder is not to be read before the sink is closed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rows_per_group: int = ROWS_PER_GROUP,
+        rows_per_part: int = ROWS_PER_PART,
+        *,
+        live: bool = False,
+    ) -> None:
         self._folder = folder
+        self._live = live
         self._rows_per_group = rows_per_group
         self._groups_per_part = max(1, rows_per_part // rows_per_group)
         self._rows: list[Event] = []
         self._groups = 0
+        self._rows_in_part = 0
         self._parts = 0
         self._file: Any = None
         self._schema = schema()
@@ -187,6 +202,17 @@ class ParquetSink:
         self._rows.append(event)
         if len(self._rows) >= self._rows_per_group:
             self._flush()
+
+    @property
+    def pending(self) -> int:
+        """How many of the rows written are in no whole part yet."""
+        return len(self._rows) + self._rows_in_part
+
+    def end_part(self) -> None:
+        """Make a whole part of what was written so far, if anything was."""
+        if self._rows:
+            self._flush()
+        self._end_part()
 
     def close(self) -> None:
         """Write what is left. A trace of no events still has one part, so that it can be read back."""
@@ -197,28 +223,56 @@ class ParquetSink:
     def discard(self) -> None:
         """Let go of what is open; what was written is of no use any more."""
         self._rows.clear()
-        self._end_part()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            if self._live:
+                self._path(self._parts - 1, whole=False).unlink()
+
+    def _path(self, part: int, *, whole: bool) -> Path:
+        name = f"part-{part:05d}.parquet"
+        return self._folder / (name if whole else f".{name}")
 
     def _flush(self) -> None:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         if self._file is None:
-            path = self._folder / f"part-{self._parts:05d}.parquet"
-            self._file = pq.ParquetWriter(path, self._schema, compression="zstd")
+            self._file = pq.ParquetWriter(self._path(self._parts, whole=not self._live), self._schema, compression="zstd")
             self._parts += 1
-        arrays = [pa.array(_column(self._rows, field.name), field.type) for field in self._schema]
-        self._file.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self._file.write_batch(to_batch(self._rows))
+        self._rows_in_part += len(self._rows)
         self._rows.clear()
         self._groups += 1
         if self._groups >= self._groups_per_part:
             self._end_part()
 
     def _end_part(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            self._groups = 0
+        if self._file is None:
+            return
+        self._file.close()
+        self._file = None
+        self._groups = self._rows_in_part = 0
+        if self._live:
+            hidden = self._path(self._parts - 1, whole=False)
+            _sync(hidden)
+            hidden.rename(self._path(self._parts - 1, whole=True))
+
+
+def _sync(path: Path) -> None:
+    """See to it that the bytes are on disk before the name is: a part that has its name is whole, also after a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def to_batch(rows: list[Event]) -> pa.RecordBatch:
+    """Events as one Arrow batch."""
+    import pyarrow as pa
+
+    known = schema()
+    return pa.record_batch([pa.array(_column(rows, field.name), field.type) for field in known], schema=known)
 
 
 def _column(rows: list[Event], name: str) -> list[object]:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 import typer
 from typer.main import get_command
@@ -18,6 +19,7 @@ from tests.unit.cli import refusal, run
 from thence.cli import simulate
 from thence.core.ordering import ORDERINGS
 from thence.sim.options import MAX_LOSS
+from thence.trace import Event, read_trace
 
 MESSAGES = 200
 FABRIC = Path(__file__).parents[3] / "examples" / "two-sites.toml"
@@ -32,6 +34,10 @@ def summary(arguments: str = "") -> Summary:
     printed = json.loads(ended.out)
     assert isinstance(printed, dict)
     return printed
+
+
+ABOUT_THE_TRACE = {"--trace", "--arrivals", "--live"}
+"""Options that the summary does not show; they are tried below."""
 
 
 class Effect(NamedTuple):
@@ -114,7 +120,7 @@ def test_every_option_is_tried() -> None:
     app = typer.Typer(add_completion=False)
     app.command()(simulate.command)
     options = {name for param in get_command(app).params for name in (*param.opts, *param.secondary_opts)}
-    assert {effect.option for effect in EFFECTS} == options - {"--trace", "--json"}
+    assert {effect.option for effect in EFFECTS} == options - ABOUT_THE_TRACE - {"--json"}
 
 
 @pytest.mark.parametrize(
@@ -191,6 +197,36 @@ def test_a_trace_is_judged_the_same_in_both_formats(ordering: str, tmp_path: Pat
     assert broken <= {"fifo", "causal"} - ORDERINGS[ordering].guarantees
 
 
+@pytest.mark.parametrize("ordering", ["matrix", "flood"])
+def test_arrivals_come_before_their_deliveries_and_change_nothing_else(ordering: str, tmp_path: Path) -> None:
+    arguments = ("simulate", "--ordering", ordering, "--messages", "60", "--loss", "0.1", "--crashes", "2", "--trace")
+    assert run(*arguments, tmp_path / "plain.jsonl").code == 0
+    assert run(*arguments, tmp_path / "more.jsonl", "--arrivals").code == 0
+    plain, more = (read_trace(tmp_path / name) for name in ("plain.jsonl", "more.jsonl"))
+    assert [event_without_index(event) for event in more if event.kind != "arrive"] == list(map(event_without_index, plain))
+    arrived = {(event.process, event.message) for event in more if event.kind == "arrive"}
+    delivered = {(event.process, event.message) for event in more if event.kind == "deliver"}
+    sent = {(event.process, event.message) for event in more if event.kind == "send"}
+    assert delivered - sent <= arrived
+    first = {(event.process, event.message): event.index for event in reversed(more) if event.kind == "arrive"}
+    last = {(event.process, event.message): event.index for event in more if event.kind == "deliver"}
+    assert all(first[key] < last[key] for key in delivered - sent)
+    assert run("judge", tmp_path / "more.jsonl").code == 0
+
+
+def test_a_live_trace_holds_the_same(tmp_path: Path) -> None:
+    assert run("simulate", "--messages", "50", "--trace", tmp_path / "whole").code == 0
+    assert run("simulate", "--messages", "50", "--trace", tmp_path / "live", "--live").code == 0
+    assert read_trace(tmp_path / "live") == read_trace(tmp_path / "whole")
+    assert "is in the way" in refusal("simulate", "--messages", "1", "--trace", tmp_path / "live", "--live")
+    assert refusal("simulate", "--live").startswith("--live without --trace")
+    assert "a live trace is a folder of parts" in refusal("simulate", "--live", "--trace", tmp_path / "x.jsonl")
+
+
+def event_without_index(event: Event) -> Event:
+    return msgspec.structs.replace(event, index=0)
+
+
 # --- the summary -------------------------------------------------------------------------------------------------------
 
 
@@ -223,7 +259,7 @@ def test_nothing_waits_and_nothing_is_missing_at_the_end() -> None:
         '--ordering grouped --processes 4 --option \'groups=[["p1", "p2"], ["p3", "p4"]]\' --no-durable',
         "--ordering flood --option links=ring --loss 0.1 --duplication 0.1 --reordering 0.1 --reorder-delay pareto:5ms,1.5",
         "--crashes 2 --partitions 1 --bandwidth 100000 --sync 'uniform:1us .. 5us,min=2us' --replies 0.5 --seed -3",
-        "--durable --gap lognormal:5ms,0.8 --delay uniform:1ms..5ms --pattern multicast --recipients 1",
+        "--arrivals --durable --gap lognormal:5ms,0.8 --delay uniform:1ms..5ms --pattern multicast --recipients 1",
     ],
 )
 def test_the_replay_line_repeats_the_run_exactly(arguments: str, tmp_path: Path) -> None:

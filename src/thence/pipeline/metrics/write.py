@@ -1,0 +1,106 @@
+"""Writing all tables, with few passes: two over the events, the rest over facts that are kept for the while.
+
+Rules:
+
+* Each table is a folder of Parquet below ``out``, replaced if it was there. A table that Spark did not finish has no
+  ``_SUCCESS`` in it.
+* Small tables are one file. What grows with the pairs of processes is as many files as there are partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+
+from thence.pipeline.metric_tables import EXACT_UP_TO, TABLES, bucket_width_ns
+from thence.pipeline.metrics.activity import activity, busiest, deeds, runs
+from thence.pipeline.metrics.distributions import distributions
+from thence.pipeline.metrics.facts import facts
+from thence.pipeline.metrics.traffic import load, sent, sizes, traffic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LARGE: Final = ("distributions", "traffic")
+_SHUFFLE: Final = "spark.sql.shuffle.partitions"
+TASKS_PER_CORE: Final = 2
+
+
+def write_metrics(
+    spark: SparkSession,
+    events: DataFrame,
+    out: str | Path,
+    *,
+    partitions: int | None = None,
+    exact_up_to: int = EXACT_UP_TO,
+) -> None:
+    """Measure events of any number of runs and write every table below ``out``.
+
+    Runs are measured together; to see one alone, give only its events. ``partitions`` is into how many pieces the work
+    is cut: by default as many as the events have, and at least two for each core.
+    """
+    with _shuffling(spark, partitions or _pieces(spark, events)) as pieces, _keeping() as keep:
+        known = keep(facts(events, pieces))
+        by_run = keep(runs(events, known))
+        _write(by_run, out, "runs")
+        total = by_run.agg(F.sum("deliveries"), F.max(F.try_subtract("last_time_ns", "first_time_ns"))).collect()[0]
+        _write(distributions(known, exact=(total[0] or 0) <= exact_up_to), out, "distributions")
+        between = keep(traffic(known))
+        _write(between, out, "traffic")
+        _write(sizes(between, sent(known)), out, "sizes")
+        _write(load(known), out, "load")
+        width_ns = bucket_width_ns(total[1] or 0)
+        done = keep(deeds(known, by_run, width_ns))
+        _write(activity(done, width_ns), out, "activity")
+        _write(busiest(done), out, "busiest")
+
+
+def _write(table: DataFrame, out: str | Path, name: str) -> None:
+    typed = table.select(*(F.col(column.name).cast(column.kind).alias(column.name) for column in TABLES[name]))
+    pieces = typed if name in _LARGE else typed.repartition(1)
+    # Java does not notice when Python changes its folder.
+    folder = f"{out}/{name}" if "://" in str(out) else str(Path(out).absolute() / name)
+    pieces.write.mode("overwrite").parquet(folder)
+
+
+@contextmanager
+def _keeping() -> Iterator[Callable[[DataFrame], DataFrame]]:
+    """Keep data frames until the block ends."""
+    kept: list[DataFrame] = []
+
+    def keep(frame: DataFrame) -> DataFrame:
+        kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+        return frame
+
+    try:
+        yield keep
+    finally:
+        for frame in kept:
+            frame.unpersist()
+
+
+@contextmanager
+def _shuffling(spark: SparkSession, pieces: int | None) -> Iterator[int | None]:
+    """Let Spark cut what it shuffles into so many pieces while the block runs."""
+    before = spark.conf.get(_SHUFFLE)
+    if pieces:
+        spark.conf.set(_SHUFFLE, str(pieces))
+    try:
+        yield pieces
+    finally:
+        spark.conf.set(_SHUFFLE, str(before))
+
+
+def _pieces(spark: SparkSession, events: DataFrame) -> int | None:
+    """How many pieces suit the machine and the events; None where the session does not say (Spark Connect)."""
+    try:
+        cores = spark.sparkContext.defaultParallelism
+        return max(TASKS_PER_CORE * cores, events.rdd.getNumPartitions())
+    except PySparkException:
+        return None

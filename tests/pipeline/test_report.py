@@ -1,0 +1,342 @@
+"""The report: the numbers of the tables, nothing that a name could smuggle in, and pages that stand alone. No Spark here."""
+
+from __future__ import annotations
+
+import doctest
+import io
+import re
+import unicodedata
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests.pipeline.made_tables import blank, empty, made, store
+from tests.traces import parse
+from thence.errors import StorageError, TraceError
+from thence.pipeline.report import Audit, print_report, write_report
+from thence.pipeline.reporting import figures, plots, sections, wording
+from thence.pipeline.reporting.figures import MAX_BARS, MAX_MATRIX, Tables, read_tables
+from thence.pipeline.reporting.page import page
+from thence.pipeline.reporting.terminal import show
+from thence.pipeline.reporting.wording import escaped, shown
+from thence.trace.judge import judge
+from thence.trace.verdict import Violation
+
+HOSTILE = [
+    '"><script>alert(1)</script>',
+    "</title></svg></style><img src=x onerror=alert(2)>",
+    "' onmouseover='alert(3)",
+    "\u202etxt.exe",
+    "\x1b[31mred\x1b]0;title\x07",
+    "<!-- ]]> &amp; &#60;",
+    "x" * 500,
+    "",
+    "[bold]not markup[/bold]",
+    "line\nbreak\r\u2028",
+]
+
+
+# --- words -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_examples_hold() -> None:
+    for module in (wording, plots):
+        found = doctest.testmod(module)
+        assert found.attempted
+        assert found.failed == 0
+
+
+@given(st.text(), st.integers(3, 60))
+def test_a_name_is_short_and_steers_nothing(name: str, most: int) -> None:
+    text = shown(name, most=most)
+    assert 0 < len(text) <= max(most, len("(empty)"))
+    assert not {unicodedata.category(letter) for letter in text} & {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
+    assert not set(text) & {"\x1b", "\n", "\r", "\x07", "\u202e", "\u2066", "\u2028"}
+    assert not set(escaped(text)) & set("<>\"'")
+
+
+@given(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12), st.integers(2, 9))
+def test_ticks_are_few_and_go_around(one: float, other: float, most: int) -> None:
+    low, high = sorted((one, other))
+    if high - low < 1e-3:
+        high = low
+    ticks = plots.nice_ticks(low, high, most)
+    assert 2 <= len(ticks) <= most + 1
+    assert ticks[0] <= low
+    assert ticks[-1] >= high or high - ticks[-1] < 1e-6 * abs(high)
+    assert ticks == sorted(set(ticks))
+
+
+# --- figures -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(2, 12))
+def test_a_matrix_is_small_and_loses_nothing(processes: int, domains: int, most: int) -> None:
+    tables = made([f"p{number}" for number in range(processes)], [f"d{number}" for number in range(domains)])
+    found = figures.matrix(tables, most)
+    assert len(found.senders) == len(found.cells) <= most
+    assert sum(map(sum, found.cells)) == sum(row["deliveries"] for row in tables.traffic)
+    if processes <= most:
+        assert (found.of, found.summed, len(found.senders)) == ("processes", 0, processes)
+    elif domains > 1:
+        assert found.of == "domains"
+    else:
+        assert (found.of, found.summed) == ("processes", processes - most + 1)
+        assert found.senders[-1] == "others"
+
+
+def test_lines_of_a_matrix_are_in_the_order_that_people_expect() -> None:
+    assert figures.matrix(made(["p10", "p2", "q1", "p1"], ["d"])).senders == ["p1", "p2", "p10", "q1"]
+
+
+def test_runs_are_put_on_top_of_each_other() -> None:
+    found = figures.series(made(["a"], ["d"], runs=3))
+    assert found is not None
+    assert found.deliveries_per_s == [9000, 3000]
+    assert found.sends_per_s == [6000, 1000]
+    # What the two short runs never delivered is still in flight when the long one ends.
+    assert found.in_flight == [15, 1 + 2 * 5]
+
+
+def test_the_hottest_are_named_first_with_all_their_domains() -> None:
+    tables = made(["a", "b"], ["d"])
+    more = tables._replace(load=[*tables.load, blank("load", domain="e", process="a", sends=5, deliveries=5, bytes=7)])
+    first, second = figures.hottest(more)
+    assert (first.process, first.domains, first.sends, first.deliveries, first.bytes, first.led) == (
+        "a",
+        ("d", "e"),
+        6,
+        7,
+        1007,
+        1,
+    )
+    assert (second.process, second.led) == ("b", 0)
+    assert second.share == pytest.approx(4 / 17)
+
+
+def test_of_very_many_pairs_only_domains_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = made([f"p{number}" for number in range(30)], ["north", "south"])
+    folder = store(tables, tmp_path)
+    whole = figures.matrix(read_tables(folder))
+    monkeypatch.setattr(figures, "MAX_PAIRS", 10)
+    assert len(read_tables(folder).traffic) == 4
+    assert figures.matrix(read_tables(folder)).cells == whole.cells
+
+
+# --- plots -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_goes_where_its_values_are() -> None:
+    lines = [plots.Line("up", [(0, 0), (5, 50), (10, 100)])]
+    svg = plots.line_plot("t", "a", lines, x_ticks=[plots.Tick(0, "0"), plots.Tick(10, "10")], y_words=str, x_name="x")
+    (path,) = re.findall(r'class="line s1" d="([^"]+)"', svg)
+    points = [tuple(map(float, point.split())) for point in re.split("[ML]", path)[1:]]
+    bottom, top = plots.HEIGHT - plots.BOTTOM, plots.TOP
+    left, right = plots.LEFT, plots.WIDTH - plots.RIGHT
+    assert points == [(left, bottom), ((left + right) / 2, (bottom + top) / 2), (right, top)]
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    svg = plots.bar_plot("t", "a", [plots.Bar("a", "a", [30, 10], "40"), plots.Bar("b", "b", [20], "20")])
+    one, two, three = (float(width) for width in re.findall(r'<rect class="bar s\d" [^>]*width="([\d.]+)" height="16"', svg))
+    assert one / two == pytest.approx(3, rel=0.01)
+    assert (one + two) / three == pytest.approx(2, rel=0.01)
+
+
+def test_a_cell_is_the_darker_the_more_there_is() -> None:
+    heat = plots.Heat(["a", "b", "rest"], ["a", "b", "rest"], [[0, 1, 900], [5, 10, 0], [0, 0, 0]], "from", "to", plain=2)
+    svg = plots.heat_plot("t", "a", heat, str)
+    cells = re.findall(r"<g><title>([^<]+)</title>(.*?)</g>", svg)
+    shades = {title: float(found[0]) for title, cell in cells if (found := re.findall(r'fill-opacity="([\d.]+)"', cell))}
+    assert len(cells) == 9
+    assert shades["a to b: 1"] < shades["b to a: 5"] < shades["b to b: 10"] == shades["a to rest: 900"] == 1
+
+
+def test_names_of_lines_that_end_together_do_not_overlap() -> None:
+    assert plots._apart([100, 98, 20]) == [113, 98, 20]
+
+
+# --- the page ----------------------------------------------------------------------------------------------------------
+
+
+class Reader(HTMLParser):
+    """What a browser would make of a page: tags, attributes, the text of cells."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.values: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.values += [value or "" for _, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError("there is a comment")
+
+
+# fmt: off
+TAGS = {
+    "html", "head", "meta", "title", "style", "body", "header", "main", "footer", "section", "h1", "h2", "p", "div", "dl", "dt",
+    "dd", "ul", "li", "figure", "figcaption", "svg", "desc", "g", "path", "rect", "text", "table", "thead", "tbody", "tr", "th",
+    "td",
+}
+ATTRIBUTES = {
+    "lang", "charset", "http-equiv", "content", "name", "class", "viewbox", "role", "aria-label", "x", "y", "d", "width",
+    "height", "transform", "text-anchor", "fill-opacity", "scope",
+}
+# fmt: on
+
+
+def hostile_tables() -> Tables:
+    return made(HOSTILE, HOSTILE)
+
+
+def hostile_audit() -> Audit:
+    rows = [
+        Violation(property="causal", process=name, later=name, earlier=name, missing=2, chain=(name,) * 20, run=name, detail=name)
+        for name in HOSTILE
+    ]
+    return Audit(
+        verdict="violated", events=9, properties={"causal": 500}, violations=rows, bad_rows=4, timings_s={HOSTILE[0]: 1.5}
+    )
+
+
+def test_a_hostile_name_is_only_text() -> None:
+    written = page(hostile_tables(), hostile_audit(), HOSTILE[1])
+    found = Reader(written)
+    assert found.tags <= TAGS
+    assert found.attributes <= ATTRIBUTES
+    assert shown(HOSTILE[0]) in found.text, "the name is there, as text"
+    assert "\x1b" not in written
+    assert "\u202e" not in written
+    assert "default-src 'none'" in " ".join(found.values)
+
+
+def test_a_page_stands_alone() -> None:
+    written = page(made(["a", "b"], ["d"]))
+    assert not re.search(r"https?:|url\(|@import|src=|href=|<script|<link", written)
+    assert written.startswith("<!doctype html>")
+    assert "prefers-color-scheme:dark" in written
+    assert "@media print" in written
+    assert written == page(made(["a", "b"], ["d"])), "same tables, same bytes"
+
+
+@pytest.mark.parametrize("tables", [made(["a", "b"], ["d"]), hostile_tables(), made([f"p{n}" for n in range(60)], ["d"], runs=4)])
+def test_every_plot_is_whole_has_words_and_a_table_beside_it(tables: Tables) -> None:
+    drawn = [svg for section in sections.measurements(tables) for svg in section.plots]
+    assert len(drawn) == 6
+    for svg in drawn:
+        root = ET.fromstring(svg)
+        assert root.get("role") == "img"
+        assert (root.findtext("title") or "") in (root.get("aria-label") or "")
+        assert len(root.findtext("desc") or "") > 5
+        assert "nan" not in svg
+        assert "inf" not in svg.replace("in flight", "")
+    assert all(section.rows for section in sections.measurements(tables))
+
+
+def test_the_numbers_are_those_of_the_tables() -> None:
+    tables = made(["a", "b"], ["north", "south"])
+    text = Reader(page(tables)).text
+    for words in ("50 ms", "99 ms", "10", "4", "40 %", "3,000", "16 B"):
+        assert words in text, words
+    assert "order was not judged" in text
+
+
+def test_a_report_on_nothing_says_so() -> None:
+    text = " ".join(Reader(page(empty())).text)
+    assert "no delay is known" in text
+    assert "No event has a time" in text
+    assert "svg" not in Reader(page(empty())).tags
+
+
+def test_what_is_off_is_said() -> None:
+    names = {"negative_delays": 3, "untimed_sends": 1, "untimed_deliveries": 2, "repeated_deliveries": 4, "unsent_deliveries": 5}
+    run = blank(
+        "runs", run=None, events=50, copies=30, deliveries=20, without_message=6, repeated_sends=7, negative_waits=8, **names
+    )
+    tables = empty()._replace(runs=[run])
+    said = sections.notes(tables, Audit(verdict="kept", events=50, properties={}, bad_rows=9))
+    counted = "3 delays, 8 waits, 1 send, 2 deliveries, 5 deliveries, 4 deliveries, 7 sends, 6 events, 15 copies, 9 rows"
+    assert ", ".join(" ".join(note.split()[:2]) for note in said[:-1]) == counted
+    assert "how long they waited is not known" in said[-1]
+    assert sections.notes(made(["a"], ["d"]), None) == [said[-1]]
+
+
+def test_percentiles_that_are_near_are_called_so() -> None:
+    tables = made(["a"], ["d"])
+    near = [{**row, "accuracy": 10_000} for row in tables.distributions]
+    assert "at most 1 in 10,000" in sections.notes(tables._replace(distributions=near), None)[-1]
+
+
+# --- order -------------------------------------------------------------------------------------------------------------
+
+BROKEN = "A send m1 -> C\n A send m2 -> B\n B deliver m2\n B send m3 -> C\n C deliver m3\n C deliver m1"
+
+
+def test_a_verdict_is_shown_with_its_chain(tmp_path: Path) -> None:
+    audit = Audit.of(judge(parse(BROKEN)), bad_rows=2, slices=4, timings_s={"judge": 0.25})
+    write_report(store(made(["a"], ["d"]), tmp_path / "metrics"), tmp_path / "deep" / "report.html", audit)
+    text = Reader((tmp_path / "deep" / "report.html").read_text(encoding="utf-8")).text
+    for words in ("✗ order was violated", "m1 → m2 → m3", "1 of 6 properties were violated, in 6 events.", "250 ms"):
+        assert words in text
+    assert "The work was cut into 4 slices." in text
+    kept = Reader(page(made(["a"], ["d"]), Audit.of(judge(parse("A send m ->"))))).text
+    assert "✓ order was kept" in kept
+    assert "Violations" not in kept
+
+
+def test_only_a_sample_is_shown_and_it_says_so() -> None:
+    rows = [Violation(property="causal", process=f"p{n}", chain=tuple(f"m{k}" for k in range(30))) for n in range(80)]
+    found = sections.order(Audit(verdict="violated", events=9, properties={"causal": 700}, violations=rows))[1]
+    assert (found.lead, len(found.rows)) == ("50 of 700.", sections.MAX_VIOLATIONS)
+    assert found.rows[0][6] == "m0 → m1 → m2 → m3 → m4 → m5 → … 18 more … → m24 → m25 → m26 → m27 → m28 → m29"
+
+
+# --- terminal, files ---------------------------------------------------------------------------------------------------
+
+
+def test_the_terminal_shows_the_same_and_is_not_steered(tmp_path: Path) -> None:
+    out = io.StringIO()
+    show(hostile_tables(), hostile_audit(), Console(file=out, width=300, markup=False, emoji=False, highlight=False))
+    printed = out.getvalue()
+    assert "\x1b" not in printed
+    assert "\x07" not in printed
+    assert "[bold]not markup[/bold]" in printed
+    out = io.StringIO()
+    print_report(store(made(["a", "b"], ["d"]), tmp_path), None, Console(file=out, width=200))
+    for words in ("order was not judged", "50 ms median delay", "Busiest processes", "40 %"):
+        assert words in out.getvalue()
+
+
+def test_long_lists_are_cut() -> None:
+    many = made([f"p{n}" for n in range(100)], [f"d{n}" for n in range(100)])
+    found = {section.title: section for section in sections.measurements(many)}
+    assert len(found["What order costs"].rows) == len(found["Busiest processes"].rows) == MAX_BARS
+    assert "of 100." in found["What order costs"].lead
+    assert "of 100 processes" in found["Busiest processes"].lead
+    assert found["Traffic"].plots[0].count('class="empty"') == MAX_MATRIX**2
+
+
+def test_what_is_missing_or_in_the_way_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"metrics/runs: cannot be read as a table of metrics"):
+        write_report(tmp_path / "metrics", tmp_path / "report.html")
+    folder = store(made(["a"], ["d"]), tmp_path / "metrics")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match=r"file/report\.html: "):
+        write_report(folder, tmp_path / "file" / "report.html")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "metrics"]
