@@ -84,7 +84,8 @@ class Following:
         follower = Follower(tuple(options.require), options.patience_s)
         self.state = self._begin(follower)
         self._started_ns = time.monotonic_ns() - self.state.clock_ns
-        self._last_batch_ns = time.monotonic_ns()
+        self._busy_ns = time.monotonic_ns()
+        self._looked = False
 
     def run(self) -> State:
         """See ``follow``."""
@@ -92,7 +93,7 @@ class Following:
             return self.state
         query = self._start(processingTime=TRIGGER)
         try:
-            while query.isActive and not self._is_idle():
+            while query.isActive and not self._is_idle(query):
                 time.sleep(POLL_S)
                 self._tick()
         except KeyboardInterrupt:
@@ -159,7 +160,7 @@ class Following:
         found = self.state.follower.take(table, self._now_ns())
         self.state.batch = number
         self._settle(found, newest_s=newest_s)
-        self._last_batch_ns = time.monotonic_ns()
+        self._busy_ns = time.monotonic_ns()
 
     def _tick(self) -> None:
         if self._lock.acquire(blocking=False):
@@ -187,11 +188,15 @@ class Following:
     def _newest_s(self) -> float:
         return max((file.stat().st_mtime for file in trace_files(self._source)), default=0.0)
 
-    def _is_idle(self) -> bool:
-        idle_s = self._options.until_idle_s
-        if idle_s is None or self._lock.locked():
+    def _is_idle(self, query: StreamingQuery) -> bool:
+        """Whether nothing new was found for long enough, not counting the time before Spark first looked."""
+        if self._options.until_idle_s is None:
             return False
-        return time.monotonic_ns() - self._last_batch_ns > idle_s * NS
+        status = query.status
+        self._looked = self._looked or status["message"].startswith("Waiting")
+        if not self._looked or status["isDataAvailable"] or self._lock.locked():
+            self._busy_ns = time.monotonic_ns()
+        return time.monotonic_ns() - self._busy_ns > self._options.until_idle_s * NS
 
     def _raise(self, query: StreamingQuery) -> None:
         """Whatever ended the query before its time, as the error that it was."""
