@@ -9,7 +9,7 @@ Rules for whoever writes a page:
 * A ``python`` block is run, with the others of its page before it.
 
 The pages on trace and judge have their own test, ``tests/unit/trace/test_docs.py``; those that need Spark have
-``tests/pipeline/test_pages.py`` and ``tests/pipeline/test_importing_page.py``.
+``tests/pipeline/test_pages.py``, ``test_importing_page.py`` and ``test_following_page.py``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 NEED_SPARK = {"docs/metrics.md", "docs/data-source.md"}
-TESTED_ELSEWHERE = {"docs/trace.md", "docs/judge.md", "docs/importing.md", *NEED_SPARK}
+TESTED_ELSEWHERE = {"docs/trace.md", "docs/judge.md", "docs/importing.md", "docs/following.md", *NEED_SPARK}
 RUN = [page for page in PAGES if page.relative_to(ROOT).as_posix() not in TESTED_ELSEWHERE]
 QUICK_STEPS = 5_000
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,8 @@ import pyarrow as pa
 from thence.pipeline.kernels.encode import Encoded
 from thence.pipeline.kernels.gist import externals_of, mark_done, outside_of
 from thence.pipeline.kernels.replay import NOBODY, Ints, Longs, Story
+
+CLOCK: Final = np.dtype(np.int32)
 
 
 @dataclass(slots=True)
@@ -27,7 +30,8 @@ class Flight:
     """The destinations that have delivered it."""
     outside: set[int]
     """Who else has delivered it."""
-    clock: Ints
+    clock: bytes
+    """Of ``CLOCK``: many small arrays would take longer to save than to judge."""
 
     @property
     def is_finished(self) -> bool:
@@ -48,14 +52,19 @@ class Flight:
         self.to = place[self.to].tolist()
         self.done = set(place[list(self.done)].tolist())
         self.outside = set(place[list(self.outside)].tolist())
-        clock = np.zeros(count, np.int32)
-        clock[place] = self.clock
-        self.clock = clock
+        clock = np.zeros(count, CLOCK)
+        clock[place] = np.frombuffer(self.clock, CLOCK)
+        self.clock = clock.tobytes()
+
+
+def clocks_of(flights: Collection[Flight], processes: int) -> Ints:
+    """The clocks of messages, a row for each."""
+    return np.frombuffer(b"".join(flight.clock for flight in flights), CLOCK).reshape(len(flights), processes)
 
 
 def never_sent(processes: int) -> Flight:
     """A message that is delivered and given up as never sent."""
-    return Flight(NOBODY, 0, -1, False, [], set(), set(), np.zeros(processes, np.int32))
+    return Flight(NOBODY, 0, -1, False, [], set(), set(), bytes(CLOCK.itemsize * processes))
 
 
 class Aftermath:
@@ -99,6 +108,6 @@ class Aftermath:
                     to=to,
                     done={process for process, has in zip(to, had, strict=True) if has},
                     outside=set(self._outside.get(name, ())).difference(to),
-                    clock=clocks[story.row[message]].copy(),
+                    clock=clocks[story.row[message]].tobytes(),
                 ),
             )

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thence.pipeline.following.flight import Aftermath, Flight, never_sent
+from thence.pipeline.following.flight import Aftermath, Flight, clocks_of, never_sent
 from thence.pipeline.following.limits import Limits, called
 from thence.pipeline.kernels.encode import KINDS, Encoded, encode
 from thence.pipeline.kernels.gist import last_indices, status_of
@@ -167,8 +167,7 @@ class FollowedRun:
                 flying[name] = self.finished.get(name) or never_sent(len(self.names))
         entry = self._entry(flying, aftermath.external, outer)
         story = tell(encoded, named, entry.base, entry.flights, entry.external, entry.flight_of)
-        start = np.array([flight.clock for flight in flying.values()], np.int32).reshape(len(flying), len(self.names))
-        clocks, backward = clocks_from(story, self.known, start)
+        clocks, backward = clocks_from(story, self.known, clocks_of(flying.values(), len(self.names)))
         channels = channels_of(story, encoded, named, entry.flights)
         findings = judge_story(story, backward, clocks, channels, delivered_before(story, named, entry.flights))
         scene = Scene(self.name, 0, self.names, encoded, cut.messages, entry, story, cut.resent)
