@@ -17,6 +17,8 @@ from tests.traces import parse, random_case, random_trace, text_of
 from thence.errors import ConfigError, TraceError
 from thence.pipeline.following.follower import FOLLOWED, NS, Follower
 from thence.pipeline.following.limits import Limits
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import simulate
 from thence.trace.events import Event
 from thence.trace.verdict import sort_key
 
@@ -197,3 +199,20 @@ def test_limits_are_named(limits: Limits, text: str, message: str) -> None:
 def test_total_cannot_be_followed() -> None:
     with pytest.raises(ConfigError, match="total cannot be followed"):
         Follower(("causal", "total"))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_simulated_runs_are_judged_alike(seed: int) -> None:
+    """Real protocols, with faults, in parts of which some come out of order."""
+    ordering = ("unordered", "fifo", "vector", "matrix", "sequenced", "flood")[seed % 6]
+    pattern = ("unicast", "multicast", "broadcast")[seed % 3]
+    options = SimulationOptions(
+        ordering=ordering, processes=5, messages=60, pattern=pattern, seed=seed, loss=0.05, crashes=seed % 2
+    )
+    _, events = simulate(options)
+    parts = [events[begin : begin + 20] for begin in range(0, len(events), 20)]
+    for begin in range(0, len(parts) - 4, 4):
+        parts[begin : begin + 4] = reversed(parts[begin : begin + 4])
+    follower = Follower(FOLLOWED)
+    assert follow(follower, parts) == judged(events)
+    assert follower.events == len(events)

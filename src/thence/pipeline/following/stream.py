@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -91,30 +91,25 @@ class Following:
         """See ``follow``."""
         if self.state.over:
             return self.state
-        query = self._start(processingTime=TRIGGER)
         try:
-            while query.isActive and not self._is_idle(query):
-                time.sleep(POLL_S)
-                self._tick()
+            self._go_on(self._start(processingTime=TRIGGER), until=self._is_idle)
+            self._go_on(self._start(availableNow=True), until=lambda query: not query.isActive)
         except KeyboardInterrupt:
-            query.stop()
             with self._lock:
                 return self._store.load() or self.state
-        self._raise(query)
-        query.stop()
-        self._finish()
-        return self.state
-
-    def _finish(self) -> None:
-        """Take what is there and has not been taken, and declare the end."""
-        from pyspark.errors import StreamingQueryException
-
-        last = self._start(availableNow=True)
-        with suppress(StreamingQueryException):
-            last.awaitTermination()
-        self._raise(last)
         with self._lock:
             self._settle(self.state.follower.finish(), over=True)
+        return self.state
+
+    def _go_on(self, query: StreamingQuery, until: Callable[[StreamingQuery], bool]) -> None:
+        """Let Spark work; in between see whether patience is at its end."""
+        try:
+            while query.isActive and not until(query):
+                time.sleep(POLL_S)
+                self._tick()
+            self._raise(query)
+        finally:
+            query.stop()
 
     def _begin(self, fresh: Follower) -> State:
         state = self._store.load()
