@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 from collections.abc import Sequence
 from itertools import pairwise
@@ -258,6 +259,15 @@ def test_a_step_takes_only_so_many_parts(tmp_path: Path) -> None:
         steps.append(between(reader, offset, following))
         offset = following
     assert steps == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_where_not_all_can_be_taken_the_oldest_come_first(tmp_path: Path) -> None:
+    """Otherwise the writer whose names sort last would be left far behind the others."""
+    for number in range(4):
+        add(tmp_path, number)
+        os.utime(tmp_path / f"part-{number:05d}.jsonl", ns=(0, (5, 2, 1, 7)[number]))
+    reader = follow(tmp_path)
+    assert between(reader, {}, reader.latestOffset({}, ReadMaxFiles(2))) == [1, 2]
 
 
 def test_what_comes_after_the_call_is_left_for_the_next(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from thence.cli import console
+from thence.cli import console, following
+from thence.cli.following import Checkpoint, Patience, UntilIdle
 from thence.cli.properties import Require, required_properties
 from thence.errors import ConfigError
 
@@ -50,6 +51,10 @@ def command(
     cones: Annotated[int, typer.Option(min=0, help="Of how many of those to export all that lies between (with --out).")] = 10,
     json: Annotated[bool, typer.Option("--json", help="Print the verdict as one JSON object.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="How many violations to print.")] = DEFAULT_LIMIT,
+    follow: Annotated[bool, typer.Option("--follow", help="Follow a folder to which finished parts are added.")] = False,
+    checkpoint: Checkpoint = None,
+    until_idle: UntilIdle = None,
+    patience: Patience = None,
 ) -> None:
     """Check a trace of any size for order, losses and duplicates, on Spark.
 
@@ -57,12 +62,21 @@ def command(
     that no memory can hold. Clocks are not believed: order is what each
     process recorded, and that sending comes before delivering.
 
+    With --follow a trace is judged while it grows, until it is idle for
+    --until-idle seconds or you press Ctrl-C.
+
     Exits with 0 if everything required was kept, 1 if something was violated
     or could not be read, 2 if the trace or an option cannot be used.
     """
     required = required_properties(require)
     if report and out is None:
         raise ConfigError("--report needs --out, where the measurements go")
+    if follow:
+        if json:
+            raise ConfigError("--json is for a verdict, and --follow gives violations as they come; --out keeps them in a table")
+        raise typer.Exit(following.follow_trace(trace, master, required, out, checkpoint, until_idle, patience))
+    if checkpoint is not None or until_idle is not None or patience is not None:
+        raise ConfigError("--checkpoint, --until-idle and --patience go with --follow")
     # Imported here, so that thence --help does not wait for Spark.
     from thence.pipeline.auditing import audit
     from thence.pipeline.session import spark_session

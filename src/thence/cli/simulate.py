@@ -93,14 +93,7 @@ def command(
     options.check()
     if live and trace is None:
         raise ConfigError("--live without --trace: there is no trace to follow; name one")
-    fabric = None if topology is None else read_topology(topology)
-    check_ordering_options(options.ordering, options.ordering_options)
-    with console.progress("simulating (messages)", messages) as advance:
-        if trace:
-            with LiveTraceWriter(trace) if live else TraceWriter(trace) as writer:
-                result = Simulation(options, writer.write, where=fabric, progress=advance).run()
-        else:
-            result = Simulation(options, _nowhere, where=fabric, progress=advance).run()
+    result = _simulate(options, topology, trace, live=live)
     if json:
         typer.echo(msgspec.json.encode({**_summary(result), "replay": options.replay()}).decode())
         return
@@ -118,6 +111,16 @@ def _options(given: dict[str, Any]) -> SimulationOptions:
         bandwidth_bytes_per_s=given["bandwidth"],
         link_bandwidth_bytes_per_s=given["link_bandwidth"],
     )
+
+
+def _simulate(options: SimulationOptions, topology: Path | None, trace: Path | None, *, live: bool) -> Result:
+    fabric = None if topology is None else read_topology(topology)
+    check_ordering_options(options.ordering, options.ordering_options)
+    with console.progress("simulating (messages)", options.messages) as advance:
+        if trace is None:
+            return Simulation(options, _nowhere, where=fabric, progress=advance).run()
+        with LiveTraceWriter(trace) if live else TraceWriter(trace) as writer:
+            return Simulation(options, writer.write, where=fabric, progress=advance).run()
 
 
 def _nowhere(event: object) -> None:

@@ -137,8 +137,8 @@ class TraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         seen = set(names_of(start))
         fresh = sorted(name for name in self._there() if name not in seen)
-        if isinstance(limit, ReadMaxFiles):
-            fresh = fresh[: limit.max_files]
+        if isinstance(limit, ReadMaxFiles) and len(fresh) > limit.max_files:
+            fresh = sorted(fresh, key=self._age)[: limit.max_files]
         return dict(to_offset([*seen, *fresh])) if fresh else start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -157,6 +157,10 @@ class TraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._options)
+
+    def _age(self, name: str) -> int:
+        """For the order in which parts appeared: of several writers none must be left far behind."""
+        return (self._options.root / name).stat().st_mtime_ns
 
     def _there(self) -> list[str]:
         """The parts that have their name by now; none while there is no folder yet."""

@@ -29,8 +29,10 @@ def misplaced(index: int, previous: int, kind: str, *, message: bool, to: bool) 
     return faults
 
 
-def sent_before(message: str, sender: str, index: int) -> str:
-    """What is wrong with a second send."""
+def sent_before(message: str, sender: str | None, index: int) -> str:
+    """What is wrong with a second send, or with one that comes when nobody waits for it any more."""
+    if sender is None:
+        return f"sends {message}, which had been given up as never sent"
     return f"sends {message}, which {sender} sent in its event {index}"
 
 

@@ -90,14 +90,14 @@ def gist_of(
     opened = np.flatnonzero(is_open)
     to_first, to, open_done = take_groups(opened, encoded.to_first, encoded.to, done)
     lost = np.flatnonzero(~done & ~later[encoded.to])
-    external, external_first, external_by = _externals(encoded, process, place_of_send)
+    external, external_first, external_by = externals_of(encoded, process, place_of_send)
     sent_messages = encoded.message[encoded.send_event]
     return Gist(
         events=len(encoded.role),
         sent=np.diff(first_send),
-        last_index=_last_indices(encoded),
-        crashed=_status(encoded, KINDS["crash"], KINDS["recover"]),
-        left=_status(encoded, KINDS["leave"], KINDS["join"]),
+        last_index=last_indices(encoded),
+        crashed=status_of(encoded, KINDS["crash"], KINDS["recover"]),
+        left=status_of(encoded, KINDS["leave"], KINDS["join"]),
         open_names=names.take(pa.array(sent_messages[opened])).to_pylist(),
         open_local=sent_messages[opened],
         open_sender=sender[opened],
@@ -106,7 +106,7 @@ def gist_of(
         open_to_first=to_first,
         open_to=to,
         open_done=open_done,
-        open_outside=_outside(encoded, process, names, sent_messages[np.flatnonzero(is_open & stray)]),
+        open_outside=outside_of(encoded, process, names, sent_messages[np.flatnonzero(is_open & stray)]),
         external_names=names.take(pa.array(external)).to_pylist(),
         external_local=external,
         external_first=external_first,
@@ -158,7 +158,7 @@ def take_groups(
     return starts, values[places], flags[places]
 
 
-def _outside(encoded: Encoded, process: Ints, names: pa.Array, messages: Ints) -> dict[str, list[int]]:
+def outside_of(encoded: Encoded, process: Ints, names: pa.Array, messages: Ints) -> dict[str, list[int]]:
     """Who delivered these messages though they do not name them; a destination among them does no harm."""
     found: dict[str, list[int]] = {}
     for message in messages.tolist():
@@ -167,7 +167,8 @@ def _outside(encoded: Encoded, process: Ints, names: pa.Array, messages: Ints) -
     return found
 
 
-def _externals(encoded: Encoded, process: Ints, place_of_send: Ints) -> tuple[Ints, Longs, Ints]:
+def externals_of(encoded: Encoded, process: Ints, place_of_send: Ints) -> tuple[Ints, Longs, Ints]:
+    """The messages delivered and not sent here, and by whom each was delivered (offsets, processes)."""
     delivered = np.flatnonzero(encoded.role == DELIVER)
     delivered = delivered[place_of_send[encoded.message[delivered]] == NOBODY]
     messages = encoded.message[delivered]
@@ -196,14 +197,16 @@ def least_lags(process, role, message, place_of_send, send_event, time, lags):  
                 lags[pair] = min(lags[pair], time[event] - time[send])
 
 
-def _last_indices(encoded: Encoded) -> Longs:
+def last_indices(encoded: Encoded) -> Longs:
+    """Per process: the index of its last event here, or -2 if it has none."""
     last = np.full(encoded.processes, -2, np.int64)
     some = np.flatnonzero(np.diff(encoded.first))
     last[some] = encoded.index[encoded.first[some + 1] - 1]
     return last
 
 
-def _status(encoded: Encoded, gone: int, back: int) -> Bytes:
+def status_of(encoded: Encoded, gone: int, back: int) -> Bytes:
+    """Per process: 1 if the last of these two kinds is ``gone``, 0 if it is ``back``, -1 if there is neither."""
     status = np.full(encoded.processes, -1, np.int8)
     events = np.flatnonzero((encoded.kind == gone) | (encoded.kind == back))
     process = np.searchsorted(encoded.first, events, side="right") - 1

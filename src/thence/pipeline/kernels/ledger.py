@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,6 +26,17 @@ from thence.pipeline.kernels.story import Flights
 
 MAX_FLIGHTS = 2_000_000
 """How many messages may be on their way across one cut."""
+
+
+class Flying(Protocol):
+    """What the replay must know of a message on its way."""
+
+    sender: int
+    rank: int
+    unaddressed: bool
+    to: list[int]
+    done: set[int]
+    outside: set[int]
 
 
 @dataclass(slots=True)
@@ -117,7 +128,7 @@ class Ledger:
         flights = list(self._flights.values())
         number = {flight.name: place for place, flight in enumerate(flights)}
         flight_of = np.array([number[name] for name in gist.external_names], np.int32)
-        snapshot = _snapshot(flights)
+        snapshot = arrays_of(flights)
         self._deliver(gist)
         carried = self._open(at, gist, base)
         self._let_go(at)
@@ -197,7 +208,8 @@ class Ledger:
                 del self._flights[name]
 
 
-def _snapshot(flights: list[Flight]) -> Flights:
+def arrays_of(flights: Sequence[Flying]) -> Flights:
+    """The flights as arrays, for the replay."""
     to_first = np.cumsum([0, *(len(flight.to) for flight in flights)])
     outside_first = np.cumsum([0, *(len(flight.outside) for flight in flights)])
     return Flights(

@@ -46,8 +46,10 @@ class Scene(NamedTuple):
     messages: pa.Array
     entry: Entry
     story: Story
-    resent: Mapping[tuple[int, int, str], tuple[str, int]]
-    """Sends that another slice outdoes, by process, index and name: who sent the message in which event."""
+    resent: Mapping[tuple[int, int, str], tuple[str | None, int]]
+    """Sends that another slice outdoes, by process, index and name: who sent the message in which event.
+
+    Nobody, if the message has been given up as one that was never sent."""
 
     def message_name(self, message: int) -> str:
         named = len(self.messages)
@@ -109,11 +111,12 @@ def _late(scene: Scene, name: str, event: int, earlier: int, missing: int) -> Ro
 
 def _misshapen(scene: Scene) -> Iterator[Row]:
     encoded = scene.encoded
-    previous = np.empty(len(encoded.index), np.int64)
-    if len(previous):
-        previous[1:] = np.maximum(encoded.index[:-1], -1)
-        some = np.flatnonzero(np.diff(encoded.first))
-        previous[encoded.first[some]] = scene.entry.previous[some]
+    lengths = np.diff(encoded.first)
+    previous = np.repeat(scene.entry.previous, lengths)  # what comes below it comes too late, and is out of place
+    goes_on = np.ones(len(previous), np.bool_)
+    goes_on[encoded.first[:-1][lengths > 0]] = False
+    after = np.flatnonzero(goes_on)
+    previous[after] = np.maximum(previous[after], encoded.index[after - 1])
     speechless = (encoded.message < 0) & ((encoded.kind == KINDS["send"]) | (encoded.kind == KINDS["deliver"]))
     wrong = (encoded.index != previous + 1) | (encoded.index < 0) | speechless | ~encoded.complete | (encoded.role == RESEND)
     for event in np.flatnonzero(wrong).tolist():

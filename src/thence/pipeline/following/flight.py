@@ -1,0 +1,113 @@
+"""What is known of one message while its trace is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from thence.pipeline.kernels.encode import Encoded
+from thence.pipeline.kernels.gist import externals_of, mark_done, outside_of
+from thence.pipeline.kernels.replay import NOBODY, Ints, Longs, Story
+
+CLOCK: Final = np.dtype(np.int32)
+
+
+@dataclass(slots=True)
+class Flight:
+    """A message that was sent, or one that was delivered and given up as never sent (``sender`` is ``NOBODY``)."""
+
+    sender: int
+    rank: int
+    index: int
+    """Of the event that sent it."""
+    unaddressed: bool
+    to: list[int]
+    done: set[int]
+    """The destinations that have delivered it."""
+    outside: set[int]
+    """Who else has delivered it."""
+    clock: bytes
+    """Of ``CLOCK``: many small arrays would take longer to save than to judge."""
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self.done) == len(self.to)
+
+    @property
+    def lacking(self) -> Iterator[int]:
+        return (process for process in self.to if process not in self.done)
+
+    def deliver(self, processes: Sequence[int]) -> None:
+        """Somebody has delivered it."""
+        for process in processes:
+            (self.done if process in self.to else self.outside).add(process)
+
+    def renumber(self, place: Longs, count: int) -> None:
+        """Processes get the numbers ``place``, and there are ``count`` of them."""
+        self.sender = int(place[self.sender]) if self.sender != NOBODY else NOBODY
+        self.to = place[self.to].tolist()
+        self.done = set(place[list(self.done)].tolist())
+        self.outside = set(place[list(self.outside)].tolist())
+        clock = np.zeros(count, CLOCK)
+        clock[place] = np.frombuffer(self.clock, CLOCK)
+        self.clock = clock.tobytes()
+
+
+def clocks_of(flights: Collection[Flight], processes: int) -> Ints:
+    """The clocks of messages, a row for each."""
+    return np.frombuffer(b"".join(flight.clock for flight in flights), CLOCK).reshape(len(flights), processes)
+
+
+def never_sent(processes: int) -> Flight:
+    """A message that is delivered and given up as never sent."""
+    return Flight(NOBODY, 0, -1, False, [], set(), set(), bytes(CLOCK.itemsize * processes))
+
+
+class Aftermath:
+    """Who has delivered what in a slice."""
+
+    def __init__(self, encoded: Encoded, messages: pa.Array, names: Sequence[str]) -> None:
+        self._encoded, self._names = encoded, names
+        self._process = np.repeat(np.arange(encoded.processes, dtype=np.int32), np.diff(encoded.first))
+        sends = encoded.send_event
+        place_of_send = np.full(len(messages), NOBODY, np.int32)
+        place_of_send[encoded.message[sends]] = np.arange(len(sends))
+        self._done = np.zeros(len(encoded.to), np.bool_)
+        touched, stray = np.zeros(len(sends), np.bool_), np.zeros(len(sends), np.bool_)
+        mark_done(
+            self._process, encoded.role, encoded.message, place_of_send, encoded.to_first, encoded.to, self._done, touched, stray
+        )
+        self._outside: Mapping[str, list[int]] = outside_of(encoded, self._process, messages, encoded.message[sends[stray]])
+        self.external, self._external_first, self._external_by = externals_of(encoded, self._process, place_of_send)
+
+    def deliveries(self) -> Iterator[list[int]]:
+        """For each external message, who delivered it here."""
+        for begin, end in zip(self._external_first[:-1].tolist(), self._external_first[1:].tolist(), strict=True):
+            yield self._external_by[begin:end].tolist()
+
+    def sent(self, story: Story, clocks: Ints) -> Iterator[tuple[str, Flight]]:
+        """The messages sent here, as they are at the end of the slice."""
+        encoded = self._encoded
+        to_all, done_all = encoded.to.tolist(), self._done.tolist()
+        bounds = encoded.to_first.tolist()
+        for place, event in enumerate(encoded.send_event.tolist()):
+            message = int(encoded.message[event])
+            name = self._names[message]
+            to, had = to_all[bounds[place] : bounds[place + 1]], done_all[bounds[place] : bounds[place + 1]]
+            yield (
+                name,
+                Flight(
+                    sender=int(self._process[event]),
+                    rank=int(story.rank[message]),
+                    index=int(encoded.index[event]),
+                    unaddressed=bool(encoded.unaddressed[place]),
+                    to=to,
+                    done={process for process, has in zip(to, had, strict=True) if has},
+                    outside=set(self._outside.get(name, ())).difference(to),
+                    clock=clocks[story.row[message]].tobytes(),
+                ),
+            )
