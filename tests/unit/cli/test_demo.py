@@ -14,7 +14,7 @@ from thence.trace.judge import judge
 
 def shown(seed: int) -> Ran:
     """Run a short demo; the seconds it took are left out."""
-    ended = run("demo", "--no-audit", "--messages", "100", "--seed", str(seed))
+    ended = run("demo", "--no-spark", "--messages", "100", "--seed", str(seed))
     return ended._replace(out=re.sub(r"\(\d+\.\d s\)", "", ended.out))
 
 
@@ -60,6 +60,6 @@ def test_few_messages_are_refused() -> None:
 
 def test_it_says_so_when_it_did_not_show_what_it_should(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "_traffic", lambda *_: judge([]))
-    ended = run("demo", "--no-audit")
+    ended = run("demo", "--no-spark")
     assert ended.code == 1
     assert ended.out.splitlines()[-1].startswith("This is not what the demo should show")
