@@ -205,9 +205,14 @@ def test_total_cannot_be_followed() -> None:
 def test_simulated_runs_are_judged_alike(seed: int) -> None:
     """Real protocols, with faults, in parts of which some come out of order."""
     ordering = ("unordered", "fifo", "vector", "matrix", "sequenced", "flood")[seed % 6]
-    pattern = ("unicast", "multicast", "broadcast")[seed % 3]
     options = SimulationOptions(
-        ordering=ordering, processes=5, messages=60, pattern=pattern, seed=seed, loss=0.05, crashes=seed % 2
+        ordering=ordering,
+        processes=5,
+        messages=60,
+        pattern=("unicast", "multicast", "broadcast")[seed % 3],
+        seed=seed,
+        loss=0.05,
+        crashes=seed % 2,
     )
     _, events = simulate(options)
     parts = [events[begin : begin + 20] for begin in range(0, len(events), 20)]
