@@ -348,7 +348,7 @@ def test_i5_three_systems_in_a_row_are_causal_in_every_run(pattern: Pattern) -> 
     first = Link("L", ("A", "B"), (("a1", "b1"), ("a2", "b2")))
     second = Link("M", ("B", "C"), (("b2", "c1"), ("b1", "c1")))
     found = explore(Case(Topology("row", systems, [first, second]), 2, pattern))
-    assert (found.property, found.steps > 5_000) == (None, True)
+    assert (found.property, found.steps > 1_000) == (None, True)
 
 
 def triangle(*, force: bool) -> Topology:
