@@ -106,6 +106,16 @@ def execute(command: str) -> tuple[int, str]:
     return other.returncode, other.stdout
 
 
+def assert_commands_do_what_they_say(page: str, count: int) -> None:
+    """Run the commands of a page one after the other; there must be so many."""
+    given = [call for block in blocks(page, "console") for call in calls(block)]
+    assert len(given) == count
+    for call in given:
+        code, printed = execute(call.command)
+        assert code == call.code, f"{call.command} exits with {code}: {printed}"
+        assert matches(call.shown, printed), f"{call.command} prints:\n{printed}"
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for shared in ("tests", "examples"):

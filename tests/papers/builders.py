@@ -97,7 +97,7 @@ def random_plan(chance: Random, layers: int, width: int = 3) -> Plan:
     return [random_plan(chance, layers - 1, width) for _ in range(chance.randint(2, width))]
 
 
-def run(topology: Topology, options: SimulationOptions) -> tuple[Result, list[Event]]:
+def assert_order_kept(topology: Topology, options: SimulationOptions) -> tuple[Result, list[Event]]:
     """Simulate and judge; the judge must be content."""
     result, events = simulate(options, topology)
     verdict = judge(events, REQUIRED)

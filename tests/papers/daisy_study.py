@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from tests.papers.builders import Choice, Group, everywhere, hierarchy, run, star
+from tests.papers.builders import Choice, Group, assert_order_kept, everywhere, hierarchy, star
 from thence.core.domain import Domain
 from thence.core.topology import Topology
 from thence.sim.options import SimulationOptions
@@ -61,7 +61,7 @@ def traffic(gap: str) -> SimulationOptions:
 
 def measure(choose: Choice, gap: str = GAP) -> Cost:
     """Run the traffic over one configuration; the judge must be content with it."""
-    result, _ = run(hierarchy(GROUPS, choose).topology, traffic(gap))
+    result, _ = assert_order_kept(hierarchy(GROUPS, choose).topology, traffic(gap))
     counted = result.statistics
     return Cost(
         sum(counted.delays_ns) / len(counted.delays_ns) / 1e6,

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.papers.builders import Group, Hierarchy, everywhere, hierarchy, random_plan, run, star
+from tests.papers.builders import Group, Hierarchy, assert_order_kept, everywhere, hierarchy, random_plan, star
 from thence.core.domain import Domain
 from thence.core.member import Deliverable, Member, _Work
 from thence.core.messages import Envelope, Frame
@@ -46,7 +46,7 @@ def test_c1_point_to_point_over_clusters_is_causal(layers: int, seed: int, delay
     """
     chance = Random(seed)
     built = hierarchy(random_plan(chance, layers, 4 if layers == 2 else 3), everywhere("matrix"), chance)
-    run(built.topology, unicasts(seed, delay))
+    assert_order_kept(built.topology, unicasts(seed, delay))
 
 
 # --- C2 ----------------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def test_c3_one_algorithm_in_every_cluster(choose: Any, seed: int, layers: int) 
     """
     chance = Random(seed)
     built = hierarchy(random_plan(chance, layers), choose, chance)
-    run(built.topology, unicasts(seed, "exponential:10ms"))
+    assert_order_kept(built.topology, unicasts(seed, "exponential:10ms"))
 
 
 @pytest.mark.parametrize("mix", list(product(("matrix", "sequenced"), repeat=4)), ids="-".join)
@@ -112,7 +112,7 @@ def test_c3_every_mix(mix: tuple[str, ...]) -> None:
     for seed in range(4):
         built = hierarchy([3, 2, 3], choose, Random(seed))
         assert [domain.ordering for domain in built.topology.domains.values()] == list(mix)
-        run(built.topology, unicasts(seed, DELAYS[seed % 3]))
+        assert_order_kept(built.topology, unicasts(seed, DELAYS[seed % 3]))
 
 
 # --- C4 ----------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.papers import daisy_study, early_study
-from tests.papers.builders import Hierarchy, Plan, everywhere, hierarchy, random_plan, run
+from tests.papers.builders import Hierarchy, Plan, assert_order_kept, everywhere, hierarchy, random_plan
 from tests.papers.daisy_study import Cost, least_delay_ms, measure
 from thence.core import ahead
 from thence.core.ahead import Bodies, BodyAhead
@@ -71,7 +71,7 @@ def carried(world: World, sender: str, to: tuple[str, ...] | None) -> tuple[Worl
 def test_d1_causal_multicast_to_any_subset(sizes: list[Plan], seed: int, recipients: int, delay: str, stamps: str) -> None:
     """D1, §3.1: local groups of any size with one causal server each, and the servers group; any subset as recipients."""
     built = hierarchy(sizes, everywhere("vector", stamps=stamps), Random(seed))
-    run(built.topology, multicasts(seed, recipients, delay))
+    assert_order_kept(built.topology, multicasts(seed, recipients, delay))
 
 
 def groups_to_visit(built: Hierarchy, sender: str, to: set[str]) -> set[str]:
@@ -120,7 +120,7 @@ def test_d2_hyper_servers(levels: int, seed: int, recipients: int) -> None:
     chance = Random(seed)
     built = hierarchy(random_plan(chance, levels), everywhere("vector"), chance)
     assert max(group.layer for group in built.groups) == levels
-    run(built.topology, multicasts(seed, recipients, "exponential:10ms"))
+    assert_order_kept(built.topology, multicasts(seed, recipients, "exponential:10ms"))
 
 
 # --- D6 ----------------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ STAMPS = ("full", "changed")
 
 
 def bytes_per_frame(topology: Topology, options: SimulationOptions) -> float:
-    result, _ = run(topology, options)
+    result, _ = assert_order_kept(topology, options)
     return result.statistics.control_bytes / result.statistics.frames
 
 
@@ -229,7 +229,7 @@ def test_d7_copies_in_every_group(seed: int, copies: int, recipients: int) -> No
     """D7, §3.4 (ii), "all these ideas can also be implemented at higher levels": ``resilient`` in every group of two levels."""
     chance = Random(seed)
     built = hierarchy(random_plan(chance, 2, 4), everywhere("resilient", copies=copies), chance)
-    run(built.topology, multicasts(seed, recipients, "exponential:10ms"))
+    assert_order_kept(built.topology, multicasts(seed, recipients, "exponential:10ms"))
 
 
 def test_d7_star(costs: dict[str, Cost]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_docs import blocks, calls, execute, matches, read
+from tests.test_docs import assert_commands_do_what_they_say, blocks, read
 from thence.pipeline.audit import MAX_UNKNOWN
 from thence.pipeline.auditing import EXPLAINED
 from thence.pipeline.plan import STATE_BYTES
@@ -18,12 +18,7 @@ PAGE = read("docs/audit.md")
 @pytest.mark.usefixtures("spark")
 def test_commands_and_examples_do_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    given = [call for block in blocks(PAGE, "console") for call in calls(block)]
-    assert len(given) == 2
-    for call in given:
-        code, printed = execute(call.command)
-        assert code == call.code, f"{call.command} exits with {code}: {printed}"
-        assert matches(call.shown, printed), f"{call.command} prints:\n{printed}"
+    assert_commands_do_what_they_say(PAGE, 2)
     (example,) = blocks(PAGE, "python")
     exec(compile(example, "docs/audit.md", "exec"), {})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_docs import blocks, calls, execute, matches, read, rows
+from tests.test_docs import assert_commands_do_what_they_say, read, rows
 from thence.pipeline.following import limits
 from thence.pipeline.following.store import LAG, MAX_LAG_ROWS
 from thence.pipeline.following.stream import PARTS_PER_BATCH, PATIENCE_S
@@ -18,12 +18,7 @@ PAGE = read("docs/following.md")
 @pytest.mark.usefixtures("spark")
 def test_commands_do_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    given = [call for block in blocks(PAGE, "console") for call in calls(block)]
-    assert len(given) == 2
-    for call in given:
-        code, printed = execute(call.command)
-        assert code == call.code, f"{call.command} exits with {code}"
-        assert matches(call.shown, printed), f"{call.command} prints:\n{printed}"
+    assert_commands_do_what_they_say(PAGE, 2)
 
 
 def test_the_tables_say_what_the_code_does() -> None:

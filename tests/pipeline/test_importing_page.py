@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.test_docs import ROOT, blocks, calls, execute, matches, read, rows
+from tests.test_docs import ROOT, assert_commands_do_what_they_say, blocks, read, rows
 from thence.pipeline.importers.mapping import Column, Mapping
 from thence.pipeline.importers.shiviz import MAX_LOG_BYTES
 from thence.pipeline.importers.sources import FORMATS
@@ -27,12 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark", "folder")
 def test_commands_and_examples_do_what_the_page_says() -> None:
-    given = [call for block in blocks(PAGE, "console") for call in calls(block)]
-    assert len(given) == 6
-    for call in given:
-        code, printed = execute(call.command)
-        assert code == call.code, f"{call.command} exits with {code}"
-        assert matches(call.shown, printed), f"{call.command} prints:\n{printed}"
+    assert_commands_do_what_they_say(PAGE, 6)
     (example,) = blocks(PAGE, "python")
     exec(compile(example, "docs/importing.md", "exec"), {})
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -91,7 +92,28 @@ def write_trace(path: str | Path, events: Iterable[Event]) -> int:
     return writer.count
 
 
-class TraceWriter:
+class Written(ABC):
+    """Something that is written in a block: complete when the block ends well, given up otherwise."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Complete it."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Give it up."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+
+class TraceWriter(Written):
     """Writes a trace event by event, with memory for one row group.
 
     Use it as a context manager: the trace appears under its name when the block ends well, and not at all otherwise.
@@ -144,15 +166,6 @@ class TraceWriter:
             self._sink.discard()
         finally:
             _remove(self._partial)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abandon()
 
 
 def is_parquet(file: Path) -> bool:

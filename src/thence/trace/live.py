@@ -14,19 +14,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from thence.errors import ConfigError, StorageError
 from thence.trace.events import Event
-from thence.trace.files import JSONL_ENDINGS
+from thence.trace.files import JSONL_ENDINGS, Written
 from thence.trace.parquet import ParquetSink
 
 ROWS_PER_LIVE_PART: Final = 65_536
 MAX_AGE_S: Final = 5.0
 
 
-class LiveTraceWriter:
+class LiveTraceWriter(Written):
     """See the module's text. A context manager, as :class:`~thence.trace.files.TraceWriter` is."""
 
     def __init__(
@@ -84,12 +83,3 @@ class LiveTraceWriter:
         if self._open:
             self._open = False
             self._sink.discard()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abandon()

@@ -11,21 +11,19 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from thence.pipeline.importers.fields import Fields
 from thence.pipeline.importers.lines import ORDER, read_lines
 from thence.pipeline.importers.mapping import CLOCK, Mapping
 from thence.pipeline.importers.matching import Step, match_by_clock
 from thence.pipeline.importers.sources import Source
-from thence.pipeline.importers.staged import EVENT, STAGED, batch, staged_schema
+from thence.pipeline.importers.staged import EVENT, STAGED, Row, batch, parted, staged_schema
 from thence.trace.events import DELIVER, SEND
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-Row = dict[str, Any]
 
 
 def read_ndjson(spark: SparkSession, source: Source, mapping: Mapping) -> DataFrame:
@@ -78,12 +76,8 @@ def _matched_by_clock(rows: DataFrame, tasks: int) -> DataFrame:
 
 def matched_rows(rows: Iterable[Row]) -> Iterator[Row]:
     """Give the events of one run the ids that their clocks tell. What is no event goes through as it is."""
-    events: list[Row] = []
-    for row in rows:
-        if row["what"] == EVENT:
-            events.append(row)
-        else:
-            yield row
+    events, others = parted(rows)
+    yield from others
     events.sort(key=lambda row: (row["process"], row["index"]))
     ids = match_by_clock([Step(row["process"], row["kind"], row["message"], row["clock"] or {}) for row in events])
     for row, message in zip(events, ids, strict=True):

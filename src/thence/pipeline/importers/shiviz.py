@@ -15,14 +15,14 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from thence.errors import ConfigError
 from thence.pipeline.importers.clocks import Derived, Logged, derive, message_id
 from thence.pipeline.importers.logtext import parse_log, text_of
 from thence.pipeline.importers.patterns import Grammar
 from thence.pipeline.importers.sources import Source, partition_of
-from thence.pipeline.importers.staged import BAD, EVENT, STAGED, batch, staged_schema
+from thence.pipeline.importers.staged import BAD, EVENT, STAGED, Row, batch, parted, staged_schema
 from thence.trace.events import DELIVER, SEND
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 MAX_LOG_BYTES: Final = 256 * 2**20
 LOGGED: Final = "event"
 """The kind of the row that stands for an event of the log."""
-
-Row = dict[str, Any]
 
 
 def read_shiviz(spark: SparkSession, source: Source, grammar: Grammar | None) -> DataFrame:
@@ -80,12 +78,8 @@ def parsed_rows(path: str, content: bytes, grammar: Grammar | None) -> Iterator[
 
 def derived_rows(rows: Iterable[Row]) -> Iterator[Row]:
     """Give the rows of one run their messages. What is no event goes through as it is."""
-    events: list[Row] = []
-    for row in rows:
-        if row["what"] == EVENT:
-            events.append(row)
-        else:
-            yield row
+    events, others = parted(rows)
+    yield from others
     events.sort(key=lambda row: (row["source"], row["line"]))
     derived = derive([Logged(row["process"], row["clock"]) for row in events])
     yield from _accepted(events, derived)

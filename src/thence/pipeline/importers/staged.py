@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 MAX_RAW_CHARACTERS: Final = 1_000
 
+Row = dict[str, Any]
+"""A staged row: a value for each column that it has."""
+
 EVENT: Final = "event"
 BAD: Final = "bad"
 IGNORED: Final = "ignored"
@@ -87,6 +90,15 @@ def batch(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.RecordBat
             values = [None if value is None else sorted(value.items()) for value in values]
         arrays.append(pa.array(values, field.type))
     return pa.record_batch(arrays, schema=columns)
+
+
+def parted(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """Staged rows by what they are: events, and all others."""
+    events: list[Row] = []
+    others: list[Row] = []
+    for row in rows:
+        (events if row["what"] == EVENT else others).append(row)
+    return events, others
 
 
 def cut(raw: str) -> str:
