@@ -8,8 +8,8 @@ Rules:
 * A frame is acknowledged by the packet that follows its ``Taken`` record to disk, never earlier (``core.member``).
 * Numbers that came in are kept exactly (``NumberSet``). Where the ordering needs FIFO arrival, early frames are
   kept aside, unacknowledged, until the hole before them is filled: after a crash they simply come again.
-* At most ``WINDOW`` frames are unacknowledged on their way; what lies behind waits in the queue, which the member
-  bounds.
+* At most ``WINDOW`` frames, and ``WINDOW_BYTES`` of them unless it is a single one, are unacknowledged on their way; what lies
+  behind waits in the queue, which the member bounds.
 * A confirmation may wait (``core.confirmation``): for so many frames, for so long after the first of them, or for a frame that
   goes the same way. What comes a second time is confirmed at once, since its sender has not heard that it came.
 * Sending again backs off from ``RESEND_AFTER_NS`` to ``RESEND_AT_MOST_NS``, for ever: a link is never given up
@@ -32,6 +32,9 @@ StampT = TypeVar("StampT")
 
 WINDOW = 1024
 """How many frames may be on their way without an acknowledgement."""
+
+WINDOW_BYTES = 4 * 1024 * 1024
+"""How many bytes may be: whoever carries packets must be able to hold that much for each peer."""
 
 RESEND_AFTER_NS = 200_000_000
 """How long to wait for an acknowledgement at first."""
@@ -67,6 +70,10 @@ class Channel:
         self._patience_ns = resend_after_ns
         self._sent_upto = 0
         """Up to which number we have sent since we started; what lies behind is due at once."""
+        self.queued_bytes = 0
+        """How many bytes are not acknowledged, sent or not."""
+        self._flying_bytes = 0
+        """How many of these we have sent."""
         self.resend_at: int | None = None
         self._unconfirmed = 0
         """How many frames came since we last confirmed."""
@@ -78,6 +85,19 @@ class Channel:
         """Queue a frame to be sent."""
         self.state.last_number += 1
         self.state.queue[self.state.last_number] = frame
+        self.queued_bytes += frame.weight
+
+    def load(self, state: ChannelState[Any]) -> None:
+        """Go on from what was saved."""
+        self.state = state
+        self.queued_bytes = sum(frame.weight for frame in state.queue.values())
+
+    def connected(self) -> None:
+        """The way to the peer is new: whatever was on it is lost, so all that is not acknowledged is due at once."""
+        self._sent_upto = 0
+        self._flying_bytes = 0
+        self._patience_ns = self._resend_after_ns
+        self.resend_at = None
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         """Refuse a packet whose numbers cannot be, before anything changes."""
@@ -124,15 +144,22 @@ class Channel:
         queue = self.state.queue
         before, first = len(queue), next(iter(queue), None)
         while queue and (oldest := next(iter(queue))) <= packet.taken:
-            del queue[oldest]
+            self._landed(oldest, queue.pop(oldest))
         for number in packet.taken_beyond:
-            queue.pop(number, None)
+            frame = queue.pop(number, None)
+            if frame is not None:
+                self._landed(number, frame)
         if len(queue) < before:
             self._patience_ns = self._resend_after_ns
             if not queue:
                 self.resend_at = None
             elif next(iter(queue)) != first:
                 self.resend_at = now + self._patience_ns
+
+    def _landed(self, number: int, frame: Frame[Any]) -> None:
+        self.queued_bytes -= frame.weight
+        if number <= self._sent_upto:
+            self._flying_bytes -= frame.weight
 
     def collect(self, domain: str, now: int) -> Packet[Any] | None:
         """Return the packet to send now, if there is anything to say."""
@@ -181,7 +208,12 @@ class Channel:
             self.resend_at = now + self._patience_ns
         first_new = max(self._sent_upto + 1, oldest)
         last_new = min(self.state.last_number, oldest + WINDOW - 1)
-        # Numbers that were taken out of turn are gone from the queue already.
-        numbers += [number for number in range(first_new, last_new + 1) if number in queue]
-        self._sent_upto = max(self._sent_upto, last_new)
+        for number in range(first_new, last_new + 1):
+            frame = queue.get(number)
+            if frame is not None:  # Numbers that were taken out of turn are gone from the queue already.
+                if self._flying_bytes and self._flying_bytes + frame.weight > WINDOW_BYTES:
+                    break
+                self._flying_bytes += frame.weight
+                numbers.append(number)
+            self._sent_upto = number
         return numbers

@@ -168,6 +168,7 @@ class Distributed(Transport):
                 del unconfirmed.lacking[source]
                 self.queued -= 1
                 if not unconfirmed.lacking:
+                    self.queued_bytes -= unconfirmed.message.weight
                     del queue[number]
                     self._attempts.pop(number, None)
 
@@ -210,10 +211,17 @@ class Distributed(Transport):
         kept = Message(message.stamp, message.envelope, None if len(to) == len(frames) else to)
         state.queue[state.last_number] = Unconfirmed(kept, dict.fromkeys(self._others))
         self.queued += len(self._others)
+        self.queued_bytes += kept.weight
         self._touched = True
 
     def visit_all(self) -> None:
         self._touched = self._all = True
+
+    def connected(self, peer: str) -> None:
+        for attempts in (self._attempts, self._missing):
+            for attempt in attempts.values():
+                attempt.due = 0
+        self.visit_all()
 
     def collect(self, now: int) -> Packets:
         if not self._touched:
@@ -389,6 +397,7 @@ class Distributed(Transport):
             raise self._refuse_snapshot(saved)
         self.state = saved
         self.queued = sum(len(unconfirmed.lacking) for unconfirmed in saved.queue.values())
+        self.queued_bytes = sum(unconfirmed.message.weight for unconfirmed in saved.queue.values())
         self._copied = sum(len(copies) for copies in saved.copies)
         for stream, taken in enumerate(saved.taken):
             self._unstable[stream] = None

@@ -56,6 +56,12 @@ MAX_QUEUED_HARD = 16 * MAX_QUEUED
 """The same for frames that we send on for others. Beyond it their frames are not taken, so that they push back in turn."""
 
 
+MAX_QUEUED_BYTES = 256 * 1024 * 1024
+"""How many bytes those frames may take before the application's sends are refused as busy."""
+
+MAX_QUEUED_BYTES_HARD = 4 * MAX_QUEUED_BYTES
+"""The same for frames that we send on for others."""
+
 MAX_UNCONSUMED = 100_000
 """How many deliveries may wait for the application to be done with them before no more frames are taken."""
 
@@ -69,6 +75,7 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Ask for records to be made durable, and keep deliveries until they are consumed."""
     max_held: int = MAX_HELD
     max_queued: int = MAX_QUEUED
+    max_queued_bytes: int = MAX_QUEUED_BYTES
     max_unconsumed: int = MAX_UNCONSUMED
     resend_after_ns: int = RESEND_AFTER_NS
 
@@ -91,6 +98,12 @@ class Timer(NamedTuple):
     """The time that ``Ready.wake`` asked for has come."""
 
 
+class Connected(NamedTuple):
+    """There is a new way to ``peer``: what was on the old one, if there was any, is lost."""
+
+    peer: str
+
+
 class Consumed(NamedTuple):
     """The application has durably done with all deliveries up to this position."""
 
@@ -106,7 +119,13 @@ class Restored(NamedTuple):
     """The position up to which the application had consumed."""
 
 
-Input = Submit | Arrived | Timer | Consumed | Restored
+class Repeated(NamedTuple):
+    """A record that was found on disk, for whoever must know what followed from each of them; only behind ``Restored``."""
+
+    record: Record
+
+
+Input = Submit | Arrived | Timer | Connected | Consumed | Restored | Repeated
 
 
 class Delivery(NamedTuple):
@@ -190,12 +209,16 @@ class Member:
         self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
         self._queued = 0
         self._started = False
+        self._restoring = False
 
     def step(self, step_input: Input, now: int) -> Ready:
         """Do what the input asks for; return what must be done outside."""
         if isinstance(step_input, Restored):
             return self._restored(step_input, now)
+        if isinstance(step_input, Repeated):
+            return self._repeated(step_input.record)
         self._started = True
+        self._restoring = False
         if isinstance(step_input, Arrived):
             return self._arrived(step_input, now)
         if isinstance(step_input, Submit):
@@ -203,6 +226,8 @@ class Member:
         if isinstance(step_input, Consumed):
             self._consumed(step_input.position)
             return Ready(wake=self._wake())
+        if isinstance(step_input, Connected):
+            return self._connected(step_input.peer, now)
         for place in self._places.values():
             place.transport.visit_all()
         return Ready(send=self._collect(now), wake=self._wake())
@@ -222,6 +247,11 @@ class Member:
                 queued[peer] = queued.get(peer, 0) + count
         return queued
 
+    @property
+    def queued_bytes(self) -> int:
+        """How many bytes peers have not acknowledged yet, about; a body counts once for each peer."""
+        return sum(place.transport.queued_bytes for place in self._places.values())
+
     # Inputs.
 
     def _submit(self, submit: Submit, now: int) -> Ready:
@@ -236,6 +266,8 @@ class Member:
                 f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; "
                 f"max_queued is {self.options.max_queued}"
             )
+        if self.queued_bytes >= self.options.max_queued_bytes:
+            raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {self.options.max_queued_bytes}")
         envelope = Envelope(self.name, self._number + 1, submit.to, submit.body)
         deliver = self._send(envelope)
         return Ready(
@@ -284,10 +316,21 @@ class Member:
             wake=self._wake(),
         )
 
+    def _connected(self, peer: str, now: int) -> Ready:
+        places = [place for place in self._places.values() if peer in place.peers]
+        if not places:
+            raise UsageError(f"{peer!r} shares no domain and no link with {self.name!r}")
+        for place in places:
+            place.bodies.forget_sent()
+            place.transport.connected(peer)
+        return Ready(send=self._collect(now), wake=self._wake())
+
     def _full(self) -> str:
         """Say which limit lets no more frames in, if one does. They are not acknowledged, so the senders push back in turn."""
         if self._queued >= MAX_QUEUED_HARD:
             return f"{self._queued} are not acknowledged; the limit is MAX_QUEUED_HARD"
+        if self.queued_bytes >= MAX_QUEUED_BYTES_HARD:
+            return f"{self.queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
         if len(self._unconsumed) >= self.options.max_unconsumed:
             return f"the application has not consumed {len(self._unconsumed)} deliveries; the limit is max_unconsumed"
         return ""
@@ -448,7 +491,7 @@ class Member:
     def _restored(self, restored: Restored, now: int) -> Ready:
         if self._started:
             raise UsageError(f"{self.name!r} has started already; Restored must be its first input")
-        self._started = True
+        self._started = self._restoring = True
         if restored.snapshot is not None:
             self._load(restored.snapshot)
         for record in restored.records:
@@ -460,7 +503,14 @@ class Member:
             place.transport.visit_all()
         return Ready(send=self._collect(now), deliver=deliver, wake=self._wake())
 
-    def _repeat(self, record: Record) -> None:
+    def _repeated(self, record: Record) -> Ready:
+        if not self._restoring:
+            raise UsageError(f"{self.name!r} is not being restored; records are repeated right behind Restored")
+        deliver = self._repeat(record)
+        accepted = (record.envelope,) if isinstance(record, Submitted) else ()
+        return Ready(accepted=accepted, deliver=deliver, wake=self._wake())
+
+    def _repeat(self, record: Record) -> tuple[Delivery, ...]:
         """Step through a record again. What follows from it is queued or delivered as it was the first time."""
         if isinstance(record, Submitted):
             if (record.envelope.origin, record.envelope.number) != (self.name, self._number + 1):
@@ -484,7 +534,7 @@ class Member:
                 self._places[record.domain].transport.skip(record.peer, record.number)
         except (FrameRefused, UsageError) as error:
             raise StorageError(f"{self.name!r}: a stored record does not follow from those before it: {error}") from error
-        self._deliver(deliver)
+        return self._deliver(deliver)
 
     def _load(self, snapshot: bytes) -> None:
         kinds = [kind for place in self._places.values() for kind in place.stamps]
@@ -516,9 +566,12 @@ def describe_wait(wait: Wait, now: int) -> str:
 
 __all__ = [
     "MAX_QUEUED",
+    "MAX_QUEUED_BYTES",
+    "MAX_QUEUED_BYTES_HARD",
     "MAX_QUEUED_HARD",
     "MAX_UNCONSUMED",
     "Arrived",
+    "Connected",
     "Consumed",
     "Delivery",
     "Domain",
@@ -526,6 +579,7 @@ __all__ = [
     "Member",
     "MemberOptions",
     "Ready",
+    "Repeated",
     "Restored",
     "Submit",
     "Timer",

@@ -28,6 +28,10 @@ MAX_DESTINATIONS = 65_536
 """The most destinations that one message may list. More than that is a broadcast (``to=None``)."""
 
 
+FRAME_WEIGHT = 64
+"""What a frame counts for in limits by bytes, beside its body."""
+
+
 class MessageId(NamedTuple):
     """The name of a message: who made it, and its how-manieth message it is, from 1."""
 
@@ -61,6 +65,11 @@ class Frame(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=Fa
     bodiless: bool = False
     """Whether the body of the message went ahead (``core.ahead``). Only on the wire: nobody gets to see it so."""
 
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes, for limits."""
+        return weight_of(self.envelope)
+
 
 class Receipts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a packet says beside its frames where each confirms to everybody (``core.distributed``). Members are numbered."""
@@ -92,6 +101,11 @@ class Packet(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=F
     """Frames beyond that which have been taken too."""
     receipts: Receipts | None = None
     """Instead of the two before, where each confirms to everybody."""
+
+
+def weight_of(envelope: Envelope | None) -> int:
+    """Return what a message counts for in limits by bytes, wherever it is queued. Small stamps are not told apart."""
+    return FRAME_WEIGHT if envelope is None else FRAME_WEIGHT + len(envelope.body)
 
 
 def control_bytes(stamp: object) -> int:

@@ -8,7 +8,7 @@ import msgspec
 
 from thence.core.channel import RESEND_AT_MOST_NS
 from thence.core.claims import Carried
-from thence.core.messages import Envelope, Frame
+from thence.core.messages import Envelope, Frame, weight_of
 from thence.core.numbers import NumberSet
 
 StampT = TypeVar("StampT")
@@ -20,6 +20,11 @@ class Message(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=
     stamp: StampT
     envelope: Envelope | None
     to: tuple[int, ...] | None
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes, for limits."""
+        return weight_of(self.envelope)
 
     def frame_for(self, member: int) -> Frame[StampT] | None:
         """Return what this member is to get, if we have it."""

@@ -43,6 +43,8 @@ class Transport(ABC):
     """Whether the network is trusted to be so: then nothing comes again."""
     queued = 0
     """How many frames are not confirmed, of all peers together."""
+    queued_bytes = 0
+    """How many bytes these take, about."""
     wake_at: int | None = None
     """Nothing needs to be done earlier. It may be too early by now, which a timer then finds out."""
 
@@ -79,6 +81,10 @@ class Transport(ABC):
     @abstractmethod
     def visit_all(self) -> None:
         """Look at everything when packets are collected next, and find out anew when to wake up."""
+
+    @abstractmethod
+    def connected(self, peer: str) -> None:
+        """The way to a peer is new, and what was on the old one is lost."""
 
     @abstractmethod
     def collect(self, now: int) -> Packets:
@@ -135,6 +141,9 @@ class Direct(Transport):
     def visit_all(self) -> None:
         pass
 
+    def connected(self, peer: str) -> None:
+        pass
+
     def collect(self, now: int) -> Packets:
         if not self._frames:
             return []
@@ -187,9 +196,10 @@ class Channels(Transport):
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
         self.check(peer, packet)
         channel = self.channels[peer]
-        before = len(channel.state.queue)
+        before, bytes_before = len(channel.state.queue), channel.queued_bytes
         frames = channel.arrived(packet, now)
         self.queued += len(channel.state.queue) - before
+        self.queued_bytes += channel.queued_bytes - bytes_before
         self._to_visit[peer] = None
         return [Incoming(peer, number, frame) for number, frame in frames]
 
@@ -203,11 +213,16 @@ class Channels(Transport):
         for peer, frame in frames:
             self.channels[peer].push(frame)
             self._to_visit[peer] = None
+            self.queued_bytes += frame.weight
         self.queued += len(frames)
 
     def visit_all(self) -> None:
         self._to_visit = dict.fromkeys(self.channels)
         self.wake_at = None
+
+    def connected(self, peer: str) -> None:
+        self.channels[peer].connected()
+        self._to_visit[peer] = None
 
     def collect(self, now: int) -> Packets:
         packets: Packets = []
@@ -234,5 +249,6 @@ class Channels(Transport):
         if not isinstance(saved, dict) or set(saved) != set(self.channels):
             raise self._refuse_snapshot(saved)
         for peer, state in saved.items():
-            self.channels[peer].state = state
+            self.channels[peer].load(state)
+        self.queued_bytes = sum(channel.queued_bytes for channel in self.channels.values())
         self.queued = sum(self.queued_by_peer().values())

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thence.core.channel import RESEND_AFTER_NS, RESEND_AT_MOST_NS, RESEND_BURST, WINDOW, Channel
+from thence.core.channel import RESEND_AFTER_NS, RESEND_AT_MOST_NS, RESEND_BURST, WINDOW, WINDOW_BYTES, Channel
 from thence.core.confirmation import ConfirmationOptions
-from thence.core.messages import Envelope, Frame, Packet
+from thence.core.messages import FRAME_WEIGHT, Envelope, Frame, Packet
 from thence.core.ordering import Arrival
 from thence.core.ordering.fifo import FifoStamp
 from thence.errors import ImpossibleFrame, MalformedFrame
@@ -113,6 +113,38 @@ def test_the_window_bounds_what_is_on_its_way() -> None:
     assert sent(channel, 2).numbers == (WINDOW + 1, WINDOW + 2, WINDOW + 3)
     channel.arrived(packet(taken=3, beyond=tuple(range(5, 100))), 3)
     assert channel.collect("d", 3) is None, "the oldest one still holds the window"
+
+
+def test_the_window_bounds_bytes_too() -> None:
+    channel = Channel(Arrival.ANY)
+    third = WINDOW_BYTES // 3
+    for number in range(1, 6):
+        channel.push(Frame(FifoStamp(number), Envelope("A", number, None, bytes(third - FRAME_WEIGHT))))
+    assert channel.queued_bytes == 5 * third
+    assert sent(channel).numbers == (1, 2, 3)
+    assert channel.collect("d", 1) is None
+    channel.arrived(packet(taken=1, beyond=(3,)), 2)
+    assert sent(channel, 2).numbers == (4, 5)
+    channel.arrived(packet(taken=5), 3)
+    assert channel.queued_bytes == 0
+
+
+def test_one_frame_may_be_larger_than_the_window() -> None:
+    channel = sending(1)
+    channel.push(Frame(FifoStamp(2), Envelope("A", 2, None, bytes(WINDOW_BYTES))))
+    assert sent(channel).numbers == (1,)
+    channel.arrived(packet(taken=1), 1)
+    assert sent(channel, 1).numbers == (2,)
+
+
+def test_over_a_new_way_everything_unacknowledged_is_due_at_once() -> None:
+    channel = sending(4)
+    assert sent(channel).numbers == (1, 2, 3, 4)
+    channel.arrived(packet(taken=1, beyond=(3,)), MS)
+    assert channel.collect("d", MS) is None
+    channel.connected()
+    assert sent(channel, MS).numbers == (2, 4)
+    assert channel.wake_at == MS + RESEND_AFTER_NS
 
 
 def test_after_a_restart_everything_unacknowledged_is_due() -> None:

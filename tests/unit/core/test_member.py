@@ -13,10 +13,12 @@ from tests.runs import EXACTLY_ONCE
 from thence.core.member import (
     MAX_QUEUED_HARD,
     Arrived,
+    Connected,
     Consumed,
     Domain,
     Member,
     MemberOptions,
+    Repeated,
     Restored,
     Submit,
     Timer,
@@ -144,6 +146,41 @@ def test_a_submit_that_cannot_be_changes_nothing() -> None:
         with pytest.raises(error):
             member.step(submit, 0)
     assert member.snapshot() == before
+
+
+def test_too_many_bytes_make_the_application_wait() -> None:
+    member = Member("A", FIFO, MemberOptions(max_queued_bytes=1_000))
+    member.step(Submit(None, bytes(1_000)), 0)
+    with pytest.raises(Busy, match="1064 bytes are not acknowledged; max_queued_bytes is 1000"):
+        member.step(Submit(None), 0)
+    member.step(Arrived("B", fifo_packet(taken=1)), 0)
+    assert member.queued_bytes == 0
+    assert member.step(Submit(None), 0).accepted[0].number == 2
+
+
+def test_over_a_new_way_what_is_not_acknowledged_goes_out_again() -> None:
+    member = Member("A", FIFO)
+    first = member.step(Submit(None, b"x"), 0).send
+    assert member.step(Connected("B"), 1).send == first
+    with pytest.raises(UsageError, match="'Z' shares no domain"):
+        member.step(Connected("Z"), 2)
+
+
+def test_records_can_be_repeated_one_by_one() -> None:
+    source = Member("A", FIFO)
+    done = [source.step(Submit(None, bytes([number])), 0) for number in range(3)]
+    records = [record for ready in done for record in ready.persist]
+    member = Member("A", FIFO)
+    with pytest.raises(UsageError, match="not being restored"):
+        member.step(Repeated(records[0]), 0)
+    member.step(Restored(None, (), 0), 0)
+    for record, ready in zip(records, done, strict=True):
+        again = member.step(Repeated(record), 0)
+        assert (again.accepted, again.deliver, again.persist, again.send) == (ready.accepted, ready.deliver, (), ())
+    assert member.snapshot() == source.snapshot()
+    assert [packet.numbers for _, packet in member.step(Connected("B"), 0).send] == [(1, 2, 3)]
+    with pytest.raises(UsageError, match="not being restored"):
+        member.step(Repeated(records[0]), 0)
 
 
 def test_a_full_queue_makes_the_application_wait() -> None:
