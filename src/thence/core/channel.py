@@ -18,6 +18,7 @@ Rules:
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -70,6 +71,8 @@ class Channel:
         self._patience_ns = resend_after_ns
         self._sent_upto = 0
         """Up to which number we have sent since we started; what lies behind is due at once."""
+        self._gone_upto = 0
+        """Nothing up to this number is in the queue any more."""
         self.queued_bytes = 0
         """How many bytes are not acknowledged, sent or not."""
         self._flying_bytes = 0
@@ -90,6 +93,7 @@ class Channel:
     def load(self, state: ChannelState[Any]) -> None:
         """Go on from what was saved."""
         self.state = state
+        self._gone_upto = next(iter(state.queue), state.last_number + 1) - 1
         self.queued_bytes = sum(frame.weight for frame in state.queue.values())
 
     def connected(self) -> None:
@@ -142,10 +146,8 @@ class Channel:
 
     def _acknowledged(self, packet: Packet[Any], now: int) -> None:
         queue = self.state.queue
-        before, first = len(queue), next(iter(queue), None)
-        while queue and (oldest := next(iter(queue))) <= packet.taken:
-            self._landed(oldest, queue.pop(oldest))
-        for number in packet.taken_beyond:
+        before, first = len(queue), self._oldest()
+        for number in (*range(first, packet.taken + 1), *packet.taken_beyond):
             frame = queue.pop(number, None)
             if frame is not None:
                 self._landed(number, frame)
@@ -153,8 +155,18 @@ class Channel:
             self._patience_ns = self._resend_after_ns
             if not queue:
                 self.resend_at = None
-            elif next(iter(queue)) != first:
+            elif self._oldest() != first:
                 self.resend_at = now + self._patience_ns
+
+    def _oldest(self) -> int:
+        """Return the number of the oldest frame in the queue, or the next number if there is none.
+
+        Asking the table itself for its first key would step over all that was removed before it, each time.
+        """
+        queue, last = self.state.queue, self.state.last_number
+        while self._gone_upto < last and self._gone_upto + 1 not in queue:
+            self._gone_upto += 1
+        return self._gone_upto + 1
 
     def _landed(self, number: int, frame: Frame[Any]) -> None:
         self.queued_bytes -= frame.weight
@@ -196,13 +208,11 @@ class Channel:
         queue = self.state.queue
         if not queue:
             return []
-        oldest = next(iter(queue))
+        oldest = self._oldest()
         numbers: list[int] = []
         if self.resend_at is not None and now >= self.resend_at:
-            for number in queue:
-                if number > self._sent_upto or len(numbers) == RESEND_BURST:
-                    break
-                numbers.append(number)
+            sent = (number for number in range(oldest, self._sent_upto + 1) if number in queue)
+            numbers += islice(sent, RESEND_BURST)
             self.resent += len(numbers)
             self._patience_ns = min(2 * self._patience_ns, RESEND_AT_MOST_NS)
             self.resend_at = now + self._patience_ns

@@ -40,7 +40,9 @@ _any_stamp = stamp_union([*(stamp for ordering in ORDERINGS.values() for stamp i
 _VERSION = bytes([FORMAT_VERSION])
 _encoder = msgspec.msgpack.Encoder()
 _packet_decoder = msgspec.msgpack.Decoder(_generic_packet[_any_stamp])
-_record_decoder = msgspec.msgpack.Decoder(Submitted | _generic_taken[_any_stamp] | Skipped)
+STORED_RECORD: Any = Submitted | _generic_taken[_any_stamp] | Skipped
+"""The type of a record with any stamp, for whoever decodes records among other things."""
+_record_decoder = msgspec.msgpack.Decoder(STORED_RECORD)
 
 
 def encode_packet(packet: Packet[Any]) -> bytes:

@@ -59,6 +59,8 @@ class Distributed(Transport):
             0, {}, [NumberSet() for _ in members], [{} for _ in members], [{} for _ in members]
         )
         self.repeated = 0
+        self._gone_upto = 0
+        """Nothing up to this number is in the queue any more (see ``Channel``)."""
         self._sent_upto = 0
         """Up to which number we have sent since we started; what lies behind is due at once."""
         self._attempts: dict[int, Attempt] = {}
@@ -150,7 +152,7 @@ class Distributed(Transport):
         stream = claim[0]
         if stream == self._mine:
             known = self._known(source, stream)
-            oldest = max(known.upto + 1, next(iter(self.state.queue), 0))
+            oldest = max(known.upto + 1, self._oldest())
             note(known, claim)
             self._confirmed(source, (*range(oldest, known.upto + 1), *claimed_beyond(claim)))
             return
@@ -246,13 +248,20 @@ class Distributed(Transport):
         state = self.state
         if not state.queue:
             return
-        oldest = next(iter(state.queue))
+        oldest = self._oldest()
         last = min(state.last_number, oldest + WINDOW - 1)
         for number in range(max(self._sent_upto + 1, oldest), last + 1):
             if number in state.queue:
                 self._attempts[number] = self._patient(now)
                 self._write(number, letters)
         self._sent_upto = max(self._sent_upto, last)
+
+    def _oldest(self) -> int:
+        """Return the number of the oldest message that is not confirmed by all, or the next number if there is none."""
+        queue, last = self.state.queue, self.state.last_number
+        while self._gone_upto < last and self._gone_upto + 1 not in queue:
+            self._gone_upto += 1
+        return self._gone_upto + 1
 
     def _write(self, number: int, letters: dict[int, Letter]) -> None:
         """Send a message of ours to all who lack it."""
@@ -345,8 +354,7 @@ class Distributed(Transport):
             self._confirm_at = None
 
     def _claims(self) -> tuple[Claim, ...]:
-        queue = self.state.queue
-        sent = max(self._sent_upto, next(iter(queue)) - 1 if queue else self.state.last_number)
+        sent = max(self._sent_upto, self._oldest() - 1)
         claims = [
             (stream, sent) if stream == self._mine else claim_of(stream, has) for stream, has in enumerate(self.state.taken)
         ]
@@ -396,6 +404,7 @@ class Distributed(Transport):
         if not isinstance(saved, DistributedState) or not self._fits(saved):
             raise self._refuse_snapshot(saved)
         self.state = saved
+        self._gone_upto = next(iter(saved.queue), saved.last_number + 1) - 1
         self.queued = sum(len(unconfirmed.lacking) for unconfirmed in saved.queue.values())
         self.queued_bytes = sum(unconfirmed.message.weight for unconfirmed in saved.queue.values())
         self._copied = sum(len(copies) for copies in saved.copies)

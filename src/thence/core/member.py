@@ -207,6 +207,7 @@ class Member:
         self._number = 0
         self._position = 0
         self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
+        self._consumed_upto = 0
         self._queued = 0
         self._started = False
         self._restoring = False
@@ -467,9 +468,9 @@ class Member:
         return tuple(deliveries)
 
     def _consumed(self, position: int) -> None:
-        unconsumed = self._unconsumed
-        while unconsumed and (oldest := next(iter(unconsumed))) <= position:
-            del unconsumed[oldest]
+        for consumed in range(self._consumed_upto + 1, min(position, self._position) + 1):
+            self._unconsumed.pop(consumed, None)
+            self._consumed_upto = consumed
 
     # Copies of it, in memory and on disk.
 
@@ -552,6 +553,7 @@ class Member:
             place.load(saved.places[name])
         self._queued = sum(place.transport.queued for place in self._places.values())
         self._unconsumed = {position: (place, frame) for position, place, frame in saved.unconsumed}
+        self._consumed_upto = min(self._unconsumed, default=self._position + 1) - 1
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -1,0 +1,92 @@
+"""What a server writes to its store: the records of its member, and what its clients acknowledged.
+
+An entry is one turn of the driver: the version of the format, and a msgpack list of records. A snapshot holds the member's and
+the office's state at the same point. See ``core.records`` for why inputs are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from thence.core.codec import FORMAT_VERSION, STORED_RECORD
+from thence.core.messages import UNREADABLE
+from thence.core.records import Record
+from thence.errors import StorageError
+
+VERSION: Final = bytes([FORMAT_VERSION])
+
+
+class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """A client has done with its letters up to this position."""
+
+    client: str
+    upto: int
+
+
+class Met(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """A neighbour runs on this store; with another one it has forgotten what it promised."""
+
+    peer: str
+    incarnation: str
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """The server came back, at this time."""
+
+    at: int
+
+
+Written = Record | Acknowledged | Met | Started
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """All that stands for the entries before it."""
+
+    version: int
+    member: bytes
+    office: bytes
+    consumed: int
+    """Up to which of the member's deliveries the office has them."""
+    events: int
+    """How many events of this server's history there are in all, for its trace."""
+    met: dict[str, str]
+
+
+_stored: Any = STORED_RECORD
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[_stored | Acknowledged | Met | Started])
+_snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
+
+
+def encode_entry(records: Sequence[Written]) -> bytes:
+    """Return what is stored for one turn."""
+    return VERSION + _encoder.encode(records)
+
+
+def decode_entry(entry: bytes) -> list[Written]:
+    """Return what was stored."""
+    if entry[:1] != VERSION:
+        raise StorageError(f"a stored entry in format {entry[:1].hex() or 'nothing'}; this is format {FORMAT_VERSION}")
+    try:
+        return cast("list[Written]", _decoder.decode(memoryview(entry)[1:]))
+    except UNREADABLE as error:
+        raise StorageError(f"a stored entry that cannot be read: {error}") from None
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return a snapshot's bytes."""
+    return _encoder.encode(snapshot)
+
+
+def decode_snapshot(written: bytes) -> Snapshot:
+    """Return the snapshot that was stored."""
+    try:
+        snapshot = _snapshot_decoder.decode(written)
+    except UNREADABLE as error:
+        raise StorageError(f"a stored snapshot that cannot be read: {error}") from None
+    if snapshot.version != FORMAT_VERSION:
+        raise StorageError(f"a stored snapshot in format {snapshot.version}; this is format {FORMAT_VERSION}")
+    return snapshot

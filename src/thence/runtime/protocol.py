@@ -1,0 +1,228 @@
+"""What servers and clients say to each other: one small struct per kind of frame.
+
+Rules:
+
+* The first byte of a frame is ``PACKET``, and a packet of the core follows (``core.codec``), or ``CONTROL``, and one of the
+  structs below follows as msgpack, told apart by its tag.
+* The first frame in either direction is a hello or its answer. It carries ``PROTOCOL``; what it says is checked before anything
+  else is read, and a mismatch is refused with both sides named.
+* Decoding returns a value or raises ``MalformedFrame``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import msgspec
+
+from thence.core.messages import UNREADABLE
+from thence.errors import MalformedFrame
+
+PROTOCOL: Final = 1
+"""The version of everything in this file."""
+
+PACKET: Final = 1
+CONTROL: Final = 2
+
+
+class _Said(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What both sides agree on."""
+
+
+class ServerHello(_Said, frozen=True, array_like=True, tag=1):
+    """Who calls, whom, and what it believes the fabric to be."""
+
+    protocol: int
+    fabric: str
+    fingerprint: str
+    server: str
+    called: str
+    incarnation: str
+    """Which store it runs on: with another one it is not the server that we knew."""
+
+
+class ServerWelcome(_Said, frozen=True, array_like=True, tag=2):
+    """The answer to ``ServerHello``."""
+
+    server: str
+    incarnation: str
+
+
+class Refused(_Said, frozen=True, array_like=True, tag=3):
+    """The other side does not go on, and says why."""
+
+    reason: str
+
+
+class Ping(_Said, frozen=True, array_like=True, tag=4):
+    """Nothing else was to be said for a while."""
+
+
+class ClientHello(_Said, frozen=True, array_like=True, tag=10):
+    """Who wants to send and listen. Without a name: only questions follow."""
+
+    protocol: int
+    name: str
+    temporary: bool = False
+    """Whether the name is given up when the client stays away."""
+    token: str = ""
+    """For permissions; not looked at yet."""
+
+
+class ClientWelcome(_Said, frozen=True, array_like=True, tag=11):
+    """The answer to ``ClientHello``."""
+
+    server: str
+    fabric: str
+    number: int
+    """The number of the last letter that was accepted from this client."""
+    position: int
+    """The position up to which this client has acknowledged."""
+
+
+class Publish(_Said, frozen=True, array_like=True, tag=12):
+    """Letters ``first`` to ``first + count - 1`` of this client, for the same recipients."""
+
+    first: int
+    count: int
+    to: tuple[str, ...] | None
+    """Names of clients; None: everyone, unless there is a topic."""
+    topic: str | None
+    letters: bytes
+    """A msgpack list of ``Letter``; only clients look into it."""
+
+
+class Accepted(_Said, frozen=True, array_like=True, tag=13):
+    """The server answers for every letter up to this number."""
+
+    upto: int
+
+
+class Undeliverable(_Said, frozen=True, array_like=True, tag=14):
+    """These letters were not accepted, and never will be."""
+
+    first: int
+    count: int
+    reason: str
+
+
+class Deliver(_Said, frozen=True, array_like=True, tag=15):
+    """Letters for this client: the first of them has ``position``; of the list, the first ``skip`` were acknowledged before."""
+
+    position: int
+    skip: int
+    sender: str
+    topic: str | None
+    letters: bytes
+
+
+class Acknowledge(_Said, frozen=True, array_like=True, tag=16):
+    """The client has done with every letter up to ``upto`` and takes more up to position ``limit``."""
+
+    upto: int
+    limit: int
+
+
+class Subscribe(_Said, frozen=True, array_like=True, tag=17):
+    """The client wants what is published on a topic, or no longer."""
+
+    topic: str
+    wanted: bool
+
+
+class Subscribed(_Said, frozen=True, array_like=True, tag=18):
+    """From here on ``Subscribe`` holds at this server; elsewhere it holds for all that follows causally."""
+
+    topic: str
+    wanted: bool
+
+
+class StatusQuestion(_Said, frozen=True, array_like=True, tag=20):
+    """How is the server?"""
+
+
+class StatusAnswer(_Said, frozen=True, array_like=True, tag=21):
+    """The status as JSON."""
+
+    status: bytes
+
+
+class Leave(_Said, frozen=True, array_like=True, tag=22):
+    """The client gives up its name, its letters and its topics."""
+
+
+class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One message of a client, as clients see it."""
+
+    body: bytes
+    coded: bool = False
+    """Whether the body is msgpack of a value, not bytes of the application's own."""
+    headers: dict[str, str] | None = None
+    request: int = 0
+    """Above 0: an answer is wanted, with this number."""
+    reply: int = 0
+    """Above 0: this answers the request with this number."""
+
+
+Said = (
+    ServerHello
+    | ServerWelcome
+    | Refused
+    | Ping
+    | ClientHello
+    | ClientWelcome
+    | Publish
+    | Accepted
+    | Undeliverable
+    | Deliver
+    | Acknowledge
+    | Subscribe
+    | Subscribed
+    | StatusQuestion
+    | StatusAnswer
+    | Leave
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Said)
+_letters_decoder = msgspec.msgpack.Decoder(list[Letter])
+_CONTROL = bytes([CONTROL])
+_PACKET = bytes([PACKET])
+
+
+def say(what: Said) -> bytes:
+    """Return the payload of a frame."""
+    return _CONTROL + _encoder.encode(what)
+
+
+def say_packet(written: bytes) -> bytes:
+    """Return the payload of a frame with a packet of the core."""
+    return _PACKET + written
+
+
+def understand(frame: memoryview, sender: str) -> Said:
+    """Return what a frame that is no packet says."""
+    if frame[0] != CONTROL:
+        raise MalformedFrame(f"a frame of kind {frame[0]} from {sender}; there is no such kind")
+    try:
+        return cast("Said", _decoder.decode(frame[1:]))
+    except UNREADABLE as error:
+        raise MalformedFrame(f"a frame from {sender} that cannot be read: {error}") from None
+
+
+def write_letters(letters: list[Letter]) -> bytes:
+    """Return letters as they travel."""
+    return _encoder.encode(letters)
+
+
+def read_letters(written: bytes, sender: str) -> list[Letter]:
+    """Return letters as somebody wrote them."""
+    try:
+        return _letters_decoder.decode(written)
+    except UNREADABLE as error:
+        raise MalformedFrame(f"letters from {sender} that cannot be read: {error}") from None
+
+
+def encode_value(value: Any) -> bytes:
+    """Return a typed body."""
+    return _encoder.encode(value)
