@@ -1,0 +1,1 @@
+"""What runs: the driver around the core, connections, the store, servers and clients."""
