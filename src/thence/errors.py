@@ -13,6 +13,7 @@
     │   └── OverflowingFrame    a named limit is full; the same frame may be accepted later
     ├── TraceError            a trace that cannot be read: names the file, line and column
     ├── StorageError          bytes that we stored come back wrong, or cannot be stored
+    │   └── StoreFull           no room on the disk, or a limit of ours; nothing was stored, try again later
     └── InternalError         our mistake: a rule of ours does not hold; anything may have happened
 
 Rules:
@@ -100,7 +101,13 @@ class StorageError(ThenceError):
     """Stored bytes came back wrong, or could not be stored."""
 
     fault = "machine"
-    happened = "maybe"
+    happened: ClassVar[Happened] = "maybe"
+
+
+class StoreFull(StorageError):
+    """There is no room on the disk, or a limit of ours is reached. Nothing was stored; the same may be tried again later."""
+
+    happened = "no"
 
 
 class InternalError(ThenceError):

@@ -213,6 +213,7 @@ def test_public_names_are_pinned() -> None:
         "OverflowingFrame",
         "ReplayedFrame",
         "StorageError",
+        "StoreFull",
         "StrangerFrame",
         "ThenceError",
         "TraceError",
