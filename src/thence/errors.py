@@ -11,6 +11,7 @@
     │   ├── ReplayedFrame       we have had it already
     │   ├── ImpossibleFrame     it claims what cannot be, such as messages we never sent
     │   └── OverflowingFrame    a named limit is full; the same frame may be accepted later
+    ├── Refusal               a server does not go on with this client, and says why
     ├── TraceError            a trace that cannot be read: names the file, line and column
     ├── StorageError          bytes that we stored come back wrong, or cannot be stored
     │   └── StoreFull           no room on the disk, or a limit of ours; nothing was stored, try again later
@@ -88,6 +89,13 @@ class ImpossibleFrame(FrameRefused):
 
 class OverflowingFrame(FrameRefused):
     """A named limit is full. The same frame may be accepted when there is room again."""
+
+
+class Refusal(ThenceError):
+    """A server does not go on with this client. What was accepted before stays accepted."""
+
+    fault = "caller"
+    happened: ClassVar[Happened] = "maybe"
 
 
 class TraceError(ThenceError):

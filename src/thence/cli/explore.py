@@ -9,7 +9,7 @@ import typer
 
 from thence.cli import console
 from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
-from thence.cli.topology_file import read_topology
+from thence.runtime.topology_file import read_topology
 from thence.core.domain import Domain
 from thence.core.topology import Topology
 from thence.errors import ConfigError

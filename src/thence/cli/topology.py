@@ -11,7 +11,7 @@ import typer
 
 from thence.cli import console, drawing, picture
 from thence.cli.manual import Command, Group
-from thence.cli.topology_file import read_topology
+from thence.runtime.topology_file import read_topology
 from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.durations import format_duration
 from thence.core.figures import SHAPES

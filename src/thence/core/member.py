@@ -248,6 +248,13 @@ class Member:
                 queued[peer] = queued.get(peer, 0) + count
         return queued
 
+    def clocks(self) -> dict[str, Any]:
+        """Return the state of each domain's ordering, for people."""
+        return {
+            name: {"ordering": place.ordering.name, "state": msgspec.to_builtins(place.ordering._state_to_save())}
+            for name, place in self._domains.items()
+        }
+
     @property
     def queued_bytes(self) -> int:
         """How many bytes peers have not acknowledged yet, about; a body counts once for each peer."""

@@ -23,7 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
+from hashlib import sha256
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from thence.core.channel import RESEND_AFTER_NS
 from thence.core.domain import Domain
@@ -103,6 +106,16 @@ class Topology:
             "total" if "total" in keeps else "causal" if "causal" in keeps else "fifo" if "fifo" in keeps else "nothing"
         )
         return cls(domain.name, [domain], promise=promise)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Return a short text that is the same for two topologies only if they are the same, wherever their servers run."""
+        domains = [
+            (domain.name, domain.members, domain.ordering, dict(domain.options), domain.confirmation, domain.forward_early)
+            for domain in self.domains.values()
+        ]
+        described = msgspec.json.encode((self.name, self.promise, domains, list(self.links.values())), order="deterministic")
+        return sha256(described).hexdigest()[:16]
 
     @cached_property
     def homes(self) -> dict[str, tuple[str, ...]]:

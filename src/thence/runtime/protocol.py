@@ -75,7 +75,9 @@ class ClientWelcome(_Said, frozen=True, array_like=True, tag=11):
     server: str
     fabric: str
     number: int
-    """The number of the last letter that was accepted from this client."""
+    """The number of the last letter that came from this client: a new program goes on behind it."""
+    accepted: int
+    """The number of the last letter that was accepted: a program that called before sends again what lies behind it."""
     position: int
     """The position up to which this client has acknowledged."""
 

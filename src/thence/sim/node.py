@@ -22,8 +22,8 @@ from thence.errors import Busy
 from thence.sim import kernel as kernels
 from thence.sim.disk import Disk
 from thence.sim.network import Network
-from thence.sim.recorder import Recorder
 from thence.sim.statistics import Statistics
+from thence.trace.recorder import Recorder
 
 CONSUME_EVERY = 64
 """How many deliveries the application makes before it tells the member how far it is."""

@@ -42,10 +42,10 @@ from thence.core.ordering import ordering_named
 from thence.core.topology import Link, Topology
 from thence.errors import ConfigError, ThenceError, UsageError
 from thence.sim.explorer import Action, Case
-from thence.sim.recorder import Recorder
 from thence.sim.world import Happened, World
 from thence.trace.events import Event
 from thence.trace.judge import DEFAULT_REQUIRED, judge
+from thence.trace.recorder import Recorder
 
 SEPARATOR = "----"
 

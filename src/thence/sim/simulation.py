@@ -25,9 +25,9 @@ from thence.sim.laws import Law, parse_law
 from thence.sim.network import Link, Network, NetworkOptions, Partition
 from thence.sim.node import Node
 from thence.sim.options import Pattern, SimulationOptions
-from thence.sim.recorder import Recorder, Sink
 from thence.sim.statistics import Statistics
 from thence.trace.events import Event
+from thence.trace.recorder import Recorder, Sink
 
 RETRY_NS = 50_000_000
 """How long an application waits before it tries again to send, when its process is down or busy."""

@@ -62,6 +62,10 @@ class LiveTraceWriter(Written):
         self.count += 1
         self.tick()
 
+    def end_part(self) -> None:
+        """Finish the part now, if anything is in it."""
+        self._sink.end_part()
+
     def tick(self) -> None:
         """Finish the part if it is old enough."""
         if self._sink.pending and self._clock() >= self._due_s:

@@ -38,6 +38,10 @@ class Recorder:
         self._overhead = overhead
         self._next_index = dict.fromkeys(members, 0)
 
+    def resume(self, process: str, index: int) -> None:
+        """Go on with a process whose earlier events are written elsewhere."""
+        self._next_index[process] = index
+
     def send(self, process: str, envelope: Envelope, time: int, domain: str) -> None:
         """``process`` has sent a message."""
         self._sink(

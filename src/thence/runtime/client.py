@@ -1,0 +1,301 @@
+"""A client of a server: ``async with thence.connect(url, name=…) as client``.
+
+Rules:
+
+* The connection is made again for ever; meanwhile ``send`` waits. Only a refusal by the server ends the client.
+* What was not accepted is sent again over the next connection, and the server leaves out what it has. What comes again from the
+  server is left out here. So while the program lives nothing is lost, doubled or out of order, whoever else restarts.
+* A program that starts again under the same name gets everything that it had not finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from thence.errors import ConfigError, MalformedFrame, Refusal, ThenceError
+from thence.runtime.door import parse_address, tell
+from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint, checked_topic
+from thence.runtime.protocol import (
+    PROTOCOL,
+    Accepted,
+    Acknowledge,
+    ClientHello,
+    ClientWelcome,
+    Deliver,
+    Leave,
+    Ping,
+    Publish,
+    Refused,
+    StatusAnswer,
+    StatusQuestion,
+    Subscribe,
+    Subscribed,
+    Undeliverable,
+    understand,
+)
+from thence.runtime.tls import TlsFiles, client_side
+from thence.runtime.wire import MAX_FRAME_BYTES, Connection
+
+FIRST_BACKOFF_S: Final = 0.05
+MAX_BACKOFF_S: Final = 2.0
+CONNECT_TIMEOUT_S: Final = 10.0
+HEARTBEAT_S: Final = 2.0
+SILENCE_S: Final = 10.0
+SCHEMES: Final = ("thence", "thences")
+"""Without and with TLS."""
+
+RETRIED_REFUSALS: Final = ("is stopping",)
+"""A server that says this is back soon, so the client goes on trying."""
+
+
+def parse_url(url: str) -> tuple[str, int, bool]:
+    """Return host, port and whether TLS is asked for, of ``thence://host:port`` or ``thences://host:port``."""
+    parts = urlsplit(url if "://" in url else f"thence://{url}")
+    if parts.scheme not in SCHEMES or parts.path not in ("", "/"):
+        raise ConfigError(f"{url!r} is no address of a server; it must be thence://host:port, or thences://host:port for TLS")
+    host, port = parse_address(parts.netloc)
+    return host, port, parts.scheme == "thences"
+
+
+class Client(Endpoint):
+    """See the module's text. Made by ``connect``."""
+
+    def __init__(
+        self,
+        url: str,
+        name: str | None = None,
+        *,
+        temporary: bool | None = None,
+        tls: TlsFiles | None = None,
+        authority: Path | None = None,
+        connect_timeout: float | None = CONNECT_TIMEOUT_S,
+    ) -> None:
+        """A client without a name is temporary: nothing is kept for it when it goes."""
+        super().__init__(name or f"client-{os.urandom(6).hex()}")
+        self._host, self._port, secure = parse_url(url)
+        self._tls: ssl.SSLContext | None = client_side(tls, authority) if secure else None
+        self.url = url
+        self.server = ""
+        """The name of the server, once connected."""
+        self._temporary = name is None if temporary is None else temporary
+        self._connect_timeout = connect_timeout
+        self._connection: Connection | None = None
+        self._unaccepted: deque[Publish] = deque()
+        self._topics: dict[str, asyncio.Future[None]] = {}
+        """Subscriptions and their ends that the server has not confirmed."""
+        self._wanted: dict[str, bool] = {}
+        self._questions: deque[asyncio.Future[bytes]] = deque()
+        self._new = True
+        self._welcome = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = self._loop.create_task(self._stay_connected())
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                await self._welcome.wait()
+        except TimeoutError:
+            await self._hang_up()
+            trouble = self._trouble or "no answer"
+            raise TimeoutError(f"no connection to {self.url} within {self._connect_timeout:g} s: {trouble}") from None
+        if self._failure is not None:
+            await self._hang_up()
+            raise self._failure
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None and self._failure is None:
+            self._send_bundle()
+            await self.flush()
+        self._tell_done()
+        if self._temporary and self._connection is not None:
+            tell(self._connection, Leave())
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            self._connection.close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._arrival.set()
+
+    # The connection.
+
+    _trouble = ""
+
+    async def _stay_connected(self) -> None:
+        backoff = FIRST_BACKOFF_S
+        while not self._closed and self._failure is None:
+            lost = asyncio.Event()
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    _, connection = await self._loop.create_connection(
+                        lambda lost=lost: self._make(lost),  # type: ignore[misc]
+                        self._host,
+                        self._port,
+                        ssl=self._tls,
+                        server_hostname=self._host if self._tls else None,
+                    )
+                tell(connection, ClientHello(PROTOCOL, self.name, self._temporary))
+                await self._beat(connection, lost)
+                backoff = FIRST_BACKOFF_S
+            except (OSError, TimeoutError) as error:
+                self._trouble = str(error) or type(error).__name__
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, MAX_BACKOFF_S)
+
+    def _make(self, lost: asyncio.Event) -> Connection:
+        connection = Connection()
+        connection.max_frame_bytes = MAX_FRAME_BYTES
+        connection.on_frame = self._frame
+
+        def on_lost(which: Connection, error: Exception | None) -> None:
+            if self._connection is which:
+                self._connection = None
+            if isinstance(error, ThenceError):
+                self._trouble = str(error)
+            lost.set()
+
+        connection.on_lost = on_lost
+        return connection
+
+    async def _beat(self, connection: Connection, lost: asyncio.Event) -> None:
+        """Wait until the connection is lost; say something now and then, and notice if nobody answers."""
+        while not lost.is_set():
+            try:
+                async with asyncio.timeout(HEARTBEAT_S / 2):
+                    await lost.wait()
+            except TimeoutError:
+                now = self._loop.time()
+                if now - connection.heard_at > SILENCE_S:
+                    connection.fail(TimeoutError(f"{self.url} is silent for {SILENCE_S:g} s"))
+                elif now - connection.wrote_at > HEARTBEAT_S:
+                    tell(connection, Ping())
+
+    def _frame(self, connection: Connection, frame: memoryview) -> None:
+        said = understand(frame, self.url)
+        if isinstance(said, Deliver):
+            self._on_deliver(said.position, said.skip, said.sender, said.topic, said.letters)
+        elif isinstance(said, Accepted):
+            self._forget_accepted(said.upto)
+        elif isinstance(said, Undeliverable):
+            self._forget_accepted(said.first - 1)
+            self._on_undeliverable(said.first, said.count, said.reason)
+            self._forget_accepted(said.first + said.count - 1)
+        elif isinstance(said, ClientWelcome):
+            self._welcomed(connection, said)
+        elif isinstance(said, Subscribed):
+            self._subscribed(said)
+        elif isinstance(said, StatusAnswer):
+            if self._questions:
+                self._questions.popleft().set_result(said.status)
+        elif isinstance(said, Refused):
+            self._refused(connection, said.reason)
+        elif not isinstance(said, Ping):
+            raise MalformedFrame(f"a {type(said).__name__} from {self.url}, which is a server")
+
+    def _refused(self, connection: Connection, reason: str) -> None:
+        connection.close()
+        self._trouble = reason
+        if not any(reason.endswith(retried) for retried in RETRIED_REFUSALS):
+            self._fail(Refusal(f"{self.url}: {reason}"))
+            self._welcome.set()
+
+    def _welcomed(self, connection: Connection, welcome: ClientWelcome) -> None:
+        self.server = welcome.server
+        if self._new:
+            # A program of this name may have been here before: go on where it ended.
+            self._new = False
+            offset = welcome.number - self._number
+            self._unaccepted = deque(
+                msgspec.structs.replace(publish, first=publish.first + offset) for publish in self._unaccepted
+            )
+            self._number = self._accepted = welcome.number
+            self._received = self._done = self._told = welcome.position
+        self._forget_accepted(welcome.accepted)
+        self._connection = connection
+        self._told = self._done
+        tell(connection, Acknowledge(self._done, self._done + WINDOW_LETTERS))
+        for topic, wanted in self._wanted.items():
+            if topic in self._topics:
+                tell(connection, Subscribe(topic, wanted))
+        for publish in self._unaccepted:
+            tell(connection, publish)
+        self._welcome.set()
+
+    # Endpoint.
+
+    def _transmit(self, publish: Publish) -> None:
+        self._unaccepted.append(publish)
+        if self._connection is not None:
+            tell(self._connection, publish)
+
+    def _forget_accepted(self, upto: int) -> None:
+        unaccepted = self._unaccepted
+        while unaccepted and unaccepted[0].first + unaccepted[0].count - 1 <= upto:
+            unaccepted.popleft()
+        self._on_accepted(upto)
+
+    def _acknowledge(self, upto: int, limit: int) -> None:
+        if self._connection is not None:
+            tell(self._connection, Acknowledge(upto, limit))
+
+    async def subscribe(self, topic: str) -> None:
+        await self._follow(topic, wanted=True)
+
+    async def unsubscribe(self, topic: str) -> None:
+        await self._follow(topic, wanted=False)
+
+    async def _follow(self, topic: str, *, wanted: bool) -> None:
+        self._check_usable()
+        self._send_bundle()
+        done = self._topics.setdefault(checked_topic(topic), self._loop.create_future())
+        self._wanted[topic] = wanted
+        if self._connection is not None:
+            tell(self._connection, Subscribe(topic, wanted))
+        await asyncio.shield(done)
+
+    def _subscribed(self, said: Subscribed) -> None:
+        if self._wanted.get(said.topic) == said.wanted:
+            done = self._topics.pop(said.topic, None)
+            if done is not None and not done.done():
+                done.set_result(None)
+
+    async def status(self) -> dict[str, Any]:
+        """Return how the server is."""
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._questions.append(answer)
+        if self._connection is None:
+            raise ConnectionError(f"not connected to {self.url}: {self._trouble}")
+        tell(self._connection, StatusQuestion())
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            return dict(msgspec.json.decode(await answer))
+
+
+def connect(
+    url: str,
+    name: str | None = None,
+    *,
+    temporary: bool | None = None,
+    tls: TlsFiles | None = None,
+    authority: str | Path | None = None,
+    connect_timeout: float | None = CONNECT_TIMEOUT_S,
+) -> Client:
+    """Return a client of the server at ``url``, to be used in an ``async with`` block.
+
+    ``name`` is how others write to it, and under which its letters are kept while it is away; without one it is temporary.
+    ``connect_timeout=None`` waits for the server for ever.
+    """
+    path = None if authority is None else Path(authority)
+    return Client(url, name, temporary=temporary, tls=tls, authority=path, connect_timeout=connect_timeout)

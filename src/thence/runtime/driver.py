@@ -1,0 +1,240 @@
+"""The loop around ``member.step`` in a running program. The simulator's ``node`` is the other caller of ``step``.
+
+It does with a ``Ready`` what the contract says, in that order: first the store, then the network and what was accepted, then
+deliveries. Steps that come while the store is busy share its next commit, so the price of a sync is paid once for all of them.
+
+Rules:
+
+* What follows from a step happens when its records are durable, and in the order of the steps: a packet may confirm what an
+  earlier step took.
+* A full disk stops everything that would have to be stored, and nothing else: what comes in is not taken, so that others keep
+  it and send it again. The same entries are tried again until there is room.
+* Any other failure of the store ends the driver: what is on disk is right, and what is in memory may not be.
+* A snapshot takes the place of the log when the log has grown by as much as the last snapshot took, so that its cost per
+  message stays the same whatever waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol
+
+from thence.core.member import Delivery, Input, Member, Ready, Timer
+from thence.core.messages import Envelope, Packet
+from thence.errors import Busy, FrameRefused, StoreFull
+from thence.runtime.journal import Written, encode_entry
+from thence.runtime.store import MemoryStore, Store
+
+COMPACT_BYTES: Final = 64 * 1024 * 1024
+"""How far the log grows at least before a snapshot takes its place."""
+
+FULL_DISK_RETRY_S: Final = 1.0
+"""How long to wait before a full disk is tried again."""
+
+MAX_PENDING_STEPS: Final = 50_000
+"""How many steps may wait for the store before nothing more is taken."""
+
+
+class Actions(Protocol):
+    """What the driver needs to have done."""
+
+    def stepped(self, sequence: int, ready: Ready) -> None:
+        """The member has made a step; what follows from it happens when the entry with this number is durable."""
+
+    def transmit(self, peer: str, packet: Packet[Any]) -> None:
+        """Send a packet."""
+
+    def accepted(self, envelope: Envelope) -> None:
+        """A message of ours is durable."""
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Messages for us, in order."""
+
+    def refused(self, refusal: FrameRefused) -> None:
+        """A frame was not taken; for the log."""
+
+    def stored(self, durable: int) -> None:
+        """All entries up to this one are durable."""
+
+    def snapshot(self) -> bytes:
+        """Return everything at this moment, for the store."""
+
+    async def before_compaction(self) -> None:
+        """Do what must be done before the log loses what the snapshot stands for."""
+
+    def failed(self, error: Exception) -> None:
+        """The store cannot go on."""
+
+
+class Clock:
+    """Nanoseconds since 1970 that never go back while the program runs."""
+
+    def __init__(self) -> None:
+        """Start with the time of the system."""
+        self._offset = time.time_ns() - time.monotonic_ns()
+
+    def now(self) -> int:
+        """Return the time."""
+        return time.monotonic_ns() + self._offset
+
+
+class Driver:
+    """See the module's text."""
+
+    def __init__(self, member: Member, store: Store | MemoryStore, actions: Actions, clock: Clock) -> None:
+        """Drive ``member``, which has been restored. ``start`` makes it work."""
+        self.member = member
+        self.store = store
+        self.clock = clock
+        self.stalled = ""
+        """Why nothing is taken at the moment."""
+        self.commits = 0
+        self.commit_seconds = 0.0
+        self.steps = 0
+        self._actions = actions
+        self._volatile = isinstance(store, MemoryStore)
+        self._pending: deque[tuple[int, Ready]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "thence-store")
+        self._committing: asyncio.Task[None] | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self._wake_at = 0
+        self._compact_at = COMPACT_BYTES
+        self._closed = False
+
+    # Inputs.
+
+    @property
+    def full(self) -> str:
+        """Why no more input is taken now, if so."""
+        if self.stalled:
+            return self.stalled
+        return f"{len(self._pending)} steps wait for the store" if len(self._pending) >= MAX_PENDING_STEPS else ""
+
+    def step(self, step_input: Input) -> Ready:
+        """Step, and see to what follows. A submission that cannot be taken raises ``Busy``."""
+        if self._closed:
+            raise Busy("the server is stopping")
+        self.steps += 1
+        ready = self.member.step(step_input, self.clock.now())
+        self._handle(ready)
+        return ready
+
+    def write(self, records: Sequence[Written]) -> None:
+        """Store what is not the member's."""
+        if not self._volatile and not self._closed:
+            self.store.append(encode_entry(records))
+            self._commit()
+
+    def _handle(self, ready: Ready) -> None:
+        for refusal in ready.refused:
+            self._actions.refused(refusal)
+        self._set_wake(ready.wake)
+        if self._volatile:
+            self._actions.stepped(0, ready)
+            self._perform(ready)
+            self._actions.stored(0)
+            return
+        if ready.persist:
+            self.store.append(encode_entry(ready.persist))
+        self._actions.stepped(self.store.appended, ready)
+        if ready.persist or self._pending:
+            if ready.persist or ready.send or ready.deliver:
+                self._pending.append((self.store.appended, ready))
+            self._commit()
+        else:
+            self._perform(ready)
+
+    def _perform(self, ready: Ready) -> None:
+        for peer, packet in ready.send:
+            self._actions.transmit(peer, packet)
+        for envelope in ready.accepted:
+            self._actions.accepted(envelope)
+        if ready.deliver:
+            self._actions.deliver(ready.deliver)
+
+    # The store.
+
+    def _commit(self) -> None:
+        if self._committing is None and not self._closed:
+            self._committing = self._loop.create_task(self._commit_all())
+
+    async def _commit_all(self) -> None:
+        try:
+            while self.store.durable < self.store.appended and not self._closed:
+                await self._commit_once()
+                if self.store.bytes_since_snapshot >= self._compact_at:
+                    await self._compact()
+        except Exception as error:  # noqa: BLE001  Whatever it is, nothing may be acknowledged after it.
+            self._closed = True
+            self._actions.failed(error)
+        finally:
+            self._committing = None
+
+    async def _commit_once(self) -> None:
+        began = time.perf_counter()
+        try:
+            durable = await self._loop.run_in_executor(self._thread, self.store.commit)
+        except StoreFull as error:
+            self.stalled = str(error)
+            await asyncio.sleep(FULL_DISK_RETRY_S)
+            return
+        self.stalled = ""
+        self.commits += 1
+        self.commit_seconds += time.perf_counter() - began
+        pending = self._pending
+        while pending and pending[0][0] <= durable:
+            self._perform(pending.popleft()[1])
+        self._actions.stored(durable)
+
+    async def _compact(self) -> None:
+        snapshot, upto = self._actions.snapshot(), self.store.appended
+        while self.store.durable < upto:
+            await self._commit_once()
+        await self._actions.before_compaction()
+        try:
+            await self._loop.run_in_executor(self._thread, self.store.compact, snapshot, upto)
+        except StoreFull as error:
+            self.stalled = str(error)
+            await asyncio.sleep(FULL_DISK_RETRY_S)
+            return
+        self._compact_at = max(COMPACT_BYTES, len(snapshot))
+
+    # Time.
+
+    def _set_wake(self, wake: int | None) -> None:
+        if wake is None or (self._wake is not None and self._wake_at <= wake):
+            return
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake_at = wake
+        self._wake = self._loop.call_later(max(0.0, (wake - self.clock.now()) / 1e9), self._woken)
+
+    def _woken(self) -> None:
+        self._wake = None
+        if not self._closed:
+            self.step(Timer())
+
+    # The end.
+
+    async def close(self) -> None:
+        """Make durable what was taken, and stop."""
+        try:
+            async with asyncio.timeout(2 * FULL_DISK_RETRY_S):
+                while self._committing is not None:
+                    await asyncio.wait([self._committing])
+        except TimeoutError:
+            pass  # A full disk: what is not stored was not acknowledged either.
+        if self._committing is None and self.store.bytes_since_snapshot:
+            await self._compact()  # A short log, for a quick start.
+        self._closed = True
+        if self._wake is not None:
+            self._wake.cancel()
+        if self._committing is not None:
+            self._committing.cancel()
+        self._thread.shutdown()
+        self.store.close()

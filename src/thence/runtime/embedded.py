@@ -1,0 +1,166 @@
+"""A member inside a program: the API of a client, with nothing in between but the network to the other members.
+
+``async with thence.Member(topology, name="A") as member`` starts the member of that name. The others run in other programs, or
+in servers, of the same topology; their names are addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from thence.core.topology import Topology
+from thence.errors import ConfigError, UsageError
+from thence.runtime.door import Door, refuse
+from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint, checked_topic
+from thence.runtime.node import Node, NodeOptions
+from thence.runtime.office import Bundle, Handed
+from thence.runtime.protocol import ClientHello, Publish
+from thence.runtime.sessions import Session
+from thence.runtime.topology_file import read_topology
+from thence.runtime.tls import TlsFiles, server_side
+from thence.runtime.wire import Connection
+
+
+class Member(Endpoint):
+    """See the module's text. Use it as an asynchronous context manager."""
+
+    def __init__(
+        self,
+        topology: Topology | str | Path,
+        *,
+        name: str,
+        data: str | Path | None = None,
+        trace: str | Path | None = None,
+        tls: TlsFiles | None = None,
+        listen: str | None = None,
+    ) -> None:
+        """Be the member ``name`` of a topology, or of the file that describes one.
+
+        ``data`` is where it keeps what must survive; without it, everything is in memory, and a member that stops is gone.
+        ``listen`` is where it listens if that is not the address that the topology gives it.
+        """
+        super().__init__(name)
+        self.topology = topology if isinstance(topology, Topology) else read_topology(Path(topology))
+        self._options = NodeOptions(
+            data=None if data is None else Path(data), trace=None if trace is None else Path(trace), tls=tls, embedded=True
+        )
+        self._listen = listen
+        self._node: Node | None = None
+        self._session: Session | None = None
+        self._following: dict[str, asyncio.Future[None]] = {}
+        self._ticker: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        address = self._listen or self.topology.addresses.get(self.name)
+        if address is None:
+            raise ConfigError(f"no address for {self.name!r}: the topology needs [servers.{self.name}] address, or give listen=")
+        node = self._node = Node(self.topology, self.name, self._options)
+        self._door = Door(node.peers.called, _no_clients)
+        await self._door.open(address, server_side(self._options.tls) if self._options.tls else None)
+        self._begin(node)
+        node.peers.start()
+        return self
+
+    def _begin(self, node: Node) -> None:
+        box = node.office.state.boxes[self.name]
+        self._number = self._accepted = box.sent
+        self._received = self._done = self._told = box.acknowledged
+        self._session = session = Session(node, self.name, self)
+        node.on_accepted = lambda _, upto: session.accepted(upto)
+        node.on_letters = self._letters
+        node.on_notice = self._notice
+        node.on_room = session.go_on
+        node.on_failed = self._fail
+        session.acknowledge(box.acknowledged, box.acknowledged + WINDOW_LETTERS)
+        self._ticker = self._loop.create_task(self._tick(node))
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None and self._failure is None:
+            self._send_bundle()
+            self._tell_done()
+        self._closed = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self._door.close()
+        if self._node is not None:
+            await self._node.close()
+        self._arrival.set()
+
+    async def connected(self) -> None:
+        """Wait until all neighbours are connected."""
+        await self._running.peers.wait_connected()
+
+    @property
+    def _running(self) -> Node:
+        if self._node is None:
+            raise UsageError("use the member in an 'async with' block")
+        return self._node
+
+    async def _tick(self, node: Node) -> None:
+        """Write the history even when nothing happens, and try again what had to wait."""
+        while True:
+            await asyncio.sleep(1.0)
+            node.history.tick()
+            node.on_room()
+
+    # Endpoint.
+
+    def _transmit(self, publish: Publish) -> None:
+        if self._session is None:
+            raise UsageError("use the member in an 'async with' block")
+        self._session.publish(publish)
+
+    def _acknowledge(self, upto: int, limit: int) -> None:
+        if self._session is not None:
+            self._session.acknowledge(upto, limit)
+
+    async def subscribe(self, topic: str) -> None:
+        await self._follow(topic, wanted=True)
+
+    async def unsubscribe(self, topic: str) -> None:
+        await self._follow(topic, wanted=False)
+
+    async def _follow(self, topic: str, *, wanted: bool) -> None:
+        if self._session is None:
+            raise UsageError("use the member in an 'async with' block")
+        done = self._following.setdefault(checked_topic(topic), self._loop.create_future())
+        self._session.follow(topic, wanted)
+        await asyncio.shield(done)
+
+    # Outlet.
+
+    def accepted(self, upto: int) -> None:
+        """Our letters are accepted."""
+        self._on_accepted(upto)
+
+    def undeliverable(self, first: int, count: int, reason: str) -> None:
+        """Some never will be."""
+        self._on_undeliverable(first, count, reason)
+
+    def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
+        """Letters for us."""
+        self._on_deliver(position, skip, bundle.sender, bundle.topic, bundle.letters)
+
+    def subscribed(self, topic: str, wanted: bool) -> None:
+        """We follow a topic, or no longer."""
+        done = self._following.pop(topic, None)
+        if done is not None and not done.done():
+            done.set_result(None)
+
+    blocked = False
+
+    def _letters(self, clients: Collection[str]) -> None:
+        if self._session is not None:
+            self._session.feed()
+
+    def _notice(self, handed: Handed) -> None:
+        if handed.follows is not None and handed.follows.client == self.name and self._session is not None:
+            self._session.followed(handed.follows)
+
+
+def _no_clients(connection: Connection, hello: ClientHello) -> None:
+    refuse(connection, f"this member takes no clients, so {hello.name!r} must connect to a server")

@@ -1,0 +1,469 @@
+"""What a program sees: send, publish, ask, listen. The same whether a server is in between or the member is in the program.
+
+Rules:
+
+* ``post`` and friends only queue: consecutive letters for the same recipients leave as one bundle, at the end of the turn of the
+  loop or when the bundle is large. ``send`` and friends also wait until the letter is accepted: durable, where that was asked for.
+* At most ``MAX_UNACCEPTED`` letters, and ``MAX_UNACCEPTED_BYTES`` of them, are on their way. ``send`` then waits; ``post`` raises
+  ``Busy``.
+* Letters come in order. A letter counts as done, and will not come again, when the iterator is asked for the next one or when
+  its handler has returned. Until then it comes again after a crash.
+* Credit: the other side sends at most ``WINDOW_LETTERS`` letters beyond what is done. A slow program so slows down who writes to
+  it, and nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar, overload
+
+import msgspec
+
+from thence.core.messages import MAX_BODY_BYTES
+from thence.errors import Busy, InternalError, MalformedFrame, UsageError
+from thence.runtime.office import MAX_TOPIC_CHARACTERS
+from thence.runtime.protocol import Letter, Publish, encode_value, read_letters, write_letters
+
+MAX_UNACCEPTED: Final = 65_536
+MAX_UNACCEPTED_BYTES: Final = 64 * 1024 * 1024
+BUNDLE_LETTERS: Final = 512
+"""How many letters a bundle holds at most."""
+BUNDLE_BYTES: Final = 64 * 1024
+"""From this size on a bundle takes no more letters."""
+WINDOW_LETTERS: Final = 16_384
+ACKNOWLEDGE_EVERY: Final = 1_024
+"""After how many letters done the other side is told, if the loop does not come to rest before."""
+MAX_LETTER_BYTES: Final = MAX_BODY_BYTES - 64 * 1024
+"""The largest body of one letter; what is around it must fit into a message too."""
+MAX_HEADERS_BYTES: Final = 16 * 1024
+
+T = TypeVar("T")
+
+
+class Everyone:
+    """Stands for all clients of all servers."""
+
+    def __repr__(self) -> str:
+        return "thence.EVERYONE"
+
+
+EVERYONE: Final = Everyone()
+
+To = str | Iterable[str] | Everyone
+
+
+class Message:
+    """A letter that came in."""
+
+    __slots__ = ("_endpoint", "_letter", "position", "sender", "topic")
+
+    def __init__(self, endpoint: Endpoint, position: int, sender: str, topic: str | None, letter: Letter) -> None:
+        """``position`` counts the letters of this endpoint from 1."""
+        self._endpoint = endpoint
+        self._letter = letter
+        self.position = position
+        self.sender = sender
+        self.topic = topic
+
+    @property
+    def body(self) -> bytes:
+        """What was sent, as bytes."""
+        return self._letter.body
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What was said beside the body."""
+        return self._letter.headers or {}
+
+    @overload
+    def value(self) -> Any: ...
+    @overload
+    def value(self, as_type: type[T]) -> T: ...
+    def value(self, as_type: Any = Any) -> Any:
+        """Return the body as a value: what was sent if that was no bytes, checked to be of this type."""
+        if not self._letter.coded and as_type in (Any, bytes):
+            return self._letter.body
+        try:
+            return msgspec.msgpack.decode(self._letter.body, type=as_type)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MalformedFrame(f"a message from {self.sender!r} is no {as_type}: {error}") from None
+
+    @property
+    def wants_reply(self) -> bool:
+        """Whether it was sent with ``request``."""
+        return self._letter.request > 0
+
+    def reply(self, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Answer a request; the answer is queued, as with ``post``."""
+        if not self.wants_reply:
+            raise UsageError(f"the message from {self.sender!r} asks for no reply")
+        self._endpoint._post((self.sender,), None, body, headers, reply=self._letter.request)
+
+    def __repr__(self) -> str:
+        where = f" on {self.topic!r}" if self.topic is not None else ""
+        return f"<Message {self.position} from {self.sender!r}{where}: {self.body[:40]!r}>"
+
+
+Handler = Callable[[Message], None]
+BatchHandler = Callable[[Sequence[Message]], None]
+
+
+class Endpoint(ABC):
+    """See the module's text."""
+
+    def __init__(self, name: str) -> None:
+        """Start with nothing sent; ``_resume`` says where to go on."""
+        self.name = name
+        self._loop = asyncio.get_running_loop()
+        self._number = 0
+        self._accepted = 0
+        self._unaccepted_bytes = 0
+        self._sizes: deque[tuple[int, int]] = deque()
+        """The last number and the bytes of each bundle that is not accepted."""
+        self._bundle: list[Letter] = []
+        self._bundle_bytes = 0
+        self._bundle_to: tuple[tuple[str, ...] | None, str | None] = (None, None)
+        self._flushing = False
+        self._refusals: dict[int, str] = {}
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._room: asyncio.Event = asyncio.Event()
+        self._requests: dict[int, asyncio.Future[Message]] = {}
+        self._received = 0
+        """The position of the last letter that came."""
+        self._done = 0
+        """The position of the last letter that is done with."""
+        self._told = 0
+        self._inbox: deque[Message] = deque()
+        self._arrival = asyncio.Event()
+        self._handler: BatchHandler | None = None
+        self._acknowledging = False
+        self._failure: Exception | None = None
+        self._closed = False
+
+    # What is between us and the others.
+
+    @abstractmethod
+    def _transmit(self, publish: Publish) -> None:
+        """Send a bundle on. It is kept by whoever implements this until it is accepted."""
+
+    @abstractmethod
+    def _acknowledge(self, upto: int, limit: int) -> None:
+        """Tell what is done, and up to where more may come."""
+
+    @abstractmethod
+    async def subscribe(self, topic: str) -> None:
+        """Get what is published on a topic from here on. Returns when that holds here; causally later publishers know of it."""
+
+    @abstractmethod
+    async def unsubscribe(self, topic: str) -> None:
+        """Get no more of it."""
+
+    # Sending.
+
+    async def send(self, to: To, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Send to one, several or ``EVERYONE``, and wait until it is accepted. Bodies that are no bytes are coded as msgpack."""
+        await self._sent(recipients(to), None, body, headers)
+
+    async def publish(self, topic: str, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Send to all who follow a topic, and wait until it is accepted."""
+        await self._sent(None, checked_topic(topic), body, headers)
+
+    def post(self, to: To, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Send without waiting. ``Busy`` if too much is on its way already; ``flush`` waits for all of it."""
+        self._post(recipients(to), None, body, headers)
+
+    def post_topic(self, topic: str, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Publish without waiting, as ``post`` sends."""
+        self._post(None, checked_topic(topic), body, headers)
+
+    async def request(self, to: str, body: Any, *, headers: Mapping[str, str] | None = None, timeout: float = 30.0) -> Message:
+        """Send a request and return the reply. Other messages go on coming in meanwhile, in order."""
+        await self.room()
+        number = self._number + 1
+        answer: asyncio.Future[Message] = self._loop.create_future()
+        self._requests[number] = answer
+        try:
+            self._post((to,), None, body, headers, request=number)
+            async with asyncio.timeout(timeout):
+                await self._until(number)
+                return await answer
+        except TimeoutError:
+            raise TimeoutError(f"no reply from {to!r} within {timeout:g} s") from None
+        finally:
+            self._requests.pop(number, None)
+
+    async def flush(self) -> None:
+        """Wait until everything that was posted is accepted."""
+        await self._until(self._number)
+
+    async def room(self) -> None:
+        """Wait until ``post`` would not be refused as busy."""
+        while self._full():
+            self._check_usable()
+            self._room.clear()
+            self._send_bundle()
+            await self._room.wait()
+        self._check_usable()
+
+    async def _sent(
+        self, to: tuple[str, ...] | None, topic: str | None, body: Any, headers: Mapping[str, str] | None
+    ) -> None:
+        if self._full():
+            await self.room()
+        self._post(to, topic, body, headers)
+        await self._until(self._number)
+
+    def _post(
+        self,
+        to: tuple[str, ...] | None,
+        topic: str | None,
+        body: Any,
+        headers: Mapping[str, str] | None,
+        *,
+        request: int = 0,
+        reply: int = 0,
+    ) -> None:
+        self._check_usable()
+        if self._full():
+            raise Busy(
+                f"{self._number - self._accepted} letters and {self._unaccepted_bytes} bytes are not accepted yet; the limits are "
+                f"MAX_UNACCEPTED ({MAX_UNACCEPTED}) and MAX_UNACCEPTED_BYTES ({MAX_UNACCEPTED_BYTES})"
+            )
+        coded = not isinstance(body, bytes)
+        written = encode_value(body) if coded else body
+        if len(written) > MAX_LETTER_BYTES:
+            raise UsageError(f"a body of {len(written)} bytes; MAX_LETTER_BYTES is {MAX_LETTER_BYTES}")
+        letter = Letter(written, coded, _checked_headers(headers) if headers else None, request, reply)
+        recipients = (to, topic)
+        size = len(written) + 16
+        if self._bundle and (
+            recipients != self._bundle_to
+            or self._bundle_bytes + size > BUNDLE_BYTES
+            or len(self._bundle) >= BUNDLE_LETTERS
+        ):
+            self._send_bundle()
+        self._number += 1
+        self._unaccepted_bytes += size
+        self._bundle.append(letter)
+        self._bundle_bytes += size
+        self._bundle_to = recipients
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._send_bundle)
+
+    def _full(self) -> bool:
+        return self._number - self._accepted >= MAX_UNACCEPTED or self._unaccepted_bytes >= MAX_UNACCEPTED_BYTES
+
+    def _send_bundle(self) -> None:
+        """Send the letters that were collected."""
+        self._flushing = False
+        letters = self._bundle
+        if not letters or self._closed:
+            return
+        to, topic = self._bundle_to
+        self._sizes.append((self._number, self._bundle_bytes))
+        self._bundle, self._bundle_bytes = [], 0
+        self._transmit(Publish(self._number - len(letters) + 1, len(letters), to, topic, write_letters(letters)))
+
+    async def _until(self, number: int) -> None:
+        """Wait until a letter is accepted; raise if it never will be."""
+        if self._accepted < number:
+            self._check_usable()
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append((number, waiter))
+            await waiter
+        if self._refusals and number in self._refusals:
+            raise UsageError(self._refusals.pop(number))
+
+    def _on_accepted(self, upto: int) -> None:
+        """Everything up to this number is answered for."""
+        if upto <= self._accepted:
+            return
+        self._accepted = upto
+        sizes = self._sizes
+        while sizes and sizes[0][0] <= upto:
+            self._unaccepted_bytes -= sizes.popleft()[1]
+        while self._waiters and self._waiters[0][0] <= upto:
+            _, waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+        self._room.set()
+
+    def _on_undeliverable(self, first: int, count: int, reason: str) -> None:
+        """These letters will not be accepted. Whoever waits for one of them is told; what was posted is in ``refused``."""
+        waited = {number for number, _ in self._waiters}
+        for number in range(first, first + count):
+            if number in waited:
+                self._refusals[number] = reason
+            else:
+                self.refused(reason)
+        self._on_accepted(first + count - 1)
+
+    def refused(self, reason: str) -> None:
+        """Called for letters that were posted and that nobody waits for. Meant to be replaced; by default it is a warning."""
+        self._loop.call_exception_handler({"message": f"thence: a posted message was refused: {reason}"})
+
+    # Listening.
+
+    def on_message(self, handler: Handler) -> None:
+        """Call ``handler`` with each message, in order, from the loop. It must not block; a message is done when it returns."""
+
+        def each(messages: Sequence[Message]) -> None:
+            for message in messages:
+                handler(message)
+
+        self.on_batch(each)
+
+    def on_batch(self, handler: BatchHandler) -> None:
+        """Call ``handler`` with all messages that came together. This is the quickest way to listen."""
+        if self._handler is not None:
+            raise UsageError("there is a handler already")
+        self._handler = handler
+        self._loop.call_soon(self._handle, self._take_inbox())
+
+    def _take_inbox(self) -> list[Message]:
+        messages, self._inbox = list(self._inbox), deque()
+        return messages
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        if self._handler is not None:
+            raise UsageError("messages go to the handler; they cannot be iterated over too")
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[Message]:
+        while True:
+            while self._inbox:
+                message = self._inbox.popleft()
+                yield message
+                self._finish(message.position if self._inbox else self._received)
+            if self._closed or self._failure is not None:
+                break
+            self._arrival.clear()
+            await self._arrival.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def receive(self, timeout: float | None = None) -> Message:
+        """Return the next message. It counts as done when the next one is asked for, or with ``done``."""
+        if self._handler is not None:
+            raise UsageError("messages go to the handler")
+        self.done()
+        async with asyncio.timeout(timeout):
+            while not self._inbox:
+                self._check_usable()
+                self._arrival.clear()
+                await self._arrival.wait()
+        self._current = self._inbox.popleft()
+        return self._current
+
+    _current: Message | None = None
+
+    def done(self) -> None:
+        """Say that the message last received is done with: it will not come again."""
+        if self._current is not None:
+            self._finish(self._current.position if self._inbox else self._received)
+            self._current = None
+
+    def _on_deliver(self, position: int, skip: int, sender: str, topic: str | None, written: bytes) -> None:
+        """Letters have come. What came before is left out: the other side may not have heard that it did."""
+        letters = read_letters(written, sender)
+        first = position - skip
+        if position > self._received + 1:
+            raise InternalError(f"letter {position} of {self.name!r} came after {self._received}")
+        fresh = [
+            Message(self, first + at, sender, topic, letter)
+            for at, letter in enumerate(letters)
+            if first + at > self._received
+        ]
+        if not fresh:
+            return
+        self._received = fresh[-1].position
+        fresh = [message for message in fresh if not message._letter.reply or not self._replied(message)]
+        if self._handler is not None:
+            self._handle(fresh)
+        else:
+            self._inbox.extend(fresh)
+            self._arrival.set()
+            if not self._inbox:
+                self._finish(self._received)
+
+    def _replied(self, message: Message) -> bool:
+        """Give a reply to whoever waits for it; if nobody does any more, it is left out."""
+        answer = self._requests.get(message._letter.reply)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+        return True
+
+    def _handle(self, messages: Sequence[Message]) -> None:
+        if messages and self._handler is not None:
+            self._handler(messages)
+        if not self._inbox:
+            self._finish(self._received)
+
+    def _finish(self, position: int) -> None:
+        """Everything up to this position is done with: tell so, a little later or at once if it is much."""
+        self._done = max(self._done, position)
+        if self._done - self._told >= ACKNOWLEDGE_EVERY:
+            self._tell_done()
+        elif self._done > self._told and not self._acknowledging:
+            self._acknowledging = True
+            self._loop.call_soon(self._tell_done)
+
+    def _tell_done(self) -> None:
+        self._acknowledging = False
+        if self._done > self._told and not self._closed:
+            self._told = self._done
+            self._acknowledge(self._done, self._done + WINDOW_LETTERS)
+
+    # The end.
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise UsageError(f"{self.name!r} is closed")
+
+    def _fail(self, failure: Exception) -> None:
+        """Nothing can be done any more: tell everybody who waits."""
+        self._failure = failure
+        while self._waiters:
+            _, waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(failure)
+        for answer in self._requests.values():
+            if not answer.done():
+                answer.set_exception(failure)
+        self._room.set()
+        self._arrival.set()
+
+
+def recipients(to: To) -> tuple[str, ...] | None:
+    """Return the names of recipients; None stands for everyone."""
+    if isinstance(to, str):
+        return (to,)
+    if isinstance(to, Everyone):
+        return None
+    names = tuple(dict.fromkeys(to))
+    if not names or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"{to!r} names nobody; give a name, several names, or thence.EVERYONE")
+    return names
+
+
+def checked_topic(topic: str) -> str:
+    """Return the topic, if it can be one."""
+    if not isinstance(topic, str) or not 0 < len(topic) <= MAX_TOPIC_CHARACTERS:
+        raise UsageError(f"{topic!r} is no topic; it must be text of 1 to {MAX_TOPIC_CHARACTERS} characters")
+    return topic
+
+
+def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    checked = dict(headers)
+    if not all(isinstance(part, str) for item in checked.items() for part in item):
+        raise UsageError("headers are texts by name")
+    size = sum(len(name) + len(text) for name, text in checked.items())
+    if size > MAX_HEADERS_BYTES:
+        raise UsageError(f"headers of {size} characters; MAX_HEADERS_BYTES is {MAX_HEADERS_BYTES}")
+    return checked

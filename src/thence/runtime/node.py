@@ -1,0 +1,320 @@
+"""One server without its doors: member, office, store, driver and neighbours, put together.
+
+A server for clients (``runtime.server``) and a member inside a program (``runtime.embedded``) are both made of this.
+
+Rules:
+
+* On the way out: a bundle of a client is routed by the office and submitted to the member. When it is durable, its client is
+  told.
+* On the way in: what the member delivers goes into boxes, unless one of them is full. Then deliveries wait, the member counts
+  them as not consumed, takes no more frames when there are too many, and so its neighbours, and in the end the senders, wait.
+* Records and office are brought back together: the member is restored, and what follows from each record goes to the office
+  again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from thence.core.codec import FORMAT_VERSION
+from thence.core.member import Arrived, Connected, Consumed, Delivery, Member, MemberOptions, Ready, Repeated, Restored, Submit
+from thence.core.messages import Envelope, Packet
+from thence.core.topology import Topology
+from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, UsageError
+from thence.runtime import journal
+from thence.runtime.driver import Clock, Driver
+from thence.runtime.history import History
+from thence.runtime.journal import Acknowledged, Met, Started
+from thence.runtime.office import Body, Bundle, Handed, Office, read_body, write_body
+from thence.runtime.peers import Peers
+from thence.runtime.store import MemoryStore, Store
+from thence.runtime.tls import TlsFiles, client_side
+
+MAX_LOGGED_REFUSALS: Final = 20
+"""How many refused frames are described in the log for each neighbour; all are counted."""
+
+log = logging.getLogger("thence.node")
+
+
+class NodeOptions(NamedTuple):
+    """How a node works."""
+
+    data: Path | None = None
+    """Where it keeps what must survive; None: in memory."""
+    tls: TlsFiles | None = None
+    trace: Path | None = None
+    """Where it writes its history."""
+    max_store_bytes: int | None = None
+    embedded: bool = False
+    member: MemberOptions = MemberOptions()
+
+
+class Node:
+    """See the module's text."""
+
+    def __init__(self, topology: Topology, name: str, options: NodeOptions) -> None:
+        """Open the store and bring back what is in it."""
+        if name not in topology.homes:
+            raise UsageError(f"{name!r} is no server of {topology.name!r}; there are {', '.join(topology.processes)}")
+        self.topology = topology
+        self.name = name
+        self.options = options
+        self.clock = Clock()
+        self.office = Office(name, topology.processes, embedded=options.embedded)
+        self.member = Member(name, topology, options.member)
+        self.store = _open_store(options, topology, name)
+        self.history = History(options.trace, name, topology)
+        self.on_accepted: Callable[[str, int], None] = _ignore
+        """Told which client, and up to which number its letters are accepted."""
+        self.on_letters: Callable[[Collection[str]], None] = _ignore
+        """Told which clients have new letters."""
+        self.on_notice: Callable[[Handed], None] = _ignore
+        self.on_room: Callable[[], None] = _ignore
+        """Told when something that was refused as busy may be tried again."""
+        self.on_failed: Callable[[Exception], None] = _ignore
+        self.refusals: dict[str, int] = {}
+        self._held: deque[Delivery] = deque()
+        self._handing = False
+        self._consumed = 0
+        self._met: dict[str, str] = {}
+        self._accepted: dict[str, int] = {}
+        """The number of the last letter of each client that was accepted."""
+        self.driver = Driver(self.member, self.store, self, self.clock)
+        self._bring_back()
+        self.peers = Peers(topology, name, self._met[name], self, client_side(options.tls) if options.tls else None)
+
+    # Starting.
+
+    def _bring_back(self) -> None:
+        written, entries = self.store.take_recovered()
+        deliveries: Sequence[Delivery] = ()
+        now = self.clock.now()
+        if written is None:
+            self.member.step(Restored(None, (), 0), now)
+        else:
+            snapshot = journal.decode_snapshot(written)
+            self.office.restore(snapshot.office)
+            self._met = dict(snapshot.met)
+            self._consumed = snapshot.consumed
+            self.history.resume(snapshot.events)
+            deliveries = self.member.step(Restored(snapshot.member, (), snapshot.consumed), now).deliver
+        self._hand_over(deliveries)
+        acknowledged: dict[str, int] = {}
+        for entry in entries:
+            for record in journal.decode_entry(entry):
+                if isinstance(record, Acknowledged):
+                    # Letters may be put into a box again only below, if its client was slow: so at the end.
+                    acknowledged[record.client] = max(record.upto, acknowledged.get(record.client, 0))
+                elif isinstance(record, Met):
+                    self._met[record.peer] = record.incarnation
+                elif isinstance(record, Started):
+                    self.history.started(0, record.at)
+                else:
+                    self._repeat(record, now)
+        for client, upto in acknowledged.items():
+            self.office.acknowledge(client, upto)
+        self._hand_over(())
+        self._accepted = {name: box.sent for name, box in self.office.state.boxes.items()}
+        self.history.release(self.store.durable)
+        self._begin(now, first=self.name not in self._met)
+
+    def _repeat(self, record: Any, now: int) -> None:
+        ready = self.member.step(Repeated(record), now)
+        for envelope in ready.accepted:
+            self._note_sent(envelope)
+        self.history.record(0, ready.accepted, ready.deliver, now)
+        self._hand_over(ready.deliver)
+
+    def _begin(self, now: int, *, first: bool) -> None:
+        if first:
+            self._met[self.name] = os.urandom(8).hex()
+            self.driver.write([Met(self.name, self._met[self.name])])
+        else:
+            self.driver.write([Started(now)])
+            self.history.started(self.store.appended, now)
+
+    # Clients.
+
+    def submit(self, bundle: Bundle) -> bool:
+        """Send letters of a client on. Return whether they will be accepted later; if not, they are for nobody.
+
+        ``Busy`` means: later. Any other ``UsageError`` means: never.
+        """
+        servers = self.office.route(bundle)
+        if servers == ():
+            return False
+        self._submit(bundle, servers)
+        return True
+
+    def announce(self, notice: Body) -> None:
+        """Tell all servers something about a client."""
+        self._submit(notice, None)
+
+    def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
+        full = self.driver.full or (f"the box of {self.office.full!r} is full" if self.office.full else "")
+        if full:
+            raise Busy(f"{self.name!r} takes nothing now: {full}")
+        if not isinstance(body, Bundle):
+            self.driver.step(Submit(servers, write_body(body)))
+            return
+        # Noted before the step, from which handlers may be called that send more.
+        before = self.office.sent(body.sender, body.first + body.count - 1)
+        try:
+            self.driver.step(Submit(servers, write_body(body)))
+        except UsageError:
+            self.office.unsend(body.sender, before)
+            raise
+
+    def acknowledge(self, client: str, upto: int) -> None:
+        """A client has done with its letters up to a position."""
+        was_full = self.office.full
+        self.office.acknowledge(client, upto)
+        self.driver.write([Acknowledged(client, upto)])
+        if was_full and not self.office.full:
+            self._hand_over(())
+
+    # What the driver asks for.
+
+    def stepped(self, sequence: int, ready: Ready) -> None:
+        """Note what will have happened once the entry with this number is durable."""
+        if ready.accepted or ready.deliver:
+            self.history.record(sequence, ready.accepted, ready.deliver, self.clock.now())
+
+    def transmit(self, peer: str, packet: Packet[Any]) -> None:
+        """Send a packet."""
+        self.peers.send(peer, packet)
+
+    def accepted(self, envelope: Envelope) -> None:
+        """A message of ours is durable: tell its client."""
+        body = read_body(envelope.body, envelope.origin)
+        if isinstance(body, Bundle):
+            upto = self._accepted[body.sender] = body.first + body.count - 1
+            self.on_accepted(body.sender, upto)
+
+    def accepted_of(self, client: str) -> int:
+        """Return up to which number the letters of a client are accepted."""
+        return self._accepted.get(client, 0)
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Messages for us, in order."""
+        self._hand_over(deliveries)
+
+    def refused(self, refusal: FrameRefused) -> None:
+        """Say which frames were not taken, but not for ever."""
+        kind = type(refusal).__name__
+        count = self.refusals[kind] = self.refusals.get(kind, 0) + 1
+        if count <= MAX_LOGGED_REFUSALS:
+            level = logging.INFO if isinstance(refusal, OverflowingFrame) else logging.WARNING
+            log.log(level, "%s (%d so far): %s", kind, count, refusal)
+
+    def stored(self, durable: int) -> None:
+        """All up to this entry is durable: it may be told."""
+        self.history.release(durable)
+        self.on_room()
+
+    def snapshot(self) -> bytes:
+        """Return everything at this moment."""
+        saved = journal.Snapshot(
+            FORMAT_VERSION,
+            self.member.snapshot(),
+            self.office.snapshot(),
+            self._consumed,
+            self.history.events,
+            self._met,
+        )
+        return journal.encode_snapshot(saved)
+
+    async def before_compaction(self) -> None:
+        """What the log loses must be in the history."""
+        self.history.flush()
+
+    def failed(self, error: Exception) -> None:
+        """The store cannot go on."""
+        log.critical("the store has failed: %s", error)
+        self.on_failed(error)
+
+    # What the neighbours cause.
+
+    def connected(self, peer: str, incarnation: str) -> str:
+        """A neighbour is there; return why not to go on with it, if so."""
+        known = self._met.get(peer)
+        if known is None:
+            self._met[peer] = incarnation
+            self.driver.write([Met(peer, incarnation)])
+        elif known != incarnation:
+            return (
+                f"{peer!r} has lost its state: it comes back with store {incarnation}, and {self.name!r} knows it by {known}. "
+                "Start it on its old data, or start the whole fabric anew"
+            )
+        self.driver.step(Connected(peer))
+        return ""
+
+    def arrived(self, peer: str, packet: Packet[Any]) -> None:
+        """A packet came in."""
+        if packet.frames and self.driver.full:
+            return  # It will come again. What cannot be stored is not taken.
+        self.driver.step(Arrived(peer, packet))
+        self.on_room()
+
+    # Boxes.
+
+    def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
+        """Put deliveries into boxes, as far as these take them; then tell whose they are."""
+        held, office = self._held, self.office
+        held.extend(deliveries)
+        if self._handing:
+            return  # Whoever was told has sent something that is for us too: it comes behind what is being handed over.
+        self._handing = True
+        try:
+            while held and not office.full:
+                boxes: dict[str, None] = {}
+                while held and not office.full:
+                    self._hand_one(held.popleft(), boxes)
+                self.member.step(Consumed(self._consumed), self.clock.now())
+                if boxes:
+                    self.on_letters(boxes)
+        finally:
+            self._handing = False
+
+    def _hand_one(self, delivery: Delivery, boxes: dict[str, None]) -> None:
+        self._consumed = delivery.position
+        try:
+            handed = self.office.deliver(delivery.envelope)
+        except MalformedFrame as error:
+            log.warning("%s", error)
+            return
+        if handed.boxes:
+            boxes.update(dict.fromkeys(handed.boxes))
+        else:
+            self.on_notice(handed)
+
+    def _note_sent(self, envelope: Envelope) -> None:
+        body = read_body(envelope.body, envelope.origin)
+        if isinstance(body, Bundle):
+            self.office.sent(body.sender, body.first + body.count - 1)
+
+    @property
+    def held(self) -> int:
+        """How many deliveries wait because a box is full."""
+        return len(self._held)
+
+    async def close(self) -> None:
+        """Hang up, make durable what was taken, and stop."""
+        await self.peers.close()
+        await self.driver.close()
+        self.history.close()
+
+
+def _open_store(options: NodeOptions, topology: Topology, name: str) -> Store | MemoryStore:
+    if options.data is None:
+        return MemoryStore()
+    return Store.open(options.data, f"{topology.name}/{name}", limit_bytes=options.max_store_bytes)
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing."""

@@ -1,0 +1,308 @@
+"""The post office of a server: which clients there are and where, which topics they follow, and what waits for whom.
+
+It is a state machine on top of the member, without I/O. Clients of all servers are addressed by name; the office turns names and
+topics into servers on the way out, and servers into boxes of clients on the way in.
+
+Rules:
+
+* Its state follows from what the member delivered, in that order, and from what clients acknowledged. So after a crash the same
+  deliveries make it again.
+* Who is where, and who follows what, is told to all servers by a *notice*: a message like any other, to everyone, in causal
+  order. So whoever learns of a client or a subscription from a message can use it: the notice came first.
+* Two servers may give the same name at the same time. The server whose name comes first keeps it, everywhere; the other client
+  is told.
+* A client sends letters in bundles (``Publish``): consecutive letters for the same recipients are one message of the member.
+  Nobody but clients looks into them.
+* The name of a server is an address too, of the program that runs in it (``runtime.embedded``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple, cast
+
+import msgspec
+
+from thence.core.messages import UNREADABLE, Envelope
+from thence.errors import MalformedFrame, StorageError, UsageError
+
+MAX_BOX_LETTERS: Final = 1_000_000
+"""How many letters may wait for one client before the server takes no more deliveries, for anyone."""
+
+MAX_BOX_BYTES: Final = 1024 * 1024 * 1024
+"""How many bytes may."""
+
+MAX_TOPIC_CHARACTERS: Final = 200
+
+
+class Bundle(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
+    """Letters ``first`` to ``first + count - 1`` of one client, for the same recipients."""
+
+    sender: str
+    first: int
+    count: int
+    to: tuple[str, ...] | None
+    topic: str | None
+    letters: bytes
+
+
+class Joined(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """There is a client of this name at ``server``."""
+
+    client: str
+    server: str
+    temporary: bool
+
+
+class Left(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The client at ``server`` is gone, with all that waits for it and all that it follows."""
+
+    client: str
+    server: str
+
+
+class Follows(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The client follows a topic from here on, or no longer."""
+
+    client: str
+    topic: str
+    wanted: bool
+
+
+Body = Bundle | Joined | Left | Follows
+
+
+class Box(msgspec.Struct, array_like=True):
+    """What one client of this server has sent, and what waits for it."""
+
+    temporary: bool = False
+    sent: int = 0
+    """The number of the last letter that was submitted for it."""
+    position: int = 0
+    """The position of the last letter that was put in."""
+    acknowledged: int = 0
+    waiting: dict[int, Bundle] = msgspec.field(default_factory=dict)
+    """Bundles with letters that are not acknowledged, by the position of the first letter in each."""
+    bytes: int = 0
+    front: int = 1
+    """The position of the oldest bundle's first letter."""
+
+    def put(self, bundle: Bundle) -> None:
+        """Add letters at the end."""
+        self.waiting[self.position + 1] = bundle
+        self.position += bundle.count
+        self.bytes += len(bundle.letters)
+
+    def acknowledge(self, upto: int) -> None:
+        """Forget the bundles that are done with."""
+        self.acknowledged = max(self.acknowledged, min(upto, self.position))
+        while self.front <= self.position and self.front + self.waiting[self.front].count - 1 <= self.acknowledged:
+            bundle = self.waiting.pop(self.front)
+            self.front += bundle.count
+            self.bytes -= len(bundle.letters)
+
+    def behind(self, position: int) -> Iterator[tuple[int, Bundle]]:
+        """Give the bundles with letters behind a position, each with the position of its first letter."""
+        at = self.front
+        while at <= self.position:
+            bundle = self.waiting[at]
+            if at + bundle.count - 1 > position:
+                yield at, bundle
+            at += bundle.count
+
+    @property
+    def full(self) -> bool:
+        """Whether a limit is reached."""
+        return self.position - self.acknowledged >= MAX_BOX_LETTERS or self.bytes >= MAX_BOX_BYTES
+
+
+class OfficeState(msgspec.Struct, array_like=True):
+    """Everything that a restart must find again."""
+
+    boxes: dict[str, Box] = msgspec.field(default_factory=dict)
+    homes: dict[str, str] = msgspec.field(default_factory=dict)
+    """Where each client is."""
+    followers: dict[str, dict[str, None]] = msgspec.field(default_factory=dict)
+    """The clients that follow each topic."""
+
+
+class Handed(NamedTuple):
+    """What a delivery changed for clients of this server."""
+
+    boxes: tuple[str, ...] = ()
+    """Clients with new letters."""
+    joined: str | None = None
+    left: str | None = None
+    """A client of this server that has lost its name."""
+    follows: Follows | None = None
+
+
+class Office:
+    """See the module's text."""
+
+    def __init__(self, server: str, servers: Collection[str], *, embedded: bool = False) -> None:
+        """Open the office of ``server``; ``servers`` are all of the fabric. ``embedded``: a program runs in it, as a client."""
+        self.server = server
+        self._embedded = embedded
+        self.state = OfficeState({server: Box()} if embedded else {})
+        self._servers = frozenset(servers)
+        self._routes: dict[str | None, tuple[str, ...]] = {}
+        """Servers by topic, until somebody follows or leaves."""
+        self._full: dict[str, None] = {}
+
+    # Letters out.
+
+    def home(self, client: str) -> str | None:
+        """Return the server of a client."""
+        return client if client in self._servers else self.state.homes.get(client)
+
+    def route(self, bundle: Bundle) -> tuple[str, ...] | None:
+        """Return the servers that a bundle must go to (None: all; empty: nobody wants it)."""
+        if bundle.topic is not None:
+            servers = self._routes.get(bundle.topic)
+            if servers is None:
+                followers = self.state.followers.get(bundle.topic, {})
+                homes = {self.home(client) for client in followers}
+                servers = self._routes[bundle.topic] = tuple(sorted(home for home in homes if home is not None))
+            return servers
+        if bundle.to is None:
+            return None
+        if len(bundle.to) == 1:
+            return (self._home_of(bundle.to[0]),)
+        return tuple(sorted({self._home_of(client) for client in bundle.to}))
+
+    def _home_of(self, client: str) -> str:
+        home = self.home(client)
+        if home is None:
+            raise UsageError(f"nobody is called {client!r}, as far as {self.server!r} has heard; a client exists once it connected")
+        return home
+
+    def sent(self, client: str, upto: int) -> int:
+        """Note that letters of a client were submitted; return up to which number they were before."""
+        box = self.state.boxes.get(client)
+        if box is None:
+            return 0  # It has left meanwhile.
+        before, box.sent = box.sent, max(box.sent, upto)
+        return before
+
+    def unsend(self, client: str, upto: int) -> None:
+        """Take back what ``sent`` noted: they were not submitted after all."""
+        if client in self.state.boxes:
+            self.state.boxes[client].sent = upto
+
+    # Letters in.
+
+    def deliver(self, envelope: Envelope) -> Handed:
+        """Take what the member delivered."""
+        body = read_body(envelope.body, envelope.origin)
+        if isinstance(body, Bundle):
+            return Handed(boxes=self._put(body))
+        if isinstance(body, Joined):
+            return self._joined(body)
+        if isinstance(body, Left):
+            return self._left(body)
+        return self._follows(body)
+
+    def _put(self, bundle: Bundle) -> tuple[str, ...]:
+        boxes = self.state.boxes
+        if bundle.topic is not None:
+            names = [name for name in self.state.followers.get(bundle.topic, ()) if name in boxes]
+        elif bundle.to is None:
+            names = [name for name in boxes if name != self.server or self._embedded]
+        else:
+            names = [name for name in bundle.to if name in boxes or name == self.server]
+        for name in names:
+            box = boxes.get(name)
+            if box is None:
+                box = boxes[name] = Box()  # Of the program in this server, which may not have started yet.
+            box.put(bundle)
+            if box.full:
+                self._full[name] = None
+        return tuple(names)
+
+    def _joined(self, notice: Joined) -> Handed:
+        homes, boxes = self.state.homes, self.state.boxes
+        known = homes.get(notice.client)
+        if known is not None and known <= notice.server:
+            return Handed(joined=notice.client if known == self.server == notice.server else None)
+        homes[notice.client] = notice.server
+        self._routes = {}
+        if notice.server == self.server:
+            boxes.setdefault(notice.client, Box(notice.temporary))
+            return Handed(joined=notice.client)
+        return self._drop(notice.client)
+
+    def _left(self, notice: Left) -> Handed:
+        if self.state.homes.get(notice.client) != notice.server:
+            return Handed()
+        del self.state.homes[notice.client]
+        for topic in list(self.state.followers):
+            self._unfollow(notice.client, topic)
+        self._routes = {}
+        return self._drop(notice.client)
+
+    def _drop(self, client: str) -> Handed:
+        self._full.pop(client, None)
+        return Handed(left=client if self.state.boxes.pop(client, None) is not None else None)
+
+    def _follows(self, notice: Follows) -> Handed:
+        if notice.wanted:
+            self.state.followers.setdefault(notice.topic, {})[notice.client] = None
+        else:
+            self._unfollow(notice.client, notice.topic)
+        self._routes.pop(notice.topic, None)
+        return Handed(follows=notice)
+
+    def _unfollow(self, client: str, topic: str) -> None:
+        followers = self.state.followers.get(topic, {})
+        followers.pop(client, None)
+        if not followers:
+            self.state.followers.pop(topic, None)
+
+    # Clients.
+
+    def acknowledge(self, client: str, upto: int) -> None:
+        """A client has done with its letters up to a position."""
+        box = self.state.boxes.get(client)
+        if box is not None:
+            box.acknowledge(upto)
+            if not box.full:
+                self._full.pop(client, None)
+
+    @property
+    def full(self) -> str:
+        """The client whose box is full, if there is one: then no more deliveries are taken."""
+        return next(iter(self._full), "")
+
+    # Snapshots.
+
+    def snapshot(self) -> bytes:
+        """Return the whole state."""
+        return _encoder.encode(self.state)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become what ``snapshot`` returned."""
+        try:
+            self.state = _state_decoder.decode(snapshot)
+        except UNREADABLE as error:
+            raise StorageError(f"the office of {self.server!r}: a snapshot that cannot be read: {error}") from None
+        self._routes = {}
+        self._full = {name: None for name, box in self.state.boxes.items() if box.full}
+
+
+_encoder = msgspec.msgpack.Encoder()
+_body_decoder = msgspec.msgpack.Decoder(Body)
+_state_decoder = msgspec.msgpack.Decoder(OfficeState)
+
+
+def write_body(body: Body) -> bytes:
+    """Return the body of a message between offices."""
+    return _encoder.encode(body)
+
+
+def read_body(written: bytes, origin: str) -> Body:
+    """Return what an office wrote."""
+    try:
+        return cast("Body", _body_decoder.decode(written))
+    except UNREADABLE as error:
+        raise MalformedFrame(f"a message of {origin!r} that no office wrote: {error}") from None

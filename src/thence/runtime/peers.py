@@ -1,0 +1,289 @@
+"""The connections of a server to its neighbours: one each, made again for ever.
+
+Neighbours are those with whom it shares a domain or a link. Of two neighbours, the one that the topology names first calls the
+other.
+
+Rules:
+
+* The first frames say which fabric, by name and fingerprint, and who calls whom. A mismatch is refused with both sides named.
+* A neighbour that comes back on another store has forgotten what it had confirmed. It is refused, and both say so: nobody could
+  keep order with it.
+* Whoever has nothing to say for ``HEARTBEAT_S`` says that. Whoever is silent for ``SILENCE_S`` is taken to be gone.
+* A new connection takes the place of an older one with the same neighbour: the older one may be dead without knowing.
+* Packets for a neighbour that is away are dropped here: its channel keeps them, and sends them when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+import time
+from typing import Any, Final, Protocol
+
+from thence.core.codec import decode_packet, encode_packet
+from thence.core.messages import Packet
+from thence.core.topology import Topology
+from thence.errors import MalformedFrame, StrangerFrame
+from thence.runtime.door import parse_address, refuse, tell, whence
+from thence.runtime.protocol import (
+    PACKET,
+    PROTOCOL,
+    Ping,
+    Refused,
+    ServerHello,
+    ServerWelcome,
+    say_packet,
+    understand,
+)
+from thence.runtime.tls import check_name
+from thence.runtime.wire import MAX_FRAME_BYTES, Connection
+
+HEARTBEAT_S: Final = 1.0
+SILENCE_S: Final = 6.0
+FIRST_BACKOFF_S: Final = 0.05
+MAX_BACKOFF_S: Final = 5.0
+CONNECT_TIMEOUT_S: Final = 5.0
+
+log = logging.getLogger("thence.peers")
+
+
+class PeerEvents(Protocol):
+    """What whoever owns the connections is told."""
+
+    def connected(self, peer: str, incarnation: str) -> str:
+        """A neighbour is there; return why not to go on with it, if so."""
+
+    def arrived(self, peer: str, packet: Packet[Any]) -> None:
+        """A packet came in."""
+
+
+class Neighbour:
+    """One neighbour, connected or not."""
+
+    def __init__(self, name: str, address: str | None, *, called: bool) -> None:
+        """``called``: whether it is we who call."""
+        self.name = name
+        self.address = address
+        self.called = called
+        self.connection: Connection | None = None
+        self.since = time.time()
+        self.trouble = "not connected yet"
+        self.connections = 0
+
+    @property
+    def up(self) -> bool:
+        """Whether packets can be sent."""
+        return self.connection is not None
+
+
+def neighbours_of(topology: Topology, me: str) -> list[str]:
+    """Return everybody with whom ``me`` shares a domain or a link, in the order of the topology."""
+    found = {name for home in topology.homes[me] for name in topology.domains[home].members}
+    found.update(name for link in topology.links.values() if me in link.members for name in link.members)
+    return [name for name in topology.processes if name in found and name != me]
+
+
+class Peers:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        me: str,
+        incarnation: str,
+        events: PeerEvents,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """``tls`` is used when calling; who comes in through the door has been through it already."""
+        self.me = me
+        self._topology = topology
+        self._incarnation = incarnation
+        self._events = events
+        self._tls = tls
+        order = {name: at for at, name in enumerate(topology.processes)}
+        self.neighbours = {
+            name: Neighbour(name, topology.addresses.get(name), called=order[me] < order[name])
+            for name in neighbours_of(topology, me)
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self._closing = False
+
+    def start(self) -> None:
+        """Begin to call."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._call(peer)) for peer in self.neighbours.values() if peer.called and peer.address]
+        self._tasks.append(loop.create_task(self._beat()))
+
+    async def wait_connected(self) -> None:
+        """Wait until all neighbours are connected."""
+        while not all(peer.up for peer in self.neighbours.values()):
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for peer in self.neighbours.values():
+            if peer.connection is not None:
+                peer.connection.close()
+
+    def send(self, name: str, packet: Packet[Any]) -> None:
+        """Send a packet, if the neighbour is there."""
+        connection = self.neighbours[name].connection
+        if connection is not None:
+            connection.send(say_packet(encode_packet(packet)))
+
+    # Calling.
+
+    async def _call(self, peer: Neighbour) -> None:
+        """Call again and again, ever more patiently, as long as we live."""
+        backoff = FIRST_BACKOFF_S
+        while True:
+            try:
+                lost = await self._call_once(peer)
+                backoff = FIRST_BACKOFF_S
+                await lost.wait()
+            except (OSError, TimeoutError, StrangerFrame, MalformedFrame) as error:
+                self._note_trouble(peer, str(error) or type(error).__name__)
+            # Two that lost each other at the same moment should not meet at the same moment for ever.
+            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311
+            backoff = min(2 * backoff, MAX_BACKOFF_S)
+
+    async def _call_once(self, peer: Neighbour) -> asyncio.Event:
+        host, port = parse_address(peer.address or "")
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[ServerWelcome] = loop.create_future()
+        lost = asyncio.Event()
+
+        def on_lost(connection: Connection, error: Exception | None) -> None:
+            if not answered.done():
+                answered.set_exception(error or ConnectionResetError(f"{peer.name} at {peer.address} hung up"))
+            lost.set()
+            self._lost(peer, connection, error)
+
+        def on_frame(connection: Connection, frame: memoryview) -> None:
+            if answered.done():
+                raise MalformedFrame(f"{peer.name} goes on before we do")
+            said = understand(frame, peer.name)
+            if isinstance(said, Refused):
+                answered.set_exception(StrangerFrame(f"{peer.name} at {peer.address} refused us: {said.reason}"))
+            elif isinstance(said, ServerWelcome) and said.server == peer.name:
+                answered.set_result(said)
+                self._joined(peer, connection, said.incarnation)
+            else:
+                answered.set_exception(StrangerFrame(f"{peer.address} is not {peer.name}: {said}"))
+
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await loop.create_connection(
+                Connection, host, port, ssl=self._tls, server_hostname=peer.name if self._tls else None
+            )
+            connection.on_lost, connection.on_frame = on_lost, on_frame
+            connection.max_frame_bytes = MAX_FRAME_BYTES
+            try:
+                tell(connection, self._hello(peer.name))
+                connection.flush()
+                await answered
+            except BaseException:
+                connection.close()
+                raise
+        return lost
+
+    def _hello(self, called: str) -> ServerHello:
+        topology = self._topology
+        return ServerHello(PROTOCOL, topology.name, topology.fingerprint, self.me, called, self._incarnation)
+
+    # Being called.
+
+    def called(self, connection: Connection, hello: ServerHello) -> None:
+        """Somebody at the door says that it is a neighbour."""
+        reason = self._objection(connection, hello)
+        if reason:
+            refuse(connection, reason)
+            return
+        peer = self.neighbours[hello.server]
+        connection.on_lost = lambda lost, error: self._lost(peer, lost, error)
+        tell(connection, ServerWelcome(self.me, self._incarnation))
+        connection.flush()
+        self._joined(peer, connection, hello.incarnation)
+
+    def _objection(self, connection: Connection, hello: ServerHello) -> str:
+        topology = self._topology
+        if hello.fabric != topology.name:
+            return f"{hello.server} is of fabric {hello.fabric!r}; {self.me} is of fabric {topology.name!r}"
+        if hello.fingerprint != topology.fingerprint:
+            return (
+                f"{hello.server} has a topology of {topology.name!r} with fingerprint {hello.fingerprint}; "
+                f"{self.me} has one with {topology.fingerprint}"
+            )
+        if hello.called != self.me:
+            return f"{hello.server} calls {hello.called!r}; this is {self.me}"
+        if hello.server not in self.neighbours:
+            return f"{hello.server!r} shares no domain and no link with {self.me}"
+        if self._tls is not None:
+            try:
+                check_name(connection.get_extra_info("peercert"), hello.server)
+            except StrangerFrame as error:
+                return str(error)
+        return ""
+
+    # Connected.
+
+    def _joined(self, peer: Neighbour, connection: Connection, incarnation: str) -> None:
+        older, peer.connection = peer.connection, None
+        if older is not None:
+            older.close()
+        connection.on_frame = lambda _, frame: self._frame(peer, frame)
+        peer.connection = connection
+        reason = self._events.connected(peer.name, incarnation)
+        if reason:
+            peer.connection = None
+            self._note_trouble(peer, reason)
+            refuse(connection, reason)
+            return
+        peer.since, peer.trouble = time.time(), ""
+        peer.connections += 1
+        log.info("connected with %s at %s", peer.name, whence(connection))
+        self._changed.set()
+
+    def _frame(self, peer: Neighbour, frame: memoryview) -> None:
+        if frame[0] == PACKET:
+            self._events.arrived(peer.name, decode_packet(frame[1:], peer.name))
+            return
+        said = understand(frame, peer.name)
+        if isinstance(said, Refused):
+            raise MalformedFrame(f"{peer.name} refused us: {said.reason}")
+        if not isinstance(said, Ping):
+            raise MalformedFrame(f"a {type(said).__name__} from {peer.name}, which is a server")
+
+    def _lost(self, peer: Neighbour, connection: Connection, error: Exception | None) -> None:
+        if peer.connection is connection:
+            peer.connection = None
+            peer.since = time.time()
+            if not self._closing:
+                self._note_trouble(peer, f"connection lost: {error or 'closed by the other side'}")
+
+    def _note_trouble(self, peer: Neighbour, trouble: str) -> None:
+        """Say what is wrong, once."""
+        if trouble != peer.trouble:
+            peer.trouble = trouble
+            log.warning("%s: %s", peer.name, trouble)
+
+    async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(HEARTBEAT_S / 2)
+            now = loop.time()
+            for peer in self.neighbours.values():
+                connection = peer.connection
+                if connection is None:
+                    continue
+                if now - connection.heard_at > SILENCE_S:
+                    connection.fail(TimeoutError(f"silent for {SILENCE_S:g} s"))
+                elif now - connection.wrote_at > HEARTBEAT_S:
+                    tell(connection, Ping())

@@ -1,0 +1,339 @@
+"""A server for clients: a node, one door for neighbours and clients, and a session for each client.
+
+Rules:
+
+* A client's first frame gives its name. A name that is new is told to all servers before the client is welcome, so that whoever
+  hears of the client can write to it. A name has one server; elsewhere it is refused, with the server named.
+* A client has one connection: a newer one takes the place of an older one.
+* A temporary client that stays away for ``AWAY_S`` is forgotten, with what waits for it.
+* Whatever a client says that cannot be ends its own connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+
+from thence.core.member import describe_wait
+from thence.core.messages import MAX_NAME_CHARACTERS
+from thence.core.topology import Topology
+from thence.errors import Busy, ConfigError, MalformedFrame
+from thence.runtime.door import Door, refuse, tell, whence
+from thence.runtime.node import Node, NodeOptions
+from thence.runtime.office import Bundle, Handed, Joined, Left
+from thence.runtime.protocol import (
+    Accepted,
+    Acknowledge,
+    ClientHello,
+    ClientWelcome,
+    Deliver,
+    Leave,
+    Ping,
+    Publish,
+    StatusAnswer,
+    StatusQuestion,
+    Subscribe,
+    Subscribed,
+    Undeliverable,
+    understand,
+)
+from thence.runtime.sessions import Session
+from thence.runtime.tls import server_side
+from thence.runtime.wire import Connection
+
+AWAY_S: Final = 30.0
+DRAIN_S: Final = 10.0
+"""How long a server that is told to stop waits for its neighbours to confirm."""
+CLIENT_SILENCE_S: Final = 20.0
+MAX_WAITS_TOLD: Final = 1_000
+"""How many waiting messages a status lists."""
+
+log = logging.getLogger("thence.server")
+
+
+class ClientConnection:
+    """One connected client: the outlet of its session."""
+
+    def __init__(self, server: Server, connection: Connection, name: str) -> None:
+        """Take over a connection that has said hello."""
+        self.name = name
+        self.connection = connection
+        self.session: Session | None = None
+        self.since = time.time()
+        self._server = server
+        connection.on_frame = self._frame
+        connection.on_lost = self._lost
+        connection.on_writable = lambda _: self.session.feed() if self.session else None
+
+    def welcome(self) -> None:
+        """The client has its name: go on."""
+        server = self._server
+        box = server.node.office.state.boxes[self.name]
+        self.session = Session(server.node, self.name, self)
+        accepted = min(server.node.accepted_of(self.name), box.sent)
+        tell(
+            self.connection,
+            ClientWelcome(server.node.name, server.node.topology.name, box.sent, accepted, box.acknowledged),
+        )
+
+    def _frame(self, connection: Connection, frame: memoryview) -> None:
+        said = understand(frame, f"client {self.name!r}")
+        session = self.session
+        if isinstance(said, StatusQuestion):
+            tell(connection, StatusAnswer(msgspec.json.encode(self._server.status())))
+        elif isinstance(said, Ping):
+            pass
+        elif session is None:
+            raise MalformedFrame(f"a {type(said).__name__} from client {self.name!r} before it was welcome")
+        elif isinstance(said, Publish):
+            session.publish(said)
+        elif isinstance(said, Acknowledge):
+            session.acknowledge(said.upto, said.limit)
+        elif isinstance(said, Subscribe):
+            session.follow(said.topic, said.wanted)
+        elif isinstance(said, Leave):
+            self._server.forget(self.name)
+        else:
+            raise MalformedFrame(f"a {type(said).__name__} from client {self.name!r}")
+
+    def _lost(self, connection: Connection, error: Exception | None) -> None:
+        if error is not None:
+            log.warning("client %s: %s", self.name or "without a name", error)
+        self._server.lost(self)
+
+    # Outlet.
+
+    def accepted(self, upto: int) -> None:
+        """Letters of the client are accepted."""
+        tell(self.connection, Accepted(upto))
+
+    def undeliverable(self, first: int, count: int, reason: str) -> None:
+        """Some never will be."""
+        tell(self.connection, Undeliverable(first, count, reason))
+
+    def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
+        """Letters for the client."""
+        tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters))
+
+    def subscribed(self, topic: str, wanted: bool) -> None:
+        """The client follows a topic, or no longer."""
+        tell(self.connection, Subscribed(topic, wanted))
+
+    @property
+    def blocked(self) -> bool:
+        """Whether its connection is full."""
+        return self.connection.full
+
+
+class Server:
+    """See the module's text."""
+
+    def __init__(self, topology: Topology, name: str, options: NodeOptions) -> None:
+        """Bring back what is in the store; ``start`` opens the door."""
+        self.node = Node(topology, name, options)
+        self.stopped: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        """Done when the server cannot go on, with the reason."""
+        self.address = ""
+        self._clients: dict[str, ClientConnection] = {}
+        self._joining: dict[str, ClientConnection] = {}
+        self._away: dict[str, float] = {}
+        """Temporary clients that are not connected, since when."""
+        self._started = time.time()
+        node = self.node
+        node.on_accepted = self._accepted
+        node.on_letters = self._letters
+        node.on_notice = self._notice
+        node.on_room = self._room
+        node.on_failed = self._failed
+        self._door = Door(node.peers.called, self._called)
+        self._ticker: asyncio.Task[None] | None = None
+
+    async def start(self, listen: str | None = None) -> None:
+        """Open the door and call the neighbours."""
+        node = self.node
+        address = listen or node.topology.addresses.get(node.name)
+        if address is None:
+            raise ConfigError(f"no address for {node.name!r}: the topology needs [servers.{node.name}] address, or give --listen")
+        tls = server_side(node.options.tls) if node.options.tls else None
+        self.address = await self._door.open(address, tls)
+        now = time.monotonic()
+        self._away = {name: now for name, box in node.office.state.boxes.items() if box.temporary}
+        node.peers.start()
+        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        log.info("%s of %s listens on %s", node.name, node.topology.name, self.address)
+
+    async def stop(self, *, drain_s: float = DRAIN_S) -> None:
+        """Take nothing more, wait for what is on its way to be confirmed, and stop."""
+        self._door.close()
+        for client in list(self._clients.values()):
+            refuse(client.connection, f"{self.node.name} is stopping")
+        deadline = time.monotonic() + drain_s
+        while any(self.node.member.queued().values()) and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        queued = sum(self.node.member.queued().values())
+        if queued:
+            log.warning("%d frames are not confirmed; they are in the store and go out at the next start", queued)
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self.node.close()
+
+    # Clients.
+
+    def _called(self, connection: Connection, hello: ClientHello) -> None:
+        client = ClientConnection(self, connection, hello.name)
+        if not hello.name:
+            tell(connection, ClientWelcome(self.node.name, self.node.topology.name, 0, 0, 0))
+            return  # Only questions.
+        reason = self._objection(hello.name)
+        if reason:
+            refuse(connection, reason)
+            return
+        older = self._clients.pop(hello.name, None) or self._joining.pop(hello.name, None)
+        if older is not None:
+            refuse(older.connection, f"another connection has taken the name {hello.name!r}")
+        self._away.pop(hello.name, None)
+        if self.node.office.home(hello.name) == self.node.name:
+            self._clients[hello.name] = client
+            client.welcome()
+            return
+        self._joining[hello.name] = client
+        try:
+            self.node.announce(Joined(hello.name, self.node.name, hello.temporary))
+        except Busy as error:
+            del self._joining[hello.name]
+            refuse(connection, str(error))
+
+    def _objection(self, name: str) -> str:
+        if len(name) > MAX_NAME_CHARACTERS:
+            return f"a name of {len(name)} characters; MAX_NAME_CHARACTERS is {MAX_NAME_CHARACTERS}"
+        home = self.node.office.home(name)
+        if home == name:
+            return f"{name!r} is the name of a server"
+        if home is not None and home != self.node.name:
+            return f"{name!r} is a client of {home!r}; connect there, or choose another name"
+        return ""
+
+    def lost(self, client: ClientConnection) -> None:
+        """A client's connection is gone."""
+        for table in (self._clients, self._joining):
+            if table.get(client.name) is client:
+                del table[client.name]
+                box = self.node.office.state.boxes.get(client.name)
+                if box is not None and box.temporary:
+                    self._away[client.name] = time.monotonic()
+
+    def forget(self, name: str) -> None:
+        """Give up a client's name."""
+        try:
+            self.node.announce(Left(name, self.node.name))
+            self._away.pop(name, None)
+        except Busy:
+            self._away[name] = 0.0  # Tried again by the clock.
+
+    # What the node tells.
+
+    def _accepted(self, name: str, upto: int) -> None:
+        client = self._clients.get(name)
+        if client is not None and client.session is not None:
+            client.session.accepted(upto)
+
+    def _letters(self, names: Collection[str]) -> None:
+        for name in names:
+            client = self._clients.get(name)
+            if client is not None and client.session is not None:
+                client.session.feed()
+
+    def _notice(self, handed: Handed) -> None:
+        if handed.joined is not None:
+            client = self._joining.pop(handed.joined, None)
+            if client is not None:
+                self._clients[client.name] = client
+                client.welcome()
+        elif handed.left is not None:
+            client = self._clients.pop(handed.left, None)
+            if client is not None:
+                refuse(client.connection, f"{handed.left!r} is no longer a client of {self.node.name!r}")
+        elif handed.follows is not None:
+            client = self._clients.get(handed.follows.client)
+            if client is not None and client.session is not None:
+                client.session.followed(handed.follows)
+
+    def _room(self) -> None:
+        for client in self._clients.values():
+            if client.session is not None and client.session.waiting:
+                client.session.go_on()
+
+    def _failed(self, error: Exception) -> None:
+        if not self.stopped.done():
+            self.stopped.set_result(error)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self.node.history.tick()
+            self._room()
+            now, loop_now = time.monotonic(), asyncio.get_running_loop().time()
+            for name in [name for name, since in self._away.items() if now - since > AWAY_S]:
+                self.forget(name)
+            for client in list(self._clients.values()):
+                if loop_now - client.connection.heard_at > CLIENT_SILENCE_S:
+                    client.connection.fail(TimeoutError(f"silent for {CLIENT_SILENCE_S:g} s"))
+                elif loop_now - client.connection.wrote_at > 1.0:
+                    tell(client.connection, Ping())
+
+    # Seen from outside.
+
+    def status(self) -> dict[str, Any]:
+        """Return how everything is, for people and programs."""
+        node, now = self.node, self.node.clock.now()
+        queued = node.member.queued()
+        waits = node.member.waiting()
+        return {
+            "server": node.name,
+            "fabric": node.topology.name,
+            "fingerprint": node.topology.fingerprint,
+            "address": self.address,
+            "up_seconds": round(time.time() - self._started, 3),
+            "stalled": node.driver.full or (f"the box of {node.office.full!r} is full" if node.office.full else ""),
+            "neighbours": [
+                {
+                    "name": peer.name,
+                    "connected": peer.up,
+                    "since_seconds": round(time.time() - peer.since, 3),
+                    "trouble": peer.trouble,
+                    "connections": peer.connections,
+                    "queued_frames": queued.get(peer.name, 0),
+                }
+                for peer in node.peers.neighbours.values()
+            ],
+            "clients": [
+                {
+                    "name": name,
+                    "connected": name in self._clients,
+                    "from": whence(self._clients[name].connection) if name in self._clients else "",
+                    "temporary": box.temporary,
+                    "sent": box.sent,
+                    "waiting_letters": box.position - box.acknowledged,
+                    "waiting_bytes": box.bytes,
+                }
+                for name, box in node.office.state.boxes.items()
+            ],
+            "topics": {topic: len(followers) for topic, followers in node.office.state.followers.items()},
+            "clocks": node.member.clocks(),
+            "held_deliveries": node.held,
+            "waiting": [describe_wait(wait, now) for wait in waits[:MAX_WAITS_TOLD]],
+            "waiting_count": len(waits),
+            "refused_frames": dict(node.refusals),
+            "store": {
+                "durable": node.options.data is not None,
+                "commits": node.driver.commits,
+                "mean_commit_ms": round(1e3 * node.driver.commit_seconds / max(1, node.driver.commits), 3),
+                "bytes_since_snapshot": node.store.bytes_since_snapshot,
+            },
+            "queued_bytes": node.member.queued_bytes,
+        }

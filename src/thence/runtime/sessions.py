@@ -1,0 +1,170 @@
+"""One client at its server: what it sends goes to the node, what waits in its box goes to it.
+
+The client may be at the other end of a connection (``runtime.server``) or in the same program (``runtime.embedded``).
+
+Rules:
+
+* Bundles come in with numbers. One that was submitted before is not submitted again, whatever was lost in between.
+* What the node cannot take now waits here, in order; the client's own limit on unaccepted letters bounds it.
+* A client is told of acceptance in order: never of a letter before all earlier ones.
+* Letters go out as far as the client's credit and its connection take them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from thence.errors import Busy, MalformedFrame, UsageError
+from thence.runtime.endpoint import MAX_UNACCEPTED, WINDOW_LETTERS
+from thence.runtime.node import Node
+from thence.runtime.office import Box, Bundle, Follows
+from thence.runtime.protocol import Publish
+
+
+class Outlet(Protocol):
+    """The way to a client."""
+
+    def accepted(self, upto: int) -> None:
+        """Its letters up to this number are accepted."""
+
+    def undeliverable(self, first: int, count: int, reason: str) -> None:
+        """These of its letters never will be."""
+
+    def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
+        """Letters for it."""
+
+    def subscribed(self, topic: str, wanted: bool) -> None:
+        """It follows a topic, or no longer."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it takes nothing for now; ``Session.feed`` is called when it does again."""
+
+
+class Session:
+    """See the module's text."""
+
+    def __init__(self, node: Node, client: str, outlet: Outlet) -> None:
+        """``client`` has a box at ``node``."""
+        self.client = client
+        self.limit = 0
+        self._node = node
+        self._outlet = outlet
+        box = self._box
+        self._next = box.front
+        """The position of the first letter of the next bundle to send."""
+        self._backlog: deque[Callable[[], None]] = deque()
+        self._backlog_letters = 0
+        self._going = False
+        self._seen = box.sent
+        """The number of the last letter that came in."""
+        self._later: deque[tuple[int, Callable[[], None]]] = deque()
+        """What to tell when letters up to a number are accepted."""
+
+    @property
+    def _box(self) -> Box:
+        return self._node.office.state.boxes[self.client]
+
+    # What the client sends.
+
+    def publish(self, publish: Publish) -> None:
+        """Letters came from the client."""
+        last = publish.first + publish.count - 1
+        if publish.first < 1 or publish.count < 1 or len(publish.letters) < publish.count:
+            raise MalformedFrame(f"letters {publish.first} to {last} of {self.client!r} cannot be")
+        if last <= self._seen:
+            return  # It was submitted; when it is accepted the client is told, or was told when it came.
+        if publish.first <= self._seen:
+            raise MalformedFrame(f"letters {publish.first} to {last} of {self.client!r} come after {self._seen}")
+        self._seen = last
+        if self._backlog_letters + publish.count > 2 * MAX_UNACCEPTED:
+            raise MalformedFrame(f"{self.client!r} does not keep to MAX_UNACCEPTED")
+        self._backlog_letters += publish.count
+        self._do(lambda: self._submit(publish))
+
+    def follow(self, topic: str, wanted: bool) -> None:
+        """The client follows a topic, or no longer."""
+        self._do(lambda: self._node.announce(Follows(self.client, topic, wanted)))
+
+    def followed(self, notice: Follows) -> None:
+        """That has come to pass."""
+        self._outlet.subscribed(notice.topic, notice.wanted)
+
+    def _do(self, action: Callable[[], None]) -> None:
+        """Do it now, or when there is room for it, in order."""
+        self._backlog.append(action)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Do what had to wait, as far as there is room."""
+        if self._going:
+            return  # What we do now has made room; we go on anyway.
+        self._going = True
+        try:
+            while self._backlog:
+                self._backlog[0]()
+                self._backlog.popleft()
+        except Busy:
+            pass
+        finally:
+            self._going = False
+
+    @property
+    def waiting(self) -> int:
+        """How many things the client asked for wait for room."""
+        return len(self._backlog)
+
+    def _submit(self, publish: Publish) -> None:
+        bundle = Bundle(self.client, publish.first, publish.count, publish.to, publish.topic, publish.letters)
+        last = publish.first + publish.count - 1
+        try:
+            submitted = self._node.submit(bundle)
+        except Busy:
+            raise
+        except UsageError as error:
+            reason = str(error)
+            self._tell_in_turn(lambda: self._outlet.undeliverable(publish.first, publish.count, reason))
+        else:
+            if not submitted:
+                self._tell_in_turn(lambda: self._outlet.accepted(last))
+        self._backlog_letters -= publish.count
+
+    def _tell_in_turn(self, tell: Callable[[], None]) -> None:
+        """Tell the client when everything before has been accepted."""
+        submitted = self._box.sent
+        if self._node.accepted_of(self.client) >= submitted:
+            tell()
+        else:
+            self._later.append((submitted, tell))
+
+    def accepted(self, upto: int) -> None:
+        """Letters of the client are accepted."""
+        self._outlet.accepted(upto)
+        while self._later and self._later[0][0] <= upto:
+            self._later.popleft()[1]()
+
+    # What is for the client.
+
+    def acknowledge(self, upto: int, limit: int) -> None:
+        """The client has done with its letters up to a position, and takes more up to another."""
+        box = self._box
+        if upto > box.position or limit > upto + WINDOW_LETTERS:
+            raise MalformedFrame(f"{self.client!r} acknowledges letter {upto} of {box.position} and takes up to {limit}")
+        self.limit = max(self.limit, limit)
+        if upto > box.acknowledged:
+            self._node.acknowledge(self.client, upto)
+        self.feed()
+
+    def feed(self) -> None:
+        """Send the client what it takes."""
+        box = self._box
+        while self._next <= box.position and self._next <= self.limit and not self._outlet.blocked:
+            bundle = box.waiting.get(self._next)
+            if bundle is None:  # It was acknowledged before it was sent: by an earlier connection.
+                self._next = box.front
+                continue
+            first, self._next = self._next, self._next + bundle.count
+            skip = max(0, box.acknowledged - first + 1)
+            self._outlet.deliver(first + skip, skip, bundle)

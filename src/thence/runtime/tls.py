@@ -1,0 +1,68 @@
+"""TLS between servers, and between clients and servers.
+
+Servers prove to each other who they are: each has a certificate whose DNS name is the server's name, signed by an authority
+that all of them trust. Clients check the server they call in the same way; that they prove who they are is asked for only
+where they are given certificates too.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from thence.errors import ConfigError, StrangerFrame
+
+
+class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Where certificates are."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+def server_side(files: TlsFiles) -> ssl.SSLContext:
+    """Return how connections are taken. Whoever calls itself a server is asked for its certificate when it says so."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    _load(context, files)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def client_side(files: TlsFiles | None, authority: Path | None = None) -> ssl.SSLContext:
+    """Return how connections are made: with a certificate of our own, or only checking the other side's."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if files is not None:
+        _load(context, files)
+    elif authority is not None:
+        _trust(context, authority)
+    else:
+        context.load_default_certs()
+    return context
+
+
+def check_name(certificate: dict[str, Any] | None, name: str) -> None:
+    """Refuse somebody who calls itself ``name`` with the certificate of another."""
+    names = [value for kind, value in (certificate or {}).get("subjectAltName", ()) if kind == "DNS"]
+    if name not in names:
+        raise StrangerFrame(f"somebody calls itself {name!r} with a certificate for {', '.join(names) or 'nobody'}")
+
+
+def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
+    try:
+        context.load_cert_chain(files.certificate, files.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"certificate {files.certificate} with key {files.key}: {error}") from error
+    _trust(context, files.authority)
+
+
+def _trust(context: ssl.SSLContext, authority: Path) -> None:
+    try:
+        context.load_verify_locations(authority)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"certificate authority {authority}: {error}") from error
