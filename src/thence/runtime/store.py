@@ -281,9 +281,8 @@ class Store:
         if found.path is not None and found.header is not None:
             self._segment, self._marker, self._end = found.path, found.header.marker, found.end
             self._segment_descriptor = os.open(found.path, os.O_RDWR)
-            # What a process that was killed had written may be in memory only; from now on it counts as durable.
+            # This syncs, too: what a killed process had written may be in memory only, and from now on counts as durable.
             self._cut_back()
-            files.sync_data(self._segment_descriptor, found.path)
             self._must_begin_segment = found.last < found.upto
         if self._must_begin_segment:
             self._begin_segment()

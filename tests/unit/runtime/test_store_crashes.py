@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.unit.runtime.stores import IDENTITY, entry_of, found_in, last_of, opened, snapshot_of, without_waiting
+from tests.unit.runtime.stores import IDENTITY, entry_of, filled, found_in, last_of, opened, snapshot_of, without_waiting
 from thence.runtime import store as store_module
 from thence.runtime.segments import MARK_BYTES
 from thence.runtime.store import Store
@@ -125,6 +125,22 @@ def test_a_crash_at_any_point_loses_nothing_that_was_acknowledged(tmp_path: Path
             last = last_of(found_in(left))
             assert acknowledged <= last, what
             goes_on(left, last)
+
+
+def test_what_was_recovered_survives_the_next_crash(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    disk = CrashingDisk(folder)
+    with without_waiting():
+        filled(folder, [entry_of(1)])
+    with disk.watching():  # which knows of no sync so far, as if nothing had reached the disk
+        assert last_of(found_in(folder)) == 1
+        disk.notice("the end")
+    for what, _, image in disk.points[-3:]:
+        left = tmp_path / what
+        left.mkdir()
+        for name, content in image.items():
+            (left / name).write_bytes(content)
+        assert last_of(found_in(left)) == 1
 
 
 def goes_on(folder: Path, last: int) -> None:

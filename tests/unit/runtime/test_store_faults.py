@@ -93,7 +93,7 @@ def test_an_entry_that_looks_like_a_batch_does_not_make_a_torn_write_look_like_d
     assert "cut off" in note
 
 
-def test_a_missing_segment_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_segment_and_a_longer_one_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "MAX_SEGMENT_BYTES", 100)
     filled(folder, [b"1" * 60], [b"2" * 60], [b"3" * 60])
     for first, told in ((1, "entry 1 is missing"), (2, "entries 2 to 2 is missing"), (3, "up to 3 were acknowledged")):
@@ -103,7 +103,10 @@ def test_a_missing_segment_is_named(folder: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(StorageError, match=told):
             opened(folder)
         path.write_bytes(kept)
-    assert len(found_in(folder)[1]) == 3
+    with segment_path(folder, 1).open("ab") as file:
+        file.write(b"more")  # only the last segment can have a torn tail
+    with pytest.raises(StorageError, match=rf"{segment_path(folder, 1)}, offset \d+: 4 bytes cannot be read"):
+        opened(folder)
 
 
 def test_a_damaged_snapshot_is_passed_over_while_everything_older_is_there(folder: Path) -> None:
