@@ -105,9 +105,10 @@ def decode_header(data: bytes, magic: bytes, place: str) -> Header:
 
 def encode_batch(marker: bytes, first: int, entries: Sequence[bytes]) -> bytes:
     """Return the bytes of one commit."""
-    lengths = struct.pack(f"<{len(entries)}I", *map(len, entries))
-    size = len(lengths) + sum(map(len, entries))
-    summed = b"".join((_SUMMED.pack(len(entries), size, first), lengths, *entries))
+    lengths = [len(entry) for entry in entries]
+    size = _LENGTH_BYTES * len(entries) + sum(lengths)
+    numbers = _SUMMED.pack(len(entries), size, first)
+    summed = b"".join((numbers, struct.pack(f"<{len(entries)}I", *lengths), *entries))
     return b"".join((marker, _CHECKSUM.pack(crc32(summed)), summed))
 
 
