@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 START: Final = "Start here"
 TRY: Final = "Run orderings without a network"
 JUDGE: Final = "Look at what happened"
+SERVE: Final = "Run servers"
 
 EXIT_FAILED: Final = 2
 EXIT_INTERRUPTED: Final = 130
@@ -61,6 +62,7 @@ COMMANDS: Final = (
     Entry("import", JUDGE, "Make a trace of logs: Parquet, JSON lines, ShiViz and GoVector logs, any NDJSON."),
     Entry("judge", JUDGE, "Check a trace for order, losses and duplicates, and explain each violation."),
     Entry("audit", JUDGE, "The same for traces of any size, on Spark."),
+    Entry("store", SERVE, "Look into the store of a server, check it, and print its entries."),
 )
 
 # Line breaks are kept as they stand here, so lines end before a terminal of 80 columns does.

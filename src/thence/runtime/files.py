@@ -50,11 +50,12 @@ def sync_data(descriptor: int, path: Path) -> None:
 
 
 def cut(descriptor: int, size: int, path: Path) -> None:
-    """Make a file as short as it was."""
+    """Make a file as short as it was, durably: what was behind must not come back when later files are there already."""
     try:
         os.ftruncate(descriptor, size)
     except OSError as error:
         raise StorageError(f"cutting {path} back to {size} bytes failed: {error.strerror or error}") from error
+    sync_data(descriptor, path)
 
 
 def sync_folder(folder: Path) -> None:

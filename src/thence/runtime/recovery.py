@@ -217,10 +217,12 @@ def _take_segment(path: Path, first: int, identity: str, found: Recovered, *, is
         found.notes.append(
             f"cut off {tail.end - tail.offset} bytes of a commit that was never complete: {path}, offset {tail.offset}"
         )
-    for batch in segment.batches:
-        if batch.last > found.upto:
-            found.entries += batch.entries(segment.data)[max(0, found.upto + 1 - batch.first) :]
-            found.log_bytes += batch.end - batch.offset
+    behind = [batch for batch in segment.batches if batch.last > found.upto]
+    for batch in behind:
+        found.entries += batch.entries(segment.data)
+    if behind:
+        del found.entries[: max(0, found.upto + 1 - behind[0].first)]  # only the first batch of all can begin before it
+        found.log_bytes += behind[-1].end - behind[0].offset
     found.path, found.header, found.last = path, segment.header, segment.last
     found.end = tail.offset if tail else len(segment.data)
     found.needed.append(path)

@@ -36,8 +36,9 @@ MARK = b"thenceMK"
 
 _HEADER = struct.Struct(f"<8sHH{MARKER_BYTES}sQ")  # magic, version, bytes of the identity, marker, number
 _CHECKSUM = struct.Struct("<I")
-_BATCH = struct.Struct(f"<{MARKER_BYTES}sIIQI")  # marker, entries, bytes behind this, number of the first, checksum
-_BATCH_SUMMED = struct.Struct(f"<{MARKER_BYTES}sIIQ")  # the same without the checksum: what it covers
+_BATCH = struct.Struct(f"<{MARKER_BYTES}sIIIQ")  # marker, checksum, entries, bytes behind this, number of the first
+_SUMMED = struct.Struct("<IIQ")  # the same from where the checksum covers it; the marker is known anyway
+_SUMMED_FROM = _BATCH.size - _SUMMED.size
 _BODY = struct.Struct("<QI")  # bytes, checksum
 _MARK = struct.Struct("<8sQ")
 _LENGTH_BYTES = 4
@@ -64,9 +65,12 @@ class Batch(NamedTuple):
 
     def entries(self, data: bytes) -> list[bytes]:
         """Cut the entries out of the segment's bytes."""
+        start = self.offset + _BATCH.size
         count = self.last - self.first + 1
-        lengths = struct.unpack_from(f"<{count}I", data, self.offset + _BATCH.size)
-        start = self.offset + _BATCH.size + _LENGTH_BYTES * count
+        if count == 1:  # a log of small commits is read twice as fast for it
+            return [data[start + _LENGTH_BYTES : self.end]]
+        lengths = struct.unpack_from(f"<{count}I", data, start)
+        start += _LENGTH_BYTES * count
         return [data[begin:end] for begin, end in pairwise(accumulate(lengths, initial=start))]
 
 
@@ -101,10 +105,11 @@ def decode_header(data: bytes, magic: bytes, place: str) -> Header:
 
 def encode_batch(marker: bytes, first: int, entries: Sequence[bytes]) -> bytes:
     """Return the bytes of one commit."""
-    lengths = struct.pack(f"<{len(entries)}I", *map(len, entries))
-    payload = b"".join((lengths, *entries))
-    summed = _BATCH_SUMMED.pack(marker, len(entries), len(payload), first)
-    return b"".join((summed, _CHECKSUM.pack(crc32(payload, crc32(summed))), payload))
+    lengths = [len(entry) for entry in entries]
+    size = _LENGTH_BYTES * len(entries) + sum(lengths)
+    numbers = _SUMMED.pack(len(entries), size, first)
+    summed = b"".join((numbers, struct.pack(f"<{len(entries)}I", *lengths), *entries))
+    return b"".join((marker, _CHECKSUM.pack(crc32(summed)), summed))
 
 
 def read_batches(data: bytes, header: Header) -> Iterator[Batch | Gap]:
@@ -123,12 +128,11 @@ def _batch_at(view: memoryview, offset: int, marker: bytes) -> Batch | None:
     start = offset + _BATCH.size
     if start > len(view):
         return None
-    found, count, length, first, checksum = _BATCH.unpack_from(view, offset)
+    found, checksum, count, length, first = _BATCH.unpack_from(view, offset)
     end = start + length
     if found != marker or not count or end > len(view) or length < count * _LENGTH_BYTES:
         return None
-    summed = crc32(view[offset : offset + _BATCH_SUMMED.size])
-    if crc32(view[start:end], summed) != checksum:
+    if crc32(view[offset + _SUMMED_FROM : end]) != checksum:
         return None
     return Batch(offset, end, first, first + count - 1)
 

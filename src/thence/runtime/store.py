@@ -15,10 +15,10 @@ Rules:
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Lock
 from time import monotonic, sleep
 
 from thence.errors import Busy, ConfigError, StorageError, StoreFull, UsageError
@@ -73,10 +73,11 @@ class Store:
         self._older_bytes = 0  # of all files but the segment that is being written
         self._durable = 0
         self._failed: str | None = None
-        self._mutex = Lock()  # for the three below: they are what both threads touch
-        self._buffer: list[bytes] = []
-        self._buffered_bytes = 0
+        # The thread that appends and the one that commits share a deque and need no lock: of these, each has one writer.
+        self._buffer: deque[bytes] = deque()  # appended to by the one, taken from by the other
         self._appended = 0
+        self._appended_bytes = 0
+        self._done_bytes = 0  # of what was appended: durable
         self._unwritten: list[bytes] = []  # taken from the buffer by the thread that commits, and not durable yet
 
     @classmethod
@@ -122,13 +123,13 @@ class Store:
             raise UsageError(f"an entry of {size} bytes; MAX_ENTRY_BYTES is {MAX_ENTRY_BYTES}")
         if self._failed:
             raise StorageError(self._failed)
-        with self._mutex:
-            if self._buffered_bytes + size > MAX_BUFFERED_BYTES:
-                raise Busy(f"{self._buffered_bytes} bytes wait for a commit; MAX_BUFFERED_BYTES is {MAX_BUFFERED_BYTES}")
-            self._buffer.append(entry)
-            self._buffered_bytes += size
-            self._appended += 1
-            return self._appended
+        waiting = self._appended_bytes - self._done_bytes
+        if waiting + size > MAX_BUFFERED_BYTES:
+            raise Busy(f"{waiting} bytes wait for a commit; MAX_BUFFERED_BYTES is {MAX_BUFFERED_BYTES}")
+        self._appended_bytes += size
+        self._appended += 1
+        self._buffer.append(entry)
+        return self._appended
 
     def commit(self) -> int:
         """Write and sync everything appended so far, and return the last durable sequence number. Blocks.
@@ -177,17 +178,14 @@ class Store:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def _take_buffer(self) -> None:
-        with self._mutex:
-            taken, self._buffer = self._buffer, []
-        self._unwritten += taken
+        take = self._buffer.popleft
+        self._unwritten += [take() for _ in range(len(self._buffer))]
 
     def _done_with(self, count: int) -> None:
         """The first ``count`` unwritten entries are durable."""
-        done = sum(map(len, self._unwritten[:count]))
+        self._done_bytes += sum(map(len, self._unwritten[:count]))
         del self._unwritten[:count]
         self._durable += count
-        with self._mutex:
-            self._buffered_bytes -= done
 
     def _write_batch(self) -> None:
         size = sum(map(len, self._unwritten))
@@ -281,9 +279,8 @@ class Store:
         if found.path is not None and found.header is not None:
             self._segment, self._marker, self._end = found.path, found.header.marker, found.end
             self._segment_descriptor = os.open(found.path, os.O_RDWR)
-            # What a process that was killed had written may be in memory only; from now on it counts as durable.
+            # This syncs, too: what a killed process had written may be in memory only, and from now on counts as durable.
             self._cut_back()
-            files.sync_data(self._segment_descriptor, found.path)
             self._must_begin_segment = found.last < found.upto
         if self._must_begin_segment:
             self._begin_segment()

@@ -3,48 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.unit.runtime.stores import filled, found_in, opened
 from thence.errors import Busy, ConfigError, StorageError, StoreFull, UsageError
 from thence.runtime import store as store_module
 from thence.runtime.recovery import list_folder
 from thence.runtime.store import MemoryStore, Store
 
-IDENTITY = "city/s1"
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "store"
-
-
-def opened(folder: Path, **options: int) -> Store:
-    return Store.open(folder, IDENTITY, **options)
-
-
-def filled(folder: Path, *batches: list[bytes]) -> None:
-    store = opened(folder)
-    for batch in batches:
-        for entry in batch:
-            store.append(entry)
-        store.commit()
-    store.close()
-
-
-def found_in(folder: Path) -> tuple[bytes | None, list[bytes], str]:
-    store = opened(folder)
-    try:
-        return store.snapshot, store.entries, store.recovered_note
-    finally:
-        store.close()
-
-
-def only_segment(folder: Path) -> Path:
-    (path,) = list_folder(folder).segments.values()
-    return path
 
 
 # --- what was committed is found again ---------------------------------------------------------------------------------
@@ -100,6 +73,18 @@ def test_a_snapshot_may_stand_for_entries_that_were_not_committed(folder: Path) 
     assert store.commit() == 3
     store.close()
     assert found_in(folder) == (b"one and two", [b"3"], "")
+
+
+def test_entries_may_be_appended_while_others_are_committed(folder: Path) -> None:
+    store = opened(folder)
+    with ThreadPoolExecutor(1) as worker:
+        for number in range(20_000):
+            store.append(b"%d" % number)
+            if number % 50 == 0:
+                worker.submit(store.commit)
+    assert store.commit() == 20_000
+    store.close()
+    assert found_in(folder) == (None, [b"%d" % number for number in range(20_000)], "")
 
 
 def test_segments_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,38 +163,3 @@ def test_a_store_in_memory_keeps_nothing() -> None:
     assert store.bytes_since_snapshot == 0
     assert store.take_recovered() == (None, [])
     store.close()
-
-
-# --- torn and damaged --------------------------------------------------------------------------------------------------
-
-
-def cuts(whole: bytes, start: int) -> Iterator[bytes]:
-    for size in range(start, len(whole)):
-        yield whole[:size]
-
-
-def test_a_tail_torn_at_any_byte_is_cut_off_and_said(folder: Path) -> None:
-    filled(folder, [b"first", b"second"])
-    path = only_segment(folder)
-    durable = path.read_bytes()
-    mark = (folder / "durable").read_bytes()
-    filled(folder, [b"third", b"x" * 40])
-    whole = path.read_bytes()
-    for torn in cuts(whole, len(durable)):
-        path.write_bytes(torn)
-        (folder / "durable").write_bytes(mark)  # the commit was never complete
-        _, entries, note = found_in(folder)
-        assert entries == [b"first", b"second"]
-        assert path.read_bytes() == durable
-        assert ("cut off" in note) == (torn != durable)
-
-
-def test_what_was_acknowledged_is_never_cut_off(folder: Path) -> None:
-    filled(folder, [b"first"], [b"second"])
-    path = only_segment(folder)
-    whole = path.read_bytes()
-    for torn in cuts(whole, 0):
-        path.write_bytes(torn)
-        with pytest.raises(StorageError, match=r"offset \d+: .*thence store verify"):
-            opened(folder)
-        assert path.read_bytes() == torn

@@ -1,0 +1,135 @@
+"""``thence store``: look into the store of a server, check it, and print what is in it.
+
+Rules: nothing is changed, and a server may run meanwhile. Entries and identities come from elsewhere: what cannot be printed is
+shown escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import json as json_
+from dataclasses import asdict
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+
+from thence.cli import console
+from thence.cli.manual import Command, Group
+from thence.runtime.inspection import Report, examine, read_entries
+
+command = typer.Typer(
+    cls=Group,
+    add_completion=False,
+    no_args_is_help=True,
+    help=(
+        "Look into the store of a server: what it holds, whether it is whole, and its entries. Nothing is changed, and the "
+        "server may run meanwhile."
+    ),
+)
+
+EXIT_DAMAGED: Final = 1
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a store.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@command.command("inspect", cls=Command)
+def inspect(folder: Folder, json: Json = False) -> None:
+    """Say whose store it is, who uses it, and which segments and snapshot it holds.
+
+    Exits with 2 if the folder holds no store.
+
+    Example: thence store inspect data/s1
+    """
+    report = examine(folder)
+    if json:
+        _print_json(report)
+        return
+    used = f"in use by process {report.in_use_by}" if report.in_use_by else "not in use"
+    console.say_plainly(f"{report.identity}: format {report.format}, {used}")
+    if report.snapshot:
+        size = console.count(report.snapshot.bytes, "byte")
+        console.say_plainly(f"snapshot of entries up to {report.snapshot.upto:,}: {size}, {report.snapshot.file}")
+    else:
+        console.say("no snapshot")
+    rows = [(console.plain(row.file), row.first, row.last, row.bytes) for row in report.segments]
+    console.out.print(console.table(("segment", "first", "last", "bytes"), rows))
+    if report.damage:
+        console.say(f"{console.count(len(report.damage), 'place')} damaged: thence store verify names them")
+
+
+@command.command("verify", cls=Command)
+def verify(folder: Folder, json: Json = False) -> None:
+    """Read everything, and name each place that is damaged.
+
+    A commit that was never complete is no damage: nobody was told that it
+    happened, and the next start cuts it off.
+
+    Exits with 0 if the store is whole, 1 if something that was acknowledged
+    is damaged or missing, 2 if the folder holds no store.
+
+    Example: thence store verify data/s1
+    """
+    report = examine(folder)
+    if json:
+        _print_json(report)
+    else:
+        verdict = "damaged" if report.damage else "whole"
+        entries = report.last - (report.snapshot.upto if report.snapshot else 0)
+        console.say_plainly(f"{verdict}: {report.identity}, {entries:,} {'entry' if entries == 1 else 'entries'}")
+        for line in report.damage:
+            console.say_plainly(f"damage: {line}")
+        for line in report.notes:
+            console.say_plainly(f"note: {line}")
+    if report.damage:
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+@command.command("export", cls=Command)
+def export(folder: Folder) -> None:
+    """Print every entry as a line of JSON: its number, and what it says.
+
+    An entry that is msgpack is shown decoded. Bytes are shown as text where
+    they are UTF-8, and as {"base64": "…"} where they are not.
+
+    Exits with 1 if something could not be read; that is named on standard
+    error, and everything else is printed.
+
+    Example: thence store export data/s1 | head
+    """
+    trouble: list[str] = []
+    for sequence, entry in read_entries(folder, trouble):
+        typer.echo(json_.dumps({"sequence": sequence, "entry": _shown_entry(entry)}))
+    for line in trouble:
+        console.err.print(console.plain(f"damage: {line}"), soft_wrap=True)
+    if trouble:
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+def _print_json(report: Report) -> None:
+    typer.echo(json_.dumps({"verdict": "damaged" if report.damage else "whole", **asdict(report)}))
+
+
+def _shown_entry(entry: bytes) -> Any:
+    try:
+        return _shown(msgspec.msgpack.decode(entry))
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
+        return _shown(entry)  # no msgpack, or such as JSON has no like of
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, list | tuple):
+        return [_shown(item) for item in value]
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(_shown(key)): _shown(item) for key, item in value.items()}
+    if isinstance(value, float) and not isfinite(value):
+        return repr(value)
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)

@@ -1,0 +1,107 @@
+"""``thence store``: it says what is there, names what is damaged, and disturbs nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.unit.cli import run
+from tests.unit.runtime.stores import filled, only_segment, opened
+from thence.runtime.recovery import list_folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "store"
+    filled(folder, [b"first", b"second"], [b"third"])
+    return folder
+
+
+def damage(folder: Path) -> int:
+    """Flip a bit of the second entry, and return where its batch begins."""
+    path = only_segment(folder)
+    whole = path.read_bytes()
+    place = whole.index(b"second")
+    path.write_bytes(whole[:place] + b"S" + whole[place + 1 :])
+    return path.stat().st_size
+
+
+def test_inspect_says_what_is_there(folder: Path) -> None:
+    ended = run("store", "inspect", folder)
+    assert ended.code == 0
+    assert "city/s1: format 1, not in use\nno snapshot\n" in ended.out
+    assert only_segment(folder).name in ended.out
+    store = opened(folder)
+    store.compact(b"snapshot", 2)
+    shown = json.loads(run("store", "inspect", folder, "--json").out)
+    store.close()
+    assert shown["verdict"] == "whole"
+    assert shown["in_use_by"] == str(os.getpid())
+    assert shown["snapshot"] == {"file": "snapshot-00000000000000000002.bin", "upto": 2, "bytes": 8}
+    assert [(segment["first"], segment["last"]) for segment in shown["segments"]] == [(1, 3), (4, 3)]
+    assert "snapshot of entries up to 2: 8 bytes" in run("store", "inspect", folder).out
+
+
+def test_verify_names_each_place(folder: Path) -> None:
+    ended = run("store", "verify", folder)
+    assert (ended.code, ended.out) == (0, "whole: city/s1, 3 entries\n")
+    damage(folder)
+    ended = run("store", "verify", folder)
+    assert ended.code == 1
+    assert ended.out.startswith("damaged: city/s1, 3 entries\n")
+    assert f"damage: {only_segment(folder)}, offset " in ended.out
+    assert json.loads(run("store", "verify", folder, "--json").out)["verdict"] == "damaged"
+    assert "1 place damaged" in run("store", "inspect", folder).out
+
+
+def test_verify_tells_a_torn_tail_from_damage(folder: Path) -> None:
+    with only_segment(folder).open("ab") as file:
+        file.write(b"torn")
+    ended = run("store", "verify", folder)
+    assert ended.code == 0
+    assert "4 bytes are of a commit that was never complete" in ended.out
+    store = opened(folder)
+    with only_segment(folder).open("ab") as file:
+        file.write(b"half")
+    assert "4 bytes are being written" in run("store", "verify", folder).out
+    store.close()
+
+
+def test_export_shows_entries_as_json(tmp_path: Path) -> None:
+    folder = tmp_path / "entries"
+    packed = msgspec.msgpack.encode(["s1", 7, b"text", b"\xff", {"k": None, 3: 1.5}, float("nan")])
+    filled(folder, [packed, b"\xff\xfe", "söng".encode()])
+    ended = run("store", "export", folder)
+    assert ended.code == 0
+    assert [json.loads(line) for line in ended.out.splitlines()] == [
+        {"sequence": 1, "entry": ["s1", 7, "text", {"base64": "/w=="}, {"k": None, "3": 1.5}, "nan"]},
+        {"sequence": 2, "entry": {"base64": "//4="}},
+        {"sequence": 3, "entry": "söng"},
+    ]
+
+
+def test_export_shows_what_can_be_read_of_a_damaged_store(folder: Path) -> None:
+    damage(folder)
+    ended = run("store", "export", folder)
+    assert ended.code == 1
+    assert [json.loads(line)["sequence"] for line in ended.out.splitlines()] == [3]
+    assert "damage: " in ended.err
+
+
+def test_nothing_is_changed(folder: Path) -> None:
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+    for name in ("inspect", "verify", "export"):
+        assert run("store", name, folder).code == 0
+    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()} == before
+
+
+def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    for name in ("inspect", "verify", "export"):
+        assert run("store", name, tmp_path).code == 2
+        assert "no store" in run("store", name, tmp_path).err
+        assert run("store", name, tmp_path / "nowhere").code == 2
+    assert list_folder(tmp_path).segments == {}
