@@ -26,7 +26,7 @@ _routes, _plan, _everyone = Routes.__init__, Routes.plan, Routes._plan_for_every
 _submit, _take, _drain = Member._submit, Member._take, Member._drain
 _member: Callable[..., None] = Member.__init__
 _released, _carry_out = Member._released, Member._carry_out
-_repeat: Callable[..., None] = Member._repeat
+_repeat: Callable[..., Any] = Member._repeat
 _load: Callable[[Place, SavedPlace[Any]], None] = Place.load
 _load_link: Callable[[LinkPlace, SavedPlace[Any]], None] = LinkPlace.load
 

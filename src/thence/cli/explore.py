@@ -9,10 +9,10 @@ import typer
 
 from thence.cli import console
 from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
-from thence.runtime.topology_file import read_topology
 from thence.core.domain import Domain
 from thence.core.topology import Topology
 from thence.errors import ConfigError
+from thence.runtime.topology_file import read_topology
 from thence.sim.explorer import CHECKED, MAX_STEPS, Case, Exhausted, explore
 from thence.sim.options import Pattern
 from thence.sim.scenario import from_actions

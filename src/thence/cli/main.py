@@ -62,6 +62,12 @@ COMMANDS: Final = (
     Entry("import", JUDGE, "Make a trace of logs: Parquet, JSON lines, ShiViz and GoVector logs, any NDJSON."),
     Entry("judge", JUDGE, "Check a trace for order, losses and duplicates, and explain each violation."),
     Entry("audit", JUDGE, "The same for traces of any size, on Spark."),
+    Entry("serve", SERVE, "Run one server of a fabric."),
+    Entry("up", SERVE, "Run all servers of a fabric on this machine, for development."),
+    Entry("status", SERVE, "Ask a server how it is: neighbours, queues, clocks, and what waits for what."),
+    Entry("send", SERVE, "Send a message by way of a server."),
+    Entry("listen", SERVE, "Print the messages that come for a client."),
+    Entry("bench", SERVE, "Measure how fast messages go through a server and back."),
     Entry("store", SERVE, "Look into the store of a server, check it, and print its entries."),
 )
 
@@ -85,6 +91,9 @@ EPILOG: Final = """
   thence simulate --ordering matrix --seed 7 --trace run.jsonl
   thence judge run.jsonl && echo kept
   thence judge run.jsonl --json
+  thence up city.toml --data data
+  thence listen thence://127.0.0.1:7401 --name bob
+  thence send thence://127.0.0.1:7401 bob "hello"
   thence COMMAND --help
 
 [bold]Environment[/bold]

@@ -11,8 +11,8 @@ import typer
 
 from thence.cli import console
 from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
-from thence.runtime.topology_file import read_topology
 from thence.errors import ConfigError
+from thence.runtime.topology_file import read_topology
 from thence.sim.options import MAX_LOSS, SimulationOptions
 from thence.sim.simulation import Result, Simulation
 from thence.trace.files import TraceWriter

@@ -11,7 +11,6 @@ import typer
 
 from thence.cli import console, drawing, picture
 from thence.cli.manual import Command, Group
-from thence.runtime.topology_file import read_topology
 from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.durations import format_duration
 from thence.core.figures import SHAPES
@@ -20,6 +19,7 @@ from thence.core.routing import Routes
 from thence.core.topology import Topology
 from thence.core.topology_text import write
 from thence.errors import ConfigError, UsageError
+from thence.runtime.topology_file import read_topology
 
 command = typer.Typer(
     cls=Group,

@@ -23,7 +23,8 @@ import msgspec
 
 from thence.errors import ConfigError, MalformedFrame, Refusal, ThenceError
 from thence.runtime.door import parse_address, tell
-from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint, checked_topic
+from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
+from thence.runtime.letters import checked_topic
 from thence.runtime.protocol import (
     PROTOCOL,
     Accepted,
@@ -80,7 +81,7 @@ class Client(Endpoint):
         connect_timeout: float | None = CONNECT_TIMEOUT_S,
     ) -> None:
         """A client without a name is temporary: nothing is kept for it when it goes."""
-        super().__init__(name or f"client-{os.urandom(6).hex()}")
+        super().__init__(f"client-{os.urandom(6).hex()}" if name is None else name)
         self._host, self._port, secure = parse_url(url)
         self._tls: ssl.SSLContext | None = client_side(tls, authority) if secure else None
         self.url = url
@@ -141,7 +142,7 @@ class Client(Endpoint):
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     _, connection = await self._loop.create_connection(
-                        lambda lost=lost: self._make(lost),  # type: ignore[misc]
+                        lambda lost=lost: self._make(lost),
                         self._host,
                         self._port,
                         ssl=self._tls,
@@ -225,6 +226,9 @@ class Client(Endpoint):
             self._received = self._done = self._told = welcome.position
         self._forget_accepted(welcome.accepted)
         self._connection = connection
+        if not self.name:
+            self._welcome.set()
+            return  # Only questions.
         self._told = self._done
         tell(connection, Acknowledge(self._done, self._done + WINDOW_LETTERS))
         for topic, wanted in self._wanted.items():
@@ -274,13 +278,19 @@ class Client(Endpoint):
 
     async def status(self) -> dict[str, Any]:
         """Return how the server is."""
-        answer: asyncio.Future[bytes] = self._loop.create_future()
-        self._questions.append(answer)
         if self._connection is None:
             raise ConnectionError(f"not connected to {self.url}: {self._trouble}")
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._questions.append(answer)
         tell(self._connection, StatusQuestion())
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             return dict(msgspec.json.decode(await answer))
+
+
+async def ask_status(url: str) -> dict[str, Any]:
+    """Return how the server at ``url`` is, without becoming a client of it."""
+    async with Client(url, "", temporary=False) as client:
+        return await client.status()
 
 
 def connect(

@@ -15,13 +15,14 @@ from typing import Self
 from thence.core.topology import Topology
 from thence.errors import ConfigError, UsageError
 from thence.runtime.door import Door, refuse
-from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint, checked_topic
+from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
+from thence.runtime.letters import checked_topic
 from thence.runtime.node import Node, NodeOptions
 from thence.runtime.office import Bundle, Handed
 from thence.runtime.protocol import ClientHello, Publish
 from thence.runtime.sessions import Session
-from thence.runtime.topology_file import read_topology
 from thence.runtime.tls import TlsFiles, server_side
+from thence.runtime.topology_file import read_topology
 from thence.runtime.wire import Connection
 
 

@@ -3,7 +3,7 @@
 Rules:
 
 * ``post`` and friends only queue: consecutive letters for the same recipients leave as one bundle, at the end of the turn of the
-  loop or when the bundle is large. ``send`` and friends also wait until the letter is accepted: durable, where that was asked for.
+  loop or when the bundle is large. ``send`` and friends also wait until the letter is accepted: durable, where that is asked for.
 * At most ``MAX_UNACCEPTED`` letters, and ``MAX_UNACCEPTED_BYTES`` of them, are on their way. ``send`` then waits; ``post`` raises
   ``Busy``.
 * Letters come in order. A letter counts as done, and will not come again, when the iterator is asked for the next one or when
@@ -17,15 +17,12 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final
 
-import msgspec
-
-from thence.core.messages import MAX_BODY_BYTES
-from thence.errors import Busy, InternalError, MalformedFrame, UsageError
-from thence.runtime.office import MAX_TOPIC_CHARACTERS
-from thence.runtime.protocol import Letter, Publish, encode_value, read_letters, write_letters
+from thence.errors import Busy, InternalError, UsageError
+from thence.runtime.letters import Message, To, checked_headers, checked_topic, recipients, written_body
+from thence.runtime.protocol import Letter, Publish, read_letters, write_letters
 
 MAX_UNACCEPTED: Final = 65_536
 MAX_UNACCEPTED_BYTES: Final = 64 * 1024 * 1024
@@ -36,75 +33,6 @@ BUNDLE_BYTES: Final = 64 * 1024
 WINDOW_LETTERS: Final = 16_384
 ACKNOWLEDGE_EVERY: Final = 1_024
 """After how many letters done the other side is told, if the loop does not come to rest before."""
-MAX_LETTER_BYTES: Final = MAX_BODY_BYTES - 64 * 1024
-"""The largest body of one letter; what is around it must fit into a message too."""
-MAX_HEADERS_BYTES: Final = 16 * 1024
-
-T = TypeVar("T")
-
-
-class Everyone:
-    """Stands for all clients of all servers."""
-
-    def __repr__(self) -> str:
-        return "thence.EVERYONE"
-
-
-EVERYONE: Final = Everyone()
-
-To = str | Iterable[str] | Everyone
-
-
-class Message:
-    """A letter that came in."""
-
-    __slots__ = ("_endpoint", "_letter", "position", "sender", "topic")
-
-    def __init__(self, endpoint: Endpoint, position: int, sender: str, topic: str | None, letter: Letter) -> None:
-        """``position`` counts the letters of this endpoint from 1."""
-        self._endpoint = endpoint
-        self._letter = letter
-        self.position = position
-        self.sender = sender
-        self.topic = topic
-
-    @property
-    def body(self) -> bytes:
-        """What was sent, as bytes."""
-        return self._letter.body
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """What was said beside the body."""
-        return self._letter.headers or {}
-
-    @overload
-    def value(self) -> Any: ...
-    @overload
-    def value(self, as_type: type[T]) -> T: ...
-    def value(self, as_type: Any = Any) -> Any:
-        """Return the body as a value: what was sent if that was no bytes, checked to be of this type."""
-        if not self._letter.coded and as_type in (Any, bytes):
-            return self._letter.body
-        try:
-            return msgspec.msgpack.decode(self._letter.body, type=as_type)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise MalformedFrame(f"a message from {self.sender!r} is no {as_type}: {error}") from None
-
-    @property
-    def wants_reply(self) -> bool:
-        """Whether it was sent with ``request``."""
-        return self._letter.request > 0
-
-    def reply(self, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
-        """Answer a request; the answer is queued, as with ``post``."""
-        if not self.wants_reply:
-            raise UsageError(f"the message from {self.sender!r} asks for no reply")
-        self._endpoint._post((self.sender,), None, body, headers, reply=self._letter.request)
-
-    def __repr__(self) -> str:
-        where = f" on {self.topic!r}" if self.topic is not None else ""
-        return f"<Message {self.position} from {self.sender!r}{where}: {self.body[:40]!r}>"
 
 
 Handler = Callable[[Message], None]
@@ -179,7 +107,7 @@ class Endpoint(ABC):
         """Publish without waiting, as ``post`` sends."""
         self._post(None, checked_topic(topic), body, headers)
 
-    async def request(self, to: str, body: Any, *, headers: Mapping[str, str] | None = None, timeout: float = 30.0) -> Message:
+    async def request(self, to: str, body: Any, *, headers: Mapping[str, str] | None = None, within: float = 30.0) -> Message:
         """Send a request and return the reply. Other messages go on coming in meanwhile, in order."""
         await self.room()
         number = self._number + 1
@@ -187,13 +115,19 @@ class Endpoint(ABC):
         self._requests[number] = answer
         try:
             self._post((to,), None, body, headers, request=number)
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(within):
                 await self._until(number)
                 return await answer
         except TimeoutError:
-            raise TimeoutError(f"no reply from {to!r} within {timeout:g} s") from None
+            raise TimeoutError(f"no reply from {to!r} within {within:g} s") from None
         finally:
             self._requests.pop(number, None)
+
+    def reply(self, message: Message, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Answer a request; the answer is queued, as with ``post``."""
+        if not message.wants_reply:
+            raise UsageError(f"the message from {message.sender!r} asks for no reply")
+        self._post((message.sender,), None, body, headers, reply=message.letter.request)
 
     async def flush(self) -> None:
         """Wait until everything that was posted is accepted."""
@@ -208,9 +142,7 @@ class Endpoint(ABC):
             await self._room.wait()
         self._check_usable()
 
-    async def _sent(
-        self, to: tuple[str, ...] | None, topic: str | None, body: Any, headers: Mapping[str, str] | None
-    ) -> None:
+    async def _sent(self, to: tuple[str, ...] | None, topic: str | None, body: Any, headers: Mapping[str, str] | None) -> None:
         if self._full():
             await self.room()
         self._post(to, topic, body, headers)
@@ -229,20 +161,15 @@ class Endpoint(ABC):
         self._check_usable()
         if self._full():
             raise Busy(
-                f"{self._number - self._accepted} letters and {self._unaccepted_bytes} bytes are not accepted yet; the limits are "
+                f"{self._number - self._accepted} letters of {self._unaccepted_bytes} bytes are not accepted yet; the limits are "
                 f"MAX_UNACCEPTED ({MAX_UNACCEPTED}) and MAX_UNACCEPTED_BYTES ({MAX_UNACCEPTED_BYTES})"
             )
-        coded = not isinstance(body, bytes)
-        written = encode_value(body) if coded else body
-        if len(written) > MAX_LETTER_BYTES:
-            raise UsageError(f"a body of {len(written)} bytes; MAX_LETTER_BYTES is {MAX_LETTER_BYTES}")
-        letter = Letter(written, coded, _checked_headers(headers) if headers else None, request, reply)
+        written, coded = written_body(body)
+        letter = Letter(written, coded, checked_headers(headers) if headers else None, request, reply)
         recipients = (to, topic)
         size = len(written) + 16
         if self._bundle and (
-            recipients != self._bundle_to
-            or self._bundle_bytes + size > BUNDLE_BYTES
-            or len(self._bundle) >= BUNDLE_LETTERS
+            recipients != self._bundle_to or self._bundle_bytes + size > BUNDLE_BYTES or len(self._bundle) >= BUNDLE_LETTERS
         ):
             self._send_bundle()
         self._number += 1
@@ -346,12 +273,15 @@ class Endpoint(ABC):
         if self._failure is not None:
             raise self._failure
 
-    async def receive(self, timeout: float | None = None) -> Message:
-        """Return the next message. It counts as done when the next one is asked for, or with ``done``."""
+    async def receive(self, within: float | None = None) -> Message:
+        """Return the next message, or raise ``TimeoutError`` if none comes within so many seconds.
+
+        It counts as done when the next one is asked for, or with ``done``.
+        """
         if self._handler is not None:
             raise UsageError("messages go to the handler")
         self.done()
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(within):
             while not self._inbox:
                 self._check_usable()
                 self._arrival.clear()
@@ -374,14 +304,12 @@ class Endpoint(ABC):
         if position > self._received + 1:
             raise InternalError(f"letter {position} of {self.name!r} came after {self._received}")
         fresh = [
-            Message(self, first + at, sender, topic, letter)
-            for at, letter in enumerate(letters)
-            if first + at > self._received
+            Message(self, first + at, sender, topic, letter) for at, letter in enumerate(letters) if first + at > self._received
         ]
         if not fresh:
             return
         self._received = fresh[-1].position
-        fresh = [message for message in fresh if not message._letter.reply or not self._replied(message)]
+        fresh = [message for message in fresh if not message.letter.reply or not self._replied(message)]
         if self._handler is not None:
             self._handle(fresh)
         else:
@@ -392,7 +320,7 @@ class Endpoint(ABC):
 
     def _replied(self, message: Message) -> bool:
         """Give a reply to whoever waits for it; if nobody does any more, it is left out."""
-        answer = self._requests.get(message._letter.reply)
+        answer = self._requests.get(message.letter.reply)
         if answer is not None and not answer.done():
             answer.set_result(message)
         return True
@@ -438,32 +366,3 @@ class Endpoint(ABC):
                 answer.set_exception(failure)
         self._room.set()
         self._arrival.set()
-
-
-def recipients(to: To) -> tuple[str, ...] | None:
-    """Return the names of recipients; None stands for everyone."""
-    if isinstance(to, str):
-        return (to,)
-    if isinstance(to, Everyone):
-        return None
-    names = tuple(dict.fromkeys(to))
-    if not names or not all(isinstance(name, str) for name in names):
-        raise UsageError(f"{to!r} names nobody; give a name, several names, or thence.EVERYONE")
-    return names
-
-
-def checked_topic(topic: str) -> str:
-    """Return the topic, if it can be one."""
-    if not isinstance(topic, str) or not 0 < len(topic) <= MAX_TOPIC_CHARACTERS:
-        raise UsageError(f"{topic!r} is no topic; it must be text of 1 to {MAX_TOPIC_CHARACTERS} characters")
-    return topic
-
-
-def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    checked = dict(headers)
-    if not all(isinstance(part, str) for item in checked.items() for part in item):
-        raise UsageError("headers are texts by name")
-    size = sum(len(name) + len(text) for name, text in checked.items())
-    if size > MAX_HEADERS_BYTES:
-        raise UsageError(f"headers of {size} characters; MAX_HEADERS_BYTES is {MAX_HEADERS_BYTES}")
-    return checked

@@ -58,7 +58,7 @@ class History:
         for envelope in accepted:
             self._recorder.send(self._server, envelope, now, self._domain)
         for delivery in deliveries:
-            self._recorder.deliver(self._server, delivery, now)
+            self._recorder.deliver(self._server, delivery.envelope, now, delivery.domain, delivery.frame.stamp)
 
     def started(self, sequence: int, at: int) -> None:
         """The server came back."""

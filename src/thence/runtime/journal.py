@@ -1,13 +1,13 @@
 """What a server writes to its store: the records of its member, and what its clients acknowledged.
 
-An entry is one turn of the driver: the version of the format, and a msgpack list of records. A snapshot holds the member's and
+An entry is one turn of the driver: msgpack of the version of the format and a list of records. A snapshot holds the member's and
 the office's state at the same point. See ``core.records`` for why inputs are enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -15,8 +15,6 @@ from thence.core.codec import FORMAT_VERSION, STORED_RECORD
 from thence.core.messages import UNREADABLE
 from thence.core.records import Record
 from thence.errors import StorageError
-
-VERSION: Final = bytes([FORMAT_VERSION])
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -57,23 +55,24 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
 
 _stored: Any = STORED_RECORD
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[_stored | Acknowledged | Met | Started])
+_decoder = msgspec.msgpack.Decoder(tuple[int, list[_stored | Acknowledged | Met | Started]])
 _snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
 
 
 def encode_entry(records: Sequence[Written]) -> bytes:
     """Return what is stored for one turn."""
-    return VERSION + _encoder.encode(records)
+    return _encoder.encode((FORMAT_VERSION, records))
 
 
 def decode_entry(entry: bytes) -> list[Written]:
     """Return what was stored."""
-    if entry[:1] != VERSION:
-        raise StorageError(f"a stored entry in format {entry[:1].hex() or 'nothing'}; this is format {FORMAT_VERSION}")
     try:
-        return cast("list[Written]", _decoder.decode(memoryview(entry)[1:]))
+        version, records = _decoder.decode(entry)
     except UNREADABLE as error:
         raise StorageError(f"a stored entry that cannot be read: {error}") from None
+    if version != FORMAT_VERSION:
+        raise StorageError(f"a stored entry in format {version}; this is format {FORMAT_VERSION}")
+    return cast("list[Written]", records)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:

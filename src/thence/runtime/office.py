@@ -174,7 +174,7 @@ class Office:
     def _home_of(self, client: str) -> str:
         home = self.home(client)
         if home is None:
-            raise UsageError(f"nobody is called {client!r}, as far as {self.server!r} has heard; a client exists once it connected")
+            raise UsageError(f"nobody is called {client!r}, as far as {self.server!r} knows; a client exists once it connected")
         return home
 
     def sent(self, client: str, upto: int) -> int:

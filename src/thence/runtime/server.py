@@ -49,6 +49,8 @@ from thence.runtime.wire import Connection
 AWAY_S: Final = 30.0
 DRAIN_S: Final = 10.0
 """How long a server that is told to stop waits for its neighbours to confirm."""
+DRAIN_LOOK_S: Final = 0.02
+"""How often it looks whether they have."""
 CLIENT_SILENCE_S: Final = 20.0
 MAX_WAITS_TOLD: Final = 1_000
 """How many waiting messages a status lists."""
@@ -173,9 +175,9 @@ class Server:
         for client in list(self._clients.values()):
             refuse(client.connection, f"{self.node.name} is stopping")
         deadline = time.monotonic() + drain_s
-        while any(self.node.member.queued().values()) and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
-        queued = sum(self.node.member.queued().values())
+        # The core tells nobody when a queue is empty, so this looks.
+        while (queued := sum(self.node.member.queued().values())) and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(DRAIN_LOOK_S)
         if queued:
             log.warning("%d frames are not confirmed; they are in the store and go out at the next start", queued)
         if self._ticker is not None:

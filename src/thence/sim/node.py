@@ -190,7 +190,7 @@ class Node:
             self._statistics.repeated_deliveries += 1
         self._consumed = delivery.position
         now = self._kernel.now
-        self._recorder.deliver(self.name, delivery, now)
+        self._recorder.deliver(self.name, delivery.envelope, now, delivery.domain, delivery.frame.stamp)
         self._statistics.delivered(self.name, delivery.envelope, now)
         if self._options.durable and delivery.position % CONSUME_EVERY == 0:
             self._member.step(Consumed(delivery.position), now)

@@ -318,7 +318,7 @@ class Stage:
             where = f" in {place}" if several else ""
             lines.append(f"  on its way {happened.member} -> {peer}{where}: {_label(frame)} {frame.stamp}")
         for delivery in happened.delivered:
-            self._recorder.deliver(happened.member, delivery, time)
+            self._recorder.deliver(happened.member, delivery.envelope, time, delivery.domain, delivery.frame.stamp)
             lines.append(f"  {happened.member} delivers {delivery.envelope.id}")
         lines += [f"  {happened.member} refuses: {refusal}" for refusal in happened.refused]
         return lines

@@ -1,4 +1,4 @@
-"""Writes down what happens in a simulated run, as events of a trace.
+"""Writes down what happens, in a simulated run or at a server, as events of a trace.
 
 An event is recorded when it is final: a send when the member has accepted it for good, a delivery when the
 application has it. What a crash undoes was never recorded.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from thence.core.member import Delivery
 from thence.core.messages import Envelope, control_bytes
 from thence.trace.events import ARRIVE, Event
 
@@ -58,19 +57,19 @@ class Recorder:
             )
         )
 
-    def deliver(self, process: str, delivery: Delivery, time: int) -> None:
-        """``process`` has delivered a message to its application."""
+    def deliver(self, process: str, envelope: Envelope, time: int, domain: str, stamp: object) -> None:
+        """``process`` has delivered a message, which came with this stamp, to its application."""
         self._sink(
             Event(
                 run=self._run,
                 process=process,
                 index=self._index(process),
                 kind="deliver",
-                message=str(delivery.envelope.id),
+                message=str(envelope.id),
                 time=time,
-                domain=delivery.domain,
-                bytes=len(delivery.envelope.body),
-                overhead=control_bytes(delivery.frame.stamp) if self._overhead else None,
+                domain=domain,
+                bytes=len(envelope.body),
+                overhead=control_bytes(stamp) if self._overhead else None,
             )
         )
 

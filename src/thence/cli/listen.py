@@ -1,0 +1,68 @@
+"""``thence listen``: print what comes for a client."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_
+from typing import Annotated
+
+import typer
+
+from thence.cli import console
+from thence.runtime import loops
+from thence.runtime.client import connect
+from thence.runtime.letters import Message
+
+
+def command(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Listen as this client; what came while it was away comes first.")
+    ] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="Follow a topic; may be given several times.")] = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="Stop after so many messages.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop when nothing came for so long.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print each message as a line of JSON.")] = False,
+) -> None:
+    """Print the messages that come for a client, in order.
+
+    A message counts as received when it has been printed. Without a name
+    the client is temporary: it gets what is sent to everyone, and topics.
+
+    Exits with 1 if --timeout ran out before --count messages came.
+
+    Example: thence listen thence://127.0.0.1:7401 --name bob
+    """
+    complete = loops.run(_listen(url, name, topic or [], count, timeout, json))
+    if not complete:
+        raise typer.Exit(1)
+
+
+async def _listen(url: str, name: str | None, topics: list[str], count: int | None, within: float | None, json: bool) -> bool:
+    async with connect(url, name) as client:
+        for topic in topics:
+            await client.subscribe(topic)
+        console.err.print(f"listening as {client.name} at {client.server}")
+        printed = 0
+        while count is None or printed < count:
+            try:
+                message = await client.receive(within)
+            except TimeoutError:
+                return count is None
+            _print(message, json)
+            printed += 1
+        client.done()
+        await asyncio.sleep(0)
+    return True
+
+
+def _print(message: Message, json: bool) -> None:
+    body = message.body.decode("utf-8", "replace")
+    if json:
+        line = {"sender": message.sender, "topic": message.topic, "headers": dict(message.headers), "body": body}
+        typer.echo(json_.dumps(line, ensure_ascii=False))
+    else:
+        where = f" #{message.topic}" if message.topic is not None else ""
+        console.say_plainly(f"{message.sender}{where}: {body}")

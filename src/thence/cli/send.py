@@ -1,0 +1,57 @@
+"""``thence send``: send a message by way of a server."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from thence.cli import console
+from thence.errors import UsageError
+from thence.runtime import loops
+from thence.runtime.client import connect
+from thence.runtime.endpoint import Endpoint
+from thence.runtime.letters import EVERYONE
+
+
+def command(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")],
+    to: Annotated[str, typer.Argument(metavar="TO", help="A client, several with commas between, or everyone; or #TOPIC.")],
+    body: Annotated[list[str] | None, typer.Argument(metavar="[BODY]...", help="Messages; without any, lines are read.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Send as this client; otherwise as a temporary one.")] = None,
+) -> None:
+    """Send messages by way of a server, and wait until they are accepted.
+
+    Without a body, each line of standard input is a message. TO is the name
+    of a client, several names with commas between, the word "everyone", or
+    a topic behind a #.
+
+    Example: thence send thence://127.0.0.1:7401 bob "hello"
+    """
+    sent = loops.run(_send(url, name, to, body))
+    console.err.print(f"{console.count(sent, 'message')} accepted")
+
+
+async def _send(url: str, name: str | None, to: str, bodies: list[str] | None) -> int:
+    sent = 0
+    async with connect(url, name) as client:
+        for body in bodies or sys.stdin:
+            await client.room()
+            await post(client, to, body.rstrip("\n").encode())
+            sent += 1
+        await client.flush()
+    return sent
+
+
+async def post(client: Endpoint, to: str, body: bytes) -> None:
+    """Send to what a person wrote."""
+    if to.startswith("#"):
+        await client.publish(to[1:], body)
+    elif to == "everyone":
+        await client.send(EVERYONE, body)
+    else:
+        names = [name.strip() for name in to.split(",") if name.strip()]
+        if not names:
+            raise UsageError(f"{to!r} names nobody")
+        await client.send(names, body)

@@ -1,0 +1,119 @@
+"""``thence serve``: run one server of a fabric."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thence.core.topology import Topology
+from thence.errors import ConfigError, StorageError
+from thence.runtime import logs, loops
+from thence.runtime.node import NodeOptions
+from thence.runtime.server import DRAIN_S, Server
+from thence.runtime.tls import TlsFiles
+from thence.runtime.topology_file import read_topology
+
+
+class Durability(StrEnum):
+    """What a message that was accepted survives."""
+
+    DISK = "disk"
+    MEMORY = "memory"
+
+
+class LogForm(StrEnum):
+    """How log lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def command(
+    topology: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="The TOML file of the fabric.")],
+    server: Annotated[str, typer.Option("--server", metavar="NAME", help="Which server of it to be.")],
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Where to keep what must survive; made if it is not there.")
+    ] = None,
+    durability: Annotated[
+        Durability,
+        typer.Option("--durability", help="disk: on disk before it is acknowledged. memory: a server that stops has forgotten."),
+    ] = Durability.DISK,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Listen here, not at the address in the topology.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="DIR", help="Write every send and delivery here, for judge and audit.")
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="This server's certificate; its DNS name is NAME.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of the certificate.")] = None,
+    tls_authority: Annotated[
+        Path | None, typer.Option("--tls-authority", metavar="FILE", help="Who signs the certificates of all servers.")
+    ] = None,
+    max_store_bytes: Annotated[
+        int | None, typer.Option("--max-store-bytes", min=1, help="The most that the store may hold.")
+    ] = None,
+    drain_s: Annotated[
+        float, typer.Option("--drain", min=0, metavar="SECONDS", help="How long to wait for confirmations when stopped.")
+    ] = DRAIN_S,
+    log_form: Annotated[LogForm, typer.Option("--log-format", help="Lines for people, or JSON.")] = LogForm.TEXT,
+) -> None:
+    """Run one server of a fabric until it is told to stop.
+
+    With the first SIGTERM or SIGINT it takes nothing more, waits for what
+    is on its way to be confirmed, and stops. With the second one it stops
+    at once; nothing that was acknowledged is lost by that.
+
+    Example: thence serve city.toml --server s1 --data data/s1
+    """
+    fabric = read_topology(topology)
+    if durability is Durability.DISK and data is None:
+        raise ConfigError("give --data DIR, or --durability memory if nothing needs to survive")
+    options = NodeOptions(
+        data=data if durability is Durability.DISK else None,
+        tls=_tls(tls_certificate, tls_key, tls_authority),
+        trace=trace,
+        max_store_bytes=max_store_bytes,
+    )
+    logs.set_up(server, log_form.value)
+    loops.run(_serve(fabric, server, options, listen, drain_s))
+
+
+def _tls(certificate: Path | None, key: Path | None, authority: Path | None) -> TlsFiles | None:
+    if certificate is None and key is None and authority is None:
+        return None
+    if certificate is None or key is None or authority is None:
+        raise ConfigError("TLS needs all of --tls-certificate, --tls-key and --tls-authority")
+    return TlsFiles(certificate=certificate, key=key, authority=authority)
+
+
+async def _serve(topology: Topology, name: str, options: NodeOptions, listen: str | None, drain_s: float) -> None:
+    server = Server(topology, name, options)
+    await server.start(listen)
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    at_once = asyncio.Event()
+
+    def on_signal() -> None:
+        (at_once if told.is_set() else told).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    waiting = loop.create_task(told.wait())
+    failing = asyncio.ensure_future(server.stopped)
+    await asyncio.wait((waiting, failing), return_when=asyncio.FIRST_COMPLETED)
+    if server.stopped.done():
+        waiting.cancel()
+        raise server.stopped.result() or StorageError("the server cannot go on")
+    stopping = loop.create_task(server.stop(drain_s=drain_s))
+    hurry = loop.create_task(at_once.wait())
+    await asyncio.wait([stopping, hurry], return_when=asyncio.FIRST_COMPLETED)
+    hurry.cancel()
+    if stopping.done():
+        stopping.result()

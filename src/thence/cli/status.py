@@ -1,0 +1,77 @@
+"""``thence status``: ask a server how it is."""
+
+from __future__ import annotations
+
+import json as json_
+from typing import Annotated, Any
+
+import typer
+
+from thence.cli import console
+from thence.runtime import loops
+from thence.runtime.client import ask_status
+
+SHOWN_WAITS = 20
+
+
+def command(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object with everything.")] = False,
+) -> None:
+    """Ask a server how it is: its neighbours, clients, queues and clocks.
+
+    Every message that waits is listed, with what it waits for, from whom
+    and since when.
+
+    Exits with 0 if all neighbours are connected and nothing is stalled,
+    with 1 if not, and with 2 if the server cannot be reached.
+
+    Example: thence status thence://127.0.0.1:7401
+    """
+    status = loops.run(ask_status(url))
+    if json:
+        typer.echo(json_.dumps(status))
+    else:
+        _show(status)
+    if status["stalled"] or not all(peer["connected"] for peer in status["neighbours"]):
+        raise typer.Exit(1)
+
+
+def _show(status: dict[str, Any]) -> None:
+    console.say_plainly(
+        f"{status['server']} of {status['fabric']} ({status['fingerprint']}) at {status['address']}, "
+        f"up {status['up_seconds']:,.0f} s"
+    )
+    if status["stalled"]:
+        console.say_plainly(f"stalled: {status['stalled']}")
+    store = status["store"]
+    if store["durable"]:
+        console.say(f"store: {store['commits']:,} commits, {store['mean_commit_ms']:.2f} ms each on average")
+    else:
+        console.say("store: in memory only")
+    neighbours = [
+        (
+            console.plain(peer["name"]),
+            "connected" if peer["connected"] else console.plain(peer["trouble"]),
+            f"{peer['since_seconds']:,.0f} s",
+            peer["connections"],
+            peer["queued_frames"],
+        )
+        for peer in status["neighbours"]
+    ]
+    console.out.print(console.table(("neighbour", "state", "since", "connections", "queued"), neighbours))
+    clients = [
+        (
+            console.plain(client["name"]),
+            f"connected from {client['from']}" if client["connected"] else "away",
+            client["sent"],
+            client["waiting_letters"],
+        )
+        for client in status["clients"]
+    ]
+    console.out.print(console.table(("client", "state", "sent", "waiting for it"), clients))
+    for name, clock in status["clocks"].items():
+        console.say_plainly(f"clock of {name} ({clock['ordering']}): {json_.dumps(clock['state'])[:300]}")
+    console.say(f"{console.count(status['waiting_count'], 'message')} waiting for an earlier one")
+    for wait in status["waiting"][:SHOWN_WAITS]:
+        console.say_plainly(f"  {wait}")

@@ -1,0 +1,143 @@
+"""``thence up``: run all servers of a fabric on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thence.cli import console
+from thence.core.topology import Topology
+from thence.core.topology_text import write
+from thence.runtime.topology_file import read_topology
+
+STOP_WITHIN_S = 20.0
+
+
+def command(
+    topology: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="The TOML file of the fabric.")],
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="Where the servers keep what must survive, a folder each.")
+    ] = Path("data"),
+    memory: Annotated[bool, typer.Option("--memory", help="Keep nothing on disk but the topology with addresses.")] = False,
+    trace: Annotated[Path | None, typer.Option("--trace", metavar="DIR", help="Let all servers write their trace here.")] = None,
+) -> None:
+    """Run all servers of a fabric on this machine until Ctrl-C.
+
+    Servers without an address in the topology get a free port on 127.0.0.1.
+    The topology as it runs is written to DIR/topology.toml, and a second
+    start with the same DIR uses the same ports. All logs come out as one,
+    each line behind the name of its server.
+
+    Example: thence up city.toml --data data
+    """
+    fabric = with_addresses(read_topology(topology), data / "topology.toml")
+    fleet = Fleet(fabric, data, memory=memory, trace=trace)
+    fleet.start()
+    try:
+        for name, address in fabric.addresses.items():
+            console.say_plainly(f"{name}  thence://{address}")
+        console.err.print("Ctrl-C stops all of them")
+        fleet.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        fleet.stop()
+
+
+def with_addresses(topology: Topology, kept: Path) -> Topology:
+    """Return the topology with an address for each server, the same as the last time where there was one."""
+    addresses = dict(read_topology(kept).addresses) if kept.exists() else {}
+    addresses = {name: address for name, address in addresses.items() if name in topology.homes} | topology.addresses
+    lacking = [name for name in topology.processes if name not in addresses]
+    addresses |= dict(zip(lacking, free_addresses(len(lacking)), strict=True))
+    ordered = {name: addresses[name] for name in topology.processes}
+    complete = Topology(
+        topology.name, topology.domains.values(), topology.links.values(), promise=topology.promise, addresses=ordered
+    )
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(write(complete), encoding="utf-8")
+    return complete
+
+
+def free_addresses(count: int) -> list[str]:
+    """Return addresses on this machine that nobody uses now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+class Fleet:
+    """The servers of a fabric as processes on this machine."""
+
+    def __init__(self, topology: Topology, data: Path, *, memory: bool = False, trace: Path | None = None) -> None:
+        """``data`` holds ``topology.toml``."""
+        self.topology = topology
+        self.data = data
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self._memory = memory
+        self._trace = trace
+        self._width = max(len(name) for name in topology.processes)
+        self._stopping = False
+
+    def start(self) -> None:
+        """Start all servers."""
+        for name in self.topology.processes:
+            self.start_one(name)
+
+    def start_one(self, name: str) -> None:
+        """Start one server."""
+        arguments = [sys.executable, "-m", "thence.cli.main", "serve", str(self.data / "topology.toml"), "--server", name]
+        arguments += ["--durability", "memory"] if self._memory else ["--data", str(self.data / name)]
+        if self._trace is not None:
+            arguments += ["--trace", str(self._trace)]
+        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
+        self.processes[name] = process
+        threading.Thread(target=self._copy_log, args=(name, process), daemon=True).start()
+
+    def _copy_log(self, name: str, process: subprocess.Popen[str]) -> None:
+        if process.stderr is not None:
+            for line in process.stderr:
+                console.err.print(f"{name:{self._width}} | {console.plain(line.rstrip())}", soft_wrap=True)
+
+    def wait(self) -> None:
+        """Wait until one of them ends by itself."""
+        while True:
+            for name, process in self.processes.items():
+                code = process.poll()
+                if code is not None:
+                    console.error(f"{name} has ended with exit code {code}")
+                    raise typer.Exit(2)
+            time.sleep(0.2)
+
+    def kill(self, name: str) -> None:
+        """Kill one server, as a crash would."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """Stop all servers, and wait for them."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_WITHIN_S
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

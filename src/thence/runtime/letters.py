@@ -1,0 +1,122 @@
+"""What a program gets and gives: a message that came in, names of recipients, and checks of what is to be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+import msgspec
+
+from thence.core.messages import MAX_BODY_BYTES
+from thence.errors import MalformedFrame, UsageError
+from thence.runtime.office import MAX_TOPIC_CHARACTERS
+from thence.runtime.protocol import Letter, encode_value
+
+if TYPE_CHECKING:
+    from thence.runtime.endpoint import Endpoint
+
+MAX_LETTER_BYTES: Final = MAX_BODY_BYTES - 64 * 1024
+"""The largest body of one letter; what is around it must fit into a message too."""
+MAX_HEADERS_BYTES: Final = 16 * 1024
+
+T = TypeVar("T")
+
+
+class Everyone:
+    """Stands for all clients of all servers."""
+
+    def __repr__(self) -> str:
+        return "thence.EVERYONE"
+
+
+EVERYONE: Final = Everyone()
+
+To = str | Iterable[str] | Everyone
+
+
+class Message:
+    """A letter that came in."""
+
+    __slots__ = ("_endpoint", "letter", "position", "sender", "topic")
+
+    def __init__(self, endpoint: Endpoint, position: int, sender: str, topic: str | None, letter: Letter) -> None:
+        """``position`` counts the letters of this endpoint from 1."""
+        self._endpoint = endpoint
+        self.letter = letter
+        self.position = position
+        self.sender = sender
+        self.topic = topic
+
+    @property
+    def body(self) -> bytes:
+        """What was sent, as bytes."""
+        return self.letter.body
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What was said beside the body."""
+        return self.letter.headers or {}
+
+    @overload
+    def value(self) -> Any: ...
+    @overload
+    def value(self, as_type: type[T]) -> T: ...
+    def value(self, as_type: Any = Any) -> Any:
+        """Return the body as a value: what was sent if that was no bytes, checked to be of this type."""
+        if not self.letter.coded and as_type in (Any, bytes):
+            return self.letter.body
+        try:
+            return msgspec.msgpack.decode(self.letter.body, type=as_type)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MalformedFrame(f"a message from {self.sender!r} is no {as_type}: {error}") from None
+
+    @property
+    def wants_reply(self) -> bool:
+        """Whether it was sent with ``request``."""
+        return self.letter.request > 0
+
+    def reply(self, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Answer a request; the answer is queued, as with ``post``."""
+        self._endpoint.reply(self, body, headers=headers)
+
+    def __repr__(self) -> str:
+        where = f" on {self.topic!r}" if self.topic is not None else ""
+        return f"<Message {self.position} from {self.sender!r}{where}: {self.body[:40]!r}>"
+
+
+def recipients(to: To) -> tuple[str, ...] | None:
+    """Return the names of recipients; None stands for everyone."""
+    if isinstance(to, str):
+        return (to,)
+    if isinstance(to, Everyone):
+        return None
+    names = tuple(dict.fromkeys(to))
+    if not names or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"{to!r} names nobody; give a name, several names, or thence.EVERYONE")
+    return names
+
+
+def checked_topic(topic: str) -> str:
+    """Return the topic, if it can be one."""
+    if not 0 < len(topic) <= MAX_TOPIC_CHARACTERS:
+        raise UsageError(f"{topic!r} is no topic; it must be text of 1 to {MAX_TOPIC_CHARACTERS} characters")
+    return topic
+
+
+def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    checked = dict(headers)
+    if not all(isinstance(part, str) for item in checked.items() for part in item):
+        raise UsageError("headers are texts by name")
+    size = sum(len(name) + len(text) for name, text in checked.items())
+    if size > MAX_HEADERS_BYTES:
+        raise UsageError(f"headers of {size} characters; MAX_HEADERS_BYTES is {MAX_HEADERS_BYTES}")
+    return checked
+
+
+def written_body(body: Any) -> tuple[bytes, bool]:
+    """Return a body as bytes, and whether it had to be coded."""
+    coded = not isinstance(body, bytes)
+    written = encode_value(body) if coded else body
+    if len(written) > MAX_LETTER_BYTES:
+        raise UsageError(f"a body of {len(written)} bytes; MAX_LETTER_BYTES is {MAX_LETTER_BYTES}")
+    return written, coded
