@@ -2,10 +2,10 @@
 
     python -m tests.integration.crash_clients FOLDER CLIENT...
 
-Each client writes what it did into ``FOLDER/clients/CLIENT.jsonl``, a line before it sends anything and a line for each letter that
-it is handed, before it does anything about it. Every line leaves the program at once, so a kill takes none of them back. The
-file ``FOLDER/phase`` says what to do: ``join``, then ``hello`` to everyone, which shows that each knows all others, then ``traffic``,
-then ``quiet``, and then ``end``.
+Each client writes what it did into ``FOLDER/clients/CLIENT.jsonl``: a line before it sends anything, and a line for each letter
+that it is handed, before it does anything about it. Every line leaves the program at once, so a kill takes none of them back.
+The file ``FOLDER/phase`` says what to do: ``join``, then ``hello`` to everyone, which shows that each knows all others, then
+``traffic``, then ``quiet``, and then ``end``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Said(msgspec.Struct, omit_defaults=True):
 class Logged(Client):
     """A client that also writes down replies, in the moment in which they come."""
 
-    on_reply: Callable[[Message], None]
+    on_reply: Callable[[Message], object]
 
     def _replied(self, message: Message) -> bool:
         self.on_reply(message)

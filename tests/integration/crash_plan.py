@@ -1,4 +1,4 @@
-"""What a crash campaign runs: 12 servers in 4 domains of mixed orderings, 16 clients, and who follows which topic; from one number.
+"""What a crash campaign runs: 12 servers in 4 domains of mixed orderings, 16 clients, and who follows what; from one number.
 
 Domains A, B and C are joined by the relays ``x1`` and ``x2``; A and D by a parallel causal link. Of two neighbours one calls the
 other, by way of a proxy: each server is given a topology of its own in which those that it calls have the addresses of proxies.

@@ -1,7 +1,7 @@
 """The crash campaign: real servers and clients, killed, cut off, slowed down, corrupted and out of disk; then healed, and judged.
 
-Everything that chance decides is drawn from the seed; when the machine does what is another matter, so a run with the same seed is
-similar and not the same. A run that breaks a promise keeps its folder.
+Everything that chance decides is drawn from the seed; when the machine does it is another matter, so a run with the same seed
+is similar and not the same. A run that breaks a promise keeps its folder.
 
 Rules:
 
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
@@ -171,7 +171,11 @@ class Crashes:
     def _process(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent
+                [sys.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  There are no threads here.
             )
 
     def _look_for_the_dead(self) -> None:
@@ -199,7 +203,7 @@ class Crashes:
         self._set_phase("traffic")
         deadline = time.monotonic() + self.options.fault_s
         faults: dict[asyncio.Task[None], None] = {}
-        kinds: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+        kinds: list[tuple[float, Callable[[], Coroutine[None, None, None]]]] = [
             (5, self._kill_server),
             (1, self._kill_domain),
             (2, self._drain_server),
@@ -214,8 +218,8 @@ class Crashes:
         while time.monotonic() < deadline:
             await asyncio.sleep(min(self._chance.expovariate(1 / self.options.mean_pause_s), 5.0))
             self._look_for_the_dead()
-            (_, fault), = self._chance.choices(kinds, weights)
-            task = asyncio.create_task(_as_coroutine(fault))
+            ((_, fault),) = self._chance.choices(kinds, weights)
+            task = asyncio.create_task(fault())
             faults[task] = None
             for done in [one for one in faults if one.done()]:
                 done.result()
@@ -395,10 +399,6 @@ class Crashes:
         ]
 
 
-async def _as_coroutine(fault: Callable[[], Awaitable[None]]) -> None:
-    await fault()
-
-
 def _die_with_parent() -> None:
     """Ask the system for a kill when the parent dies, so that nothing is left behind by a test that was killed."""
     if sys.platform == "linux":
@@ -416,4 +416,4 @@ def run_once(options: Options, folder: Path | None = None) -> Outcome:
 
 def replay(options: Options) -> str:
     """Return the command that makes a run like this one again."""
-    return f"python -m tests.campaign --kind servers --seed {options.seed} --seconds {options.fault_s:g} --rounds 1"
+    return f"python -m tests.campaign --kind servers --seed {options.seed} --seconds {options.fault_s:g}"
