@@ -128,7 +128,9 @@ class Worker:
             await self._send(EVERYONE, list(self.plan.homes))
         elif kind < 0.75:
             topic = chance.choice(TOPICS)
-            await self._client.publish(topic, self._try(self.plan.followers[topic]))
+            said = self._try(self.plan.followers[topic])
+            await self._client.publish(topic, said)
+            self._note(Line("sent", said.id))
         elif kind < 0.85:
             for _ in range(chance.randint(2, 30)):
                 to = chance.choice(self._others[:3])

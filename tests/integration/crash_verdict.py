@@ -102,7 +102,7 @@ def _told(name: str, lines: list[Line], sent: set[str]) -> Told:
         if line.kind == "start":
             life, in_vain = life + 1, False
         elif line.kind == "try" and line.message not in sent:
-            in_vain = True
+            in_vain = in_vain or bool(line.to)  # A topic that nobody follows is for nobody.
             counts["tried only"] += 1
         elif line.kind == "try":
             counts["accepted"] += 1

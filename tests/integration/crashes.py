@@ -158,7 +158,9 @@ class Crashes:
     # Processes.
 
     def _start_server(self, name: str, *options: str) -> None:
-        arguments = ["-m", "thence.cli.main", "serve", str(self.folder / f"{name}.toml"), "--server", name, "--drain", "3"]
+        # Every other run has small limits, which are reached all the time.
+        program = "tests.integration.small_server" if self.options.seed % 2 else "thence.cli.main"
+        arguments = ["-m", program, "serve", str(self.folder / f"{name}.toml"), "--server", name, "--drain", "3"]
         arguments += ["--data", str(self.folder / "data" / name), "--trace", str(self.folder / "trace"), *options]
         self._servers[name] = self._process(name, arguments)
 
