@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 
@@ -91,7 +91,7 @@ class Fleet:
         self._memory = memory
         self._trace = trace
         self._width = max(len(name) for name in topology.processes)
-        self._stopping = False
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start all servers."""
@@ -106,11 +106,14 @@ class Fleet:
             arguments += ["--trace", str(self._trace)]
         process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
         self.processes[name] = process
-        threading.Thread(target=self._copy_log, args=(name, process), daemon=True).start()
-
-    def _copy_log(self, name: str, process: subprocess.Popen[str]) -> None:
         if process.stderr is not None:
-            for line in process.stderr:
+            thread = threading.Thread(target=self._copy_log, args=(name, process.stderr), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _copy_log(self, name: str, log: IO[str]) -> None:
+        with log:
+            for line in log:
                 console.err.print(f"{name:{self._width}} | {console.plain(line.rstrip())}", soft_wrap=True)
 
     def wait(self) -> None:
@@ -141,3 +144,5 @@ class Fleet:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+        for thread in self._threads:
+            thread.join(STOP_WITHIN_S)
