@@ -8,8 +8,9 @@ Rules for whoever writes a page:
   and ``examples``.
 * A ``python`` block is run, with the others of its page before it.
 
-The pages on trace and judge have their own test, ``tests/unit/trace/test_docs.py``, and those that need Spark have theirs in
-``tests/pipeline``: ``test_pages.py``, ``test_importing_page.py``, ``test_audit_page.py`` and ``test_following_page.py``.
+The pages on trace and judge have their own test, ``tests/unit/trace/test_docs.py``, that on the store has
+``tests/unit/runtime/test_store_page.py``, and those that need Spark have theirs in ``tests/pipeline``:
+``test_pages.py``, ``test_importing_page.py``, ``test_audit_page.py`` and ``test_following_page.py``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 NEED_SPARK = {"docs/metrics.md", "docs/data-source.md"}
 PAGES_WITH_SPARK = {"docs/importing.md", "docs/audit.md", "docs/following.md"}
-TESTED_ELSEWHERE = {"docs/trace.md", "docs/judge.md", *PAGES_WITH_SPARK, *NEED_SPARK}
+TESTED_ELSEWHERE = {"docs/trace.md", "docs/judge.md", "docs/store.md", *PAGES_WITH_SPARK, *NEED_SPARK}
 RUN = [page for page in PAGES if page.relative_to(ROOT).as_posix() not in TESTED_ELSEWHERE]
 QUICK_STEPS = 5_000
 
