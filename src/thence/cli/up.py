@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -83,14 +84,23 @@ def free_addresses(count: int) -> list[str]:
 class Fleet:
     """The servers of a fabric as processes on this machine."""
 
-    def __init__(self, topology: Topology, data: Path, *, memory: bool = False, trace: Path | None = None) -> None:
-        """``data`` holds ``topology.toml``."""
+    def __init__(
+        self,
+        topology: Topology,
+        data: Path,
+        *,
+        memory: bool = False,
+        trace: Path | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        """``data`` holds ``topology.toml``. ``log`` gets every line of every log; by default they are printed."""
         self.topology = topology
         self.data = data
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self._memory = memory
         self._trace = trace
         self._width = max(len(name) for name in topology.processes)
+        self._log = log or _print_line
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -114,7 +124,7 @@ class Fleet:
     def _copy_log(self, name: str, log: IO[str]) -> None:
         with log:
             for line in log:
-                console.err.print(f"{name:{self._width}} | {console.plain(line.rstrip())}", soft_wrap=True)
+                self._log(f"{name:{self._width}} | {console.plain(line.rstrip())}")
 
     def wait(self) -> None:
         """Wait until one of them ends by itself."""
@@ -146,3 +156,7 @@ class Fleet:
                 process.wait()
         for thread in self._threads:
             thread.join(STOP_WITHIN_S)
+
+
+def _print_line(line: str) -> None:
+    console.err.print(line, soft_wrap=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -29,7 +29,7 @@ class BlockingClient:
 
     def __init__(self, url: str, name: str | None = None, **options: Any) -> None:
         """The same arguments as for ``connect``."""
-        self._make = lambda: connect(url, name, **options)
+        self._make: Callable[[], Client] = lambda: connect(url, name, **options)
         self._client: Client | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="thence-client", daemon=True)

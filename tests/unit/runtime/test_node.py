@@ -34,7 +34,7 @@ def killed(node: Node) -> None:
 
 async def durable(node: Node) -> None:
     """Wait until everything is on disk and has been handed over."""
-    while node.driver._committing is not None:
+    while node.driver._committing is not None:  # noqa: ASYNC110  The driver tells nobody.
         await asyncio.sleep(0)
 
 
