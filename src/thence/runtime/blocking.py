@@ -109,6 +109,10 @@ class BlockingClient:
         """Follow it no longer."""
         self._wait(self._running.unsubscribe(topic))
 
+    def known(self, name: str) -> None:
+        """Wait until a client of this name is known at the server."""
+        self._wait(self._running.known(name))
+
     def receive(self, within: float | None = None) -> Message:
         """Return the next message; the one before counts as done. ``TimeoutError`` if none comes within so many seconds."""
         return self._wait(self._running.receive(within))

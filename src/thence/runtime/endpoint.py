@@ -89,6 +89,10 @@ class Endpoint(ABC):
     async def unsubscribe(self, topic: str) -> None:
         """Get no more of it."""
 
+    @abstractmethod
+    async def known(self, name: str) -> None:
+        """Wait until a client of this name is known here, so that it can be written to."""
+
     # Sending.
 
     async def send(self, to: To, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
@@ -354,6 +358,10 @@ class Endpoint(ABC):
         if self._closed:
             raise UsageError(f"{self.name!r} is closed")
 
+    def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
+        """Return what else somebody may wait for."""
+        return ()
+
     def _fail(self, failure: Exception) -> None:
         """Nothing can be done any more: tell everybody who waits."""
         self._failure = failure
@@ -361,7 +369,7 @@ class Endpoint(ABC):
             _, waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(failure)
-        for answer in self._requests.values():
+        for answer in (*self._requests.values(), *self._others_waiting()):
             if not answer.done():
                 answer.set_exception(failure)
         self._room.set()
