@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -49,7 +48,7 @@ class Shell:
 
     def start(self, command: str) -> subprocess.Popen[str]:
         words = command.replace("thence ", f"exec {sys.executable} -m thence.cli.main ", 1)
-        return subprocess.Popen(["bash", "-c", words], cwd=self.folder, stdout=subprocess.PIPE, text=True)  # noqa: S603, S607
+        return subprocess.Popen(["bash", "-c", words], cwd=self.folder, stdout=subprocess.PIPE, text=True)
 
     def stop(self) -> None:
         for process in self.background:
@@ -81,4 +80,3 @@ def test_the_page_is_followed(tmp_path: Path) -> None:
                 assert not shown.strip() or matches(shown, printed), f"{command} prints:\n{printed}"
     finally:
         shell.stop()
-        os.chdir(tmp_path.parent)

@@ -25,9 +25,7 @@ def command(
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop when nothing came for so long.")
     ] = None,
-    forget: Annotated[
-        bool, typer.Option("--forget", help="Give up the name, with all that waits for it, and listen no more.")
-    ] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Give up the name, with all that waits for it, and end.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print each message as a line of JSON.")] = False,
 ) -> None:
     """Print the messages that come for a client, in order.
