@@ -1,0 +1,134 @@
+"""Servers to measure: ours, nats-server and redis-server, on loopback, on free ports, in a folder that goes with them.
+
+Rules: each is stopped when its block ends, whatever happens in it. What is not installed is installed by apt-get where that may
+be done (as root), and otherwise named with the command that does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from thence.cli.up import free_addresses
+from thence.core.domain import Domain
+from thence.core.topology import Topology
+from thence.core.topology_text import write
+from thence.errors import UsageError
+
+PROGRAMS = ("nats-server", "redis-server")
+"""Each is in the Debian package of its name."""
+MODULES = {"nats": "nats-py", "redis": "redis"}
+UP_WITHIN_S = 20.0
+STOP_WITHIN_S = 15.0
+
+
+def install_missing() -> None:
+    """See to it that every peer is there, or say how."""
+    modules = [package for module, package in MODULES.items() if find_spec(module) is None]
+    if modules:
+        raise UsageError(f"missing: {', '.join(modules)}; type: pip install -c constraints.txt '.[bridges]'")
+    missing = [program for program in PROGRAMS if _found(program) is None]
+    if not missing:
+        return
+    command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise UsageError(f"missing: {', '.join(missing)}; on Debian or Ubuntu type: sudo {' '.join(command)}")
+    print(f"installing {', '.join(missing)}", file=sys.stderr)
+    subprocess.run(["apt-get", "-qq", "update"], check=False, stdout=subprocess.DEVNULL)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+
+
+def _found(program: str) -> str | None:
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+def topology_text(names: tuple[str, ...], ordering: str = "vector") -> str:
+    """Return a fabric of one domain, each server with an address of its own."""
+    addresses = dict(zip(names, free_addresses(len(names)), strict=True))
+    return write(Topology("peers", [Domain("all", names, ordering)], addresses=addresses))
+
+
+@contextmanager
+def thence_servers(folder: Path, names: tuple[str, ...], *, durable: bool) -> Iterator[list[str]]:
+    """Run our servers, of one domain; give their addresses."""
+    folder.mkdir()
+    topology = folder / "topology.toml"
+    text = topology_text(names)
+    topology.write_text(text, encoding="utf-8")
+    addresses = [line.split('"')[1] for line in text.splitlines() if line.startswith("address")]
+    running = []
+    try:
+        for name, address in zip(names, addresses, strict=True):
+            arguments = [sys.executable, "-m", "thence.cli.main", "serve", str(topology), "--server", name]
+            arguments += ["--data", str(folder / name)] if durable else ["--durability", "memory"]
+            running.append(_start(arguments, folder / f"{name}.log", int(address.rpartition(":")[2])))
+        yield [f"thence://{address}" for address in addresses]
+    finally:
+        _stop(running)
+
+
+@contextmanager
+def nats_server(folder: Path) -> Iterator[str]:
+    """Run NATS, with JetStream in the folder and everything else as it comes."""
+    folder.mkdir()
+    port = _free_port()
+    config = folder / "nats.conf"
+    config.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder / "streams"}" }}\nmax_pending: 1GB\n')
+    running = [_start([_found("nats-server") or "", "-c", str(config)], folder / "nats.log", port)]
+    try:
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        _stop(running)
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[int]:
+    """Run Redis so that it syncs before it answers; give its port."""
+    folder.mkdir()
+    port = _free_port()
+    arguments = [_found("redis-server") or "", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    running = [_start([*arguments, "--appendonly", "yes", "--appendfsync", "always"], folder / "redis.log", port)]
+    try:
+        yield port
+    finally:
+        _stop(running)
+
+
+def _free_port() -> int:
+    return int(free_addresses(1)[0].rpartition(":")[2])
+
+
+def _start(arguments: list[str], log: Path, port: int) -> subprocess.Popen[bytes]:
+    """Start a server, and wait until it listens."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(arguments, stdout=output, stderr=output)
+    deadline = time.monotonic() + UP_WITHIN_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return process
+        except OSError:
+            time.sleep(0.05)
+    process.kill()
+    process.wait()
+    raise UsageError(f"{arguments[0]} does not listen on port {port}: {log.read_text(errors='replace')[-500:]}")
+
+
+def _stop(running: list[subprocess.Popen[bytes]]) -> None:
+    for process in running:
+        process.terminate()
+    for process in running:
+        try:
+            process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
