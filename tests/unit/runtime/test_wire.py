@@ -10,6 +10,7 @@ from zlib import crc32
 import pytest
 
 from thence.errors import MalformedFrame
+from thence.runtime import wire
 from thence.runtime.wire import HEADER, Connection
 
 
@@ -31,6 +32,9 @@ class PlayedTransport:
 
     def close(self) -> None:
         self.ended = "closed"
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def is_closing(self) -> bool:
         return bool(self.ended)
@@ -65,10 +69,10 @@ def test_frames_come_whole_however_the_stream_is_cut(piece: int) -> None:
     payloads = [bytes([number]) * (1 + 37 * number) for number in range(6)]
     stream = b"".join(map(framed, payloads))
 
-    def test(wire: Wire) -> None:
+    def test(made: Wire) -> None:
         for at in range(0, len(stream), piece):
-            wire.connection.data_received(stream[at : at + piece])
-        assert wire.frames == payloads
+            made.connection.data_received(stream[at : at + piece])
+        assert made.frames == payloads
 
     with_wire(test)
 
@@ -82,50 +86,63 @@ BAD = {
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_a_bad_frame_ends_the_connection_and_what_follows_is_not_read(bad: bytes) -> None:
-    def test(wire: Wire) -> None:
-        wire.connection.data_received(framed(b"good") + bad + framed(b"behind"))
-        assert (wire.frames, wire.transport.ended) == ([b"good"], "aborted")
-        wire.connection.connection_lost(None)
-        assert isinstance(wire.lost[0], MalformedFrame)
+    def test(made: Wire) -> None:
+        made.connection.data_received(framed(b"good") + bad + framed(b"behind"))
+        assert (made.frames, made.transport.ended) == ([b"good"], "aborted")
+        made.connection.connection_lost(None)
+        assert isinstance(made.lost[0], MalformedFrame)
 
     with_wire(test)
 
 
 def test_a_length_is_checked_before_anything_is_kept() -> None:
-    def test(wire: Wire) -> None:
-        wire.connection.max_frame_bytes = 100
-        wire.connection.data_received(HEADER.pack(101, 0))
-        assert wire.transport.ended == "aborted"
+    def test(made: Wire) -> None:
+        made.connection.max_frame_bytes = 100
+        made.connection.data_received(HEADER.pack(101, 0))
+        assert made.transport.ended == "aborted"
 
     with_wire(test)
 
 
 def test_whoever_cannot_read_a_frame_ends_the_connection() -> None:
-    def test(wire: Wire) -> None:
+    def test(made: Wire) -> None:
         def refuse(*_: object) -> None:
             raise MalformedFrame("nonsense")
 
-        wire.connection.on_frame = refuse
-        wire.connection.data_received(framed(b"x"))
-        assert wire.transport.ended == "aborted"
+        made.connection.on_frame = refuse
+        made.connection.data_received(framed(b"x"))
+        assert made.transport.ended == "aborted"
 
     with_wire(test)
 
 
+def test_a_closed_connection_that_nobody_empties_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "LINGER_S", 0.01)
+
+    async def main() -> None:
+        made = Wire()
+        made.connection.close()
+        assert made.transport.ended == "closed"
+        await asyncio.sleep(0.1)
+        assert made.transport.ended == "aborted"
+
+    asyncio.run(main())
+
+
 def test_frames_of_one_turn_leave_in_one_piece_and_a_closed_connection_swallows() -> None:
     async def main() -> None:
-        wire = Wire()
-        wire.connection.send(b"one")
-        wire.connection.send(b"two")
-        assert wire.transport.written == b""
+        made = Wire()
+        made.connection.send(b"one")
+        made.connection.send(b"two")
+        assert made.transport.written == b""
         await asyncio.sleep(0)
-        assert wire.transport.written == framed(b"one") + framed(b"two")
-        wire.connection.send(b"last")
-        wire.connection.close()
-        assert wire.transport.written.endswith(framed(b"last")), "what was sent before the end goes out"
-        wire.connection.connection_lost(None)
-        wire.connection.send(b"nobody")
+        assert made.transport.written == framed(b"one") + framed(b"two")
+        made.connection.send(b"last")
+        made.connection.close()
+        assert made.transport.written.endswith(framed(b"last")), "what was sent before the end goes out"
+        made.connection.connection_lost(None)
+        made.connection.send(b"nobody")
         await asyncio.sleep(0)
-        assert not wire.connection.open
+        assert not made.connection.open
 
     asyncio.run(main())
