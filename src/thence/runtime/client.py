@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from thence.errors import ConfigError, MalformedFrame, Refusal, ThenceError
+from thence.errors import ConfigError, MalformedFrame, Refusal, ThenceError, UsageError
 from thence.runtime.door import parse_address, tell
 from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
 from thence.runtime.letters import checked_topic
@@ -295,6 +295,16 @@ class Client(Endpoint):
         if self._connection is not None:
             tell(self._connection, Find(name))
         await asyncio.shield(found)
+
+    def number_from(self, number: int) -> None:
+        """Give the next letter the number behind this one. What the server has had with that number or a later one is left out.
+
+        So whoever does the same work again, with the same numbers, sends nothing twice. Only before anything is sent.
+        """
+        if self._bundle or self._unaccepted:
+            raise UsageError("numbers are set before anything is sent")
+        self._number = number
+        self._accepted = max(self._accepted, number)
 
     async def leave(self) -> None:
         """Give up the name, with all that waits for it and all that it follows. The client is then of no more use."""
