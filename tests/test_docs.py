@@ -10,7 +10,7 @@ Rules for whoever writes a page:
 
 Some pages have a test of their own: those on trace and judge ``tests/unit/trace/test_docs.py``, that on the store
 ``tests/unit/runtime/test_store_page.py``, the quickstart ``tests/integration/test_quickstart_page.py``, and those that need Spark
-theirs in ``tests/pipeline``: ``test_pages.py``, ``test_importing_page.py``, ``test_audit_page.py`` and ``test_following_page.py``.
+theirs in ``tests/pipeline``, ``test_pages.py``, ``test_importing_page.py``, ``test_audit_page.py``, ``test_following_page.py``.
 """
 
 from __future__ import annotations
