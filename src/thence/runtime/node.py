@@ -131,6 +131,7 @@ class Node:
         if first:
             self._met[self.name] = os.urandom(8).hex()
             self.driver.write([Met(self.name, self._met[self.name])])
+            self.store.commit()  # Before any neighbour hears of it: one that dies now must not come back as somebody else.
         else:
             self.driver.write([Started(now)])
             self.history.started(self.store.appended, now)
@@ -288,6 +289,8 @@ class Node:
         if handed.boxes:
             boxes.update(dict.fromkeys(handed.boxes))
         else:
+            if handed.left is not None:
+                self._accepted.pop(handed.left, None)  # Whoever gets the name next begins with nothing.
             self.on_notice(handed)
 
     def _note_sent(self, envelope: Envelope) -> None:

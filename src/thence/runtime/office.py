@@ -86,6 +86,8 @@ class Box(msgspec.Struct, array_like=True):
     bytes: int = 0
     front: int = 1
     """The position of the oldest bundle's first letter."""
+    since: int = 0
+    """The number of the notice by which the client got its name; one that was forgotten and comes again has another box."""
 
     def put(self, bundle: Bundle) -> None:
         """Add letters at the end."""
@@ -199,7 +201,7 @@ class Office:
         if isinstance(body, Bundle):
             return Handed(boxes=self._put(body))
         if isinstance(body, Joined):
-            return self._joined(body)
+            return self._joined(body, envelope.number)
         if isinstance(body, Left):
             return self._left(body)
         return self._follows(body)
@@ -221,7 +223,7 @@ class Office:
                 self._full[name] = None
         return tuple(names)
 
-    def _joined(self, notice: Joined) -> Handed:
+    def _joined(self, notice: Joined, number: int) -> Handed:
         homes, boxes = self.state.homes, self.state.boxes
         known = homes.get(notice.client)
         if known is not None and known <= notice.server:
@@ -229,7 +231,7 @@ class Office:
         homes[notice.client] = notice.server
         self._routes = {}
         if notice.server == self.server:
-            boxes.setdefault(notice.client, Box(notice.temporary))
+            boxes.setdefault(notice.client, Box(notice.temporary, since=number))
             return Handed(joined=notice.client)
         return self._drop(notice.client)._replace(joined=notice.client)
 

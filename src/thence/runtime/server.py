@@ -86,7 +86,7 @@ class ClientConnection:
         accepted = min(server.node.accepted_of(self.name), box.sent)
         tell(
             self.connection,
-            ClientWelcome(server.node.name, server.node.topology.name, box.sent, accepted, box.acknowledged),
+            ClientWelcome(server.node.name, server.node.topology.name, box.sent, accepted, box.acknowledged, box.since),
         )
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
@@ -183,7 +183,7 @@ class Server:
         """Take nothing more, wait for what is on its way to be confirmed, and stop."""
         self._door.close()
         for client in list(self._clients.values()):
-            refuse(client.connection, f"{self.node.name} is stopping")
+            refuse(client.connection, f"{self.node.name} is stopping", later=True)
         deadline = time.monotonic() + drain_s
         # The core tells nobody when a queue is empty, so this looks.
         while (queued := sum(self.node.member.queued().values())) and time.monotonic() < deadline:  # noqa: ASYNC110
@@ -218,7 +218,7 @@ class Server:
             self.node.announce(Joined(hello.name, self.node.name, hello.temporary))
         except Busy as error:
             del self._joining[hello.name]
-            refuse(connection, str(error))
+            refuse(connection, str(error), later=True)
 
     def _objection(self, name: str) -> str:
         if len(name) > MAX_NAME_CHARACTERS:

@@ -161,7 +161,9 @@ class Session:
 
     def feed(self) -> None:
         """Send the client what it takes."""
-        box = self._box
+        box = self._node.office.state.boxes.get(self.client)
+        if box is None:
+            return  # It has lost its name, and its connection ends.
         while self._next <= box.position and self._next <= self.limit and not self._outlet.blocked:
             bundle = box.waiting.get(self._next)
             if bundle is None:  # It was acknowledged before it was sent: by an earlier connection.
