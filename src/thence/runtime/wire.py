@@ -17,9 +17,10 @@ import asyncio
 import struct
 from collections.abc import Callable
 from typing import Any, Final, cast
-from zlib import crc32
 
 from thence.errors import MalformedFrame
+from thence.runtime.checksum import crc32
+from thence.runtime.turns import WRITES, turn_of
 
 MAX_FRAME_BYTES: Final = 96 * 1024 * 1024
 """The longest frame between those who have introduced themselves."""
@@ -44,8 +45,6 @@ class Connection(asyncio.Protocol):
         self.on_frame: Callable[[Connection, memoryview], None] = _ignore
         self.on_lost: Callable[[Connection, Exception | None], None] = _ignore
         self.on_writable: Callable[[Connection], None] = _ignore
-        self.on_batch: Callable[[Connection], None] = _ignore
-        """Called when all frames that came in together have been handed over."""
         self.max_frame_bytes = MAX_HELLO_BYTES
         self.full = False
         """Whether the other side does not keep up. Whoever has a choice then waits for ``on_writable``."""
@@ -55,6 +54,7 @@ class Connection(asyncio.Protocol):
         self.frames_out = 0
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._turn = turn_of(self._loop)
         self._buffer = bytearray()
         self._outgoing: list[bytes] = []
         self._flushing = False
@@ -83,13 +83,15 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
-        if self._buffer:
-            self._buffer += data
-            self._read(self._buffer)
-        else:
-            self._read(data)
-        self.on_batch(self)
-        self.flush()
+        self._turn.begin()
+        try:
+            if self._buffer:
+                self._buffer += data
+                self._read(self._buffer)
+            else:
+                self._read(data)
+        finally:
+            self._turn.end()
 
     # Reading.
 
@@ -139,7 +141,7 @@ class Connection(asyncio.Protocol):
         self._outgoing.append(payload)
         if not self._flushing:
             self._flushing = True
-            self._loop.call_soon(self.flush)
+            self._turn.soon(self.flush, WRITES)
 
     def flush(self) -> None:
         """Send now what was collected."""
