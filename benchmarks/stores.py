@@ -26,8 +26,8 @@ from thence.runtime.store import Store
 
 ENTRY_BYTES = 200
 GROUPS = (1, 10, 100, 1_000)
-COMMITS = 40
-REPEATS = 25  # many short ones: disks have slow phases, and each side must meet a quick one
+COMMITS = 10
+REPEATS = 100  # many short ones: disks have slow phases, and each side must meet a quick one
 RECOVERED_ENTRIES = 1_000_000
 RECOVERED_GROUP = 10_000
 RECOVERIES = 3

@@ -8,8 +8,9 @@ Rules for whoever writes a page:
   and ``examples``.
 * A ``python`` block is run, with the others of its page before it.
 
-The pages on trace and judge have their own test, ``tests/unit/trace/test_docs.py``, and those that need Spark have theirs in
-``tests/pipeline``: ``test_pages.py``, ``test_importing_page.py``, ``test_audit_page.py`` and ``test_following_page.py``.
+The pages on trace and judge have their own test, ``tests/unit/trace/test_docs.py``, that on the store has
+``tests/unit/runtime/test_store_page.py``, the quickstart has ``tests/integration/test_quickstart_page.py``, and those that need Spark have theirs in ``tests/pipeline``:
+``test_pages.py``, ``test_importing_page.py``, ``test_audit_page.py`` and ``test_following_page.py``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from tests import error_page
+from tests import api_page, error_page
 from tests.unit.cli import run
 from thence.cli import simulate
 from thence.core.ordering import ORDERINGS
@@ -38,7 +39,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 NEED_SPARK = {"docs/metrics.md", "docs/data-source.md"}
 PAGES_WITH_SPARK = {"docs/importing.md", "docs/audit.md", "docs/following.md"}
-TESTED_ELSEWHERE = {"docs/trace.md", "docs/judge.md", *PAGES_WITH_SPARK, *NEED_SPARK}
+TESTED_ELSEWHERE = {"docs/quickstart.md", "docs/trace.md", "docs/judge.md", "docs/store.md", *PAGES_WITH_SPARK, *NEED_SPARK}
 RUN = [page for page in PAGES if page.relative_to(ROOT).as_posix() not in TESTED_ELSEWHERE]
 QUICK_STEPS = 5_000
 
@@ -196,8 +197,13 @@ def test_the_promises_are_those_of_the_code(page: str, heading: str) -> None:
         assert set(re.findall("fifo|causal|total", keeps)) == ORDERINGS[name].guarantees, name
 
 
-def test_the_limits_are_those_of_the_code() -> None:
-    told = rows(read("docs/guarantees.md"), "| limit | value |")
+def test_the_reference_is_what_the_code_says() -> None:
+    assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), "to rewrite it: .venv/bin/python -m tests.api_page"
+
+
+@pytest.mark.parametrize("page", ["docs/guarantees.md", "docs/servers.md"])
+def test_the_limits_are_those_of_the_code(page: str) -> None:
+    told = rows(read(page), "| limit | value |")
     assert len(told) > 5
     for name, value, _ in told:
         module, _, constant = name.strip("`").rpartition(".")

@@ -1,9 +1,12 @@
 """thence: causally ordered messaging that scales by domains.
 
 This file exists to say which names are public. Rules: it defines nothing of its own but the version, it imports
-nothing heavy (a test holds ``import thence`` to 0.2 seconds, without Spark, Arrow or numpy), and every public name
-stands in ``__all__``, which a test pins.
+nothing heavy (a test holds ``import thence`` to 0.2 seconds, without Spark, Arrow, numpy or asyncio), and every public name
+stands in ``__all__``, which a test pins. What runs is imported when it is first used.
 """
+
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from thence.errors import (
     Busy,
@@ -23,15 +26,48 @@ from thence.errors import (
     UsageError,
 )
 
+if _TYPE_CHECKING:
+    from thence.runtime.blocking import BlockingClient, connect_blocking
+    from thence.runtime.client import Client, connect
+    from thence.runtime.embedded import Member
+    from thence.runtime.letters import EVERYONE, Message
+    from thence.runtime.tls import TlsFiles
+
 __version__ = "0.1.0"
 
+_RUNNING = {
+    "EVERYONE": "letters",
+    "BlockingClient": "blocking",
+    "Client": "client",
+    "Member": "embedded",
+    "Message": "letters",
+    "TlsFiles": "tls",
+    "connect": "client",
+    "connect_blocking": "blocking",
+}
+
+
+def __getattr__(name: str) -> _Any:
+    """Import a name of what runs when it is asked for."""
+    if name not in _RUNNING:
+        raise AttributeError(f"module 'thence' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"thence.runtime.{_RUNNING[name]}"), name)
+
+
 __all__ = [
+    "EVERYONE",
+    "BlockingClient",
     "Busy",
+    "Client",
     "ConfigError",
     "FrameRefused",
     "ImpossibleFrame",
     "InternalError",
     "MalformedFrame",
+    "Member",
+    "Message",
     "OverflowingFrame",
     "Refusal",
     "ReplayedFrame",
@@ -39,7 +75,10 @@ __all__ = [
     "StoreFull",
     "StrangerFrame",
     "ThenceError",
+    "TlsFiles",
     "TraceError",
     "UsageError",
     "__version__",
+    "connect",
+    "connect_blocking",
 ]

@@ -204,21 +204,30 @@ def test_import_thence_is_quick(tmp_path: Path) -> None:
 
 def test_public_names_are_pinned() -> None:
     assert thence.__all__ == [
+        "EVERYONE",
+        "BlockingClient",
         "Busy",
+        "Client",
         "ConfigError",
         "FrameRefused",
         "ImpossibleFrame",
         "InternalError",
         "MalformedFrame",
+        "Member",
+        "Message",
         "OverflowingFrame",
+        "Refusal",
         "ReplayedFrame",
         "StorageError",
         "StoreFull",
         "StrangerFrame",
         "ThenceError",
+        "TlsFiles",
         "TraceError",
         "UsageError",
         "__version__",
+        "connect",
+        "connect_blocking",
     ]
     assert all(hasattr(thence, name) for name in thence.__all__)
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from thence.cli import console
+from thence.errors import UsageError
 from thence.runtime import loops
 from thence.runtime.client import connect
 from thence.runtime.letters import Message
@@ -24,6 +25,7 @@ def command(
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop when nothing came for so long.")
     ] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Give up the name, with all that waits for it, and end.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print each message as a line of JSON.")] = False,
 ) -> None:
     """Print the messages that come for a client, in order.
@@ -35,9 +37,20 @@ def command(
 
     Example: thence listen thence://127.0.0.1:7401 --name bob
     """
+    if forget:
+        loops.run(_forget(url, name))
+        return
     complete = loops.run(_listen(url, name, topic or [], count, timeout, json))
     if not complete:
         raise typer.Exit(1)
+
+
+async def _forget(url: str, name: str | None) -> None:
+    if name is None:
+        raise UsageError("--forget needs --name")
+    async with connect(url, name) as client:
+        await client.leave()
+    console.err.print(f"{name} is forgotten")
 
 
 async def _listen(url: str, name: str | None, topics: list[str], count: int | None, within: float | None, json: bool) -> bool:

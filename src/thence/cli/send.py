@@ -19,6 +19,7 @@ def command(
     url: Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")],
     to: Annotated[str, typer.Argument(metavar="TO", help="A client, several with commas between, or everyone; or #TOPIC.")],
     body: Annotated[list[str] | None, typer.Argument(metavar="[BODY]...", help="Messages; without any, lines are read.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the recipients are known at this server.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="Send as this client; otherwise as a temporary one.")] = None,
 ) -> None:
     """Send messages by way of a server, and wait until they are accepted.
@@ -29,29 +30,34 @@ def command(
 
     Example: thence send thence://127.0.0.1:7401 bob "hello"
     """
-    sent = loops.run(_send(url, name, to, body))
+    sent = loops.run(_send(url, name, to, body, wait=wait))
     console.err.print(f"{console.count(sent, 'message')} accepted")
 
 
-async def _send(url: str, name: str | None, to: str, bodies: list[str] | None) -> int:
+async def _send(url: str, name: str | None, to: str, bodies: list[str] | None, *, wait: bool) -> int:
     sent = 0
     async with connect(url, name) as client:
+        for recipient in names_in(to) if wait and to != "everyone" and not to.startswith("#") else ():
+            await client.known(recipient)
         for body in bodies or sys.stdin:
-            await client.room()
-            await post(client, to, body.rstrip("\n").encode())
+            await send_to(client, to, body.rstrip("\n").encode())
             sent += 1
-        await client.flush()
     return sent
 
 
-async def post(client: Endpoint, to: str, body: bytes) -> None:
+async def send_to(client: Endpoint, to: str, body: bytes) -> None:
     """Send to what a person wrote."""
     if to.startswith("#"):
         await client.publish(to[1:], body)
     elif to == "everyone":
         await client.send(EVERYONE, body)
     else:
-        names = [name.strip() for name in to.split(",") if name.strip()]
-        if not names:
-            raise UsageError(f"{to!r} names nobody")
-        await client.send(names, body)
+        await client.send(names_in(to), body)
+
+
+def names_in(to: str) -> list[str]:
+    """Return the names in what a person wrote."""
+    names = [name.strip() for name in to.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"{to!r} names nobody")
+    return names

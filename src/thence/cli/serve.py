@@ -50,14 +50,14 @@ def command(
         Path | None, typer.Option("--trace", metavar="DIR", help="Write every send and delivery here, for judge and audit.")
     ] = None,
     tls_certificate: Annotated[
-        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="This server's certificate; its DNS name is NAME.")
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="This server's certificate; its DNS name is NAME.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of the certificate.")] = None,
     tls_authority: Annotated[
-        Path | None, typer.Option("--tls-authority", metavar="FILE", help="Who signs the certificates of all servers.")
+        Path | None, typer.Option("--tls-ca", metavar="FILE", help="Who signs the certificates of all servers.")
     ] = None,
     max_store_bytes: Annotated[
-        int | None, typer.Option("--max-store-bytes", min=1, help="The most that the store may hold.")
+        int | None, typer.Option("--max-store-bytes", min=1, metavar="N", help="The most that the store may hold.")
     ] = None,
     drain_s: Annotated[
         float, typer.Option("--drain", min=0, metavar="SECONDS", help="How long to wait for confirmations when stopped.")
@@ -89,7 +89,7 @@ def _tls(certificate: Path | None, key: Path | None, authority: Path | None) -> 
     if certificate is None and key is None and authority is None:
         return None
     if certificate is None or key is None or authority is None:
-        raise ConfigError("TLS needs all of --tls-certificate, --tls-key and --tls-authority")
+        raise ConfigError("TLS needs all of --tls-cert, --tls-key and --tls-ca")
     return TlsFiles(certificate=certificate, key=key, authority=authority)
 
 

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 
@@ -83,15 +84,24 @@ def free_addresses(count: int) -> list[str]:
 class Fleet:
     """The servers of a fabric as processes on this machine."""
 
-    def __init__(self, topology: Topology, data: Path, *, memory: bool = False, trace: Path | None = None) -> None:
-        """``data`` holds ``topology.toml``."""
+    def __init__(
+        self,
+        topology: Topology,
+        data: Path,
+        *,
+        memory: bool = False,
+        trace: Path | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        """``data`` holds ``topology.toml``. ``log`` gets every line of every log; by default they are printed."""
         self.topology = topology
         self.data = data
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self._memory = memory
         self._trace = trace
         self._width = max(len(name) for name in topology.processes)
-        self._stopping = False
+        self._log = log or _print_line
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start all servers."""
@@ -106,12 +116,15 @@ class Fleet:
             arguments += ["--trace", str(self._trace)]
         process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
         self.processes[name] = process
-        threading.Thread(target=self._copy_log, args=(name, process), daemon=True).start()
-
-    def _copy_log(self, name: str, process: subprocess.Popen[str]) -> None:
         if process.stderr is not None:
-            for line in process.stderr:
-                console.err.print(f"{name:{self._width}} | {console.plain(line.rstrip())}", soft_wrap=True)
+            thread = threading.Thread(target=self._copy_log, args=(name, process.stderr), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _copy_log(self, name: str, log: IO[str]) -> None:
+        with log:
+            for line in log:
+                self._log(f"{name:{self._width}} | {console.plain(line.rstrip())}")
 
     def wait(self) -> None:
         """Wait until one of them ends by itself."""
@@ -141,3 +154,9 @@ class Fleet:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+        for thread in self._threads:
+            thread.join(STOP_WITHIN_S)
+
+
+def _print_line(line: str) -> None:
+    console.err.print(line, soft_wrap=True)

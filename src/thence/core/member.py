@@ -120,7 +120,10 @@ class Restored(NamedTuple):
 
 
 class Repeated(NamedTuple):
-    """A record that was found on disk, for whoever must know what followed from each of them; only behind ``Restored``."""
+    """A record that was found on disk, for whoever must know what followed from each of them; only behind ``Restored``.
+
+    ``Consumed`` may come between them.
+    """
 
     record: Record
 
@@ -219,14 +222,14 @@ class Member:
         if isinstance(step_input, Repeated):
             return self._repeated(step_input.record)
         self._started = True
+        if isinstance(step_input, Consumed):
+            self._consumed(step_input.position)  # Also between records that are repeated: what they deliver is consumed at once.
+            return Ready(wake=self._wake())
         self._restoring = False
         if isinstance(step_input, Arrived):
             return self._arrived(step_input, now)
         if isinstance(step_input, Submit):
             return self._submit(step_input, now)
-        if isinstance(step_input, Consumed):
-            self._consumed(step_input.position)
-            return Ready(wake=self._wake())
         if isinstance(step_input, Connected):
             return self._connected(step_input.peer, now)
         for place in self._places.values():

@@ -14,6 +14,7 @@ import asyncio
 import os
 import ssl
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -32,6 +33,8 @@ from thence.runtime.protocol import (
     ClientHello,
     ClientWelcome,
     Deliver,
+    Find,
+    Found,
     Leave,
     Ping,
     Publish,
@@ -94,6 +97,7 @@ class Client(Endpoint):
         self._topics: dict[str, asyncio.Future[None]] = {}
         """Subscriptions and their ends that the server has not confirmed."""
         self._wanted: dict[str, bool] = {}
+        self._looked_for: dict[str, asyncio.Future[None]] = {}
         self._questions: deque[asyncio.Future[bytes]] = deque()
         self._new = True
         self._welcome = asyncio.Event()
@@ -114,7 +118,7 @@ class Client(Endpoint):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None and self._failure is None:
+        if kind is None and self._failure is None and not self._closed:
             self._send_bundle()
             await self.flush()
         self._tell_done()
@@ -198,6 +202,10 @@ class Client(Endpoint):
             self._welcomed(connection, said)
         elif isinstance(said, Subscribed):
             self._subscribed(said)
+        elif isinstance(said, Found):
+            found = self._looked_for.pop(said.name, None)
+            if found is not None and not found.done():
+                found.set_result(None)
         elif isinstance(said, StatusAnswer):
             if self._questions:
                 self._questions.popleft().set_result(said.status)
@@ -236,6 +244,8 @@ class Client(Endpoint):
                 tell(connection, Subscribe(topic, wanted))
         for publish in self._unaccepted:
             tell(connection, publish)
+        for name in self._looked_for:
+            tell(connection, Find(name))
         self._welcome.set()
 
     # Endpoint.
@@ -270,11 +280,28 @@ class Client(Endpoint):
             tell(self._connection, Subscribe(topic, wanted))
         await asyncio.shield(done)
 
+    def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
+        return (*self._topics.values(), *self._looked_for.values(), *self._questions)
+
     def _subscribed(self, said: Subscribed) -> None:
         if self._wanted.get(said.topic) == said.wanted:
             done = self._topics.pop(said.topic, None)
             if done is not None and not done.done():
                 done.set_result(None)
+
+    async def known(self, name: str) -> None:
+        self._check_usable()
+        found = self._looked_for.setdefault(name, self._loop.create_future())
+        if self._connection is not None:
+            tell(self._connection, Find(name))
+        await asyncio.shield(found)
+
+    async def leave(self) -> None:
+        """Give up the name, with all that waits for it and all that it follows. The client is then of no more use."""
+        await self.flush()
+        if self._connection is not None:
+            tell(self._connection, Leave())
+        await self._hang_up()
 
     async def status(self) -> dict[str, Any]:
         """Return how the server is."""

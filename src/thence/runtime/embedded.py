@@ -7,10 +7,10 @@ in servers, of the same topology; their names are addresses.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from thence.core.topology import Topology
 from thence.errors import ConfigError, UsageError
@@ -53,6 +53,7 @@ class Member(Endpoint):
         self._node: Node | None = None
         self._session: Session | None = None
         self._following: dict[str, asyncio.Future[None]] = {}
+        self._looked_for: dict[str, asyncio.Future[None]] = {}
         self._ticker: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -132,6 +133,14 @@ class Member(Endpoint):
         self._session.follow(topic, wanted)
         await asyncio.shield(done)
 
+    async def known(self, name: str) -> None:
+        if self._running.office.home(name) is None:
+            found = self._looked_for.setdefault(name, self._loop.create_future())
+            await asyncio.shield(found)
+
+    def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
+        return (*self._following.values(), *self._looked_for.values())
+
     # Outlet.
 
     def accepted(self, upto: int) -> None:
@@ -159,6 +168,9 @@ class Member(Endpoint):
             self._session.feed()
 
     def _notice(self, handed: Handed) -> None:
+        found = self._looked_for.pop(handed.joined, None) if handed.joined is not None else None
+        if found is not None and not found.done():
+            found.set_result(None)
         if handed.follows is not None and handed.follows.client == self.name and self._session is not None:
             self._session.followed(handed.follows)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from thence.errors import Busy, InternalError, UsageError
@@ -96,6 +96,10 @@ class Endpoint(ABC):
     @abstractmethod
     async def unsubscribe(self, topic: str) -> None:
         """Get no more of it."""
+
+    @abstractmethod
+    async def known(self, name: str) -> None:
+        """Wait until a client of this name is known here, so that it can be written to."""
 
     # Sending.
 
@@ -376,6 +380,10 @@ class Endpoint(ABC):
         if self._closed:
             raise UsageError(f"{self.name!r} is closed")
 
+    def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
+        """Return what else somebody may wait for."""
+        return ()
+
     def _fail(self, failure: Exception) -> None:
         """Nothing can be done any more: tell everybody who waits."""
         self._failure = failure
@@ -384,7 +392,7 @@ class Endpoint(ABC):
             _, waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(failure)
-        for answer in self._requests.values():
+        for answer in (*self._requests.values(), *self._others_waiting()):
             if not answer.done():
                 answer.set_exception(failure)
         self._room.set()

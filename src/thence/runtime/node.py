@@ -104,21 +104,18 @@ class Node:
             self.history.resume(snapshot.events)
             deliveries = self.member.step(Restored(snapshot.member, (), snapshot.consumed), now).deliver
         self._hand_over(deliveries)
-        acknowledged: dict[str, int] = {}
         for entry in entries:
             for record in journal.decode_entry(entry):
                 if isinstance(record, Acknowledged):
-                    # Letters may be put into a box again only below, if its client was slow: so at the end.
-                    acknowledged[record.client] = max(record.upto, acknowledged.get(record.client, 0))
+                    # In its turn: where a box was full then it is full now, and what waited for room comes behind this.
+                    self.office.acknowledge(record.client, record.upto)
+                    self._hand_over(())
                 elif isinstance(record, Met):
                     self._met[record.peer] = record.incarnation
                 elif isinstance(record, Started):
                     self.history.started(0, record.at)
                 else:
                     self._repeat(record, now)
-        for client, upto in acknowledged.items():
-            self.office.acknowledge(client, upto)
-        self._hand_over(())
         self._accepted = {name: box.sent for name, box in self.office.state.boxes.items()}
         self.history.release(self.store.durable)
         self._begin(now, first=self.name not in self._met)

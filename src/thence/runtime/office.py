@@ -132,6 +132,7 @@ class Handed(NamedTuple):
     boxes: tuple[str, ...] = ()
     """Clients with new letters."""
     joined: str | None = None
+    """A client, of any server, that there is from now on."""
     left: str | None = None
     """A client of this server that has lost its name."""
     follows: Follows | None = None
@@ -224,13 +225,13 @@ class Office:
         homes, boxes = self.state.homes, self.state.boxes
         known = homes.get(notice.client)
         if known is not None and known <= notice.server:
-            return Handed(joined=notice.client if known == self.server == notice.server else None)
+            return Handed(joined=notice.client)
         homes[notice.client] = notice.server
         self._routes = {}
         if notice.server == self.server:
             boxes.setdefault(notice.client, Box(notice.temporary))
             return Handed(joined=notice.client)
-        return self._drop(notice.client)
+        return self._drop(notice.client)._replace(joined=notice.client)
 
     def _left(self, notice: Left) -> Handed:
         if self.state.homes.get(notice.client) != notice.server:

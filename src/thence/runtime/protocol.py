@@ -139,6 +139,18 @@ class Subscribed(_Said, frozen=True, array_like=True, tag=18):
     wanted: bool
 
 
+class Find(_Said, frozen=True, array_like=True, tag=23):
+    """The client wants to know when there is a client of this name, as far as its server has heard."""
+
+    name: str
+
+
+class Found(_Said, frozen=True, array_like=True, tag=24):
+    """There is."""
+
+    name: str
+
+
 class StatusQuestion(_Said, frozen=True, array_like=True, tag=20):
     """How is the server?"""
 
@@ -180,6 +192,8 @@ Said = (
     | Acknowledge
     | Subscribe
     | Subscribed
+    | Find
+    | Found
     | StatusQuestion
     | StatusAnswer
     | Leave

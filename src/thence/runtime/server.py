@@ -32,6 +32,8 @@ from thence.runtime.protocol import (
     ClientHello,
     ClientWelcome,
     Deliver,
+    Find,
+    Found,
     Leave,
     Ping,
     Publish,
@@ -52,6 +54,8 @@ DRAIN_S: Final = 10.0
 DRAIN_LOOK_S: Final = 0.02
 """How often it looks whether they have."""
 CLIENT_SILENCE_S: Final = 20.0
+MAX_FINDING: Final = 10_000
+"""How many others one client may be waiting for at a time."""
 MAX_WAITS_TOLD: Final = 1_000
 """How many waiting messages a status lists."""
 
@@ -67,6 +71,8 @@ class ClientConnection:
         self.connection = connection
         self.session: Session | None = None
         self.since = time.time()
+        self.finding = 0
+        """How many others it is waiting for."""
         self._server = server
         connection.on_frame = self._frame
         connection.on_lost = self._lost
@@ -98,6 +104,8 @@ class ClientConnection:
             session.acknowledge(said.upto, said.limit)
         elif isinstance(said, Subscribe):
             session.follow(said.topic, said.wanted)
+        elif isinstance(said, Find):
+            self._server.find(self, said.name)
         elif isinstance(said, Leave):
             self._server.forget(self.name)
         else:
@@ -143,6 +151,8 @@ class Server:
         self.address = ""
         self._clients: dict[str, ClientConnection] = {}
         self._joining: dict[str, ClientConnection] = {}
+        self._finding: dict[str, list[ClientConnection]] = {}
+        """Who wants to know when there is a client of a name."""
         self._away: dict[str, float] = {}
         """Temporary clients that are not connected, since when."""
         self._started = time.time()
@@ -222,6 +232,12 @@ class Server:
 
     def lost(self, client: ClientConnection) -> None:
         """A client's connection is gone."""
+        if client.finding:
+            self._finding = {
+                name: waiting
+                for name, clients in self._finding.items()
+                if (waiting := [other for other in clients if other is not client])
+            }
         for table in (self._clients, self._joining):
             if table.get(client.name) is client:
                 del table[client.name]
@@ -252,11 +268,8 @@ class Server:
 
     def _notice(self, handed: Handed) -> None:
         if handed.joined is not None:
-            client = self._joining.pop(handed.joined, None)
-            if client is not None:
-                self._clients[client.name] = client
-                client.welcome()
-        elif handed.left is not None:
+            self._joined(handed.joined)
+        if handed.left is not None:
             client = self._clients.pop(handed.left, None)
             if client is not None:
                 refuse(client.connection, f"{handed.left!r} is no longer a client of {self.node.name!r}")
@@ -264,6 +277,29 @@ class Server:
             client = self._clients.get(handed.follows.client)
             if client is not None and client.session is not None:
                 client.session.followed(handed.follows)
+
+    def _joined(self, name: str) -> None:
+        """There is a client of this name: let it in if it is here and waits, and tell those who asked."""
+        waiting = self._joining.pop(name, None)
+        if waiting is not None:
+            reason = self._objection(name)
+            if reason:
+                refuse(waiting.connection, reason)
+            else:
+                self._clients[name] = waiting
+                waiting.welcome()
+        for client in self._finding.pop(name, ()):
+            tell(client.connection, Found(name))
+
+    def find(self, client: ClientConnection, name: str) -> None:
+        """Tell a client as soon as there is one of this name."""
+        if self.node.office.home(name) is not None:
+            tell(client.connection, Found(name))
+            return
+        if client.finding >= MAX_FINDING:
+            raise MalformedFrame(f"client {client.name!r} looks for more than {MAX_FINDING} others")
+        client.finding += 1
+        self._finding.setdefault(name, []).append(client)
 
     def _room(self) -> None:
         for client in self._clients.values():

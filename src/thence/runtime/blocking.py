@@ -1,0 +1,134 @@
+"""A client for scripts: the same as ``thence.connect``, without ``await``.
+
+A thread runs the loop; every call hands its work to it and waits. Messages come one by one, by ``receive`` or by iterating.
+
+    with thence.connect_blocking("thence://127.0.0.1:7401", name="script") as client:
+        client.send("bob", b"hello")
+        for message in client:
+            ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from thence.errors import UsageError
+from thence.runtime.client import Client, connect
+from thence.runtime.letters import Message, To
+
+T = TypeVar("T")
+
+
+class BlockingClient:
+    """See the module's text. Use it in a ``with`` block, from one thread or several."""
+
+    def __init__(self, url: str, name: str | None = None, **options: Any) -> None:
+        """The same arguments as for ``connect``."""
+        self._make: Callable[[], Client] = lambda: connect(url, name, **options)
+        self._client: Client | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="thence-client", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self._client = self._wait(self._open())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._wait(self._running.__aexit__(kind, error, trace))
+        finally:
+            self._end()
+
+    async def _open(self) -> Client:
+        return await self._make().__aenter__()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if not self._thread.is_alive():
+            work.close()
+            raise UsageError("use the client in a 'with' block")
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    @property
+    def _running(self) -> Client:
+        if self._client is None:
+            raise UsageError("use the client in a 'with' block")
+        return self._client
+
+    @property
+    def name(self) -> str:
+        """How others write to it."""
+        return self._running.name
+
+    def send(self, to: To, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Send, and wait until it is accepted."""
+        self._wait(self._running.send(to, body, headers=headers))
+
+    def publish(self, topic: str, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Publish, and wait until it is accepted."""
+        self._wait(self._running.publish(topic, body, headers=headers))
+
+    def request(self, to: str, body: Any, *, headers: Mapping[str, str] | None = None, within: float = 30.0) -> Message:
+        """Send a request and return the reply."""
+        return self._wait(self._running.request(to, body, headers=headers, within=within))
+
+    def reply(self, message: Message, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Answer a request, and wait until that is accepted."""
+        self._wait(self._reply(message, body, headers))
+
+    async def _reply(self, message: Message, body: Any, headers: Mapping[str, str] | None) -> None:
+        client = self._running
+        await client.room()
+        client.reply(message, body, headers=headers)
+        await client.flush()
+
+    def subscribe(self, topic: str) -> None:
+        """Follow a topic."""
+        self._wait(self._running.subscribe(topic))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Follow it no longer."""
+        self._wait(self._running.unsubscribe(topic))
+
+    def known(self, name: str) -> None:
+        """Wait until a client of this name is known at the server."""
+        self._wait(self._running.known(name))
+
+    def receive(self, within: float | None = None) -> Message:
+        """Return the next message; the one before counts as done. ``TimeoutError`` if none comes within so many seconds."""
+        return self._wait(self._running.receive(within))
+
+    def done(self) -> None:
+        """Say that the message last received is done with."""
+        self._wait(self._done())
+
+    async def _done(self) -> None:
+        self._running.done()
+
+    def __iter__(self) -> Iterator[Message]:
+        while True:
+            yield self.receive()
+
+
+def connect_blocking(url: str, name: str | None = None, **options: Any) -> BlockingClient:
+    """Return a client for scripts, to be used in a ``with`` block. The arguments are those of ``connect``."""
+    return BlockingClient(url, name, **options)

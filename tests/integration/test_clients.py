@@ -1,0 +1,219 @@
+"""Clients of running servers: what they may rely on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import thence
+from tests.integration.running import addressed, assert_kept, flat, run, servers, started, until, url
+from thence.errors import Refusal, UsageError
+
+TWO_DOMAINS = """
+name = "two"
+[domains.A]
+members = ["s1", "s2"]
+ordering = "matrix"
+[domains.B]
+members = ["s2", "s3"]
+ordering = "vector"
+"""
+
+
+class Order(msgspec.Struct):
+    item: str
+    count: int
+
+
+def test_one_many_and_everyone() -> None:
+    async def main() -> None:
+        topology = addressed(TWO_DOMAINS)
+        async with (
+            servers(topology),
+            thence.connect(url(topology, "s1"), "ann") as ann,
+            thence.connect(url(topology, "s2"), "bob") as bob,
+            thence.connect(url(topology, "s3"), "cleo") as cleo,
+        ):
+            # What bob and cleo send comes behind the notice of their coming, so ann then knows them.
+            await bob.send("ann", b"here")
+            await cleo.send("ann", b"here too")
+            assert {(await ann.receive()).sender, (await ann.receive()).sender} == {"bob", "cleo"}
+            await ann.send("bob", b"one")
+            await ann.send(["bob", "cleo"], b"both")
+            await ann.send(thence.EVERYONE, b"all")
+            assert [(await bob.receive()).body for _ in range(3)] == [b"one", b"both", b"all"]
+            assert [(await cleo.receive()).body for _ in range(2)] == [b"both", b"all"]
+            assert (await ann.receive()).body == b"all"
+            with pytest.raises(UsageError, match="nobody is called 'nobody'"):
+                await ann.send("nobody", b"?")
+            await ann.send("bob", b"still here")
+            assert (await bob.receive()).body == b"still here"
+
+    run(main)
+
+
+def test_topics_headers_and_typed_bodies() -> None:
+    async def main() -> None:
+        topology = addressed(TWO_DOMAINS)
+        async with (
+            servers(topology) as running,
+            thence.connect(url(topology, "s1"), "ann") as ann,
+            thence.connect(url(topology, "s3"), "cleo") as cleo,
+        ):
+            await cleo.subscribe("room.42")
+            await cleo.send("ann", b"follow me")
+            await ann.receive()
+            await ann.publish("room.42", Order("tea", 3), headers={"priority": "low"})
+            await ann.publish("room.43", b"for nobody")
+            message = await cleo.receive()
+            assert (message.topic, message.sender, message.headers) == ("room.42", "ann", {"priority": "low"})
+            assert message.value(Order) == Order("tea", 3)
+            with pytest.raises(thence.MalformedFrame, match="is no"):
+                message.value(int)
+            await cleo.unsubscribe("room.42")
+            await until(lambda: not running["s1"].node.office.state.followers)
+            await ann.publish("room.42", b"too late")
+            await ann.send("cleo", b"last")
+            assert (await cleo.receive()).body == b"last"
+
+    run(main)
+
+
+def test_request_and_reply() -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with (
+            servers(topology),
+            thence.connect(url(topology, "s1"), "asker") as asker,
+            thence.connect(url(topology, "s2"), "adder") as adder,
+        ):
+            adder.on_message(lambda message: message.reply(sum(message.value(list[int]))))
+            await adder.send("asker", b"ready")
+            await asker.receive()
+            answers = await asyncio.gather(*(asker.request("adder", [number, 1]) for number in range(20)))
+            assert [answer.value(int) for answer in answers] == list(range(1, 21))
+            with pytest.raises(TimeoutError, match="no reply from 'asker'"):
+                await asker.request("asker", b"?", within=0.05)
+
+    run(main)
+
+
+def test_sending_while_iterating() -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with (
+            servers(topology),
+            thence.connect(url(topology, "s1"), "left") as left,
+            thence.connect(url(topology, "s2"), "right") as right,
+        ):
+            await right.send("left", b"0")
+
+            async def play(client: thence.Client, other: str) -> int:
+                async for message in client:
+                    number = int(message.body)
+                    if number >= 50:
+                        if number == 50:
+                            await client.send(other, b"51")
+                        return number
+                    await client.send(other, b"%d" % (number + 1))
+                return -1
+
+            assert sorted(await asyncio.gather(play(left, "right"), play(right, "left"))) == [50, 51]
+
+    run(main)
+
+
+def test_a_client_misses_nothing_over_restarts_of_its_server(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        data, trace = tmp_path / "data", tmp_path / "trace"
+        async with (
+            servers(topology, data, trace) as running,
+            thence.connect(url(topology, "s1"), "writer") as writer,
+            thence.connect(url(topology, "s2"), "reader") as reader,
+        ):
+            await reader.send("writer", b"ready")
+            await writer.receive()
+            got: list[bytes] = []
+            reader.on_message(lambda message: got.append(message.body))
+            for number in range(300):
+                if number % 100 == 50:
+                    for name in ("s1", "s2"):
+                        await running[name].stop(drain_s=0)
+                        running[name] = await started(topology, name, data, trace)
+                await writer.room()
+                writer.post("reader", b"%d" % number)
+            await writer.flush()
+            await until(lambda: len(got) == 300)
+            assert got == [b"%d" % number for number in range(300)]
+        assert_kept(trace)
+
+    run(main)
+
+
+def test_what_was_not_done_comes_again_to_the_next_program(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology, tmp_path):
+            address = url(topology, "s1")
+            async with thence.connect(address, "reader") as reader, thence.connect(address, "writer") as writer:
+                for number in range(5):
+                    await writer.send("reader", b"%d" % number)
+                assert [(await reader.receive()).body for _ in range(3)] == [b"0", b"1", b"2"]
+                # The third is not done: nobody asked for a fourth.
+            async with thence.connect(address, "reader") as reader:
+                assert [(await reader.receive()).body for _ in range(3)] == [b"2", b"3", b"4"]
+                reader.done()
+            async with thence.connect(address, "reader") as reader:
+                with pytest.raises(TimeoutError):
+                    await reader.receive(within=0.1)
+
+    run(main)
+
+
+def test_a_name_has_one_server_and_one_connection() -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+            await until(lambda: running["s2"].node.office.home("ann") == "s1")
+            with pytest.raises(Refusal, match="'ann' is a client of 's1'; connect there"):
+                async with thence.connect(url(topology, "s2"), "ann"):
+                    pass
+            with pytest.raises(Refusal, match="'s2' is the name of a server"):
+                async with thence.connect(url(topology, "s1"), "s2"):
+                    pass
+            async with thence.connect(url(topology, "s1"), "ann") as newer:
+                await newer.send("ann", b"to myself")
+                assert (await newer.receive()).body == b"to myself"
+                with pytest.raises(Refusal, match="another connection has taken the name 'ann'"):
+                    await ann.send("ann", b"?")
+
+    run(main)
+
+
+def test_a_temporary_client_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with servers(topology) as running:
+            async with thence.connect(url(topology, "s1")) as guest:
+                await guest.subscribe("news")
+                name = guest.name
+                await until(lambda: running["s2"].node.office.home(name) == "s1")
+            await until(lambda: running["s2"].node.office.home(name) is None)
+            assert all(name not in server.node.office.state.boxes for server in running.values())
+            assert not any(server.node.office.state.followers for server in running.values())
+
+    run(main)
+
+
+def test_no_server_is_a_clear_error() -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        with pytest.raises(TimeoutError, match=r"no connection to thence://.* within 0.2 s"):
+            async with thence.connect(url(topology, "s1"), "ann", connect_timeout=0.2):
+                pass
+
+    run(main)

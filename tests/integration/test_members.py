@@ -1,0 +1,123 @@
+"""Members inside programs, peer to peer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+import thence
+from tests.integration.running import assert_kept, flat, run, until
+from thence.errors import Busy, UsageError
+from thence.runtime import endpoint
+
+ORDERINGS = ("vector", "matrix", "sequenced", "clocked", "flood")
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "disk"])
+def test_a_group_keeps_order(ordering: str, durable: bool, tmp_path: Path) -> None:
+    names, count = ("a", "b", "c"), 200
+
+    async def send(member: thence.Member) -> None:
+        for number in range(count):
+            member.post(thence.EVERYONE, b"%d" % number)
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+        await member.flush()
+
+    async def main() -> None:
+        topology = flat(*names, ordering=ordering)
+        got: dict[str, list[tuple[str, bytes]]] = {name: [] for name in names}
+
+        def note(name: str) -> Callable[[thence.Message], None]:
+            return lambda message: got[name].append((message.sender, message.body))
+
+        async with AsyncExitStack() as stack:
+            members = [
+                thence.Member(topology, name=name, data=tmp_path / name if durable else None, trace=tmp_path / "trace")
+                for name in names
+            ]
+            for member in members:
+                await stack.enter_async_context(member)
+                member.on_message(note(member.name))
+            await asyncio.gather(*map(send, members))
+            await until(lambda: all(len(messages) == len(names) * count for messages in got.values()))
+        for name in names:
+            for sender in names:
+                assert [body for who, body in got[name] if who == sender] == [b"%d" % number for number in range(count)]
+        if ordering in ("sequenced", "clocked"):
+            assert got["a"] == got["b"] == got["c"]
+        assert_kept(tmp_path / "trace", sends=3)
+
+    run(main)
+
+
+def test_a_member_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = flat("a", "b")
+        for life in range(3):
+            async with (
+                thence.Member(topology, name="a", data=tmp_path / "a") as a,
+                thence.Member(topology, name="b", data=tmp_path / "b") as b,
+            ):
+                if life:
+                    assert (await b.receive()).body == b"left over %d" % (life - 1)
+                await a.send("b", b"now")
+                assert (await b.receive()).body == b"now"
+                b.done()
+                await a.send("b", b"left over %d" % life)
+
+    run(main)
+
+
+def test_requests_topics_and_typed_bodies_need_no_server() -> None:
+    async def main() -> None:
+        topology = flat("a", "b")
+        async with thence.Member(topology, name="a") as a, thence.Member(topology, name="b") as b:
+            heard: list[int] = []
+
+            def answer(message: thence.Message) -> None:
+                if message.wants_reply:
+                    message.reply(message.value(int) + 1)
+                else:
+                    heard.append(message.value(int))
+
+            b.on_message(answer)
+            assert (await a.request("b", 41)).value(int) == 42
+            await a.subscribe("news")
+            await a.send("b", 0)  # Behind the notice of the subscription, so b knows of it now.
+            await until(lambda: heard)
+            await b.publish("news", {"headline": "none"})
+            message = await a.receive()
+            assert (message.sender, message.topic, message.value()) == ("b", "news", {"headline": "none"})
+
+    run(main)
+
+
+def test_too_much_on_its_way_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "MAX_UNACCEPTED", 10)
+
+    async def main() -> None:
+        topology = flat("a", "b")
+        async with thence.Member(topology, name="a") as a:
+            for _ in range(10):
+                a.post("b", b"x")
+            with pytest.raises(Busy, match="10 letters"):
+                a.post("b", b"x")
+            await a.room()
+            a.post("b", b"x")
+
+    run(main)
+
+
+def test_a_member_must_be_started() -> None:
+    async def main() -> None:
+        member = thence.Member(flat("a", "b"), name="a")
+        with pytest.raises(UsageError, match="async with"):
+            await member.connected()
+
+    run(main)
