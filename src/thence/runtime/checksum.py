@@ -1,4 +1,4 @@
-"""CRC-32, by the quicker of two libraries: ISA-L where it is installed (extra ``fast``), zlib otherwise. Both give the same number.
+"""CRC-32, by the quicker of two libraries: ISA-L where it is installed (extra ``fast``), zlib otherwise. Both give the same.
 
 On long frames ISA-L is about ten times as quick, and the checksum is then no longer what moving a large message costs most.
 """

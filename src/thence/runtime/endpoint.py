@@ -29,7 +29,7 @@ MAX_UNACCEPTED: Final = 65_536
 MAX_UNACCEPTED_BYTES: Final = 64 * 1024 * 1024
 BUNDLE_LETTERS: Final = 512
 """How many letters a bundle holds at most."""
-BUNDLE_BYTES: Final = 64 * 1024
+BUNDLE_BYTES: Final = 256 * 1024
 """From this size on a bundle takes no more letters."""
 LETTER_WEIGHT: Final = 16
 """What a letter counts for in limits by bytes, beside its body."""
@@ -334,7 +334,8 @@ class Endpoint(ABC):
             return
         self._received = first + len(letters) - 1
         fresh = [Message(self, at, sender, topic, letter) for at, letter in enumerate(letters, first)]
-        if any([letter.reply for letter in letters]):
+        replies = [letter.reply for letter in letters]
+        if any(replies):
             fresh = [message for message in fresh if not message.letter.reply or not self._replied(message)]
         if self._handler is not None:
             self._handle(fresh)

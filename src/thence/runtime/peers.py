@@ -24,19 +24,19 @@ import ssl
 import time
 from typing import Any, Final, Protocol
 
-from thence.core.codec import decode_packet, encode_packet
+from thence.core.codec import decode_packet
 from thence.core.messages import Packet
 from thence.core.topology import Topology
 from thence.errors import MalformedFrame, StrangerFrame
 from thence.runtime.door import parse_address, refuse, tell, whence
 from thence.runtime.protocol import (
     PACKET,
+    PACKET_KIND,
     PROTOCOL,
     Ping,
     Refused,
     ServerHello,
     ServerWelcome,
-    say_packet,
     understand,
 )
 from thence.runtime.tls import check_name
@@ -82,7 +82,7 @@ class Neighbour:
         confirmations, self.confirmations = self.confirmations, {}
         if self.connection is not None:
             for packet in confirmations.values():
-                self.connection.send(say_packet(encode_packet(packet)))
+                self.connection.send(PACKET_KIND, packet)
 
     @property
     def up(self) -> bool:
@@ -158,7 +158,7 @@ class Peers:
             return
         if packet.receipts is None:
             peer.confirmations.pop(packet.domain, None)
-        peer.connection.send(say_packet(encode_packet(packet)))
+        peer.connection.send(PACKET_KIND, packet)
 
     # Calling.
 
