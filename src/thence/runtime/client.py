@@ -137,6 +137,7 @@ class Client(Endpoint):
         super()._fail(failure)
         self._welcome.set()
         if self._connection is not None:
+            self._tell_done()
             self._connection.close()
 
     # The connection.
