@@ -101,7 +101,7 @@ class Session:
 
     def go_on(self) -> None:
         """Do what had to wait, as far as there is room."""
-        if self._going:
+        if self._going or not self._backlog:
             return  # What we do now has made room; we go on anyway.
         self._going = True
         try:

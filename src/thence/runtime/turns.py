@@ -59,16 +59,14 @@ class Turn:
                 calls = stage[:]
                 stage.clear()
                 for call in calls:
-                    self._make(call)
-        self._awaited = any(self._stages)
-        if self._awaited:
+                    try:
+                        call()
+                    except Exception as error:  # noqa: BLE001  The others must be called all the same.
+                        self._tell({"message": f"thence: at the end of a turn: {error}", "exception": error})
+        if self._stages[BUNDLES] or self._stages[CONFIRMATIONS] or self._stages[WRITES]:
             self._call_soon(self.end)
-
-    def _make(self, call: Call) -> None:
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001  The others must be called all the same.
-            self._tell({"message": f"thence: at the end of a turn: {error}", "exception": error})
+        else:
+            self._awaited = False
 
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turn] = WeakKeyDictionary()
