@@ -20,9 +20,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
-import pyarrow as pa
 
-from thence.pipeline import tasks, total
+from thence.pipeline import tasks
 from thence.pipeline.audit import Auditor
 from thence.pipeline.fragments import is_parquet
 from thence.pipeline.jobs import OnSpark, Progress
@@ -132,17 +131,15 @@ def audit(
     """
     with _work_folder(work) as folder:
         watch = _Watch(progress)
-        engine = OnSpark(spark)
+        engine = OnSpark(spark, folder)
         place, imported = _as_parquet(spark, source, folder, importing or {}, watch)
         auditor = Auditor(engine, place, folder, require, slice_events, watch)
         auditor.prepare()
         watch.step("judge")
-        found = f"{folder.uri}/violations"
-        _all_rows(engine, auditor).write.mode("overwrite").parquet(found)
-        rows = spark.read.parquet(found)
-        counts = {row["property"]: row["count"] for row in rows.groupBy("property").count().collect()}
+        counts = auditor.judge()
+        rows = _rows(spark, folder, any(counts.values()))
         watch.step("explain")
-        told = _explain(engine, auditor, rows, explain, cones if out else 0, watch)
+        told = _explain(engine, auditor, rows, explain if counts["fifo"] + counts["causal"] else 0, cones if out else 0, watch)
         table = _with_chains(spark, rows, told)
         result = Audit(
             source=source if isinstance(source, str) else "a DataFrame",
@@ -150,8 +147,8 @@ def audit(
             runs=len(auditor.runs),
             processes=len({name for one in auditor.runs for name in one.run.processes}),
             slices=len(auditor.slices),
-            properties={name: counts.get(name, 0) for name in auditor.require},
-            **_first(table, SHOWN),
+            properties={name: counts[name] for name in auditor.require},
+            **_first(table, SHOWN if any(counts.values()) else 0),
             bad_rows=len(auditor.bad) + (imported.bad if imported else 0),
             bad_examples=[f"{bad.file}, row {bad.row}: {bad.reason}" for bad in auditor.bad[:10]],
             repairs=auditor.repairs,
@@ -216,20 +213,11 @@ def _as_parquet(
     return place, import_trace(spark, source, place, **named)  # type: ignore[arg-type]
 
 
-def _all_rows(engine: OnSpark, auditor: Auditor) -> DataFrame:
-    rows = engine.rows(tasks.judge_slices, auditor.to_judge, tasks.VIOLATIONS)
-    lost: dict[int, list[Any]] = defaultdict(list)
-    for number, row in auditor.lost():
-        lost[number].append(row)
-    arrow = [batch for number, some in lost.items() for batch in tasks.batches(iter(some), number)]
-    if arrow:
-        rows = rows.unionByName(engine.spark.createDataFrame(pa.Table.from_batches(arrow)))
-    if "total" in auditor.require:
-        things = [
-            blocks for one in auditor.runs for blocks in total.blocks_of(one.slices, len(one.run.processes), one.run.events)
-        ]
-        rows = rows.unionByName(engine.rows(total.compare, things, tasks.VIOLATIONS))
-    return rows
+def _rows(spark: SparkSession, work: Work, some: bool) -> DataFrame:
+    """The rows that were left in the work folder."""
+    if not some:
+        return spark.createDataFrame([], tasks.VIOLATIONS)
+    return spark.read.schema(tasks.VIOLATIONS).parquet(f"{work.uri}/{tasks.FOUND}")
 
 
 def _explain(
@@ -271,8 +259,7 @@ def _with_chains(spark: SparkSession, rows: DataFrame, told: Mapping[tuple[Any, 
 
 
 def _first(table: DataFrame, most: int) -> dict[str, Any]:
-    first = _in_order(table).limit(most)
-    found = [(_violation(row), row["story"]) for row in first.collect()]
+    found = [(_violation(row), row["story"]) for row in _in_order(table).limit(most).collect()] if most else []
     return {
         "violations": sorted((violation for violation, _ in found), key=sort_key),
         "stories": {violation: story for violation, story in found if story},

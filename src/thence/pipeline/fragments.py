@@ -124,11 +124,19 @@ def read_fragment(fragment: Fragment, columns: tuple[str, ...] = COLUMNS) -> tup
         metadata = pq.read_metadata(opened)
         there = {metadata.schema.column(at).path for at in range(len(metadata.schema))}
         file = pq.ParquetFile(opened, metadata=metadata, read_dictionary=sorted(there.intersection(CODED)))
-        present = [column for column in columns if column in file.schema_arrow.names]
+        empty = _empty_columns(metadata.row_group(fragment.group))
+        present = [column for column in columns if column in file.schema_arrow.names and column not in empty]
         table = file.read_row_group(fragment.group, columns=present, use_threads=False)
     given = _partition(fragment)
     table = pa.table({column: _column(table, column, given.get(column), path) for column in columns})
     return _set_aside(table, path, fragment.group)
+
+
+def _empty_columns(group: pq.RowGroupMetaData) -> set[str]:
+    """The plain columns of which the file says that all rows lack them: they need not be read."""
+    columns = [group.column(at) for at in range(group.num_columns)]
+    known = [column for column in columns if column.statistics is not None and column.statistics.has_null_count]
+    return {column.path_in_schema for column in known if column.statistics.null_count == group.num_rows}
 
 
 def _partition(fragment: Fragment) -> dict[str, str | None]:
@@ -145,7 +153,8 @@ def _partition(fragment: Fragment) -> dict[str, str | None]:
 def _column(table: pa.Table, name: str, given: str | None, path: str) -> pa.ChunkedArray:
     wanted = schema().field(name).type
     if name not in table.column_names:
-        return pa.chunked_array([pa.repeat(pa.scalar(given, wanted), table.num_rows)])
+        missing = pa.nulls(table.num_rows, wanted) if given is None else pa.repeat(pa.scalar(given, wanted), table.num_rows)
+        return pa.chunked_array([missing])
     column = table[name]
     try:
         if name in ("index", "time"):
