@@ -49,12 +49,17 @@ MAX_CLOCK_REPAIRS: Final = 2
 MAX_REPAIRS: Final = 50
 """How often cuts are repaired before the audit gives up. Each time slices become fewer, so no sane trace gets there."""
 
+CUTS_PER_TASK: Final = 8
+"""In how many fragments one task looks up where to cut."""
+
 SENDS_PER_TASK: Final = 8_000_000
 """How many messages one task compares, to find those that are sent twice."""
 
 SLICES_PER_TASK: Final = 500
-ROWS_PER_SURVEY: Final = 1_000_000
-"""How many rows one task of the survey looks at."""
+ROWS_PER_SURVEY: Final = 4_000_000
+"""How many rows one task of the survey looks at, at most."""
+FEWEST_SURVEYS: Final = 8
+"""How many such tasks there are at least, if there are enough fragments: some cores should have something to do."""
 
 NO_CUTS: Final = Cuts(np.empty((0, 0), np.int64), np.empty((0, 0), np.int64))
 
@@ -127,9 +132,10 @@ class Auditor:
     def _survey(self) -> list[Surveyed]:
         """Survey all fragments, several in a task: looking at one takes no time."""
         bundles: list[list[Fragment]] = []
+        most = min(ROWS_PER_SURVEY, sum(fragment.rows for fragment in self.fragments) // FEWEST_SURVEYS)
         rows = 0
         for fragment in self.fragments:
-            if not bundles or rows + fragment.rows > ROWS_PER_SURVEY:
+            if not bundles or rows + fragment.rows > most:
                 bundles.append([])
                 rows = 0
             rows += fragment.rows
@@ -174,7 +180,8 @@ class Auditor:
                 asked[fragment].append((at, process, Question(run.name, run.processes[process], times, run.timed)))
         things = [(self.fragments[fragment], [question for *_, question in some]) for fragment, some in asked.items()]
         answers: list[dict[tuple[int, int], Longs]] = [{} for _ in audits]
-        found = self.engine.each("cut", first_at, things, self.progress)
+        bundles = [things[at : at + CUTS_PER_TASK] for at in range(0, len(things), CUTS_PER_TASK)]
+        found = [indices for some in self.engine.each("cut", Many(first_at), bundles, self.progress) for indices in some]
         for (fragment, some), indices in zip(asked.items(), found, strict=True):
             for (at, process, _), index in zip(some, indices, strict=True):
                 answers[at][process, fragment] = index
@@ -199,10 +206,10 @@ class Auditor:
 
     def _slice(self, audit: RunAudit, number: int) -> Slice:
         run, low, high = audit.run, audit.cuts.low[number], audit.cuts.high[number]
-        needed = {fragment for process, fragment, first, last in run.fragments if first < high[process] and last >= low[process]}
-        last_index = np.array([index[-1] if len(index) else 0 for index in run.index])
-        for process, _, _, last in run.fragments:
-            last_index[process] = max(last_index[process], last)
+        process, fragment, first, last = np.array(run.fragments, np.int64).T
+        needed = np.unique(fragment[(first < high[process]) & (last >= low[process])])
+        last_index = np.zeros(len(run.processes), np.int64)
+        np.maximum.at(last_index, process, last)
         return Slice(
             self.work,
             run.name,
@@ -211,7 +218,7 @@ class Auditor:
             run.processes,
             low,
             high,
-            [self.fragments[fragment] for fragment in sorted(needed)],
+            [self.fragments[at] for at in needed.tolist()],
             last_index >= high,
             audit.resent,
         )

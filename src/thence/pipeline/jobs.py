@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import gc
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -106,8 +107,24 @@ class _Call:
                     result = self.function(self.work.get_one(self.name, self.places[number]))
                 except ThenceError as error:
                     result = error
+                _settle(self.function)
                 content = pa.array([pickle.dumps(result, protocol=5)], pa.binary())
                 yield pa.record_batch([pa.array([number], pa.int32()), content], names=["number", "result"])
+
+
+_settled: Final = set[str]()
+
+
+def _settle(function: Callable[[Any], Any]) -> None:
+    """Keep the garbage collector from looking at what stays for good: modules, compiled loops.
+
+    Spark's workers collect garbage after every task. With numba loaded, that took longer than the task.
+    """
+    name = repr(getattr(function, "function", function))
+    if name not in _settled:
+        _settled.add(name)
+        gc.collect()
+        gc.freeze()
 
 
 class _Watched:
