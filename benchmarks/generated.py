@@ -6,7 +6,7 @@ line, not always the first one: any of the next few that no undelivered one befo
 delivered in different orders at different processes, and what is not is not.
 
 A violation is planted by delivering two messages the other way round, of which the first caused the second, and which are next
-in line at that process: one delivery offends, one message is missing there. Both are said.
+in line at that process: one delivery offends, one message is missing there. Both are said. Where, is chosen at random.
 
 Only messages that somebody still waits for are held, so memory does not grow with the trace.
 
@@ -92,12 +92,14 @@ class _Lines(NamedTuple):
 
 
 class _Progress(NamedTuple):
-    """How far it has got; each an array of one number, so that compiled code can count on."""
+    """How far it has got; counters are arrays of one number, so that compiled code can count on."""
 
     made: npt.NDArray[np.int64]
     events: npt.NDArray[np.int64]
     waiting: npt.NDArray[np.int64]
     planted: npt.NDArray[np.int64]
+    due: npt.NDArray[np.int64]
+    """Where each violation is to be planted, or as soon after it as can be."""
 
 
 @compiled
@@ -184,7 +186,6 @@ def _go_on(part, messages, lines, known, found, progress, count, everyone):  # t
     """Fill in a part, but for a last event where a pair has no room; return how many events it has."""
     n, copies = len(known), part.to.shape[1]
     total = count * (copies + 1)
-    every = (total - total // 10) // (len(found) + 1)
     made, waiting, planted = progress.made[0], progress.waiting[0], progress.planted[0]
     begin, at, sends = progress.events[0], 0, 0
     while at < len(part.kind) - 1 and begin + at < total:
@@ -198,7 +199,7 @@ def _go_on(part, messages, lines, known, found, progress, count, everyone):  # t
             continue
         one, two = _at(lines, p, lines.head[p]), _at(lines, p, lines.head[p] + (size > 1))
         strange = messages.sender[one & (HELD_MESSAGES - 1)] != p and messages.sender[two & (HELD_MESSAGES - 1)] != p
-        if planted < len(found) and begin + at >= every * (planted + 1) and strange and _precedes(messages, one, two):
+        if planted < len(found) and begin + at >= progress.due[planted] and strange and _precedes(messages, one, two):
             found[planted, 0], found[planted, 1], found[planted, 2] = p, two, one
             planted += 1
             lines.head[p] += 2
@@ -224,9 +225,11 @@ def _parts(shape: Shape, found: npt.NDArray[np.int32]) -> Iterator[_Part]:
     )
     lines = _Lines(np.empty((n, HELD_PER_LINE), np.int32), np.zeros(n, np.int64), np.zeros(n, np.int64))
     known = np.zeros((n, n), np.int32)
-    progress = _Progress(*(np.zeros(1, np.int64) for _ in range(4)))
+    total = count * (copies + 1)
+    due = np.sort(np.random.default_rng(shape.seed).integers(0, total - total // 10 + 1, shape.planted))
+    progress = _Progress(*(np.zeros(1, np.int64) for _ in range(4)), due)
     _start(shape.seed)
-    while progress.events[0] < count * (copies + 1):
+    while progress.events[0] < total:
         length = _go_on(whole, messages, lines, known, found, progress, count, shape.copies is None)
         yield _Part(whole.kind[:length], whole.process[:length], whole.message[:length], whole.to)
     if progress.planted[0] < len(found):
