@@ -56,8 +56,9 @@ def learnt(folder: Path, processes: int) -> Known:
 
 def _numbers(column: Any) -> npt.NDArray[np.int32]:
     words = column.combine_chunks().dictionary_encode()
-    numbers = np.array([int(word[1:]) for word in words.dictionary.to_pylist()], np.int32)
-    return numbers.take(words.indices.to_numpy())
+    numbers: npt.NDArray[np.int32] = np.array([int(word[1:]) for word in words.dictionary.to_pylist()], np.int32)
+    codes: npt.NDArray[np.int32] = words.indices.to_numpy()
+    return numbers[codes]
 
 
 def shortest(trace: Known, earlier: int, later: int) -> int:
