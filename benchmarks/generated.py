@@ -227,7 +227,8 @@ def _parts(shape: Shape, found: npt.NDArray[np.int32]) -> Iterator[_Part]:
     known = np.zeros((n, n), np.int32)
     total = count * (copies + 1)
     due = np.sort(np.random.default_rng(shape.seed).integers(0, total - total // 10 + 1, shape.planted))
-    progress = _Progress(*(np.zeros(1, np.int64) for _ in range(4)), due)
+    made, events, waiting, planted = np.zeros((4, 1), np.int64)
+    progress = _Progress(made, events, waiting, planted, due)
     _start(shape.seed)
     while progress.events[0] < total:
         length = _go_on(whole, messages, lines, known, found, progress, count, shape.copies is None)
