@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from thence.errors import TraceError
 from thence.pipeline import tasks
 from thence.pipeline.audit import Auditor
 from thence.pipeline.fragments import is_parquet
@@ -31,7 +32,7 @@ from thence.pipeline.plan import SLICE_EVENTS
 from thence.pipeline.report import write_report
 from thence.pipeline.reporting import audit as reporting
 from thence.pipeline.source import house_schema
-from thence.pipeline.work import Work, absolute, filesystem
+from thence.pipeline.work import Work, absolute, filesystem, reachable
 from thence.trace.verdict import DEFAULT_REQUIRED, PROPERTIES, Violation, sort_key
 
 if TYPE_CHECKING:
@@ -204,6 +205,10 @@ def _as_parquet(
         watch.step("write")
         source.write.parquet(place)
         return place, None
+    if not given and not reachable(absolute(source)):
+        watch.step("copy")
+        _copy(spark, source, place)
+        return place, None
     if not given and is_parquet(source):
         return source, None
     watch.step("import")
@@ -211,6 +216,23 @@ def _as_parquet(
 
     named = {name: given.get(name) for name in ("format", "pattern", "delimiter", "mapping")}
     return place, import_trace(spark, source, place, **named)  # type: ignore[arg-type]
+
+
+def _copy(spark: SparkSession, source: str, place: str) -> None:
+    """Let Spark read what Arrow cannot, just as it was named."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    inference = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = spark.conf.get(inference, "true")
+    spark.conf.set(inference, "false")  # the run "007" is not the run "7"
+    try:
+        spark.read.parquet(source).write.parquet(place)
+    except (PySparkException, Py4JError) as error:
+        reason = " ".join(str(error).partition("\n\tat ")[0].split())
+        raise TraceError(f"{source}: neither Arrow nor Spark can read this: {reason}") from None
+    finally:
+        spark.conf.set(inference, before or "true")
 
 
 def _rows(spark: SparkSession, work: Work, some: bool) -> DataFrame:

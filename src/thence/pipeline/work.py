@@ -29,6 +29,9 @@ import pyarrow.parquet as pq
 ALIGNMENT_BYTES: Final = 64
 """Arrays begin at multiples of this, as loops that take many numbers at a time like it."""
 
+ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
+"""What Spark calls object stores, and Arrow calls otherwise."""
+
 
 class Work:
     """Things by name. Can be sent to workers."""
@@ -129,7 +132,17 @@ def absolute(place: str) -> str:
 def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     """The file system of a path or URL, and the path in it."""
     if "://" in uri:
-        files, path = pafs.FileSystem.from_uri(uri)
+        scheme, _, rest = uri.partition("://")
+        files, path = pafs.FileSystem.from_uri(f"{ARROW_SCHEMES.get(scheme, scheme)}://{rest}")
     else:
         files, path = pafs.LocalFileSystem(), uri
     return files, path.rstrip("/")
+
+
+def reachable(uri: str) -> bool:
+    """Whether Arrow knows how to read there. If not, Spark may."""
+    try:
+        filesystem(uri)
+    except (pa.ArrowException, OSError):
+        return False
+    return True
