@@ -47,6 +47,7 @@ class Door:
         self._strangers: dict[Connection, asyncio.TimerHandle] = {}
         self._listener: asyncio.Server | None = None
         self.turned_away = 0
+        self._closed = False
 
     async def open(self, address: str, tls: ssl.SSLContext | None = None) -> str:
         """Listen; return the address with the port that was really taken."""
@@ -58,9 +59,15 @@ class Door:
             raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from error
         return f"{host}:{self._listener.sockets[0].getsockname()[1]}"
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let nobody in any more."""
+        self._closed = True
         if self._listener is not None:
+            # asyncio never closes a connection that it has accepted but not set up when its listener closes. So first it
+            # accepts no more, and has a turn to set up what it has.
+            for listening in self._listener.sockets:
+                asyncio.get_running_loop().remove_reader(listening.fileno())
+            await asyncio.sleep(0)
             self._listener.close()
         for connection in list(self._strangers):
             connection.close()
@@ -73,6 +80,9 @@ class Door:
         return connection
 
     def _came(self, connection: Connection) -> None:
+        if self._closed:
+            connection.close()  # It stood before the door when that was closed.
+            return
         if len(self._strangers) >= MAX_STRANGERS:
             self.turned_away += 1
             log.warning("turned away %s: %d connections have not introduced themselves", whence(connection), MAX_STRANGERS)
