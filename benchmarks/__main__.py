@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.table import markdown
 
-BENCHMARKS = ("simulator", "orderings", "links", "confirmation", "audit", "stores")
+BENCHMARKS = ("simulator", "orderings", "links", "confirmation", "audit", "stores", "recovery")
 REPORT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 

@@ -72,7 +72,7 @@ async def receiver(turn: Turn, *, url: str, name: str, count: int, body_bytes: i
 async def _ping(endpoint: Endpoint, to: str, count: int, body: bytes) -> list[float]:
     pings = Pings(count)
 
-    def back(messages: Sequence[Message]) -> None:
+    def back(_: Sequence[Message]) -> None:
         if pings.back():
             pings.sent()
             endpoint.post(to, body)

@@ -41,15 +41,17 @@ class Setting(NamedTuple):
     redis: int
 
 
+Side = Callable[[Setting, int], list[Worker]]
+
+
 class Workload(NamedTuple):
     """One thing to measure: ours and its peers, each a function that makes the workers of a round."""
 
     name: str
-    goal: float
-    ours: Callable[[Setting, int], list[Worker]]
-    peers: dict[str, Callable[[Setting, int], list[Worker]]]
+    ours: Side
+    peers: dict[str, tuple[Side, float]]
+    """Each with the ratio that is to be reached."""
     latency: bool = False
-    goals: dict[str, float] = {}
 
 
 _numbers = counting(1)
@@ -122,17 +124,15 @@ def nats_pings(setting: Setting, size: int) -> list[Worker]:
 
 CORE = "nats-py core"
 WORKLOADS = (
-    Workload("group of 4 members, each to all", 4, our_group, {CORE: nats_group}),
-    Workload("client to client by one server, in memory", 2, our_clients, {CORE: nats_clients}),
+    Workload("group of 4 members, each to all", our_group, {CORE: (nats_group, 4)}),
+    Workload("client to client by one server, in memory", our_clients, {CORE: (nats_clients, 2)}),
     Workload(
         "client to client by two servers, synced",
-        5,
         our_durable,
-        {"JetStream, synced later": jetstream, "Redis streams, synced": redis_streams},
-        goals={"Redis streams, synced": 1.5},
+        {"JetStream, synced later": (jetstream, 5), "Redis streams, synced": (redis_streams, 1.5)},
     ),
-    Workload("round trip between two members, in memory", 2, our_member_pings, {CORE: nats_pings}, latency=True),
-    Workload("round trip between clients of one server, in memory", 1, our_client_pings, {CORE: nats_pings}, latency=True),
+    Workload("round trip between two members, in memory", our_member_pings, {CORE: (nats_pings, 2)}, latency=True),
+    Workload("round trip between clients of one server, in memory", our_client_pings, {CORE: (nats_pings, 1)}, latency=True),
 )
 
 
@@ -141,7 +141,7 @@ WORKLOADS = (
 
 def measure(workload: Workload, setting: Setting, size: int, rounds: int) -> Iterator[Row]:
     """Run all sides in turns; give a row for each peer."""
-    sides = {"ours": workload.ours, **workload.peers}
+    sides = {"ours": workload.ours, **{peer: side for peer, (side, _) in workload.peers.items()}}
     found: dict[str, list[float]] = {side: [] for side in sides}
     tails: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(rounds):
@@ -155,8 +155,7 @@ def measure(workload: Workload, setting: Setting, size: int, rounds: int) -> Ite
                 found[side].append(rate(reports))
         print(f"  {workload.name}, {size} B:", _shown_round(found, latency=workload.latency), file=sys.stderr, flush=True)
     best = {side: (min if workload.latency else max)(values) for side, values in found.items()}
-    for peer in workload.peers:
-        goal = workload.goals.get(peer, workload.goal)
+    for peer, (_, goal) in workload.peers.items():
         ratio = best[peer] / best["ours"] if workload.latency else best["ours"] / best[peer]
         shown = {
             side: f"{best[side] * 1e6:,.0f} µs, p99 {min(tails[side]) * 1e6:,.0f} µs"

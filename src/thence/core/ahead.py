@@ -133,7 +133,10 @@ class Bodies:
     @staticmethod
     def concern(packet: Packet[Any]) -> bool:
         """Return whether a packet holds a body without its message, or a message without its body."""
-        return any(frame.bodiless or type(frame.stamp) is BodyAhead for frame in packet.frames)
+        for frame in packet.frames:
+            if frame.bodiless or type(frame.stamp) is BodyAhead:
+                return True
+        return False
 
     @staticmethod
     def check(peer: str, packet: Packet[Any]) -> bool:

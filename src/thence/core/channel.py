@@ -86,8 +86,9 @@ class Channel:
 
     def push(self, frame: Frame[Any]) -> None:
         """Queue a frame to be sent."""
-        self.state.last_number += 1
-        self.state.queue[self.state.last_number] = frame
+        state = self.state
+        state.last_number += 1
+        state.queue[state.last_number] = frame
         self.queued_bytes += frame.weight
 
     def load(self, state: ChannelState[Any]) -> None:
@@ -107,7 +108,7 @@ class Channel:
         """Refuse a packet whose numbers cannot be, before anything changes."""
         if len(packet.numbers) != len(packet.frames):
             raise MalformedFrame(f"a packet from {peer!r} with {len(packet.frames)} frames and {len(packet.numbers)} numbers")
-        highest = max(packet.taken, *packet.taken_beyond, 0)
+        highest = max(packet.taken, *packet.taken_beyond) if packet.taken_beyond else packet.taken
         if highest > self.state.last_number:
             raise ImpossibleFrame(f"a packet from {peer!r} that acknowledges frame {highest} of {self.state.last_number}")
 
@@ -188,14 +189,17 @@ class Channel:
             tuple(queue[number] for number in numbers),
             tuple(numbers),
             taken.upto,
-            tuple(sorted(taken.beyond)[:WINDOW]),
+            tuple(sorted(taken.beyond)[:WINDOW]) if taken.beyond else (),
         )
 
     @property
     def wake_at(self) -> int | None:
         """When there will be something to do, if nothing comes in before."""
-        times = [time for time in (self.resend_at, self._confirm_at) if time is not None]
-        return min(times, default=None)
+        if self.resend_at is None:
+            return self._confirm_at
+        if self._confirm_at is None:
+            return self.resend_at
+        return min(self.resend_at, self._confirm_at)
 
     def _confirms(self, now: int) -> bool:
         """Return whether what came in is to be confirmed now, also if nothing else is sent."""

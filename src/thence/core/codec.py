@@ -57,7 +57,7 @@ def decode_packet(written: bytes | memoryview, sender: str = "?") -> Packet[Any]
     """Return the packet that somebody wrote; ``sender`` is named in the error if it cannot be one."""
     if len(written) > MAX_PACKET_BYTES:
         raise MalformedFrame(f"a packet of {len(written)} bytes from {sender!r}; MAX_PACKET_BYTES is {MAX_PACKET_BYTES}")
-    if bytes(written[:1]) != _VERSION:
+    if not len(written) or written[0] != FORMAT_VERSION:
         found = written[0] if len(written) else "nothing at all"
         raise MalformedFrame(f"a packet from {sender!r} in format {found}; this is format {FORMAT_VERSION}")
     try:

@@ -217,6 +217,9 @@ class Member:
 
     def step(self, step_input: Input, now: int) -> Ready:
         """Do what the input asks for; return what must be done outside."""
+        if isinstance(step_input, Arrived):  # First what comes most often.
+            self._started, self._restoring = True, False
+            return self._arrived(step_input, now)
         if isinstance(step_input, Restored):
             return self._restored(step_input, now)
         if isinstance(step_input, Repeated):
@@ -226,8 +229,6 @@ class Member:
             self._consumed(step_input.position)  # Also between records that are repeated: what they deliver is consumed at once.
             return Ready(wake=self._wake())
         self._restoring = False
-        if isinstance(step_input, Arrived):
-            return self._arrived(step_input, now)
         if isinstance(step_input, Submit):
             return self._submit(step_input, now)
         if isinstance(step_input, Connected):
@@ -261,7 +262,10 @@ class Member:
     @property
     def queued_bytes(self) -> int:
         """How many bytes peers have not acknowledged yet, about; a body counts once for each peer."""
-        return sum(place.transport.queued_bytes for place in self._places.values())
+        queued_bytes = 0
+        for place in self._places.values():
+            queued_bytes += place.transport.queued_bytes
+        return queued_bytes
 
     # Inputs.
 
@@ -460,13 +464,20 @@ class Member:
         self._queued += place.transport.queued - queued
 
     def _collect(self, now: int) -> tuple[tuple[str, Packet[Any]], ...]:
-        return tuple(packet for place in self._places.values() for packet in place.collect(now))
+        packets: list[tuple[str, Packet[Any]]] = []
+        for place in self._places.values():
+            packets += place.collect(now)
+        return tuple(packets)
 
     def _wake(self) -> int | None:
         if not self.options.reliable:
             return None
-        times = (place.transport.wake_at for place in self._places.values())
-        return min((time for time in times if time is not None), default=None)
+        earliest: int | None = None
+        for place in self._places.values():
+            wake_at = place.transport.wake_at
+            if wake_at is not None and (earliest is None or wake_at < earliest):
+                earliest = wake_at
+        return earliest
 
     def _deliver(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
         deliveries = []

@@ -307,6 +307,16 @@ class Client(Endpoint):
             tell(self._connection, Find(name))
         await asyncio.shield(found)
 
+    def number_from(self, number: int) -> None:
+        """Give the next letter the number behind this one. What the server has had with that number or a later one is left out.
+
+        So whoever does the same work again, with the same numbers, sends nothing twice. Only before anything is sent.
+        """
+        if self._bundle or self._unaccepted:
+            raise UsageError("numbers are set before anything is sent")
+        self._number = number
+        self._accepted = max(self._accepted, number)
+
     async def leave(self) -> None:
         """Give up the name, with all that waits for it and all that it follows. The client is then of no more use."""
         await self.flush()

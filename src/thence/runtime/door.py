@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from thence.errors import ConfigError, MalformedFrame
-from thence.runtime.protocol import PROTOCOL, ClientHello, Refused, Said, ServerHello, say, understand
+from thence.runtime.protocol import CONTROL_KIND, PROTOCOL, ClientHello, Refused, Said, ServerHello, understand
 from thence.runtime.wire import MAX_FRAME_BYTES, Connection
 
 HELLO_TIMEOUT_S: Final = 5.0
@@ -128,7 +128,7 @@ def refuse(connection: Connection, reason: str, *, later: bool = False) -> None:
 
 def tell(connection: Connection, what: Said) -> None:
     """Send a frame that is no packet."""
-    connection.send(say(what))
+    connection.send(CONTROL_KIND, what)
 
 
 def whence(connection: Connection) -> str:

@@ -144,11 +144,15 @@ class Driver:
     def _handle(self, ready: Ready) -> None:
         for refusal in ready.refused:
             self._actions.refused(refusal)
-        self._set_wake(ready.wake)
+        if ready.wake is not None:
+            self._set_wake(ready.wake)
         if self._volatile:
-            self._actions.stepped(0, ready)
-            self._perform(ready)
-            self._actions.stored(0)
+            if ready.accepted or ready.deliver:
+                self._actions.stepped(0, ready)
+                self._perform(ready)
+                self._actions.stored(0)
+            elif ready.send:
+                self._perform(ready)
             return
         if ready.persist:
             self.store.append(encode_entry(ready.persist))
@@ -217,8 +221,8 @@ class Driver:
 
     # Time.
 
-    def _set_wake(self, wake: int | None) -> None:
-        if wake is None or (self._wake is not None and self._wake_at <= wake):
+    def _set_wake(self, wake: int) -> None:
+        if self._wake is not None and self._wake_at <= wake:
             return
         if self._wake is not None:
             self._wake.cancel()

@@ -22,15 +22,18 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from thence.errors import Busy, InternalError, UsageError
-from thence.runtime.letters import Message, To, checked_headers, checked_topic, recipients, written_body
+from thence.runtime.letters import Everyone, Message, To, checked_headers, checked_topic, recipients, written_body
 from thence.runtime.protocol import Letter, Publish, read_letters, write_letters
+from thence.runtime.turns import turn_of
 
 MAX_UNACCEPTED: Final = 65_536
 MAX_UNACCEPTED_BYTES: Final = 64 * 1024 * 1024
 BUNDLE_LETTERS: Final = 512
 """How many letters a bundle holds at most."""
-BUNDLE_BYTES: Final = 64 * 1024
+BUNDLE_BYTES: Final = 128 * 1024
 """From this size on a bundle takes no more letters."""
+LETTER_WEIGHT: Final = 16
+"""What a letter counts for in limits by bytes, beside its body."""
 WINDOW_LETTERS: Final = 16_384
 ACKNOWLEDGE_EVERY: Final = 1_024
 """After how many letters done the other side is told, if the loop does not come to rest before."""
@@ -47,6 +50,7 @@ class Endpoint(ABC):
         """Start with nothing sent; ``_resume`` says where to go on."""
         self.name = name
         self._loop = asyncio.get_running_loop()
+        self._soon = turn_of(self._loop).soon
         self._number = 0
         self._accepted = 0
         self._unaccepted_bytes = 0
@@ -55,6 +59,10 @@ class Endpoint(ABC):
         self._bundle: list[Letter] = []
         self._bundle_bytes = 0
         self._bundle_to: tuple[tuple[str, ...] | None, str | None] = (None, None)
+        self._filling: To | None = None
+        """To whom, as the program wrote it, the letters of the bundle go that ``post`` may add to without further checks,"""
+        self._most = 0
+        """up to so many."""
         self._flushing = False
         self._refusals: dict[int, str] = {}
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -106,7 +114,18 @@ class Endpoint(ABC):
 
     def post(self, to: To, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
         """Send without waiting. ``Busy`` if too much is on its way already; ``flush`` waits for all of it."""
+        if to == self._filling and type(body) is bytes and headers is None and len(self._bundle) < self._most:
+            size = len(body) + LETTER_WEIGHT
+            if self._bundle_bytes + size <= BUNDLE_BYTES and not self._closed:
+                self._number += 1
+                self._unaccepted_bytes += size
+                self._bundle_bytes += size
+                self._bundle.append(Letter(body))
+                return
         self._post(recipients(to), None, body, headers)
+        if isinstance(to, str | Everyone):
+            self._filling = to
+            self._most = min(BUNDLE_LETTERS, MAX_UNACCEPTED - self._number + self._accepted + len(self._bundle))
 
     def post_topic(self, topic: str, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
         """Publish without waiting, as ``post`` sends."""
@@ -172,7 +191,7 @@ class Endpoint(ABC):
         written, coded = written_body(body)
         letter = Letter(written, coded, checked_headers(headers) if headers else None, request, reply)
         recipients = (to, topic)
-        size = len(written) + 16
+        size = len(written) + LETTER_WEIGHT
         if self._bundle and (
             recipients != self._bundle_to or self._bundle_bytes + size > BUNDLE_BYTES or len(self._bundle) >= BUNDLE_LETTERS
         ):
@@ -182,9 +201,10 @@ class Endpoint(ABC):
         self._bundle.append(letter)
         self._bundle_bytes += size
         self._bundle_to = recipients
+        self._filling = None
         if not self._flushing:
             self._flushing = True
-            self._loop.call_soon(self._send_bundle)
+            self._soon(self._send_bundle)
 
     def _full(self) -> bool:
         return self._number - self._accepted >= MAX_UNACCEPTED or self._unaccepted_bytes >= MAX_UNACCEPTED_BYTES
@@ -197,7 +217,7 @@ class Endpoint(ABC):
             return
         to, topic = self._bundle_to
         self._sizes.append((self._number, self._bundle_bytes))
-        self._bundle, self._bundle_bytes = [], 0
+        self._bundle, self._bundle_bytes, self._filling = [], 0, None
         self._transmit(Publish(self._number - len(letters) + 1, len(letters), to, topic, write_letters(letters)))
 
     async def _until(self, number: int) -> None:
@@ -314,13 +334,16 @@ class Endpoint(ABC):
         first = position - skip
         if position > self._received + 1:
             raise InternalError(f"letter {position} of {self.name!r} came after {self._received}")
-        fresh = [
-            Message(self, first + at, sender, topic, letter) for at, letter in enumerate(letters) if first + at > self._received
-        ]
-        if not fresh:
+        had = self._received + 1 - first
+        if had > 0:
+            letters, first = letters[had:], first + had
+        if not letters:
             return
-        self._received = fresh[-1].position
-        fresh = [message for message in fresh if not message.letter.reply or not self._replied(message)]
+        self._received = first + len(letters) - 1
+        fresh = [Message(self, at, sender, topic, letter) for at, letter in enumerate(letters, first)]
+        replies = [letter.reply for letter in letters]
+        if any(replies):
+            fresh = [message for message in fresh if not message.letter.reply or not self._replied(message)]
         if self._handler is not None:
             self._handle(fresh)
         else:
@@ -354,7 +377,7 @@ class Endpoint(ABC):
             self._tell_done()
         elif self._done > self._told and not self._acknowledging:
             self._acknowledging = True
-            self._loop.call_soon(self._tell_done)
+            self._soon(self._tell_done)
 
     def _tell_done(self) -> None:
         self._acknowledging = False
@@ -377,6 +400,7 @@ class Endpoint(ABC):
     def _fail(self, failure: Exception) -> None:
         """Nothing can be done any more: tell everybody who waits."""
         self._failure = failure
+        self._filling = None
         self._wake_all(failure)
 
     def _wake_all(self, failure: Exception) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
@@ -11,9 +11,6 @@ from thence.core.messages import MAX_BODY_BYTES
 from thence.errors import MalformedFrame, UsageError
 from thence.runtime.office import MAX_TOPIC_CHARACTERS
 from thence.runtime.protocol import Letter, encode_value
-
-if TYPE_CHECKING:
-    from thence.runtime.endpoint import Endpoint
 
 MAX_LETTER_BYTES: Final = MAX_BODY_BYTES - 64 * 1024
 """The largest body of one letter; what is around it must fit into a message too."""
@@ -34,18 +31,15 @@ EVERYONE: Final = Everyone()
 To = str | Iterable[str] | Everyone
 
 
-class Message:
-    """A letter that came in."""
+class Message(msgspec.Struct, eq=False):
+    """A letter that came in. A struct, since making these is most of what it costs to listen."""
 
-    __slots__ = ("_endpoint", "letter", "position", "sender", "topic")
-
-    def __init__(self, endpoint: Endpoint, position: int, sender: str, topic: str | None, letter: Letter) -> None:
-        """``position`` counts the letters of this endpoint from 1."""
-        self._endpoint = endpoint
-        self.letter = letter
-        self.position = position
-        self.sender = sender
-        self.topic = topic
+    _endpoint: Any
+    position: int
+    """Counts the letters of this endpoint from 1."""
+    sender: str
+    topic: str | None
+    letter: Letter
 
     @property
     def body(self) -> bytes:

@@ -30,10 +30,14 @@ from thence.runtime import journal
 from thence.runtime.driver import Clock, Driver
 from thence.runtime.history import History
 from thence.runtime.journal import Acknowledged, Met, Started
-from thence.runtime.office import Body, Bundle, Handed, Office, read_body, write_body
+from thence.runtime.office import Body, Bundle, Handed, Office, read_body
 from thence.runtime.peers import Peers
 from thence.runtime.store import MemoryStore, Store
 from thence.runtime.tls import TlsFiles, client_side
+
+MAX_QUEUED: Final = 1_000_000
+"""How many frames may wait for acknowledgement before clients have to wait: more than a member has by itself, since a server
+whose neighbour is away for a night should go on."""
 
 MAX_LOGGED_REFUSALS: Final = 20
 """How many refused frames are described in the log for each neighbour; all are counted."""
@@ -51,7 +55,7 @@ class NodeOptions(NamedTuple):
     """Where it writes its history."""
     max_store_bytes: int | None = None
     embedded: bool = False
-    member: MemberOptions = MemberOptions()
+    member: MemberOptions = MemberOptions(max_queued=MAX_QUEUED)
 
 
 class Node:
@@ -82,6 +86,8 @@ class Node:
         self._handing = False
         self._consumed = 0
         self._met: dict[str, str] = {}
+        self._submitted: deque[tuple[str, int] | None] = deque()
+        """Of each message that is submitted and not accepted: the client and the number of its last letter; None: a notice."""
         self._accepted: dict[str, int] = {}
         """The number of the last letter of each client that was accepted."""
         self.driver = Driver(self.member, self.store, self, self.clock)
@@ -157,15 +163,25 @@ class Node:
         full = self.driver.full or (f"the box of {self.office.full!r} is full" if self.office.full else "")
         if full:
             raise Busy(f"{self.name!r} takes nothing now: {full}")
+        written = self.office.write(body)
         if not isinstance(body, Bundle):
-            self.driver.step(Submit(servers, write_body(body)))
+            self._step(Submit(servers, written), None)
             return
         # Noted before the step, from which handlers may be called that send more.
-        before = self.office.sent(body.sender, body.first + body.count - 1)
+        last = body.first + body.count - 1
+        before = self.office.sent(body.sender, last)
         try:
-            self.driver.step(Submit(servers, write_body(body)))
+            self._step(Submit(servers, written), (body.sender, last))
         except UsageError:
             self.office.unsend(body.sender, before)
+            raise
+
+    def _step(self, submit: Submit, told: tuple[str, int] | None) -> None:
+        self._submitted.append(told)
+        try:
+            self.driver.step(submit)
+        except UsageError:
+            self._submitted.pop()
             raise
 
     def acknowledge(self, client: str, upto: int) -> None:
@@ -189,10 +205,11 @@ class Node:
 
     def accepted(self, envelope: Envelope) -> None:
         """A message of ours is durable: tell its client."""
-        body = read_body(envelope.body, envelope.origin)
-        if isinstance(body, Bundle):
-            upto = self._accepted[body.sender] = body.first + body.count - 1
-            self.on_accepted(body.sender, upto)
+        told = self._submitted.popleft()
+        if told is not None:
+            client, upto = told
+            self._accepted[client] = upto
+            self.on_accepted(client, upto)
 
     def accepted_of(self, client: str) -> int:
         """Return up to which number the letters of a client are accepted."""

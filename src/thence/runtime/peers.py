@@ -10,6 +10,8 @@ Rules:
   keep order with it.
 * Whoever has nothing to say for ``HEARTBEAT_S`` says that. Whoever is silent for ``SILENCE_S`` is taken to be gone.
 * A new connection takes the place of an older one with the same neighbour: the older one may be dead without knowing.
+* A packet that only confirms waits until the turn of the loop ends, and is left out if another one for the same domain goes the
+  same way meanwhile: that one confirms as much or more.
 * Packets for a neighbour that is away are dropped here: its channel keeps them, and sends them when it is back. So are those for
   one that is ``MAX_UNSENT_BYTES`` behind: what is repeated for it would pile up.
 """
@@ -23,22 +25,23 @@ import ssl
 import time
 from typing import Any, Final, Protocol
 
-from thence.core.codec import decode_packet, encode_packet
+from thence.core.codec import decode_packet
 from thence.core.messages import Packet
 from thence.core.topology import Topology
 from thence.errors import MalformedFrame, StrangerFrame
 from thence.runtime.door import parse_address, refuse, tell, whence
 from thence.runtime.protocol import (
     PACKET,
+    PACKET_KIND,
     PROTOCOL,
     Ping,
     Refused,
     ServerHello,
     ServerWelcome,
-    say_packet,
     understand,
 )
 from thence.runtime.tls import check_name
+from thence.runtime.turns import CONFIRMATIONS, turn_of
 from thence.runtime.wire import MAX_FRAME_BYTES, Connection
 
 HEARTBEAT_S: Final = 1.0
@@ -74,6 +77,15 @@ class Neighbour:
         self.since = time.time()
         self.trouble = "not connected yet"
         self.connections = 0
+        self.confirmations: dict[str, Packet[Any]] = {}
+        """The last packet for each domain that only confirms, and that has not gone out."""
+
+    def confirm(self) -> None:
+        """Send what no other packet has confirmed meanwhile."""
+        confirmations, self.confirmations = self.confirmations, {}
+        if self.connection is not None:
+            for packet in confirmations.values():
+                self.connection.send(PACKET_KIND, packet)
 
     @property
     def up(self) -> bool:
@@ -112,6 +124,7 @@ class Peers:
         }
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
+        self._soon = turn_of(asyncio.get_running_loop()).soon
         self._closing = False
 
     def start(self) -> None:
@@ -138,9 +151,17 @@ class Peers:
 
     def send(self, name: str, packet: Packet[Any]) -> None:
         """Send a packet, if the neighbour is there."""
-        connection = self.neighbours[name].connection
-        if connection is not None and connection.unsent_bytes < MAX_UNSENT_BYTES:
-            connection.send(say_packet(encode_packet(packet)))
+        peer = self.neighbours[name]
+        if peer.connection is None or peer.connection.unsent_bytes >= MAX_UNSENT_BYTES:
+            return
+        if not packet.frames and packet.receipts is None:
+            if not peer.confirmations:
+                self._soon(peer.confirm, CONFIRMATIONS)
+            peer.confirmations[packet.domain] = packet
+            return
+        if packet.receipts is None:
+            peer.confirmations.pop(packet.domain, None)
+        peer.connection.send(PACKET_KIND, packet)
 
     # Calling.
 

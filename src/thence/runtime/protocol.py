@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from thence.core.codec import FORMAT_VERSION
 from thence.core.messages import UNREADABLE
 from thence.errors import MalformedFrame
 
@@ -23,6 +24,9 @@ PROTOCOL: Final = 1
 
 PACKET: Final = 1
 CONTROL: Final = 2
+CONTROL_KIND: Final = bytes([CONTROL])
+PACKET_KIND: Final = bytes([PACKET, FORMAT_VERSION])
+"""How a packet begins; it is never longer than the core reads, since a channel sends ``WINDOW_BYTES`` or one frame at a time."""
 
 
 class _Said(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -206,18 +210,6 @@ Said = (
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Said)
 _letters_decoder = msgspec.msgpack.Decoder(list[Letter])
-_CONTROL = bytes([CONTROL])
-_PACKET = bytes([PACKET])
-
-
-def say(what: Said) -> bytes:
-    """Return the payload of a frame."""
-    return _CONTROL + _encoder.encode(what)
-
-
-def say_packet(written: bytes) -> bytes:
-    """Return the payload of a frame with a packet of the core."""
-    return _PACKET + written
 
 
 def understand(frame: memoryview, sender: str) -> Said:
@@ -233,6 +225,15 @@ def understand(frame: memoryview, sender: str) -> Said:
 def write_letters(letters: list[Letter]) -> bytes:
     """Return letters as they travel."""
     return _encoder.encode(letters)
+
+
+def count_letters(written: bytes) -> int:
+    """Return how many letters there are, by the head of the list alone: it costs the same however many. -1: this is no list."""
+    kind = written[0] if written else 0
+    if 0x90 <= kind <= 0x9F:
+        return kind & 0x0F
+    size = {0xDC: 2, 0xDD: 4}.get(kind)
+    return -1 if size is None or len(written) <= size else int.from_bytes(written[1 : 1 + size])
 
 
 def read_letters(written: bytes, sender: str) -> list[Letter]:

@@ -18,9 +18,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
-from zlib import crc32
 
 from thence.errors import StorageError
+from thence.runtime.checksum import crc32
 
 FORMAT_VERSION = 1
 """The version that this code writes, and the only one that it reads."""

@@ -16,11 +16,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from thence.errors import Busy, MalformedFrame, UsageError
 from thence.runtime.endpoint import MAX_UNACCEPTED, WINDOW_LETTERS
 from thence.runtime.node import Node
 from thence.runtime.office import Box, Bundle, Follows
-from thence.runtime.protocol import Publish
+from thence.runtime.protocol import Publish, count_letters, read_letters, write_letters
 
 
 class Outlet(Protocol):
@@ -72,12 +74,12 @@ class Session:
     def publish(self, publish: Publish) -> None:
         """Letters came from the client."""
         last = publish.first + publish.count - 1
-        if publish.first < 1 or publish.count < 1 or len(publish.letters) < publish.count:
+        if publish.first < 1 or publish.count < 1 or count_letters(publish.letters) != publish.count:
             raise MalformedFrame(f"letters {publish.first} to {last} of {self.client!r} cannot be")
         if last <= self._seen:
             return  # It was submitted; when it is accepted the client is told, or was told when it came.
         if publish.first <= self._seen:
-            raise MalformedFrame(f"letters {publish.first} to {last} of {self.client!r} come after {self._seen}")
+            publish = behind(publish, self._seen)
         self._seen = last
         if self._backlog_letters + publish.count > 2 * MAX_UNACCEPTED:
             raise MalformedFrame(f"{self.client!r} does not keep to MAX_UNACCEPTED")
@@ -99,7 +101,7 @@ class Session:
 
     def go_on(self) -> None:
         """Do what had to wait, as far as there is room."""
-        if self._going:
+        if self._going or not self._backlog:
             return  # What we do now has made room; we go on anyway.
         self._going = True
         try:
@@ -170,3 +172,9 @@ class Session:
             first, self._next = self._next, self._next + bundle.count
             skip = max(0, box.acknowledged - first + 1)
             self._outlet.deliver(first + skip, skip, bundle)
+
+
+def behind(publish: Publish, seen: int) -> Publish:
+    """Return the letters of a bundle behind a number: a program that does its work again may bundle otherwise."""
+    letters = read_letters(publish.letters, "a client")[seen - publish.first + 1 :]
+    return msgspec.structs.replace(publish, first=seen + 1, count=len(letters), letters=write_letters(letters))

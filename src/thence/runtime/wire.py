@@ -9,6 +9,8 @@ Rules:
 * A frame that is damaged, too long or unknown ends the connection with a ``MalformedFrame`` that says so. What was lost with it
   is sent again over the next one; a stream that has lost its place cannot be trusted any further.
 * Frames written within one turn of the loop leave in one piece.
+* A frame that comes in is handed over as a view of the buffer that the next ones are read into: whoever wants to keep anything of
+  it takes a copy, as decoding does. A frame that goes out is encoded where it is sent from. Long frames cost what copying costs.
 """
 
 from __future__ import annotations
@@ -17,15 +19,24 @@ import asyncio
 import struct
 from collections.abc import Callable
 from typing import Any, Final, cast
-from zlib import crc32
+
+import msgspec
 
 from thence.errors import MalformedFrame
+from thence.runtime.checksum import crc32
+from thence.runtime.turns import WRITES, turn_of
 
 MAX_FRAME_BYTES: Final = 96 * 1024 * 1024
 """The longest frame between those who have introduced themselves."""
 
 MAX_HELLO_BYTES: Final = 64 * 1024
 """The longest frame from somebody who has not: the most that a stranger can make us keep."""
+
+READ_BYTES: Final = 64 * 1024
+"""How much a connection reads at a time at first, and keeps room for."""
+
+MAX_READ_BYTES: Final = 256 * 1024
+"""How much, at most, if the other side sends as much."""
 
 MAX_WRITE_BUFFER: Final = 1024 * 1024
 """With more than this unsent, a connection says that it is full."""
@@ -35,10 +46,12 @@ LINGER_S: Final = 5.0
 
 HEADER: Final = struct.Struct("<II")
 
-_pack, _unpack = HEADER.pack, HEADER.unpack_from
+_pack_into, _unpack = HEADER.pack_into, HEADER.unpack_from
+_EMPTY_HEADER: Final = bytes(HEADER.size)
+_encode_into = msgspec.msgpack.Encoder().encode_into
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One TCP connection as a stream of frames. What they mean is up to whoever gets them."""
 
     def __init__(self) -> None:
@@ -47,8 +60,6 @@ class Connection(asyncio.Protocol):
         self.on_frame: Callable[[Connection, memoryview], None] = _ignore
         self.on_lost: Callable[[Connection, Exception | None], None] = _ignore
         self.on_writable: Callable[[Connection], None] = _ignore
-        self.on_batch: Callable[[Connection], None] = _ignore
-        """Called when all frames that came in together have been handed over."""
         self.max_frame_bytes = MAX_HELLO_BYTES
         self.full = False
         """Whether the other side does not keep up. Whoever has a choice then waits for ``on_writable``."""
@@ -58,9 +69,11 @@ class Connection(asyncio.Protocol):
         self.frames_out = 0
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._buffer = bytearray()
-        self._outgoing: list[bytes] = []
-        self._flushing = False
+        self._turn = turn_of(self._loop)
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._filled = 0
+        """How many bytes at the front of the buffer have come in and were not handed over."""
+        self._outgoing = bytearray()
         self._failure: Exception | None = None
 
     # What asyncio calls.
@@ -73,8 +86,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._buffer = bytearray()
-        self._outgoing = []
+        self._filled = 0
+        self._outgoing = bytearray()
         self.on_lost(self, self._failure or exc)
 
     def pause_writing(self) -> None:
@@ -84,47 +97,58 @@ class Connection(asyncio.Protocol):
         self.full = False
         self.on_writable(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
         self.heard_at = self._loop.time()
-        if self._buffer:
-            self._buffer += data
-            self._read(self._buffer)
-        else:
-            self._read(data)
-        self.on_batch(self)
-        self.flush()
+        self._filled += nbytes
+        full = self._filled == len(self._buffer)
+        self._turn.begin()
+        try:
+            wanted = self._read()
+        finally:
+            self._turn.end()
+        if full and len(self._buffer) < MAX_READ_BYTES:
+            wanted = max(wanted, 2 * len(self._buffer))
+        if wanted > len(self._buffer):
+            self._grow(wanted)
 
     # Reading.
 
-    def _read(self, data: bytes | bytearray) -> None:
-        """Hand over all whole frames, and keep the rest."""
-        at, end = 0, len(data)
-        with memoryview(data) as view:
-            while end - at >= HEADER.size and self._transport is not None:
-                length, checksum = _unpack(view, at)
-                if not 0 < length <= self.max_frame_bytes:
-                    self.fail(MalformedFrame(f"a frame of {length} bytes; the limit here is {self.max_frame_bytes}"))
-                    return
-                begin = at + HEADER.size
-                if end - begin < length:
-                    break
-                frame = view[begin : begin + length]
-                at = begin + length
-                if crc32(frame) != checksum:
-                    self.fail(MalformedFrame(f"a frame of {length} bytes that was damaged on its way"))
-                    return
-                self.frames_in += 1
-                try:
-                    self.on_frame(self, frame)
-                except MalformedFrame as error:
-                    self.fail(error)
-                    return
-                finally:
-                    frame.release()
-        if data is self._buffer:
-            del self._buffer[:at]
-        elif at < end:
-            self._buffer += data[at:]
+    def _grow(self, size: int) -> None:
+        larger = memoryview(bytearray(size))
+        larger[: self._filled] = self._buffer[: self._filled]
+        self._buffer = larger
+
+    def _read(self) -> int:
+        """Hand over all whole frames, and move the rest to the front; return how long the buffer must be for the next one."""
+        at, end, view, wanted = 0, self._filled, self._buffer, 0
+        while end - at >= HEADER.size and self._transport is not None:
+            length, checksum = _unpack(view, at)
+            if not 0 < length <= self.max_frame_bytes:
+                self.fail(MalformedFrame(f"a frame of {length} bytes; the limit here is {self.max_frame_bytes}"))
+                break
+            begin = at + HEADER.size
+            at = begin + length
+            if end < at:
+                at = begin - HEADER.size
+                wanted = HEADER.size + length
+                break
+            frame = view[begin:at]
+            if crc32(frame) != checksum:
+                self.fail(MalformedFrame(f"a frame of {length} bytes that was damaged on its way"))
+                break
+            self.frames_in += 1
+            try:
+                self.on_frame(self, frame)
+            except MalformedFrame as error:
+                self.fail(error)
+                break
+        self._filled = max(0, end - at)
+        if at and self._filled:
+            view[: self._filled] = view[at:end]
+        return wanted
 
     # Writing.
 
@@ -133,24 +157,34 @@ class Connection(asyncio.Protocol):
         """Whether anything can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def send(self, payload: bytes) -> None:
-        """Send a frame at the end of this turn of the loop. A connection that is closed swallows it."""
+    def send(self, kind: bytes, value: object) -> int:
+        """Send a frame at the end of this turn of the loop: its kind, and behind it a value as msgpack; return its length.
+
+        A connection that is closed swallows it.
+        """
         if self._transport is None:
-            return
+            return 0
+        outgoing = self._outgoing
+        if not outgoing:
+            self._turn.soon(self.flush, WRITES)
+        at = len(outgoing)
+        begin = at + HEADER.size
+        outgoing += _EMPTY_HEADER
+        outgoing += kind
+        _encode_into(value, outgoing, len(outgoing))
+        length = len(outgoing) - begin
+        with memoryview(outgoing) as view:
+            _pack_into(view, at, length, crc32(view[begin:]))
         self.frames_out += 1
-        self._outgoing.append(_pack(len(payload), crc32(payload)))
-        self._outgoing.append(payload)
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self.flush)
+        return length
 
     def flush(self) -> None:
         """Send now what was collected."""
-        self._flushing = False
-        if self._outgoing and self._transport is not None:
+        outgoing = self._outgoing
+        if outgoing and self._transport is not None:
             self.wrote_at = self._loop.time()
-            self._transport.write(b"".join(self._outgoing))
-            self._outgoing = []
+            self._outgoing = bytearray()
+            self._transport.write(outgoing)
 
     @property
     def unsent_bytes(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from thence.core.messages import Packet
+from thence.core.messages import Envelope, Frame, Packet
 from thence.core.topology_text import parse
 from thence.runtime import peers
 from thence.runtime.peers import Peers, neighbours_of
@@ -32,7 +32,7 @@ class SlowConnection:
         self.unsent_bytes = 0
         self.packets = 0
 
-    def send(self, payload: bytes) -> None:
+    def send(self, kind: bytes, value: object) -> None:
         self.packets += 1
         self.unsent_bytes += 10 * 1024 * 1024
 
@@ -47,8 +47,9 @@ def test_packets_do_not_pile_up_for_a_neighbour_that_is_slow() -> None:
         made = Peers(TOPOLOGY, "s2", "0123", cast("Any", None))
         slow = SlowConnection()
         made.neighbours["s1"].connection = cast("Connection", slow)
+        packet = Packet("A", (Frame(None, Envelope("s2", 1, None, b"")),), (1,))
         for _ in range(1_000):
-            made.send("s1", Packet("A", ()))
+            made.send("s1", packet)
         assert slow.packets == 1 + (peers.MAX_UNSENT_BYTES - 1) // (10 * 1024 * 1024)
 
     asyncio.run(main())

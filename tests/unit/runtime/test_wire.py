@@ -53,6 +53,16 @@ class Wire:
         self.connection.connection_made(cast("asyncio.BaseTransport", self.transport))
 
 
+def fed(connection: Connection, data: bytes) -> None:
+    """Let these bytes come in, as a loop does."""
+    while data:
+        room = connection.get_buffer(-1)
+        taken = min(len(room), len(data))
+        room[:taken] = data[:taken]
+        connection.buffer_updated(taken)
+        data = data[taken:]
+
+
 def framed(payload: bytes) -> bytes:
     return HEADER.pack(len(payload), crc32(payload)) + payload
 
@@ -71,7 +81,7 @@ def test_frames_come_whole_however_the_stream_is_cut(piece: int) -> None:
 
     def test(made: Wire) -> None:
         for at in range(0, len(stream), piece):
-            made.connection.data_received(stream[at : at + piece])
+            fed(made.connection, stream[at : at + piece])
         assert made.frames == payloads
 
     with_wire(test)
@@ -87,7 +97,7 @@ BAD = {
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_a_bad_frame_ends_the_connection_and_what_follows_is_not_read(bad: bytes) -> None:
     def test(made: Wire) -> None:
-        made.connection.data_received(framed(b"good") + bad + framed(b"behind"))
+        fed(made.connection, framed(b"good") + bad + framed(b"behind"))
         assert (made.frames, made.transport.ended) == ([b"good"], "aborted")
         made.connection.connection_lost(None)
         assert isinstance(made.lost[0], MalformedFrame)
@@ -98,7 +108,7 @@ def test_a_bad_frame_ends_the_connection_and_what_follows_is_not_read(bad: bytes
 def test_a_length_is_checked_before_anything_is_kept() -> None:
     def test(made: Wire) -> None:
         made.connection.max_frame_bytes = 100
-        made.connection.data_received(HEADER.pack(101, 0))
+        fed(made.connection, HEADER.pack(101, 0))
         assert made.transport.ended == "aborted"
 
     with_wire(test)
@@ -110,7 +120,7 @@ def test_whoever_cannot_read_a_frame_ends_the_connection() -> None:
             raise MalformedFrame("nonsense")
 
         made.connection.on_frame = refuse
-        made.connection.data_received(framed(b"x"))
+        fed(made.connection, framed(b"x"))
         assert made.transport.ended == "aborted"
 
     with_wire(test)
@@ -132,16 +142,16 @@ def test_a_closed_connection_that_nobody_empties_ends_all_the_same(monkeypatch: 
 def test_frames_of_one_turn_leave_in_one_piece_and_a_closed_connection_swallows() -> None:
     async def main() -> None:
         made = Wire()
-        made.connection.send(b"one")
-        made.connection.send(b"two")
+        made.connection.send(b"\1", "one")
+        made.connection.send(b"\1", "two")
         assert made.transport.written == b""
         await asyncio.sleep(0)
-        assert made.transport.written == framed(b"one") + framed(b"two")
-        made.connection.send(b"last")
+        assert made.transport.written == framed(b"\1\xa3one") + framed(b"\1\xa3two")
+        made.connection.send(b"\1", "last")
         made.connection.close()
-        assert made.transport.written.endswith(framed(b"last")), "what was sent before the end goes out"
+        assert made.transport.written.endswith(framed(b"\1\xa4last")), "what was sent before the end goes out"
         made.connection.connection_lost(None)
-        made.connection.send(b"nobody")
+        made.connection.send(b"\1", "nobody")
         await asyncio.sleep(0)
         assert not made.connection.open
 

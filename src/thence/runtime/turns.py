@@ -1,0 +1,80 @@
+"""What is to be done once at the end of a turn of the loop: bundles, confirmations and writes, each for all that came before it.
+
+Rules:
+
+* ``soon`` calls at the end of the present turn: when all that came in together has been handled, or else from the loop, next.
+* First what makes packets (``BUNDLES``), then what only confirms some (``CONFIRMATIONS``), since a packet confirms too, and then
+  what writes (``WRITES``), so that everything for one neighbour leaves in one piece.
+* What is called may ask for more; that comes behind it, in the same turn. Who asks again and again gets ``MAX_PASSES`` of that,
+  and then the loop goes on: a program that writes to itself must not keep others from being heard.
+* One call that fails keeps no other from being made; the loop's handler of exceptions is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakKeyDictionary
+
+MAX_PASSES: Final = 8
+"""How often in one turn what was asked for meanwhile is looked at."""
+
+BUNDLES: Final = 0
+CONFIRMATIONS: Final = 1
+WRITES: Final = 2
+
+Call = Callable[[], object]
+
+
+class Turn:
+    """One for each loop; see the module's text."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start with nothing to do."""
+        self._call_soon = loop.call_soon
+        self._tell = loop.call_exception_handler
+        self._stages: tuple[list[Call], list[Call], list[Call]] = ([], [], [])
+        self._awaited = False
+        """Whether somebody will call ``end``: the loop, or whoever has called ``begin``."""
+
+    def soon(self, call: Call, stage: int = BUNDLES) -> None:
+        """Call this at the end of the turn."""
+        self._stages[stage].append(call)
+        if not self._awaited:
+            self._awaited = True
+            self._call_soon(self.end)
+
+    def begin(self) -> None:
+        """Something comes in; ``end`` follows when it has been handled."""
+        self._awaited = True
+
+    def end(self) -> None:
+        """Do what is to be done."""
+        self._awaited = True
+        for stage in self._stages:
+            for _ in range(MAX_PASSES):
+                if not stage:
+                    break
+                calls = stage[:]
+                stage.clear()
+                for call in calls:
+                    try:
+                        call()
+                    except Exception as error:  # noqa: BLE001  The others must be called all the same.
+                        self._tell({"message": f"thence: at the end of a turn: {error}", "exception": error})
+        if self._stages[BUNDLES] or self._stages[CONFIRMATIONS] or self._stages[WRITES]:
+            self._call_soon(self.end)
+        else:
+            self._awaited = False
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turn] = WeakKeyDictionary()
+
+
+def turn_of(loop: asyncio.AbstractEventLoop) -> Turn:
+    """Return the turn of a loop, the same for everybody."""
+    turn = _turns.get(loop)
+    if turn is None:
+        turn = _turns[loop] = Turn(loop)
+    return turn
