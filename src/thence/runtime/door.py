@@ -46,6 +46,7 @@ class Door:
         self._on_client = on_client
         self._strangers: dict[Connection, asyncio.TimerHandle] = {}
         self._listener: asyncio.Server | None = None
+        self._closed = False
         self.turned_away = 0
 
     async def open(self, address: str, tls: ssl.SSLContext | None = None) -> str:
@@ -59,7 +60,8 @@ class Door:
         return f"{host}:{self._listener.sockets[0].getsockname()[1]}"
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Let nobody in any more, nor who has come in at this moment."""
+        self._closed = True
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._strangers):
@@ -73,6 +75,9 @@ class Door:
         return connection
 
     def _came(self, connection: Connection) -> None:
+        if self._closed:
+            connection.close()
+            return
         if len(self._strangers) >= MAX_STRANGERS:
             self.turned_away += 1
             log.warning("turned away %s: %d connections have not introduced themselves", whence(connection), MAX_STRANGERS)

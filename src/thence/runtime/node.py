@@ -83,7 +83,7 @@ class Node:
         self._consumed = 0
         self._met: dict[str, str] = {}
         self._submitted: deque[tuple[str, int] | None] = deque()
-        """Of each message that was submitted and is not accepted: the client and the number of its last letter; None: a notice."""
+        """Of each message that was submitted, not yet accepted: the client and the number of its last letter; None: a notice."""
         self._accepted: dict[str, int] = {}
         """The number of the last letter of each client that was accepted."""
         self.driver = Driver(self.member, self.store, self, self.clock)
