@@ -6,7 +6,9 @@ line, not always the first one: any of the next few that no undelivered one befo
 delivered in different orders at different processes, and what is not is not.
 
 A violation is planted by delivering two messages the other way round, of which the first caused the second, and which are next
-in line at that process: one delivery offends, one message is missing there. Both are said.
+in line at that process: one delivery offends, one message is missing there. Both are said. Where, is chosen at random.
+
+Only messages that somebody still waits for are held, so memory does not grow with the trace.
 
     python -m benchmarks.generated --events 1000000 --out /tmp/trace
 """
@@ -34,6 +36,9 @@ BACKLOG = 8
 EVENTS_PER_PART = 4_000_000
 EVENTS_PER_GROUP = 250_000
 STEP_NS = 10_000
+HELD_MESSAGES = 1 << 16
+HELD_PER_LINE = 1 << 12
+"""How many messages may be on their way, in all and to one process; powers of two."""
 
 
 class Shape(NamedTuple):
@@ -57,28 +62,44 @@ class Planted(NamedTuple):
     earlier: str
 
 
-class _Trace(NamedTuple):
-    """A trace as it grows, in compiled code."""
+class _Part(NamedTuple):
+    """A part of a trace as it grows, in compiled code."""
 
     kind: npt.NDArray[np.int8]
     process: npt.NDArray[np.int16]
     message: npt.NDArray[np.int32]
+    to: npt.NDArray[np.int32]
+    """The destinations of each message sent in this part, in the order of sending."""
 
 
 class _Messages(NamedTuple):
+    """The messages on their way, each at the place that its number has in a ring."""
+
     sender: npt.NDArray[np.int32]
     rank: npt.NDArray[np.int32]
     clock: npt.NDArray[np.int32]
     """For each message, how many of each process were sent causally before it."""
-    to: npt.NDArray[np.int32]
+    left: npt.NDArray[np.int32]
+    """How many have still to deliver it."""
 
 
 class _Lines(NamedTuple):
-    """For each process the messages for it, in the order of sending, and which part of them is still to be delivered."""
+    """For each process the messages for it, in the order of sending, in a ring: those from head to tail are to be delivered."""
 
     line: npt.NDArray[np.int32]
     head: npt.NDArray[np.int64]
     tail: npt.NDArray[np.int64]
+
+
+class _Progress(NamedTuple):
+    """How far it has got; counters are arrays of one number, so that compiled code can count on."""
+
+    made: npt.NDArray[np.int64]
+    events: npt.NDArray[np.int64]
+    waiting: npt.NDArray[np.int64]
+    planted: npt.NDArray[np.int64]
+    due: npt.NDArray[np.int64]
+    """Where each violation is to be planted, or as soon after it as can be."""
 
 
 @compiled
@@ -96,107 +117,134 @@ def _choose(to, sender, n, everyone):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _send(trace, messages, lines, known, at, m, everyone):  # type: ignore[no-untyped-def]
+def _at(lines, p, place):  # type: ignore[no-untyped-def]
+    """The message at a place of the line of a process."""
+    return lines.line[p, place & (HELD_PER_LINE - 1)]
+
+
+@compiled
+def _send(part, messages, lines, known, at, m, sends, everyone):  # type: ignore[no-untyped-def]
     """Some process sends message ``m``."""
     n = len(known)
     p = np.random.randint(n)
-    messages.sender[m], messages.rank[m] = p, known[p, p]
-    messages.clock[m] = known[p]
+    slot = m & (HELD_MESSAGES - 1)
+    if messages.left[slot]:
+        raise ValueError("too many messages are on their way")
+    messages.sender[slot], messages.rank[slot], messages.left[slot] = p, known[p, p], part.to.shape[1]
+    messages.clock[slot] = known[p]
     known[p, p] += 1
-    _choose(messages.to[m], p, n, everyone)
-    for q in messages.to[m]:
-        lines.line[q, lines.tail[q]] = m
+    _choose(part.to[sends], p, n, everyone)
+    for q in part.to[sends]:
+        if lines.tail[q] - lines.head[q] == HELD_PER_LINE:
+            raise ValueError("too many messages are on their way to one process")
+        lines.line[q, lines.tail[q] & (HELD_PER_LINE - 1)] = m
         lines.tail[q] += 1
-    trace.kind[at], trace.process[at], trace.message[at] = 1, p, m
+    part.kind[at], part.process[at], part.message[at] = 1, p, m
 
 
 @compiled
 def _precedes(messages, one, two):  # type: ignore[no-untyped-def]
+    one, two = one & (HELD_MESSAGES - 1), two & (HELD_MESSAGES - 1)
     return messages.clock[two, messages.sender[one]] > messages.rank[one]
 
 
 @compiled
-def _deliver(trace, messages, known, at, p, m):  # type: ignore[no-untyped-def]
-    learn(known[p], messages.clock[m])
-    known[p, messages.sender[m]] = max(known[p, messages.sender[m]], messages.rank[m] + 1)
-    trace.kind[at], trace.process[at], trace.message[at] = 2, p, m
+def _deliver(part, messages, known, at, p, m):  # type: ignore[no-untyped-def]
+    slot = m & (HELD_MESSAGES - 1)
+    learn(known[p], messages.clock[slot])
+    known[p, messages.sender[slot]] = max(known[p, messages.sender[slot]], messages.rank[slot] + 1)
+    messages.left[slot] -= 1
+    part.kind[at], part.process[at], part.message[at] = 2, p, m
 
 
 @compiled
 def _take(messages, lines, p, size):  # type: ignore[no-untyped-def]
     """Take a message out of the line of a process: any of the first ones that none before it has caused."""
-    line, head = lines.line[p], lines.head[p]
+    head = lines.head[p]
     pick = np.random.randint(size)
     while pick > 0:
         free = True
         for j in range(pick):
-            free &= not _precedes(messages, line[head + j], line[head + pick])
+            free &= not _precedes(messages, _at(lines, p, head + j), _at(lines, p, head + pick))
         if free:
             break
         pick -= 1
-    m = line[head + pick]
+    m = _at(lines, p, head + pick)
     for j in range(pick, 0, -1):
-        line[head + j] = line[head + j - 1]
+        lines.line[p, (head + j) & (HELD_PER_LINE - 1)] = _at(lines, p, head + j - 1)
     lines.head[p] += 1
     return m
 
 
 @compiled
-def _make(trace, messages, lines, known, found, seed, everyone):  # type: ignore[no-untyped-def]
-    """Fill in the trace; return how many violations were planted."""
+def _start(seed):  # type: ignore[no-untyped-def]
     np.random.seed(seed)
-    n, total, count = len(known), len(trace.kind), 0
-    every = (total - total // 10) // (len(found) + 1)
-    made, at, waiting = 0, 0, 0
-    while at < total:
-        share = 0.5 / (messages.to.shape[1] + 1)
-        if made < len(messages.sender) and (waiting < BACKLOG * n or np.random.random() < share):
-            _send(trace, messages, lines, known, at, made, everyone)
-            made, at, waiting = made + 1, at + 1, waiting + messages.to.shape[1]
+
+
+@compiled
+def _go_on(part, messages, lines, known, found, progress, count, everyone):  # type: ignore[no-untyped-def]
+    """Fill in a part, but for a last event where a pair has no room; return how many events it has."""
+    n, copies = len(known), part.to.shape[1]
+    total = count * (copies + 1)
+    made, waiting, planted = progress.made[0], progress.waiting[0], progress.planted[0]
+    begin, at, sends = progress.events[0], 0, 0
+    while at < len(part.kind) - 1 and begin + at < total:
+        if made < count and (waiting < BACKLOG * n or np.random.random() < 0.5 / (copies + 1)):
+            _send(part, messages, lines, known, at, made, sends, everyone)
+            made, at, sends, waiting = made + 1, at + 1, sends + 1, waiting + copies
             continue
         p = np.random.randint(n)
         size = min(WINDOW, lines.tail[p] - lines.head[p])
         if size == 0:
             continue
-        one, two = lines.line[p, lines.head[p]], lines.line[p, lines.head[p] + (size > 1)]
-        strange = messages.sender[one] != p and messages.sender[two] != p
-        if count < len(found) and at >= every * (count + 1) and strange and _precedes(messages, one, two):
-            found[count, 0], found[count, 1], found[count, 2] = p, two, one
-            count += 1
+        one, two = _at(lines, p, lines.head[p]), _at(lines, p, lines.head[p] + (size > 1))
+        strange = messages.sender[one & (HELD_MESSAGES - 1)] != p and messages.sender[two & (HELD_MESSAGES - 1)] != p
+        if planted < len(found) and begin + at >= progress.due[planted] and strange and _precedes(messages, one, two):
+            found[planted, 0], found[planted, 1], found[planted, 2] = p, two, one
+            planted += 1
             lines.head[p] += 2
-            _deliver(trace, messages, known, at, p, two)
-            _deliver(trace, messages, known, at + 1, p, one)
+            _deliver(part, messages, known, at, p, two)
+            _deliver(part, messages, known, at + 1, p, one)
             at, waiting = at + 2, waiting - 2
             continue
-        _deliver(trace, messages, known, at, p, _take(messages, lines, p, size))
+        _deliver(part, messages, known, at, p, _take(messages, lines, p, size))
         at, waiting = at + 1, waiting - 1
-    return count
+    progress.made[0], progress.waiting[0], progress.planted[0], progress.events[0] = made, waiting, planted, begin + at
+    return at
 
 
-def _run(shape: Shape) -> tuple[_Trace, _Messages, npt.NDArray[np.int32]]:
-    n = shape.processes
-    copies = shape.copies or n
+def _parts(shape: Shape, found: npt.NDArray[np.int32]) -> Iterator[_Part]:
+    """A trace, part by part; what is planted is noted in ``found``."""
+    n, copies = shape.processes, shape.copies or shape.processes
     count = shape.events // (copies + 1)
-    total = count * (copies + 1)
-    trace = _Trace(np.empty(total, np.int8), np.empty(total, np.int16), np.empty(total, np.int32))
+    size = EVENTS_PER_GROUP
+    whole = _Part(np.empty(size, np.int8), np.empty(size, np.int16), np.empty(size, np.int32), np.empty((size, copies), np.int32))
+    held = HELD_MESSAGES
     messages = _Messages(
-        np.empty(count, np.int32), np.empty(count, np.int32), np.empty((count, n), np.int32), np.empty((count, copies), np.int32)
+        np.empty(held, np.int32), np.empty(held, np.int32), np.empty((held, n), np.int32), np.zeros(held, np.int32)
     )
-    length = count if shape.copies is None else int(count * copies / n * 1.5) + 64
-    lines = _Lines(np.empty((n, length), np.int32), np.zeros(n, np.int64), np.zeros(n, np.int64))
-    found = np.empty((shape.planted, 3), np.int32)
-    planted = _make(trace, messages, lines, np.zeros((n, n), np.int32), found, shape.seed, shape.copies is None)
-    return trace, messages, found[:planted]
+    lines = _Lines(np.empty((n, HELD_PER_LINE), np.int32), np.zeros(n, np.int64), np.zeros(n, np.int64))
+    known = np.zeros((n, n), np.int32)
+    total = count * (copies + 1)
+    due = np.sort(np.random.default_rng(shape.seed).integers(0, total - total // 10 + 1, shape.planted))
+    made, events, waiting, planted = np.zeros((4, 1), np.int64)
+    progress = _Progress(made, events, waiting, planted, due)
+    _start(shape.seed)
+    while progress.events[0] < total:
+        length = _go_on(whole, messages, lines, known, found, progress, count, shape.copies is None)
+        yield _Part(whole.kind[:length], whole.process[:length], whole.message[:length], whole.to)
+    if progress.planted[0] < len(found):
+        raise ValueError(f"only {progress.planted[0]} violations could be planted")
 
 
 def generate(shape: Shape, folder: Path) -> list[Planted]:
     """Write a trace of about so many events; return what was planted."""
     folder.mkdir(parents=True, exist_ok=True)
-    trace, messages, found = _run(shape)
+    found = np.empty((shape.planted, 3), np.int32)
     names = np.array([f"p{number:03d}" for number in range(shape.processes)])
     writer: Any = None
     skew = np.random.default_rng(shape.seed).integers(-shape.skew_ns, shape.skew_ns + 1, shape.processes)
-    for number, table in enumerate(_tables(*trace, messages.to, names, skew)):
+    for number, table in enumerate(_tables(_parts(shape, found), names, skew)):
         if number % (EVENTS_PER_PART // EVENTS_PER_GROUP) == 0:
             if writer:
                 writer.close()
@@ -210,20 +258,13 @@ def _name(message: int) -> str:
     return f"m{message}"
 
 
-def _tables(
-    kind: npt.NDArray[np.int8],
-    process: npt.NDArray[np.int16],
-    message: npt.NDArray[np.int32],
-    to: npt.NDArray[np.int32],
-    names: npt.NDArray[np.str_],
-    skew: npt.NDArray[np.int64],
-) -> Iterator[pa.Table]:
+def _tables(parts: Iterator[_Part], names: npt.NDArray[np.str_], skew: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
     counts = np.zeros(len(names), np.int64)
     kinds = pa.array(["other", "send", "deliver"])
     named = pa.array(names.tolist())
-    for begin in range(0, len(kind), EVENTS_PER_GROUP):
-        end = min(len(kind), begin + EVENTS_PER_GROUP)
-        who, what, which = process[begin:end], kind[begin:end], message[begin:end]
+    begin = 0
+    for what, who, which, to in parts:
+        end = begin + len(what)
         index = np.empty(end - begin, np.int64)
         for p in range(len(names)):
             mine = np.flatnonzero(who == p)
@@ -232,7 +273,7 @@ def _tables(
         least, most = int(which.min()), int(which.max())
         ids = pa.array([_name(number) for number in range(least, most + 1)])
         sends = what == 1
-        groups = to[which[sends]]
+        groups = to[: int(sends.sum())]
         lengths = np.where(sends, groups.shape[1], 0)
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), mask=np.append(~sends, [False]))
         time = np.arange(begin, end, dtype=np.int64) * STEP_NS + skew[who]
@@ -245,6 +286,7 @@ def _tables(
             "time": pa.array(time),
         }
         yield pa.table([columns.get(field.name, pa.nulls(end - begin, field.type)) for field in schema()], schema=schema())
+        begin = end
 
 
 def main() -> None:

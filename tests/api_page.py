@@ -18,8 +18,8 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 INTRODUCTION = """# API
 
 Every public name of `import thence`, as the code says it. Written by `python -m tests.api_page`; a test holds it to the code.
-[Quickstart](quickstart.md) shows them at work, and [guarantees](guarantees.md#servers-and-clients) says what they promise. Errors have
-[a page of their own](errors.md).
+[Quickstart](quickstart.md) shows them at work, and [guarantees](guarantees.md#servers-and-clients) says what they promise.
+Errors have [a page of their own](errors.md).
 """
 
 

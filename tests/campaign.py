@@ -7,6 +7,9 @@ repeats it, and the campaign then ends with 1.
     python -m tests.campaign --kind orderings --runs 100000 --first 0 --workers 2
     python -m tests.campaign --kind fabrics --runs 1000
     python -m tests.campaign --kind explorer
+    python -m tests.campaign --kind servers --seconds 600 --seed 0
+
+The last one crashes real servers (``tests/integration/crashes.py``), in rounds of ``ROUND_S`` seconds with a seed each.
 
 The explorer's cases are ``CAMPAIGN_CASES`` in ``tests/explorer_cases.py`` and whatever a module of ``tests/papers`` calls
 ``CAMPAIGN``: a list of cases, or, where the module has a ``main`` of its own, whatever that makes of it.
@@ -30,6 +33,7 @@ from typing import Any, NamedTuple, Protocol
 from rich.progress import Progress
 
 from tests import explorer_cases, fabrics
+from tests.integration import crashes
 from thence.core.ordering import ORDERINGS
 from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
@@ -38,6 +42,8 @@ from thence.trace.judge import judge
 
 ALWAYS = frozenset({"well-formed", "creation", "duplication", "completeness"})
 CHUNK = 50
+ROUND_S = 60.0
+"""How long the faults of one round last, in a campaign with servers."""
 
 
 class Outcome(NamedTuple):
@@ -212,6 +218,33 @@ def run_explorer(arguments: argparse.Namespace) -> int:
     return broken
 
 
+def run_servers(arguments: argparse.Namespace) -> int:
+    """Crash servers in one round after the other, report, and return how many rounds broke a promise."""
+    began = time.monotonic()
+    counts: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    broken = rounds = 0
+    left = arguments.seconds
+    while left > 0:
+        options = crashes.Options(seed=arguments.seed + rounds, fault_s=min(ROUND_S, left))
+        outcome = crashes.run_once(options)
+        left -= options.fault_s
+        rounds += 1
+        counts.update(outcome.counts)
+        faults.update(outcome.faults)
+        if outcome.wrong:
+            broken += 1
+            print(f"BROKEN: {crashes.replay(options)}\n  kept in {outcome.folder}", flush=True)
+            for what in outcome.wrong[: crashes.MAX_WRONG_TOLD]:
+                print(f"  {what}", flush=True)
+        accepted, wrong = outcome.counts["accepted"], len(outcome.wrong)
+        print(f"  round {options.seed}: {outcome.seconds:.0f} s, {accepted:,} accepted, {wrong} wrong", flush=True)
+    print(f"servers: {rounds} rounds in {time.monotonic() - began:,.0f} s: " + _listed(counts))
+    print("  faults: " + _listed(faults))
+    print(f"  rounds that broke a promise: {broken}", flush=True)
+    return broken
+
+
 def _listed(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
@@ -219,10 +252,12 @@ def _listed(counts: Counter[str]) -> str:
 def main() -> int:
     """Run the campaign and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", choices=("orderings", "fabrics", "explorer", "all"), default="all")
+    parser.add_argument("--kind", choices=("orderings", "fabrics", "explorer", "servers", "all"), default="all")
     parser.add_argument("--runs", type=int, default=100_000, help="random runs of each kind")
     parser.add_argument("--first", type=int, default=0, help="the first run's number")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=600, help="how long servers have faults, in all")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the first round with servers")
     arguments = parser.parse_args()
     broken = 0
     if arguments.kind in ("orderings", "all"):
@@ -231,6 +266,8 @@ def main() -> int:
         broken += run_random("fabrics", fabrics.run_many, lambda outcome: outcome.kind, arguments)
     if arguments.kind in ("explorer", "all"):
         broken += run_explorer(arguments)
+    if arguments.kind in ("servers", "all"):
+        broken += run_servers(arguments)
     return 1 if broken else 0
 
 

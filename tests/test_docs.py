@@ -8,9 +8,9 @@ Rules for whoever writes a page:
   and ``examples``.
 * A ``python`` block is run, with the others of its page before it.
 
-The pages on trace and judge have their own test, ``tests/unit/trace/test_docs.py``, that on the store has
-``tests/unit/runtime/test_store_page.py``, the quickstart has ``tests/integration/test_quickstart_page.py``, and those that need Spark have theirs in ``tests/pipeline``:
-``test_pages.py``, ``test_importing_page.py``, ``test_audit_page.py`` and ``test_following_page.py``.
+Some pages have a test of their own: those on trace and judge ``tests/unit/trace/test_docs.py``, that on the store
+``tests/unit/runtime/test_store_page.py``, the quickstart ``tests/integration/test_quickstart_page.py``, and those that need Spark
+theirs in ``tests/pipeline``, ``test_pages.py``, ``test_importing_page.py``, ``test_audit_page.py``, ``test_following_page.py``.
 """
 
 from __future__ import annotations

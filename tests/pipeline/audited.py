@@ -11,6 +11,7 @@ import pytest
 from thence.pipeline import plan, survey, tasks, total
 from thence.pipeline.audit import Auditor
 from thence.pipeline.jobs import Here
+from thence.pipeline.kernels.rows import lost_rows
 from thence.pipeline.work import Work
 from thence.trace.events import Event
 from thence.trace.parquet import ParquetSink
@@ -41,7 +42,10 @@ class Audited:
             start = folder.get(where.key("start"))
             for row in tasks.violations_in(where, encoded, messages, start, self.auditor.require):
                 self.rows.append(self._with_chain(row.violation, row.earlier, row.later, where.run_number))
-        self.rows += [row.violation for _, row in self.auditor.lost()]
+        for run in self.auditor.runs:
+            if run.ledger:
+                lost = lost_rows(run.run.name, run.run.processes, run.ledger.lost, run.ledger.gone, require)
+                self.rows += [row.violation for row in lost]
         if "total" in require:
             for run in self.auditor.runs:
                 for blocks in total.blocks_of(run.slices, len(run.run.processes), run.run.events):

@@ -13,22 +13,23 @@ Chains are looked for afterwards, for as many violations as are asked for.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from thence.errors import ConfigError, TraceError
-from thence.pipeline import tasks
+from thence.pipeline import tasks, total
 from thence.pipeline.fragments import Bad, Fragment, fragments_of
 from thence.pipeline.jobs import Engine, Many, Progress
 from thence.pipeline.kernels.gist import Gist
 from thence.pipeline.kernels.ledger import Ledger
 from thence.pipeline.kernels.logged import Compared
 from thence.pipeline.kernels.replay import Ints, Longs
-from thence.pipeline.kernels.rows import Row, lost_rows
+from thence.pipeline.kernels.rows import lost_rows
 from thence.pipeline.kernels.scan import resolve
 from thence.pipeline.plan import SLICE_EVENTS, Cuts, Run, draft, exact, merge, offsets_of, runs_of, slice_events_for, whole_run
 from thence.pipeline.survey import Question, Surveyed, first_at, survey
@@ -48,10 +49,17 @@ MAX_CLOCK_REPAIRS: Final = 2
 MAX_REPAIRS: Final = 50
 """How often cuts are repaired before the audit gives up. Each time slices become fewer, so no sane trace gets there."""
 
+CUTS_PER_TASK: Final = 8
+"""In how many fragments one task looks up where to cut."""
+
+SENDS_PER_TASK: Final = 8_000_000
+"""How many messages one task compares, to find those that are sent twice."""
 
 SLICES_PER_TASK: Final = 500
-ROWS_PER_SURVEY: Final = 1_000_000
-"""How many rows one task of the survey looks at."""
+ROWS_PER_SURVEY: Final = 4_000_000
+"""How many rows one task of the survey looks at, at most."""
+FEWEST_SURVEYS: Final = 8
+"""How many such tasks there are at least, if there are enough fragments: some cores should have something to do."""
 
 NO_CUTS: Final = Cuts(np.empty((0, 0), np.int64), np.empty((0, 0), np.int64))
 
@@ -96,6 +104,8 @@ class Auditor:
         self.fragments: list[Fragment] = []
         self.bad: list[Bad] = []
         self.runs: list[RunAudit] = []
+        self._read: list[Slice] = []
+        """The first slice of each task that read some."""
         self.repairs: list[str] = []
         """What had to be done to the cuts, in words."""
 
@@ -122,19 +132,31 @@ class Auditor:
     def _survey(self) -> list[Surveyed]:
         """Survey all fragments, several in a task: looking at one takes no time."""
         bundles: list[list[Fragment]] = []
+        most = min(ROWS_PER_SURVEY, sum(fragment.rows for fragment in self.fragments) // FEWEST_SURVEYS)
         rows = 0
         for fragment in self.fragments:
-            if not bundles or rows + fragment.rows > ROWS_PER_SURVEY:
+            if not bundles or rows + fragment.rows > most:
                 bundles.append([])
                 rows = 0
             rows += fragment.rows
             bundles[-1].append(fragment)
         return [seen for some in self.engine.each("survey", Many(survey), bundles, self.progress) for seen in some]
 
-    @property
-    def to_judge(self) -> list[tuple[list[Slice], tuple[str, ...]]]:
-        """What to call :func:`tasks.judge_slices` on, for the rows about events, without chains."""
-        return [(bundle, self.require) for bundle in self._bundled(self.slices)]
+    def judge(self) -> Counter[str]:
+        """Leave all rows in the work folder, without chains; return how many there are of each property."""
+        counts: Counter[str] = Counter()
+        for audit in self.runs:
+            if audit.ledger:
+                lost = lost_rows(audit.run.name, audit.run.processes, audit.ledger.lost, audit.ledger.gone, self.require)
+                counts += tasks.keep_rows(self.work, f"lost-{audit.number}", lost, audit.number)
+        to_judge = [(bundle, self.require) for bundle in self._bundled(self.slices)]
+        for some in self.engine.each("judge", tasks.judge_slices, to_judge, self.progress):
+            counts.update(some)
+        if "total" in self.require:
+            blocks = [two for one in self.runs for two in total.blocks_of(one.slices, len(one.run.processes), one.run.events)]
+            for some in self.engine.each("compare orders", total.compare, blocks, self.progress):
+                counts.update(some)
+        return counts
 
     def compare_clocks(self) -> list[Compared]:
         """Compare the clocks of the runs that log some, each run as a whole."""
@@ -145,13 +167,6 @@ class Auditor:
                 whole = self._slice(replace(audit, cuts=whole_run(audit.run)), 0)
                 things.append(whole._replace(fragments=[self.fragments[fragment] for fragment in used]))
         return self.engine.each("compare clocks", tasks.compare_clocks, things, self.progress)
-
-    def lost(self) -> Iterable[tuple[int, Row]]:
-        """Rows for what never arrived, each with the number of its run."""
-        for audit in self.runs:
-            if audit.ledger:
-                rows = lost_rows(audit.run.name, audit.run.processes, audit.ledger.lost, audit.ledger.gone, self.require)
-                yield from ((audit.number, row) for row in rows)
 
     # Cutting and reading slices.
 
@@ -165,7 +180,8 @@ class Auditor:
                 asked[fragment].append((at, process, Question(run.name, run.processes[process], times, run.timed)))
         things = [(self.fragments[fragment], [question for *_, question in some]) for fragment, some in asked.items()]
         answers: list[dict[tuple[int, int], Longs]] = [{} for _ in audits]
-        found = self.engine.each("cut", first_at, things, self.progress)
+        bundles = [things[at : at + CUTS_PER_TASK] for at in range(0, len(things), CUTS_PER_TASK)]
+        found = [indices for some in self.engine.each("cut", Many(first_at), bundles, self.progress) for indices in some]
         for (fragment, some), indices in zip(asked.items(), found, strict=True):
             for (at, process, _), index in zip(some, indices, strict=True):
                 answers[at][process, fragment] = index
@@ -180,6 +196,8 @@ class Auditor:
         bundles = _bundles([one for audit in audits for one in audit.slices], self.slice_events)
         results = self.engine.each("encode", tasks.encode_slices, bundles, self.progress)
         by_run = defaultdict(list)
+        if not self._read:
+            self._read = [bundle[0] for bundle in bundles]
         for bundle, gists in zip(bundles, results, strict=True):
             for one, gist in zip(bundle, gists, strict=True):
                 by_run[one.run_number].append(gist)
@@ -188,10 +206,10 @@ class Auditor:
 
     def _slice(self, audit: RunAudit, number: int) -> Slice:
         run, low, high = audit.run, audit.cuts.low[number], audit.cuts.high[number]
-        needed = {fragment for process, fragment, first, last in run.fragments if first < high[process] and last >= low[process]}
-        last_index = np.array([index[-1] if len(index) else 0 for index in run.index])
-        for process, _, _, last in run.fragments:
-            last_index[process] = max(last_index[process], last)
+        process, fragment, first, last = np.array(run.fragments, np.int64).T
+        needed = np.unique(fragment[(first < high[process]) & (last >= low[process])])
+        last_index = np.zeros(len(run.processes), np.int64)
+        np.maximum.at(last_index, process, last)
         return Slice(
             self.work,
             run.name,
@@ -200,7 +218,7 @@ class Auditor:
             run.processes,
             low,
             high,
-            [self.fragments[fragment] for fragment in sorted(needed)],
+            [self.fragments[at] for at in needed.tolist()],
             last_index >= high,
             audit.resent,
         )
@@ -246,9 +264,9 @@ class Auditor:
         for some in orphans.values():
             if len(some) > MAX_UNKNOWN:
                 raise TraceError(f"{self.source}: {len(some)} messages are delivered and not sent; the limit is {MAX_UNKNOWN}")
-        wanted = {number: (frozenset(some), np.empty(0, np.int64)) for number, some in orphans.items()}
+        wanted = {number: (frozenset(some), np.empty(0, np.uint64)) for number, some in orphans.items()}
         again: list[Slice] = []
-        recut: list[RunAudit] = []
+        recut: list[tuple[RunAudit, list[tuple[int, int]]]] = []
         for number, found in self._look_for(wanted).items():
             audit = self.runs[number]
             sent = {send.name: send.slice for send in found if (send.process, send.index, send.name) not in audit.resent}
@@ -256,21 +274,19 @@ class Auditor:
             audit.ledger = None
             backward = [(orphans[number][name], at) for name, at in sent.items() if at > orphans[number][name]]
             if backward:
-                self._repair(audit, backward)
-                recut.append(audit)
+                recut.append((audit, backward))
                 continue
             for one in audit.slices:
                 names = frozenset(name for name, at in sent.items() if at == one.number)
                 if names:
                     audit.slices[one.number] = one._replace(forced=one.forced | names)
                     again.append(audit.slices[one.number])
-        self._cut([audit for audit in recut if not audit.cuts.count])
-        self._encode(recut)
+        self._repair(recut)
         gists = self._per_slice("look again", tasks.gist_again, again, lambda one: one)
         for one, gist in zip(again, gists, strict=True):
             self.runs[one.run_number].gists[one.number] = gist
 
-    def _look_for(self, wanted: Mapping[int, tuple[frozenset[str], Longs]]) -> dict[int, list[Sent]]:
+    def _look_for(self, wanted: Mapping[int, tuple[frozenset[str], npt.NDArray[np.uint64]]]) -> dict[int, list[Sent]]:
         """All sends of messages with these names or hashes, by run."""
         slices = [one for number in wanted for one in self.runs[number].slices]
         results = self._per_slice("look for sends", tasks.find_sends, slices, lambda one: (one, *wanted[one.run_number]))
@@ -279,13 +295,24 @@ class Auditor:
             found[one.run_number] += sends
         return found
 
-    def _repair(self, audit: RunAudit, backward: Sequence[tuple[int, int]]) -> None:
+    def _repair(self, broken: Sequence[tuple[RunAudit, Sequence[tuple[int, int]]]]) -> None:
         """Messages cross cuts backwards, from the second slice of each pair to the first: choose other cuts."""
+        timed = [audit for audit, _ in broken if audit.run.timed and audit.clock_repairs < MAX_CLOCK_REPAIRS]
+        slices = [one for audit in timed for one in audit.slices]
+        lags = defaultdict(list)
+        for one, found in zip(slices, self._per_slice("look at clocks", tasks.lags_in, slices, lambda one: one), strict=True):
+            lags[one.run_number].append(found)
+        for audit, backward in broken:
+            self._choose_cuts(audit, backward, lags[audit.number])
+        self._cut([audit for audit, _ in broken if not audit.cuts.count])
+        self._encode([audit for audit, _ in broken])
+
+    def _choose_cuts(self, audit: RunAudit, backward: Sequence[tuple[int, int]], lags: Sequence[Longs]) -> None:
         name = f"run {audit.run.name!r}: " if audit.run.name is not None else ""
-        lags = np.min([gist.lags for gist in audit.gists], axis=0)
-        if audit.clock_repairs < MAX_CLOCK_REPAIRS and np.any(lags < 0):
+        least = np.min(lags, axis=0) if lags else np.zeros(1, np.int64)
+        if np.any(least < 0):
             audit.clock_repairs += 1
-            audit.offsets = offsets_of(lags)
+            audit.offsets = offsets_of(least)
             worst = int(np.ptp(audit.offsets))
             self.repairs.append(f"{name}clocks differ by up to {worst / 1e6:,.3f} ms, cut again by clocks put right")
             audit.cuts = NO_CUTS
@@ -300,9 +327,12 @@ class Auditor:
     def _find_resends(self) -> None:
         """Find messages that are sent more than once, in whatever slices; the first by process and index is the send."""
         hashed = defaultdict(list)
-        for number, value in self.engine.repeated(tasks.sent_hashes, self._bundled(self.slices), "run_number int, hash long"):
-            hashed[number].append(value)
-        wanted = {number: (frozenset[str](), np.array(values, np.int64)) for number, values in hashed.items()}
+        parts = 1 + sum(audit.run.sends for audit in self.runs) // SENDS_PER_TASK
+        shares = [tasks.Share(self._read, number, parts) for number in range(parts) if self._read]
+        for some in self.engine.each("compare sends", tasks.repeated_sends, shares, self.progress):
+            for number, value in some:
+                hashed[number].append(value)
+        wanted = {number: (frozenset[str](), np.array(values, np.uint64)) for number, values in hashed.items()}
         for number, found in self._look_for(wanted).items():
             audit = self.runs[number]
             by_name = defaultdict(list)
@@ -318,8 +348,10 @@ class Auditor:
 
     def _walk(self) -> None:
         """Sum up all slices, and give each its true start."""
-        entries = {audit.number: audit.ledger.entries for audit in self.runs if audit.ledger}
-        sums = self._per_slice("sum up", tasks.sum_up_slice, self.slices, lambda one: (one, entries[one.run_number][one.number]))
+        for audit in self.runs:
+            for one, entry in zip(audit.slices, audit.ledger.entries if audit.ledger else (), strict=True):
+                self.work.put(one.key("entry"), entry)
+        sums = self._per_slice("sum up", tasks.sum_up_slice, self.slices, lambda one: one)
         at = 0
         for audit in self.runs:
             self._walk_run(audit, sums[at : at + len(audit.slices)])

@@ -20,9 +20,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
-import pyarrow as pa
 
-from thence.pipeline import tasks, total
+from thence.errors import TraceError
+from thence.pipeline import tasks
 from thence.pipeline.audit import Auditor
 from thence.pipeline.fragments import is_parquet
 from thence.pipeline.jobs import OnSpark, Progress
@@ -32,7 +32,7 @@ from thence.pipeline.plan import SLICE_EVENTS
 from thence.pipeline.report import write_report
 from thence.pipeline.reporting import audit as reporting
 from thence.pipeline.source import house_schema
-from thence.pipeline.work import Work, absolute, filesystem
+from thence.pipeline.work import Work, absolute, filesystem, reachable
 from thence.trace.verdict import DEFAULT_REQUIRED, PROPERTIES, Violation, sort_key
 
 if TYPE_CHECKING:
@@ -132,17 +132,15 @@ def audit(
     """
     with _work_folder(work) as folder:
         watch = _Watch(progress)
-        engine = OnSpark(spark)
+        engine = OnSpark(spark, folder)
         place, imported = _as_parquet(spark, source, folder, importing or {}, watch)
         auditor = Auditor(engine, place, folder, require, slice_events, watch)
         auditor.prepare()
         watch.step("judge")
-        found = f"{folder.uri}/violations"
-        _all_rows(engine, auditor).write.mode("overwrite").parquet(found)
-        rows = spark.read.parquet(found)
-        counts = {row["property"]: row["count"] for row in rows.groupBy("property").count().collect()}
+        counts = auditor.judge()
+        rows = _rows(spark, folder, any(counts.values()))
         watch.step("explain")
-        told = _explain(engine, auditor, rows, explain, cones if out else 0, watch)
+        told = _explain(engine, auditor, rows, explain if counts["fifo"] + counts["causal"] else 0, cones if out else 0, watch)
         table = _with_chains(spark, rows, told)
         result = Audit(
             source=source if isinstance(source, str) else "a DataFrame",
@@ -150,8 +148,8 @@ def audit(
             runs=len(auditor.runs),
             processes=len({name for one in auditor.runs for name in one.run.processes}),
             slices=len(auditor.slices),
-            properties={name: counts.get(name, 0) for name in auditor.require},
-            **_first(table, SHOWN),
+            properties={name: counts[name] for name in auditor.require},
+            **_first(table, SHOWN if any(counts.values()) else 0),
             bad_rows=len(auditor.bad) + (imported.bad if imported else 0),
             bad_examples=[f"{bad.file}, row {bad.row}: {bad.reason}" for bad in auditor.bad[:10]],
             repairs=auditor.repairs,
@@ -207,6 +205,10 @@ def _as_parquet(
         watch.step("write")
         source.write.parquet(place)
         return place, None
+    if not given and not reachable(absolute(source)):
+        watch.step("copy")
+        _copy(spark, source, place)
+        return place, None
     if not given and is_parquet(source):
         return source, None
     watch.step("import")
@@ -216,20 +218,28 @@ def _as_parquet(
     return place, import_trace(spark, source, place, **named)  # type: ignore[arg-type]
 
 
-def _all_rows(engine: OnSpark, auditor: Auditor) -> DataFrame:
-    rows = engine.rows(tasks.judge_slices, auditor.to_judge, tasks.VIOLATIONS)
-    lost: dict[int, list[Any]] = defaultdict(list)
-    for number, row in auditor.lost():
-        lost[number].append(row)
-    arrow = [batch for number, some in lost.items() for batch in tasks.batches(iter(some), number)]
-    if arrow:
-        rows = rows.unionByName(engine.spark.createDataFrame(pa.Table.from_batches(arrow)))
-    if "total" in auditor.require:
-        things = [
-            blocks for one in auditor.runs for blocks in total.blocks_of(one.slices, len(one.run.processes), one.run.events)
-        ]
-        rows = rows.unionByName(engine.rows(total.compare, things, tasks.VIOLATIONS))
-    return rows
+def _copy(spark: SparkSession, source: str, place: str) -> None:
+    """Let Spark read what Arrow cannot, just as it was named."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    inference = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = spark.conf.get(inference, "true")
+    spark.conf.set(inference, "false")  # the run "007" is not the run "7"
+    try:
+        spark.read.parquet(source).write.parquet(place)
+    except (PySparkException, Py4JError) as error:
+        reason = " ".join(str(error).partition("\n\tat ")[0].split())
+        raise TraceError(f"{source}: neither Arrow nor Spark can read this: {reason}") from None
+    finally:
+        spark.conf.set(inference, before or "true")
+
+
+def _rows(spark: SparkSession, work: Work, some: bool) -> DataFrame:
+    """The rows that were left in the work folder."""
+    if not some:
+        return spark.createDataFrame([], tasks.VIOLATIONS)
+    return spark.read.schema(tasks.VIOLATIONS).parquet(f"{work.uri}/{tasks.FOUND}")
 
 
 def _explain(
@@ -271,8 +281,7 @@ def _with_chains(spark: SparkSession, rows: DataFrame, told: Mapping[tuple[Any, 
 
 
 def _first(table: DataFrame, most: int) -> dict[str, Any]:
-    first = _in_order(table).limit(most)
-    found = [(_violation(row), row["story"]) for row in first.collect()]
+    found = [(_violation(row), row["story"]) for row in _in_order(table).limit(most).collect()] if most else []
     return {
         "violations": sorted((violation for violation, _ in found), key=sort_key),
         "stories": {violation: story for violation, story in found if story},

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import fnmatch
+import re
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
@@ -33,6 +34,8 @@ CACHED_FRAGMENTS: Final = 16
 
 CODED: Final = ["run", "process", "kind", "message", "to.list.element"]
 """Columns of few different words, which Arrow gives as numbers at once."""
+
+GLOB: Final = re.compile(r"[*?\[]")
 
 REQUIRED: Final = ("process", "index", "kind")
 
@@ -60,7 +63,7 @@ def fragments_of(source: str) -> list[Fragment]:
     """All fragments of the trace at a path, glob or URL, in the order of the paths."""
     source = absolute(source)
     files, path = filesystem(source)
-    root = path if "*" not in path else path[: path.index("*")].rpartition("/")[0]
+    root = _root(path)
     found = [fragment for file in _files(files, path, root) for fragment in _groups(files, source, root, file)]
     if not found:
         raise TraceError(f"{source}: no file there ends in {PARQUET_ENDING}")
@@ -70,14 +73,20 @@ def fragments_of(source: str) -> list[Fragment]:
 def is_parquet(source: str) -> bool:
     """Whether there is anything there that ends as Parquet files do; something else may be a trace of another kind."""
     files, path = filesystem(absolute(source))
-    if "*" not in path and files.get_file_info(path).type == pafs.FileType.NotFound:
+    if not GLOB.search(path) and files.get_file_info(path).type == pafs.FileType.NotFound:
         raise TraceError(f"{path}: no such file or folder")
-    root = path if "*" not in path else path[: path.index("*")].rpartition("/")[0]
-    return any(name.endswith(PARQUET_ENDING) for name in _files(files, path, root))
+    return any(name.endswith(PARQUET_ENDING) for name in _files(files, path, _root(path)))
+
+
+def _root(path: str) -> str:
+    """The folder that a path names, or below which all lies that a glob names."""
+    glob = GLOB.search(path)
+    return path[: glob.start()].rpartition("/")[0] if glob else path
 
 
 def _files(files: pafs.FileSystem, path: str, root: str) -> list[str]:
-    if "*" not in path:
+    glob = GLOB.search(path)
+    if not glob:
         info = files.get_file_info(path)
         if info.type == pafs.FileType.NotFound:
             raise TraceError(f"{path}: no such file or folder")
@@ -86,12 +95,13 @@ def _files(files: pafs.FileSystem, path: str, root: str) -> list[str]:
     listed = files.get_file_info(pafs.FileSelector(root, recursive=True))
     wanted = [info.path for info in listed if info.type == pafs.FileType.File and info.path.endswith(PARQUET_ENDING)]
     visible = [name for name in wanted if not any(part[0] in "._" for part in PurePosixPath(name).relative_to(root).parts)]
-    return sorted(name for name in visible if "*" not in path or _matches(name, path))
+    return sorted(name for name in visible if not glob or _matches(name, path))
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """A glob names files, or folders that hold them."""
-    return fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern.rstrip("/") + "/*")
+    """A glob names files, or folders that hold them, part by part, as Spark takes it: a star stops at the next slash."""
+    parts, wanted = name.split("/"), pattern.rstrip("/").split("/")
+    return len(parts) >= len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
 
 
 def _groups(files: pafs.FileSystem, source: str, root: str, path: str) -> list[Fragment]:
@@ -100,11 +110,19 @@ def _groups(files: pafs.FileSystem, source: str, root: str, path: str) -> list[F
             metadata = pq.read_metadata(opened)
     except (pa.ArrowException, OSError) as error:
         raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
-    prefix = source.partition("://")[0] + "://" if "://" in source else ""
+    prefix = _prefix(source)
     return [
         Fragment(prefix + root, prefix + path, group, metadata.row_group(group).num_rows, _has_clocks(metadata.row_group(group)))
         for group in range(metadata.num_row_groups)
     ]
+
+
+def _prefix(source: str) -> str:
+    """What stands before paths of the file system of a source, so that they become URLs."""
+    if "://" not in source:
+        return ""
+    _, path = filesystem(source)
+    return source[: source.index(path)] if path and path in source else source.partition("://")[0] + "://"
 
 
 def _has_clocks(group: pq.RowGroupMetaData) -> bool:
@@ -124,11 +142,19 @@ def read_fragment(fragment: Fragment, columns: tuple[str, ...] = COLUMNS) -> tup
         metadata = pq.read_metadata(opened)
         there = {metadata.schema.column(at).path for at in range(len(metadata.schema))}
         file = pq.ParquetFile(opened, metadata=metadata, read_dictionary=sorted(there.intersection(CODED)))
-        present = [column for column in columns if column in file.schema_arrow.names]
+        empty = _empty_columns(metadata.row_group(fragment.group))
+        present = [column for column in columns if column in file.schema_arrow.names and column not in empty]
         table = file.read_row_group(fragment.group, columns=present, use_threads=False)
     given = _partition(fragment)
     table = pa.table({column: _column(table, column, given.get(column), path) for column in columns})
     return _set_aside(table, path, fragment.group)
+
+
+def _empty_columns(group: pq.RowGroupMetaData) -> set[str]:
+    """The plain columns of which the file says that all rows lack them: they need not be read."""
+    columns = [group.column(at) for at in range(group.num_columns)]
+    known = [column for column in columns if column.statistics is not None and column.statistics.has_null_count]
+    return {column.path_in_schema for column in known if column.statistics.null_count == group.num_rows}
 
 
 def _partition(fragment: Fragment) -> dict[str, str | None]:
@@ -145,7 +171,8 @@ def _partition(fragment: Fragment) -> dict[str, str | None]:
 def _column(table: pa.Table, name: str, given: str | None, path: str) -> pa.ChunkedArray:
     wanted = schema().field(name).type
     if name not in table.column_names:
-        return pa.chunked_array([pa.repeat(pa.scalar(given, wanted), table.num_rows)])
+        missing = pa.nulls(table.num_rows, wanted) if given is None else pa.repeat(pa.scalar(given, wanted), table.num_rows)
+        return pa.chunked_array([missing])
     column = table[name]
     try:
         if name in ("index", "time"):

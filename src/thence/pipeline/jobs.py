@@ -2,17 +2,18 @@
 
 Rules:
 
-* A thing is one task. Things and results are pickled: they go from our own driver to our own workers and back.
+* A thing is one task. Things are left in the work folder and results come back pickled: they go from our own driver to our
+  own workers and back.
 * Workers need thence installed, as everything that is called there is named and not shipped.
 * An error in a task comes out as the error it was, if it was one of ours.
 """
 
 from __future__ import annotations
 
+import gc
 import pickle
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
@@ -20,7 +21,9 @@ import pyarrow as pa
 from thence.errors import ThenceError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+    from thence.pipeline.work import Work
 
 GivenT = TypeVar("GivenT")
 ResultT = TypeVar("ResultT")
@@ -49,11 +52,6 @@ class Engine(Protocol):
     ) -> list[ResultT]:
         """Call ``function`` on each thing; return the results in the order of the things."""
 
-    def repeated(
-        self, function: Callable[[GivenT], Iterable[pa.RecordBatch]], things: Sequence[GivenT], schema: str
-    ) -> list[tuple[Any, ...]]:
-        """The rows that ``function`` makes of all things more than once, each once."""
-
 
 class Here:
     """In this process, one after the other: for small traces and for tests, without Spark."""
@@ -69,19 +67,13 @@ class Here:
                 progress(step, len(results), len(things))
         return results
 
-    def repeated(
-        self, function: Callable[[GivenT], Iterable[pa.RecordBatch]], things: Sequence[GivenT], schema: str
-    ) -> list[tuple[Any, ...]]:
-        """See ``Engine``."""
-        rows = (tuple(row.values()) for thing in things for batch in function(thing) for row in batch.to_pylist())
-        return [row for row, count in Counter(rows).items() if count > 1]
-
 
 class OnSpark:
     """On Spark, a task for each thing."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
+    def __init__(self, spark: SparkSession, work: Work) -> None:
+        self.spark, self.work = spark, work
+        self._steps = 0
 
     def each(
         self, step: str, function: Callable[[GivenT], ResultT], things: Sequence[GivenT], progress: Progress | None = None
@@ -89,61 +81,50 @@ class OnSpark:
         """See ``Engine``."""
         if not things:
             return []
+        self._steps += 1
+        name = f"step-{self._steps}"
+        call = _Call(function, self.work, name, self.work.put_each(name, things))
         results: list[Any] = [None] * len(things)
         with _Watched(self.spark, step, len(things), progress):
-            for row in _mapped(self.spark, _Call(function), things, _RESULT).collect():
+            for row in self.spark.range(0, len(things), 1, len(things)).mapInArrow(call, _RESULT).collect():
                 results[row["number"]] = pickle.loads(row["result"])  # noqa: S301 - our own
         for result in results:
             if isinstance(result, ThenceError):
                 raise result
         return results
 
-    def repeated(
-        self, function: Callable[[GivenT], Iterable[pa.RecordBatch]], things: Sequence[GivenT], schema: str
-    ) -> list[tuple[Any, ...]]:
-        """See ``Engine``."""
-        if not things:
-            return []
-        rows = self.rows(function, things, schema)
-        columns = rows.columns
-        return [tuple(row)[:-1] for row in rows.groupBy(*columns).count().where("count > 1").collect()]
-
-    def rows(self, function: Callable[[GivenT], Iterable[pa.RecordBatch]], things: Sequence[GivenT], schema: str) -> DataFrame:
-        """The rows that ``function`` makes of each thing, as a DataFrame that is computed when it is asked for."""
-        return _mapped(self.spark, _Rows(function), things, schema)
-
-
-def _mapped(spark: SparkSession, call: Callable[..., Any], things: Sequence[Any], schema: str) -> DataFrame:
-    rows = [(number, pickle.dumps(thing, protocol=5)) for number, thing in enumerate(things)]
-    frame = spark.createDataFrame(rows, "number int, thing binary").repartitionByRange(len(rows), "number")
-    return frame.mapInArrow(call, schema)
-
 
 class _Call:
     """Applies a function in a worker; a class, so that it pickles by name."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[[Any], Any], work: Work, name: str, places: list[tuple[int, int]]) -> None:
+        self.function, self.work, self.name, self.places = function, work, name, places
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number, thing in zip(batch["number"].to_pylist(), batch["thing"], strict=True):
+            for number in batch["id"].to_pylist():
                 try:
-                    result = self.function(pickle.loads(thing.as_buffer()))  # noqa: S301 - our own
+                    result = self.function(self.work.get_one(self.name, self.places[number]))
                 except ThenceError as error:
                     result = error
+                _settle(self.function)
                 content = pa.array([pickle.dumps(result, protocol=5)], pa.binary())
                 yield pa.record_batch([pa.array([number], pa.int32()), content], names=["number", "result"])
 
 
-class _Rows:
-    def __init__(self, function: Callable[[Any], Iterable[pa.RecordBatch]]) -> None:
-        self.function = function
+_settled: Final = set[str]()
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for thing in batch["thing"]:
-                yield from self.function(pickle.loads(thing.as_buffer()))  # noqa: S301 - our own
+
+def _settle(function: Callable[[Any], Any]) -> None:
+    """Keep the garbage collector from looking at what stays for good: modules, compiled loops.
+
+    Spark's workers collect garbage after every task. With numba loaded, that took longer than the task.
+    """
+    name = repr(getattr(function, "function", function))
+    if name not in _settled:
+        _settled.add(name)
+        gc.collect()
+        gc.freeze()
 
 
 class _Watched:

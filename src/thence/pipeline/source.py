@@ -12,7 +12,7 @@ Rules:
 * Options: ``path``; ``targetBytes``, what one task reads; ``maxPartsPerTrigger``, how many new parts one step of a stream takes.
 * Only files that every worker sees under the same path.
 
-There is no writer. When servers can be sent to, ``streamWriter`` of :class:`ThenceSource` is where it begins.
+The writer is in ``thence.bridges.spark``, since it needs a client of a fabric.
 """
 
 from __future__ import annotations

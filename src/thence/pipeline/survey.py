@@ -7,13 +7,15 @@ are chosen; ``first_at`` then looks up exactly which event of a process is the f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from thence.pipeline.fragments import Bad, Fragment, read_fragment
-from thence.pipeline.kernels.encode import _dictionary
+from thence.pipeline.kernels.columns import dictionary_of
+from thence.pipeline.kernels.compiled import compiled
 from thence.pipeline.kernels.replay import Longs
 
 SAMPLE_EVERY: Final = 1024
@@ -50,33 +52,93 @@ def survey(fragment: Fragment) -> Surveyed:
     table, bad = read_fragment(fragment, SURVEYED)
     if not table.num_rows:
         return Surveyed([], bad)
-    run, process = _dictionary(table["run"]), _dictionary(table["process"])
-    kind = _dictionary(table["kind"])
-    runs = run.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    processes = process.indices.to_numpy()
-    sends = np.array([name == "send" for name in kind.dictionary.to_pylist()], np.bool_)[kind.indices.to_numpy()]
-    index = table["index"].to_numpy()
-    times = table["time"].to_numpy() if not table["time"].null_count else None
-    group = (runs.astype(np.int64) + 1) * len(process.dictionary) + processes
-    order = _by_group_and_index(group, index)
-    edges = np.flatnonzero(np.diff(group[order], prepend=-1, append=-1))
+    rows = _Rows(table)
+    kind = dictionary_of(table["kind"])
+    sends = np.array([name == "send" for name in kind.dictionary.to_pylist()], np.bool_)
+    groups = int(rows.group.max()) + 1
+    tally = Tally(np.zeros(groups, np.int64), np.zeros(groups, np.int64), np.zeros(groups, np.int64))
+    order = np.arange(table.num_rows)
+    sampled = np.empty(table.num_rows // SAMPLE_EVERY + groups, np.int64)
+    kinds = np.array(kind.indices, np.int32)
+    count = take_samples(order, rows.group, rows.index, kinds, sends, SAMPLE_EVERY, tally, sampled)
+    if count < 0:
+        count = take_samples(rows.in_order(), rows.group, rows.index, kinds, sends, SAMPLE_EVERY, tally, sampled)
+    sampled = sampled[:count][np.argsort(rows.group[sampled[:count]], kind="stable")]
+    times = np.array(table["time"], np.int64)[sampled] if not table["time"].null_count else None
+    edges = np.flatnonzero(np.diff(rows.group[sampled], prepend=-1, append=-1))
     stretches = []
-    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        rows = order[begin:end]
-        sampled = rows[::SAMPLE_EVERY]
+    for begin, end in pairwise(edges.tolist()):
+        group = int(rows.group[sampled[begin]])
         stretches.append(
             Stretch(
-                None if runs[rows[0]] < 0 else _text(run.dictionary, int(runs[rows[0]])),
-                _text(process.dictionary, int(processes[rows[0]])),
-                len(rows),
-                int(sends[rows].sum()),
-                index[sampled],
-                np.empty(0, np.int64) if times is None else times[sampled],
-                sampled.astype(np.int64),
-                int(index[rows[-1]]),
+                *rows.name(group),
+                int(tally.events[group]),
+                int(tally.sends[group]),
+                rows.index[sampled[begin:end]],
+                np.empty(0, np.int64) if times is None else times[begin:end],
+                sampled[begin:end],
+                int(tally.last[group]),
             )
         )
     return Surveyed(stretches, bad)
+
+
+class _Rows:
+    """The rows of a fragment by groups: what one process of one run did is one."""
+
+    def __init__(self, table: pa.Table) -> None:
+        process = dictionary_of(table["process"])
+        self._processes = process.dictionary
+        self._runs: pa.Array | None = None
+        self.group = np.array(process.indices, np.int64)
+        if table["run"].null_count < table.num_rows:
+            run = dictionary_of(table["run"])
+            self._runs = run.dictionary
+            self.group += (np.array(run.indices.fill_null(-1), np.int64) + 1) * len(self._processes)
+        self._codes = None
+        if self.group.max() > table.num_rows:  # few of the pairs occur
+            self._codes, self.group = np.unique(self.group, return_inverse=True)
+        self.index = np.array(table["index"], np.int64)
+
+    def name(self, group: int) -> tuple[str | None, str]:
+        """Run and process."""
+        run, process = divmod(group if self._codes is None else int(self._codes[group]), len(self._processes))
+        return None if not run or self._runs is None else _text(self._runs, run - 1), _text(self._processes, process)
+
+    def in_order(self) -> Longs:
+        """The rows by group and index. Most fragments have each process's events in order: then small numbers sort quickly."""
+        if self.group.max() < 2**16:
+            order = np.argsort(self.group.astype(np.uint16), kind="stable")
+            steps = np.diff(self.index[order])
+            if np.all((steps >= 0) | (np.diff(self.group[order]) > 0)):
+                return order
+        return np.lexsort((self.index, self.group))
+
+
+class Tally(NamedTuple):
+    """Per group: how many events and sends there are, and the last index."""
+
+    events: Longs
+    sends: Longs
+    last: Longs
+
+
+@compiled
+def take_samples(order, group, index, kind, sends, every, tally, sampled):  # type: ignore[no-untyped-def]
+    """Count, and sample some rows of each group; return how many, or -1 if the order is not that of the indices."""
+    tally.events[:], tally.sends[:] = 0, 0
+    count = 0
+    for row in order:
+        g = group[row]
+        if tally.events[g] and index[row] < tally.last[g]:
+            return -1
+        if tally.events[g] % every == 0:
+            sampled[count] = row
+            count += 1
+        tally.events[g] += 1
+        tally.sends[g] += sends[kind[row]]
+        tally.last[g] = index[row]
+    return count
 
 
 class Question(NamedTuple):
@@ -93,30 +155,18 @@ def first_at(given: tuple[Fragment, list[Question]]) -> list[Longs]:
     """The indices that were asked for; -1 where no event of the fragment is late enough."""
     fragment, questions = given
     table, _ = read_fragment(fragment, SURVEYED)
-    run, process = _dictionary(table["run"]), _dictionary(table["process"])
-    runs, processes = run.dictionary.to_pylist(), process.dictionary.to_pylist()
-    run_codes = run.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    process_codes = process.indices.to_numpy()
-    index = table["index"].to_numpy()
+    rows = _Rows(table)
+    order = rows.in_order()
+    group = rows.group[order]
+    edges = np.flatnonzero(np.diff(group, prepend=-1, append=-1)).tolist()
+    place = {rows.name(int(group[begin])): order[begin:end] for begin, end in pairwise(edges)}
     answers = []
     for question in questions:
-        code = -1 if question.run is None else runs.index(question.run)
-        rows = np.flatnonzero((process_codes == processes.index(question.process)) & (run_codes == code))
-        rows = rows[np.argsort(index[rows], kind="stable")]
-        times = table["time"].to_numpy()[rows] if question.timed else rows
-        place = np.searchsorted(np.maximum.accumulate(times), question.times)
-        answers.append(np.append(index[rows], -1)[place])
+        mine = place[question.run, question.process]
+        times = table["time"].to_numpy()[mine] if question.timed else mine
+        found = np.searchsorted(np.maximum.accumulate(times), question.times)
+        answers.append(np.append(rows.index[mine], -1)[found])
     return answers
-
-
-def _by_group_and_index(group: Longs, index: Longs) -> Longs:
-    """The order by group and index. Most fragments have each process's events in order: then small numbers sort quickly."""
-    if group.max(initial=0) < 2**16:
-        order = np.argsort(group.astype(np.uint16), kind="stable")
-        steps = np.diff(index[order])
-        if np.all((steps >= 0) | (np.diff(group[order]) > 0)):
-            return order
-    return np.lexsort((index, group))
 
 
 def _text(dictionary: pa.Array, place: int) -> str:

@@ -5,8 +5,9 @@ Nothing here knows Spark: a task is a function of a small description of a slice
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thence.pipeline.fragments import Fragment, read_fragment
-from thence.pipeline.kernels.encode import COLUMNS, Encoded, encode, hashes, order_of
-from thence.pipeline.kernels.gist import Gist, gist_of
+from thence.pipeline.kernels.encode import COLUMNS, TIMED_COLUMNS, Encoded, encode, hashes, order_of
+from thence.pipeline.kernels.gist import Gist, gist_of, lags_of
 from thence.pipeline.kernels.inspect import judge_story
 from thence.pipeline.kernels.ledger import Entry
 from thence.pipeline.kernels.logged import MAX_CLOCKED_EVENTS, Compared, compare
@@ -34,11 +35,18 @@ ROWS_PER_BATCH: Final = 10_000
 MAX_CONE_EVENTS: Final = 2_000
 """A cone of more events is told by its chain alone."""
 
+HASH_TOPS: Final = 2**16
+"""How many values the first bits of a hash may have: by those, hashes are shared out."""
+
 VIOLATIONS: Final = (
     "run string, property string, process string, index long, later string, earlier string, missing long, chain array<string>, "
     "detail string, run_number int, earlier_slice int, earlier_local int, later_slice int, later_local int, slice int"
 )
 """A row of the table of violations, and where the ends of its chain are."""
+
+
+FOUND: Final = "violations"
+"""Where in the work folder those rows are."""
 
 
 class Slice(NamedTuple):
@@ -109,63 +117,91 @@ def _joined(tables: list[pa.Table]) -> pa.Table:
 
 def encode_slices(slices: list[Slice]) -> list[Gist]:
     """Turn the rows of slices into numbers, leave those, and say what others must know of them."""
-    gists = []
+    gists, sent, runs = [], [], []
     for given in slices:
         encoded, messages, strangers = encode(read_slice(given), given.names, given.low, given.high, given.resent.keys())
         gists.append(gist_of(encoded, messages, strangers, given.has_later, given.forced))
         sends = encoded.message[(encoded.role == SEND) | (encoded.role == RESEND)]
-        given.work.put(given.key("sent"), hashes(messages)[sends].astype(np.int64))
-        given.work.put(given.key("encoded"), (replace(encoded, time=np.empty(0, np.int64)), messages, strangers))
+        sent.append(hashes(messages)[sends])
+        runs.append(np.full(len(sends), given.run_number, np.int64))
+        given.work.put(given.key("encoded"), (encoded, messages, strangers))
+    hashed, run = np.concatenate(sent), np.concatenate(runs)
+    order = np.argsort(hashed)
+    slices[0].work.put(slices[0].key("sent"), (hashed[order], run[order]))
     return gists
 
 
+def lags_in(given: Slice) -> Longs:
+    """The least time from a send to a delivery in a slice, for each pair of processes."""
+    encoded, messages, _ = encode(read_slice(given, TIMED_COLUMNS), given.names, given.low, given.high, given.resent.keys())
+    return lags_of(encoded, len(messages))
+
+
 def gist_again(given: Slice) -> Gist:
-    """The gist of a slice that was read already, with more messages let out of it; it says nothing of times."""
+    """The gist of a slice that was read already, with more messages let out of it."""
     encoded, messages, strangers = given.work.get(given.key("encoded"))
     return gist_of(encoded, messages, strangers, given.has_later, given.forced)
 
 
-def sent_hashes(slices: list[Slice]) -> Iterator[pa.RecordBatch]:
-    """A number for each send in slices, to find messages that are sent twice, in the same slice or not."""
-    for given in slices:
-        found = given.work.get(given.key("sent"))
-        run = pa.array(np.full(len(found), given.run_number, np.int32))
-        yield pa.record_batch([run, pa.array(found)], names=["run_number", "hash"])
+class Share(NamedTuple):
+    """A part of the hashes of all messages, and the slices whose tasks have left such hashes."""
+
+    slices: list[Slice]
+    number: int
+    of: int
 
 
-def find_sends(given: tuple[Slice, frozenset[str], Longs]) -> list[Sent]:
+def repeated_sends(share: Share) -> list[tuple[int, int]]:
+    """Run and hash of what is sent more than once, in the same slice or not, if its hash belongs to this share."""
+    edges = [share.number * HASH_TOPS // share.of, (share.number + 1) * HASH_TOPS // share.of]
+    found, runs = [], []
+    for one in share.slices:
+        hashed, run = one.work.get(one.key("sent"))
+        mine = slice(*np.searchsorted(hashed >> np.uint64(48), edges).tolist())
+        found.append(hashed[mine])
+        runs.append(run[mine])
+    every, run_of = np.concatenate(found), np.concatenate(runs)
+    ordered = np.sort(every)
+    repeated = np.flatnonzero(np.isin(every, ordered[1:][ordered[1:] == ordered[:-1]]))
+    pairs = Counter(zip(run_of[repeated].tolist(), every[repeated].tolist(), strict=True))
+    return [pair for pair, count in pairs.items() if count > 1]
+
+
+def find_sends(given: tuple[Slice, frozenset[str], npt.NDArray[np.uint64]]) -> list[Sent]:
     """All sends of these messages, or with these hashes, in a slice."""
     where, wanted, wanted_hashes = given
     encoded, messages, _ = where.work.get(where.key("encoded"))
-    hashed = hashes(messages).astype(np.int64)
+    hashed = hashes(messages)
     hit = pc.is_in(messages, pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False)
     hit = hit | np.isin(hashed, wanted_hashes)
     events = np.flatnonzero((encoded.role == SEND) | (encoded.role == RESEND))
     found = []
     for event in events[hit[encoded.message[events]]].tolist():
         message = int(encoded.message[event])
-        process = int(np.searchsorted(encoded.first, event, side="right")) - 1
-        name = messages[message].as_py()
-        found.append(Sent(name, int(hashed[message]), where.number, process, int(encoded.index[event])))
+        process, index = encoded.process_of(event), encoded.index_of(event)
+        found.append(Sent(messages[message].as_py(), int(hashed[message]), where.number, process, index))
     return found
 
 
-def sum_up_slice(given: tuple[Slice, Entry]) -> tuple[Ints, Ints]:
+def sum_up_slice(where: Slice) -> tuple[Ints, Ints]:
     """The states at the end of a slice, and those of the messages that leave it, from an unknown start."""
-    where, entry = given
     encoded, messages, _ = where.work.get(where.key("encoded"))
+    entry: Entry = where.work.get(where.key("entry"))
     story = tell(encoded, len(messages), entry.base, entry.flights, entry.external, entry.flight_of)
     known, clocks = sum_up(story)
     return known, clocks[story.row[entry.carried]]
 
 
-def judge_slices(given: tuple[list[Slice], tuple[str, ...]]) -> Iterator[pa.RecordBatch]:
-    """The rows about events of slices whose starts have been left in the work folder."""
+def judge_slices(given: tuple[list[Slice], tuple[str, ...]]) -> dict[str, int]:
+    """Leave the rows about events of slices whose starts are known; return how many there are of each property."""
     slices, require = given
+    counts: Counter[str] = Counter()
     for where in slices:
         encoded, messages, _ = where.work.get(where.key("encoded"))
         start: Start = where.work.get(where.key("start"))
-        yield from batches(violations_in(where, encoded, messages, start, require), where.run_number)
+        rows = violations_in(where, encoded, messages, start, require)
+        counts += keep_rows(where.work, where.key("slice"), rows, where.run_number)
+    return dict(counts)
 
 
 def violations_in(where: Slice, encoded: Encoded, messages: pa.Array, start: Start, require: tuple[str, ...]) -> Iterator[Row]:
@@ -228,6 +264,19 @@ def tell_chains(given: tuple[list[Slice], list[Ends]]) -> list[Told]:
         cone = window.cone(ends.earlier, ends.later, ends.process, ends.index, MAX_CONE_EVENTS) if ends.cone else []
         told.append(Told(ends.number, chain, tell_chain(chain, window.senders(chain)), cone))
     return told
+
+
+def keep_rows(work: Work, name: str, rows: Iterator[Row], run_number: int) -> Counter[str]:
+    """Leave rows of the table of violations; return how many there are of each property."""
+    counts: Counter[str] = Counter()
+
+    def counted() -> Iterator[Row]:
+        for row in rows:
+            counts[row.violation.property] += 1
+            yield row
+
+    work.put_rows(FOUND, name, batches(counted(), run_number))
+    return counts
 
 
 def batches(rows: Iterator[Row], run_number: int) -> Iterator[pa.RecordBatch]:

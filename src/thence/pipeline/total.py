@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from thence.pipeline.kernels.encode import _dictionary
+from thence.pipeline.kernels.columns import dictionary_of
 from thence.pipeline.kernels.replay import DELIVER, Longs
 from thence.pipeline.kernels.rows import Row
-from thence.pipeline.tasks import Slice, batches
+from thence.pipeline.tasks import Slice, keep_rows
 from thence.trace.verdict import Violation
 from thence.trace.words import contradicted
 
@@ -39,9 +39,11 @@ def blocks_of(slices: list[Slice], processes: int, events: int) -> list[Blocks]:
     return [Blocks(slices, one, two) for at, two in enumerate(blocks) for one in blocks[: at + 1]]
 
 
-def compare(given: Blocks) -> Iterator[pa.RecordBatch]:
-    """A row for each pair that disagrees, as rows of the table of violations."""
-    yield from batches(_rows(given), given.slices[0].run_number)
+def compare(given: Blocks) -> dict[str, int]:
+    """Leave a row of the table of violations for each pair that disagrees; return how many there are."""
+    one = given.slices[0]
+    name = f"total-{one.run_number}-{given.one[0]}-{given.two[0]}"
+    return dict(keep_rows(one.work, name, _rows(given), one.run_number))
 
 
 def _rows(given: Blocks) -> Iterator[Row]:
@@ -89,12 +91,13 @@ def _deliveries(slices: Sequence[Slice], wanted: list[int]) -> tuple[dict[int, L
     index: dict[int, list[Longs]] = {process: [] for process in wanted}
     for one in slices:
         encoded, messages, _ = one.work.get(one.key("encoded"))
+        every_index = encoded.index
         for process in wanted:
             begin, end = encoded.first[process], encoded.first[process + 1]
             events = begin + np.flatnonzero(encoded.role[begin:end] == DELIVER)
             found[process].append(messages.take(pa.array(encoded.message[events])))
-            index[process].append(encoded.index[events])
-    every = _dictionary(pa.chunked_array([some for process in wanted for some in found[process]], pa.string()))
+            index[process].append(every_index[events])
+    every = dictionary_of(pa.chunked_array([some for process in wanted for some in found[process]], pa.string()))
     numbers = every.indices.to_numpy().astype(np.int64)
     result: dict[int, Longs] = {}
     indices: dict[int, Longs] = {}

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from thence.errors import ConfigError, MalformedFrame, Refusal, ThenceError
+from thence.errors import ConfigError, MalformedFrame, Refusal, ThenceError, UsageError
 from thence.runtime.door import parse_address, tell
 from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
 from thence.runtime.letters import checked_topic
@@ -56,9 +56,6 @@ HEARTBEAT_S: Final = 2.0
 SILENCE_S: Final = 10.0
 SCHEMES: Final = ("thence", "thences")
 """Without and with TLS."""
-
-RETRIED_REFUSALS: Final = ("is stopping",)
-"""A server that says this is back soon, so the client goes on trying."""
 
 
 def parse_url(url: str) -> tuple[str, int, bool]:
@@ -99,6 +96,7 @@ class Client(Endpoint):
         self._wanted: dict[str, bool] = {}
         self._looked_for: dict[str, asyncio.Future[None]] = {}
         self._questions: deque[asyncio.Future[bytes]] = deque()
+        self._box = 0
         self._new = True
         self._welcome = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -133,7 +131,14 @@ class Client(Endpoint):
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._arrival.set()
+        self._wake_all(UsageError(f"{self.name!r} is closed"))
+
+    def _fail(self, failure: Exception) -> None:
+        super()._fail(failure)
+        self._welcome.set()
+        if self._connection is not None:
+            self._tell_done()
+            self._connection.close()
 
     # The connection.
 
@@ -168,6 +173,8 @@ class Client(Endpoint):
         def on_lost(which: Connection, error: Exception | None) -> None:
             if self._connection is which:
                 self._connection = None
+                while self._questions:
+                    _answer(self._questions.popleft(), ConnectionError(f"the connection to {self.url} was lost"))
             if isinstance(error, ThenceError):
                 self._trouble = str(error)
             lost.set()
@@ -208,18 +215,17 @@ class Client(Endpoint):
                 found.set_result(None)
         elif isinstance(said, StatusAnswer):
             if self._questions:
-                self._questions.popleft().set_result(said.status)
+                _answer(self._questions.popleft(), said.status)
         elif isinstance(said, Refused):
-            self._refused(connection, said.reason)
+            self._refused(connection, said)
         elif not isinstance(said, Ping):
             raise MalformedFrame(f"a {type(said).__name__} from {self.url}, which is a server")
 
-    def _refused(self, connection: Connection, reason: str) -> None:
+    def _refused(self, connection: Connection, refused: Refused) -> None:
         connection.close()
-        self._trouble = reason
-        if not any(reason.endswith(retried) for retried in RETRIED_REFUSALS):
-            self._fail(Refusal(f"{self.url}: {reason}"))
-            self._welcome.set()
+        self._trouble = refused.reason
+        if not refused.later:
+            self._fail(Refusal(f"{self.url}: {refused.reason}"))
 
     def _welcomed(self, connection: Connection, welcome: ClientWelcome) -> None:
         self.server = welcome.server
@@ -232,6 +238,11 @@ class Client(Endpoint):
             )
             self._number = self._accepted = welcome.number
             self._received = self._done = self._told = welcome.position
+            self._box = welcome.box
+        elif welcome.box != self._box:
+            connection.close()
+            self._fail(Refusal(f"{self.url}: {self.name!r} was away for too long and was forgotten, with what waited for it"))
+            return
         self._forget_accepted(welcome.accepted)
         self._connection = connection
         if not self.name:
@@ -296,6 +307,16 @@ class Client(Endpoint):
             tell(self._connection, Find(name))
         await asyncio.shield(found)
 
+    def number_from(self, number: int) -> None:
+        """Give the next letter the number behind this one. What the server has had with that number or a later one is left out.
+
+        So whoever does the same work again, with the same numbers, sends nothing twice. Only before anything is sent.
+        """
+        if self._bundle or self._unaccepted:
+            raise UsageError("numbers are set before anything is sent")
+        self._number = number
+        self._accepted = max(self._accepted, number)
+
     async def leave(self) -> None:
         """Give up the name, with all that waits for it and all that it follows. The client is then of no more use."""
         await self.flush()
@@ -312,6 +333,16 @@ class Client(Endpoint):
         tell(self._connection, StatusQuestion())
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             return dict(msgspec.json.decode(await answer))
+
+
+def _answer(question: asyncio.Future[bytes], answer: bytes | Exception) -> None:
+    """Answer somebody who may not wait any more."""
+    if question.done():
+        return
+    if isinstance(answer, Exception):
+        question.set_exception(answer)
+    else:
+        question.set_result(answer)
 
 
 async def ask_status(url: str) -> dict[str, Any]:

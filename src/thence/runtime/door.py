@@ -113,10 +113,10 @@ class Door:
             self._on_client(connection, hello)
 
 
-def refuse(connection: Connection, reason: str) -> None:
-    """Say why, and hang up."""
+def refuse(connection: Connection, reason: str, *, later: bool = False) -> None:
+    """Say why, and hang up; ``later``: whether to try again."""
     log.warning("refused %s: %s", whence(connection), reason)
-    tell(connection, Refused(reason))
+    tell(connection, Refused(reason, later))
     connection.on_frame = _ignore_frame
     connection.close()
 

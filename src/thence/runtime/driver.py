@@ -11,12 +11,14 @@ Rules:
   it and send it again. The same entries are tried again until there is room.
 * Any other failure of the store ends the driver: what is on disk is right, and what is in memory may not be.
 * A snapshot takes the place of the log when the log has grown by as much as the last snapshot took, so that its cost per
-  message stays the same whatever waits.
+  message stays the same whatever waits. For want of room it is left for later: the log goes on as long as there is room for it.
+* A step is only made if what it writes can be appended: once the member has made it, it cannot be taken back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -27,7 +29,7 @@ from thence.core.member import Delivery, Input, Member, Ready, Timer
 from thence.core.messages import Envelope, Packet
 from thence.errors import Busy, FrameRefused, StoreFull
 from thence.runtime.journal import Written, encode_entry
-from thence.runtime.store import MemoryStore, Store
+from thence.runtime.store import MAX_BUFFERED_BYTES, MAX_ENTRY_BYTES, MemoryStore, Store
 
 COMPACT_BYTES: Final = 64 * 1024 * 1024
 """How far the log grows at least before a snapshot takes its place."""
@@ -37,6 +39,11 @@ FULL_DISK_RETRY_S: Final = 1.0
 
 MAX_PENDING_STEPS: Final = 50_000
 """How many steps may wait for the store before nothing more is taken."""
+
+MAX_PENDING_BYTES: Final = (MAX_BUFFERED_BYTES - MAX_ENTRY_BYTES) // 2
+"""How many bytes may: one more step of any size fits behind them, and then many small records that nobody can refuse."""
+
+log = logging.getLogger("thence.driver")
 
 
 class Actions(Protocol):
@@ -103,7 +110,9 @@ class Driver:
         self._committing: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._wake_at = 0
-        self._compact_at = COMPACT_BYTES
+        # A store that may not hold much must be made short all the more often.
+        self._compact_every = COMPACT_BYTES if store.limit_bytes is None else min(COMPACT_BYTES, store.limit_bytes // 4)
+        self._compact_at = self._compact_every
         self._closed = False
 
     # Inputs.
@@ -113,6 +122,8 @@ class Driver:
         """Why no more input is taken now, if so."""
         if self.stalled:
             return self.stalled
+        if self.store.buffered_bytes >= MAX_PENDING_BYTES:
+            return f"{self.store.buffered_bytes} bytes wait for the store"
         return f"{len(self._pending)} steps wait for the store" if len(self._pending) >= MAX_PENDING_STEPS else ""
 
     def step(self, step_input: Input) -> Ready:
@@ -199,14 +210,14 @@ class Driver:
         snapshot, upto = self._actions.snapshot(), self.store.appended
         while self.store.durable < upto:
             await self._commit_once()
-        await self._actions.before_compaction()
         try:
+            await self._actions.before_compaction()
             await self._loop.run_in_executor(self._thread, self.store.compact, snapshot, upto)
         except StoreFull as error:
-            self.stalled = str(error)
-            await asyncio.sleep(FULL_DISK_RETRY_S)
+            log.warning("the log is not made short: %s", error)
+            self._compact_at = self.store.bytes_since_snapshot + self._compact_every
             return
-        self._compact_at = max(COMPACT_BYTES, len(snapshot))
+        self._compact_at = max(self._compact_every, len(snapshot))
 
     # Time.
 

@@ -90,7 +90,7 @@ class Member(Endpoint):
         self._door.close()
         if self._node is not None:
             await self._node.close()
-        self._arrival.set()
+        self._wake_all(UsageError(f"{self.name!r} is closed"))
 
     async def connected(self) -> None:
         """Wait until all neighbours are connected."""

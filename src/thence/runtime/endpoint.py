@@ -7,7 +7,8 @@ Rules:
 * At most ``MAX_UNACCEPTED`` letters, and ``MAX_UNACCEPTED_BYTES`` of them, are on their way. ``send`` then waits; ``post`` raises
   ``Busy``.
 * Letters come in order. A letter counts as done, and will not come again, when the iterator is asked for the next one or when
-  its handler has returned. Until then it comes again after a crash.
+  its handler has returned. Until then it comes again after a crash. A handler that raises ends the endpoint: nothing behind its
+  letter can be done before it.
 * Credit: the other side sends at most ``WINDOW_LETTERS`` letters beyond what is done. A slow program so slows down who writes to
   it, and nothing is dropped.
 """
@@ -264,7 +265,11 @@ class Endpoint(ABC):
 
         def each(messages: Sequence[Message]) -> None:
             for message in messages:
-                handler(message)
+                try:
+                    handler(message)
+                except Exception:
+                    self._finish(message.position - 1)
+                    raise
 
         self.on_batch(each)
 
@@ -323,6 +328,8 @@ class Endpoint(ABC):
 
     def _on_deliver(self, position: int, skip: int, sender: str, topic: str | None, written: bytes) -> None:
         """Letters have come. What came before is left out: the other side may not have heard that it did."""
+        if self._failure is not None:
+            return
         letters = read_letters(written, sender)
         first = position - skip
         if position > self._received + 1:
@@ -354,7 +361,12 @@ class Endpoint(ABC):
 
     def _handle(self, messages: Sequence[Message]) -> None:
         if messages and self._handler is not None:
-            self._handler(messages)
+            try:
+                self._handler(messages)
+            except Exception as error:  # noqa: BLE001  Whatever it is, the program has not done with these letters.
+                self._loop.call_exception_handler({"message": f"thence: a handler of {self.name!r} failed", "exception": error})
+                self._fail(error)
+                return
         if not self._inbox:
             self._finish(self._received)
 
@@ -389,6 +401,9 @@ class Endpoint(ABC):
         """Nothing can be done any more: tell everybody who waits."""
         self._failure = failure
         self._filling = None
+        self._wake_all(failure)
+
+    def _wake_all(self, failure: Exception) -> None:
         while self._waiters:
             _, waiter = self._waiters.popleft()
             if not waiter.done():

@@ -6,24 +6,35 @@ Rules:
 * The log forgets only what is on disk as a trace (``flush`` before each compaction). After a crash the same records give the same
   events with the same numbers, and those that the trace has already are left out.
 * Every start writes into a folder of its own beside the others, ``NAME.0000``, ``NAME.0001``, …; together they are one trace.
+* A disk that is full stops the trace and nothing else: events wait in memory, at most ``MAX_UNWRITTEN`` of them, and are tried
+  again, in another folder, since half a part may be in this one. The log does not forget them meanwhile.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from thence.core.member import Delivery
 from thence.core.messages import Envelope
 from thence.core.topology import Topology
+from thence.errors import StorageError, StoreFull
+from thence.runtime import files
 from thence.trace.events import RECOVER, Event
 from thence.trace.live import LiveTraceWriter
 from thence.trace.recorder import Recorder
 
 ROWS_PER_PART: Final = 16_384
 """How many events are kept in memory at most before they are written."""
+
+MAX_UNWRITTEN: Final = 1_000_000
+"""How many are while they cannot be written; with more than that the server stops."""
+
+log = logging.getLogger("thence.history")
 
 
 class History:
@@ -38,11 +49,18 @@ class History:
         self._waiting: deque[tuple[int, Event]] = deque()
         self._sequence = 0
         self._written = 0
+        self._folder = folder
+        self._folders = 0
         self._writer: LiveTraceWriter | None = None
+        self._unfinished: deque[Event] = deque()
+        """Events that are in no finished part of the trace."""
+        self.trouble = ""
+        """Why the trace is not written at the moment."""
         if folder is not None:
             starts = sorted(folder.glob(f"{server}.[0-9]*")) if folder.is_dir() else []
             self._written = sum(_rows_in(start) for start in starts)
-            self._writer = LiveTraceWriter(folder / f"{server}.{len(starts):04d}", rows_per_part=ROWS_PER_PART)
+            self._folders = len(starts)
+            self._writer = self._open(folder)
         self._recorder = Recorder(self._take, topology.processes, overhead=True)
 
     def resume(self, events: int) -> None:
@@ -52,7 +70,7 @@ class History:
 
     def record(self, sequence: int, accepted: Sequence[Envelope], deliveries: Sequence[Delivery], now: int) -> None:
         """These followed from the entry with this number."""
-        if self._writer is None:
+        if self._folder is None:
             return
         self._sequence = sequence
         for envelope in accepted:
@@ -62,7 +80,7 @@ class History:
 
     def started(self, sequence: int, at: int) -> None:
         """The server came back."""
-        if self._writer is not None:
+        if self._folder is not None:
             self._sequence = sequence
             self._recorder.note(self._server, RECOVER, at)
 
@@ -71,23 +89,61 @@ class History:
         waiting = self._waiting
         while waiting and waiting[0][0] <= durable:
             event = waiting.popleft()[1]
-            if event.index >= self._written and self._writer is not None:
-                self._writer.write(event)
+            if event.index >= self._written and self._folder is not None:
+                self._write(event)
 
     def tick(self) -> None:
-        """Let others see what has waited long enough."""
-        if self._writer is not None:
-            self._writer.tick()
+        """Let others see what has waited long enough, and try again what could not be written."""
+        if self._folder is not None:
+            self._try(LiveTraceWriter.tick)
 
     def flush(self) -> None:
-        """Put on disk all that may be written."""
-        if self._writer is not None:
-            self._writer.end_part()
+        """Put on disk all that may be written; ``StoreFull`` if that cannot be done now."""
+        if self._folder is None:
+            return
+        self._try(LiveTraceWriter.end_part)
+        if self._writer is None:
+            raise StoreFull(f"the trace cannot be written: {self.trouble}")
+        files.sync_folder(self._writer.path)
+        files.sync_folder(self._folder)
 
     def close(self) -> None:
-        """Write the rest."""
+        """Write the rest. What cannot be written is in the log, and comes with the next start."""
+        if self._folder is not None:
+            self._try(LiveTraceWriter.close)
+
+    def _write(self, event: Event) -> None:
+        self._unfinished.append(event)
+        if len(self._unfinished) > MAX_UNWRITTEN:
+            raise StorageError(f"{len(self._unfinished)} events are not in the trace; MAX_UNWRITTEN is reached: {self.trouble}")
         if self._writer is not None:
-            self._writer.close()
+            self._try(lambda writer: writer.write(event))
+
+    def _try(self, act: Callable[[LiveTraceWriter], None]) -> None:
+        """Write, if that can be done; go on in another folder where it could not."""
+        try:
+            if self._writer is None and self._folder is not None:
+                self._writer = self._open(self._folder)
+                for event in self._unfinished:
+                    self._writer.write(event)
+            if self._writer is not None:
+                act(self._writer)
+                self.trouble = ""
+                while len(self._unfinished) > self._writer.pending:
+                    self._unfinished.popleft()
+        except (OSError, StorageError) as error:
+            if not self.trouble:
+                log.warning("the trace is not written for now: %s", error)
+            self.trouble = str(error)
+            if self._writer is not None:
+                with suppress(OSError):
+                    self._writer.abandon()
+                self._writer = None
+
+    def _open(self, folder: Path) -> LiveTraceWriter:
+        writer = LiveTraceWriter(folder / f"{self._server}.{self._folders:04d}", rows_per_part=ROWS_PER_PART)
+        self._folders += 1
+        return writer
 
     def _take(self, event: Event) -> None:
         self.events = event.index + 1

@@ -35,6 +35,10 @@ from thence.runtime.peers import Peers
 from thence.runtime.store import MemoryStore, Store
 from thence.runtime.tls import TlsFiles, client_side
 
+MAX_QUEUED: Final = 1_000_000
+"""How many frames may wait for acknowledgement before clients have to wait: more than a member has by itself, since a server
+whose neighbour is away for a night should go on."""
+
 MAX_LOGGED_REFUSALS: Final = 20
 """How many refused frames are described in the log for each neighbour; all are counted."""
 
@@ -51,7 +55,7 @@ class NodeOptions(NamedTuple):
     """Where it writes its history."""
     max_store_bytes: int | None = None
     embedded: bool = False
-    member: MemberOptions = MemberOptions()
+    member: MemberOptions = MemberOptions(max_queued=MAX_QUEUED)
 
 
 class Node:
@@ -83,7 +87,7 @@ class Node:
         self._consumed = 0
         self._met: dict[str, str] = {}
         self._submitted: deque[tuple[str, int] | None] = deque()
-        """Of each message that was submitted, not yet accepted: the client and the number of its last letter; None: a notice."""
+        """Of each message that is submitted and not accepted: the client and the number of its last letter; None: a notice."""
         self._accepted: dict[str, int] = {}
         """The number of the last letter of each client that was accepted."""
         self.driver = Driver(self.member, self.store, self, self.clock)
@@ -133,6 +137,7 @@ class Node:
         if first:
             self._met[self.name] = os.urandom(8).hex()
             self.driver.write([Met(self.name, self._met[self.name])])
+            self.store.commit()  # Before any neighbour hears of it: one that dies now must not come back as somebody else.
         else:
             self.driver.write([Started(now)])
             self.history.started(self.store.appended, now)
@@ -301,6 +306,8 @@ class Node:
         if handed.boxes:
             boxes.update(dict.fromkeys(handed.boxes))
         else:
+            if handed.left is not None:
+                self._accepted.pop(handed.left, None)  # Whoever gets the name next begins with nothing.
             self.on_notice(handed)
 
     def _note_sent(self, envelope: Envelope) -> None:

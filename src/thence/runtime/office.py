@@ -9,8 +9,9 @@ Rules:
   deliveries make it again.
 * Who is where, and who follows what, is told to all servers by a *notice*: a message like any other, to everyone, in causal
   order. So whoever learns of a client or a subscription from a message can use it: the notice came first.
-* Two servers may give the same name at the same time. The server whose name comes first keeps it, everywhere; the other client
-  is told.
+* Two servers may give the same name at the same time: both claim it. Of those that claim a name the server whose name comes
+  first has it, everywhere; the client of the other is told, and its server takes its claim back. So all come to agree, in
+  whatever order they hear of it.
 * A client sends letters in bundles (``Publish``): consecutive letters for the same recipients are one message of the member.
   Nobody but clients looks into them.
 * The name of a server is an address too, of the program that runs in it (``runtime.embedded``).
@@ -86,6 +87,8 @@ class Box(msgspec.Struct, array_like=True):
     bytes: int = 0
     front: int = 1
     """The position of the oldest bundle's first letter."""
+    since: int = 0
+    """The number of the notice by which the client got its name; one that was forgotten and comes again has another box."""
 
     def put(self, bundle: Bundle) -> None:
         """Add letters at the end."""
@@ -120,8 +123,8 @@ class OfficeState(msgspec.Struct, array_like=True):
     """Everything that a restart must find again."""
 
     boxes: dict[str, Box] = msgspec.field(default_factory=dict)
-    homes: dict[str, str] = msgspec.field(default_factory=dict)
-    """Where each client is."""
+    claims: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    """The servers that claim each client, in the order of their names: the first one has it. Mostly there is only that."""
     followers: dict[str, dict[str, None]] = msgspec.field(default_factory=dict)
     """The clients that follow each topic."""
 
@@ -135,6 +138,8 @@ class Handed(NamedTuple):
     """A client, of any server, that there is from now on."""
     left: str | None = None
     """A client of this server that has lost its name."""
+    yielded: str | None = None
+    """A client that this server claims and another one has: the claim must be taken back."""
     follows: Follows | None = None
 
 
@@ -163,7 +168,10 @@ class Office:
 
     def home(self, client: str) -> str | None:
         """Return the server of a client."""
-        return client if client in self._servers else self.state.homes.get(client)
+        if client in self._servers:
+            return client
+        claims = self.state.claims.get(client)
+        return claims[0] if claims else None
 
     def route(self, bundle: Bundle) -> tuple[str, ...] | None:
         """Return the servers that a bundle must go to (None: all; empty: nobody wants it)."""
@@ -208,7 +216,7 @@ class Office:
         if isinstance(body, Bundle):
             return Handed(boxes=self._put(body))
         if isinstance(body, Joined):
-            return self._joined(body)
+            return self._joined(body, envelope.number)
         if isinstance(body, Left):
             return self._left(body)
         return self._follows(body)
@@ -220,36 +228,47 @@ class Office:
         elif bundle.to is None:
             names = [name for name in boxes if name != self.server or self._embedded]
         else:
-            names = [name for name in bundle.to if name in boxes or name == self.server]
+            # A server in which no program runs has no box of its own: nobody would ever empty it.
+            names = [name for name in bundle.to if name in boxes]
         for name in names:
-            box = boxes.get(name)
-            if box is None:
-                box = boxes[name] = Box()  # Of the program in this server, which may not have started yet.
+            box = boxes[name]
             box.put(bundle)
             if box.full:
                 self._full[name] = None
         return tuple(names)
 
-    def _joined(self, notice: Joined) -> Handed:
-        homes, boxes = self.state.homes, self.state.boxes
-        known = homes.get(notice.client)
-        if known is not None and known <= notice.server:
-            return Handed(joined=notice.client)
-        homes[notice.client] = notice.server
-        self._routes = {}
-        if notice.server == self.server:
-            boxes.setdefault(notice.client, Box(notice.temporary))
-            return Handed(joined=notice.client)
-        return self._drop(notice.client)._replace(joined=notice.client)
+    def _joined(self, notice: Joined, number: int) -> Handed:
+        claims = self.state.claims.setdefault(notice.client, [])
+        if notice.server not in claims:
+            claims.append(notice.server)
+            claims.sort()
+            self._routes = {}
+        handed = Handed(joined=notice.client)
+        if claims[0] == self.server == notice.server:
+            self.state.boxes.setdefault(notice.client, Box(notice.temporary, since=number))
+        elif claims[0] != self.server and self.server in claims:
+            handed = self._drop(notice.client)._replace(joined=notice.client, yielded=notice.client)
+        return handed
 
     def _left(self, notice: Left) -> Handed:
-        if self.state.homes.get(notice.client) != notice.server:
+        claims = self.state.claims.get(notice.client, [])
+        if notice.server not in claims:
             return Handed()
-        del self.state.homes[notice.client]
-        for topic in list(self.state.followers):
-            self._unfollow(notice.client, topic)
+        had_it = claims[0] == notice.server
+        claims.remove(notice.server)
+        if not claims:
+            del self.state.claims[notice.client]
+        if had_it:
+            for topic in list(self.state.followers):
+                self._unfollow(notice.client, topic)
         self._routes = {}
-        return self._drop(notice.client)
+        return self._drop(notice.client) if notice.server == self.server else Handed()
+
+    def yielded(self) -> list[str]:
+        """Return the clients that this server claims and has no box for: their claims must be taken back."""
+        return [
+            client for client, claims in self.state.claims.items() if self.server in claims and client not in self.state.boxes
+        ]
 
     def _drop(self, client: str) -> Handed:
         self._full.pop(client, None)
@@ -296,6 +315,8 @@ class Office:
             self.state = _state_decoder.decode(snapshot)
         except UNREADABLE as error:
             raise StorageError(f"the office of {self.server!r}: a snapshot that cannot be read: {error}") from None
+        if self._embedded:
+            self.state.boxes.setdefault(self.server, Box())
         self._routes = {}
         self._full = {name: None for name, box in self.state.boxes.items() if box.full}
 

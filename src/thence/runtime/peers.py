@@ -166,10 +166,12 @@ class Peers:
         """Call again and again, ever more patiently, as long as we live."""
         backoff = FIRST_BACKOFF_S
         while True:
+            began = time.monotonic()
             try:
                 lost = await self._call_once(peer)
-                backoff = FIRST_BACKOFF_S
                 await lost.wait()
+                if time.monotonic() - began > HEARTBEAT_S:
+                    backoff = FIRST_BACKOFF_S  # It did stand. One that ends at once was refused by one of us.
             except (OSError, TimeoutError, StrangerFrame, MalformedFrame) as error:
                 self._note_trouble(peer, str(error) or type(error).__name__)
             # Two that lost each other at the same moment should not meet at the same moment for ever.

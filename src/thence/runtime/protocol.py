@@ -56,6 +56,8 @@ class Refused(_Said, frozen=True, array_like=True, tag=3):
     """The other side does not go on, and says why."""
 
     reason: str
+    later: bool = False
+    """Whether it may go on later."""
 
 
 class Ping(_Said, frozen=True, array_like=True, tag=4):
@@ -84,6 +86,8 @@ class ClientWelcome(_Said, frozen=True, array_like=True, tag=11):
     """The number of the last letter that was accepted: a program that called before sends again what lies behind it."""
     position: int
     """The position up to which this client has acknowledged."""
+    box: int = 0
+    """Which box the client has; another one than before means that it was forgotten meanwhile."""
 
 
 class Publish(_Said, frozen=True, array_like=True, tag=12):

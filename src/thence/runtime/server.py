@@ -49,6 +49,7 @@ from thence.runtime.tls import server_side
 from thence.runtime.wire import Connection
 
 AWAY_S: Final = 30.0
+LONG_AGO: Final = -AWAY_S
 DRAIN_S: Final = 10.0
 """How long a server that is told to stop waits for its neighbours to confirm."""
 DRAIN_LOOK_S: Final = 0.02
@@ -86,7 +87,7 @@ class ClientConnection:
         accepted = min(server.node.accepted_of(self.name), box.sent)
         tell(
             self.connection,
-            ClientWelcome(server.node.name, server.node.topology.name, box.sent, accepted, box.acknowledged),
+            ClientWelcome(server.node.name, server.node.topology.name, box.sent, accepted, box.acknowledged, box.since),
         )
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
@@ -175,6 +176,7 @@ class Server:
         self.address = await self._door.open(address, tls)
         now = time.monotonic()
         self._away = {name: now for name, box in node.office.state.boxes.items() if box.temporary}
+        self._away |= dict.fromkeys(node.office.yielded(), LONG_AGO)
         node.peers.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
         log.info("%s of %s listens on %s", node.name, node.topology.name, self.address)
@@ -183,7 +185,7 @@ class Server:
         """Take nothing more, wait for what is on its way to be confirmed, and stop."""
         self._door.close()
         for client in list(self._clients.values()):
-            refuse(client.connection, f"{self.node.name} is stopping")
+            refuse(client.connection, f"{self.node.name} is stopping", later=True)
         deadline = time.monotonic() + drain_s
         # The core tells nobody when a queue is empty, so this looks.
         while (queued := sum(self.node.member.queued().values())) and time.monotonic() < deadline:  # noqa: ASYNC110
@@ -209,7 +211,7 @@ class Server:
         if older is not None:
             refuse(older.connection, f"another connection has taken the name {hello.name!r}")
         self._away.pop(hello.name, None)
-        if self.node.office.home(hello.name) == self.node.name:
+        if hello.name in self.node.office.state.boxes:
             self._clients[hello.name] = client
             client.welcome()
             return
@@ -218,7 +220,7 @@ class Server:
             self.node.announce(Joined(hello.name, self.node.name, hello.temporary))
         except Busy as error:
             del self._joining[hello.name]
-            refuse(connection, str(error))
+            refuse(connection, str(error), later=True)
 
     def _objection(self, name: str) -> str:
         if len(name) > MAX_NAME_CHARACTERS:
@@ -251,7 +253,7 @@ class Server:
             self.node.announce(Left(name, self.node.name))
             self._away.pop(name, None)
         except Busy:
-            self._away[name] = 0.0  # Tried again by the clock.
+            self._away[name] = LONG_AGO  # Tried again by the clock.
 
     # What the node tells.
 
@@ -269,6 +271,11 @@ class Server:
     def _notice(self, handed: Handed) -> None:
         if handed.joined is not None:
             self._joined(handed.joined)
+        if handed.yielded is not None:
+            self.forget(handed.yielded)
+            waiting = self._joining.pop(handed.yielded, None)
+            if waiting is not None:
+                refuse(waiting.connection, self._objection(handed.yielded))
         if handed.left is not None:
             client = self._clients.pop(handed.left, None)
             if client is not None:
@@ -280,14 +287,12 @@ class Server:
 
     def _joined(self, name: str) -> None:
         """There is a client of this name: let it in if it is here and waits, and tell those who asked."""
-        waiting = self._joining.pop(name, None)
-        if waiting is not None:
-            reason = self._objection(name)
-            if reason:
-                refuse(waiting.connection, reason)
-            else:
-                self._clients[name] = waiting
-                waiting.welcome()
+        box = self.node.office.state.boxes.get(name)
+        if box is not None and name in self._joining:
+            waiting = self._clients[name] = self._joining.pop(name)
+            waiting.welcome()
+        elif box is not None and box.temporary and name not in self._clients:
+            self._away[name] = time.monotonic()  # It has gone before it was let in.
         for client in self._finding.pop(name, ()):
             tell(client.connection, Found(name))
 

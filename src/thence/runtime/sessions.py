@@ -16,11 +16,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from thence.errors import Busy, MalformedFrame, UsageError
 from thence.runtime.endpoint import MAX_UNACCEPTED, WINDOW_LETTERS
 from thence.runtime.node import Node
 from thence.runtime.office import Box, Bundle, Follows
-from thence.runtime.protocol import Publish
+from thence.runtime.protocol import Publish, read_letters, write_letters
 
 
 class Outlet(Protocol):
@@ -77,7 +79,7 @@ class Session:
         if last <= self._seen:
             return  # It was submitted; when it is accepted the client is told, or was told when it came.
         if publish.first <= self._seen:
-            raise MalformedFrame(f"letters {publish.first} to {last} of {self.client!r} come after {self._seen}")
+            publish = behind(publish, self._seen)
         self._seen = last
         if self._backlog_letters + publish.count > 2 * MAX_UNACCEPTED:
             raise MalformedFrame(f"{self.client!r} does not keep to MAX_UNACCEPTED")
@@ -159,7 +161,9 @@ class Session:
 
     def feed(self) -> None:
         """Send the client what it takes."""
-        box = self._box
+        box = self._node.office.state.boxes.get(self.client)
+        if box is None:
+            return  # It has lost its name, and its connection ends.
         while self._next <= box.position and self._next <= self.limit and not self._outlet.blocked:
             bundle = box.waiting.get(self._next)
             if bundle is None:  # It was acknowledged before it was sent: by an earlier connection.
@@ -168,3 +172,9 @@ class Session:
             first, self._next = self._next, self._next + bundle.count
             skip = max(0, box.acknowledged - first + 1)
             self._outlet.deliver(first + skip, skip, bundle)
+
+
+def behind(publish: Publish, seen: int) -> Publish:
+    """Return the letters of a bundle behind a number: a program that does its work again may bundle otherwise."""
+    letters = read_letters(publish.letters, "a client")[seen - publish.first + 1 :]
+    return msgspec.structs.replace(publish, first=seen + 1, count=len(letters), letters=write_letters(letters))

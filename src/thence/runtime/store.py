@@ -110,6 +110,11 @@ class Store:
         """The last sequence number that was given."""
         return self._appended
 
+    @property
+    def buffered_bytes(self) -> int:
+        """How much was appended and is not durable yet."""
+        return self._appended_bytes - self._done_bytes
+
     def take_recovered(self) -> tuple[bytes | None, list[bytes]]:
         """Hand over what recovery found, and keep it no longer."""
         taken = self.snapshot, self.entries
@@ -123,7 +128,7 @@ class Store:
             raise UsageError(f"an entry of {size} bytes; MAX_ENTRY_BYTES is {MAX_ENTRY_BYTES}")
         if self._failed:
             raise StorageError(self._failed)
-        waiting = self._appended_bytes - self._done_bytes
+        waiting = self.buffered_bytes
         if waiting + size > MAX_BUFFERED_BYTES:
             raise Busy(f"{waiting} bytes wait for a commit; MAX_BUFFERED_BYTES is {MAX_BUFFERED_BYTES}")
         self._appended_bytes += size
@@ -329,6 +334,8 @@ class MemoryStore:
         self.entries: list[bytes] = []
         self.recovered_note = ""
         self.bytes_since_snapshot = 0
+        self.buffered_bytes = 0
+        self.limit_bytes: int | None = None
         self._appended = 0
 
     @property

@@ -62,6 +62,11 @@ class LiveTraceWriter(Written):
         self.count += 1
         self.tick()
 
+    @property
+    def pending(self) -> int:
+        """How many of the events are in no finished part yet."""
+        return self._sink.pending
+
     def end_part(self) -> None:
         """Finish the part now, if anything is in it."""
         self._sink.end_part()

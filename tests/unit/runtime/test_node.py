@@ -10,9 +10,10 @@ import pytest
 
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
-from thence.runtime import office
+from thence.errors import Busy, StoreFull
+from thence.runtime import driver, office
 from thence.runtime.node import Node, NodeOptions
-from thence.runtime.office import Bundle, Joined
+from thence.runtime.office import Bundle, Joined, Left
 
 PATIENCE_S = 30.0
 
@@ -34,7 +35,7 @@ def killed(node: Node) -> None:
 
 async def durable(node: Node) -> None:
     """Wait until everything is on disk and has been handed over."""
-    while node.driver._committing is not None:  # noqa: ASYNC110  The driver tells nobody.
+    while node.driver._committing is not None:  # noqa: ASYNC110  The end of a commit tells nobody.
         await asyncio.sleep(0)
 
 
@@ -80,5 +81,80 @@ def test_what_was_acknowledged_behind_a_full_box_does_not_come_again(tmp_path: P
         again = Node(alone(), "s1", NodeOptions(data=tmp_path))
         box = again.office.state.boxes["bob"]
         assert (box.position, box.acknowledged, box.waiting, again.held) == (9, 9, {}, 0)
+
+    run(main)
+
+
+def test_a_new_node_is_known_by_its_store_before_anybody_hears_of_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path))
+        told = node.peers._incarnation
+        killed(node)  # At once: no turn of the loop in between.
+        assert Node(alone(), "s1", NodeOptions(data=tmp_path)).peers._incarnation == told
+
+    run(main)
+
+
+def test_a_name_that_was_given_up_begins_with_nothing_accepted(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path))
+        await joined(node, "bob")
+        await sent(node, "bob", 1, 5, "bob")
+        assert node.accepted_of("bob") == 5
+        node.announce(Left("bob", "s1"))
+        await durable(node)
+        await joined(node, "bob")
+        assert node.accepted_of("bob") == 0
+        await node.close()
+
+    run(main)
+
+
+def test_more_bytes_than_the_store_buffers_are_not_taken(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path))
+        await joined(node, "bob")
+        letters = bytes(10_000_000)
+        taken = 0
+        while not node.driver.full:  # The store gets no turn meanwhile.
+            taken += 1
+            node.submit(Bundle("bob", taken, 1, ("bob",), None, letters))
+        with pytest.raises(Busy, match="bytes wait for the store"):
+            node.submit(Bundle("bob", taken + 1, 1, ("bob",), None, letters))
+        await durable(node)
+        assert taken > 1
+        killed(node)
+        assert Node(alone(), "s1", NodeOptions(data=tmp_path)).office.state.boxes["bob"].position == taken
+
+    run(main)
+
+
+def test_a_small_store_makes_room_for_itself(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path, max_store_bytes=100_000))
+        await joined(node, "bob")
+        for number in range(1, 201):
+            node.submit(Bundle("bob", number, 1, ("bob",), None, bytes(5_000)))
+            await durable(node)
+            node.acknowledge("bob", number)
+        assert not node.driver.full
+        await node.close()
+
+    run(main)
+
+
+def test_a_log_that_cannot_be_made_short_stalls_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "COMPACT_BYTES", 10_000)
+
+    def full(*_: object) -> None:
+        raise StoreFull("no room")
+
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path))
+        monkeypatch.setattr(node.store, "compact", full)
+        await joined(node, "bob")
+        await sent(node, "bob", 1, 1_000, "bob")
+        assert not node.driver.full
+        await node.close()
 
     run(main)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from thence.pipeline.kernels.encode import Encoded
-from thence.pipeline.kernels.gist import externals_of, mark_done, outside_of
+from thence.pipeline.kernels.gist import delivered_in, externals_of, outside_of, places_of_sends
 from thence.pipeline.kernels.replay import NOBODY, Ints, Longs, Story
 
 CLOCK: Final = np.dtype(np.int32)
@@ -74,15 +74,9 @@ class Aftermath:
         self._encoded, self._names = encoded, names
         self._process = np.repeat(np.arange(encoded.processes, dtype=np.int32), np.diff(encoded.first))
         sends = encoded.send_event
-        place_of_send = np.full(len(messages), NOBODY, np.int32)
-        place_of_send[encoded.message[sends]] = np.arange(len(sends))
-        self._done = np.zeros(len(encoded.to), np.bool_)
-        touched, stray = np.zeros(len(sends), np.bool_), np.zeros(len(sends), np.bool_)
-        mark_done(
-            self._process, encoded.role, encoded.message, place_of_send, encoded.to_first, encoded.to, self._done, touched, stray
-        )
-        self._outside: Mapping[str, list[int]] = outside_of(encoded, self._process, messages, encoded.message[sends[stray]])
-        self.external, self._external_first, self._external_by = externals_of(encoded, self._process, place_of_send)
+        self._done, _, stray, foreign = delivered_in(encoded, places_of_sends(encoded, len(messages)))
+        self._outside: Mapping[str, list[int]] = outside_of(encoded, messages, encoded.message[sends[stray]])
+        self.external, self._external_first, self._external_by = externals_of(encoded, foreign)
 
     def deliveries(self) -> Iterator[list[int]]:
         """For each external message, who delivered it here."""
@@ -103,7 +97,7 @@ class Aftermath:
                 Flight(
                     sender=int(self._process[event]),
                     rank=int(story.rank[message]),
-                    index=int(encoded.index[event]),
+                    index=encoded.index_of(event),
                     unaddressed=bool(encoded.unaddressed[place]),
                     to=to,
                     done={process for process, has in zip(to, had, strict=True) if has},

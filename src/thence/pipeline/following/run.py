@@ -154,7 +154,7 @@ class FollowedRun:
             flight = self._known(name)
             if flight is not None:
                 sender = self.names[flight.sender] if flight.sender >= 0 else None
-                found[process, int(encoded.index[event]), name] = sender, flight.index
+                found[process, encoded.index_of(event), name] = sender, flight.index
         return found
 
     def _judge(self, cut: _Slice, require: Collection[str]) -> list[Violation]:

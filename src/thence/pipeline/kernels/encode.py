@@ -14,23 +14,28 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from thence.pipeline.kernels.columns import KINDS, Columns, columns_of, destinations_of
 from thence.pipeline.kernels.compiled import compiled
-from thence.pipeline.kernels.replay import DELIVER, NOBODY, OTHER, RESEND, SEND, Bytes, Ints, Longs
+from thence.pipeline.kernels.replay import DELIVER, OTHER, RESEND, SEND, Bytes, Ints, Longs
 
-COLUMNS: Final = ("run", "process", "index", "kind", "message", "to", "time")
-"""What is read. All but ``time`` decides; that one only helps to cut the trace where few messages cross."""
+__all__ = ["COLUMNS", "KINDS", "TIMED_COLUMNS", "Encoded", "encode", "hashes", "order_of"]
 
-KINDS: Final[Mapping[str, int]] = {"send": 1, "deliver": 2, "crash": 3, "recover": 4, "join": 5, "leave": 6}
-"""Every other kind is 0."""
+COLUMNS: Final = ("run", "process", "index", "kind", "message", "to")
+"""All that decides."""
+
+TIMED_COLUMNS: Final = (*COLUMNS, "time")
+"""The time only helps to cut the trace where few messages cross."""
+
+_KIND_SEND: Final = KINDS["send"]
+_KIND_DELIVER: Final = KINDS["deliver"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,10 @@ class Encoded:
 
     first: Longs
     """Process p's events are ``first[p] … first[p + 1] - 1``."""
-    index: Longs
+    least: Longs
+    """The index of each process's first event, if it has one."""
+    listed: Longs
+    """The index of each event; empty where all indices follow from ``least``, as there are no holes."""
     kind: Bytes
     role: Bytes
     message: Ints
@@ -51,19 +59,38 @@ class Encoded:
     to: Ints
     unaddressed: npt.NDArray[np.bool_]
     """Whether each of them names no destinations at all."""
-    complete: npt.NDArray[np.bool_]
-    """Per event: false if it is a send that names no destinations."""
+    incomplete: Ints
+    """The events that are sends, or would be, and name no destinations."""
     time: Longs
-    """Per event, by its process's own clock; empty where the trace has no times."""
+    """Per event, by its process's own clock; empty where nobody asked, or the trace has no times."""
 
     @property
     def processes(self) -> int:
         return len(self.first) - 1
 
+    @property
+    def index(self) -> Longs:
+        """The index of each event."""
+        if len(self.listed) or not len(self.role):
+            return self.listed
+        return np.arange(len(self.role)) + np.repeat(self.least - self.first[:-1], np.diff(self.first))
 
-def order_of(table: pa.Table, names: list[str]) -> Longs:
+    def index_of(self, event: int) -> int:
+        """The index of one event."""
+        if len(self.listed):
+            return int(self.listed[event])
+        process = self.process_of(event)
+        return int(self.least[process] + event - self.first[process])
+
+    def process_of(self, event: int) -> int:
+        """The process of one event."""
+        return int(np.searchsorted(self.first, event, side="right")) - 1
+
+
+def order_of(table: pa.Table, names: list[str]) -> Ints | Longs:
     """The rows of a whole run in the order of its events."""
-    order, _ = _order(_numbers_of(table["process"], names), table["index"].to_numpy(), len(names), table)
+    everything = np.full(len(names), np.iinfo(np.int64).min), np.full(len(names), np.iinfo(np.int64).max)
+    order, *_ = _in_order(columns_of(table, names), *everything, table)
     return order
 
 
@@ -75,103 +102,121 @@ def encode(
     Returns the numbers, the names of the messages, and the names of destinations that are no process of the run: those are
     numbered from ``len(names)`` on.
     """
-    process = _numbers_of(table["process"], names)
-    index = table["index"].to_numpy().astype(np.int64, copy=False)
-    inside = (index >= low[process]) & (index < high[process])
-    if not inside.all():
-        table = table.filter(pa.array(inside))
-        process, index = process[inside], index[inside]
-    messages = _dictionary(table["message"])
-    ids = messages.indices.fill_null(NOBODY).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
-    kind = _kinds(table["kind"])
-    order, first = _order(process, index, len(names), table)
-    strangers: list[str] = []
-    sends = (kind == KINDS["send"]) & (ids >= 0)
-    to_length, to_values, to_null = _destinations(table["to"], names, strangers)
-    role = np.where(ids < 0, OTHER, np.select([kind == KINDS["deliver"], sends], [DELIVER, SEND], OTHER)).astype(np.int8)
-    role, ids, index_sorted, kind_sorted = role[order], ids[order], index[order], kind[order]
+    columns = columns_of(table, names)
+    timed = "time" in table.column_names and not table["time"].null_count
+    first, least = _sizes(columns, low, high)
+    placed = _placed(columns, low, high, first, least, timed)
+    row, listed, kind, message = placed or _in_order(columns, low, high, table)
+    role = np.empty(len(kind), np.int8)
+    assign_roles(kind, message, role)
     for where in resends:
-        _mark_resend(role, ids, first, index_sorted, messages.dictionary, where)
-    mark_first_sends(role, ids, len(messages.dictionary))
-    send_event = np.flatnonzero(role == SEND).astype(np.int32)
-    to_first, to = _gather(order[send_event], to_length, to_values)
+        _mark_resend(role, message, first, least, listed, columns.messages, where)
+    mark_first_sends(role, message, len(columns.messages))
+    sends = np.flatnonzero(kind == _KIND_SEND).astype(np.int32)
+    to = destinations_of(table, row[sends].astype(np.int64), names)
+    carries = role[sends] == SEND
+    to_first = np.zeros(int(carries.sum()) + 1, np.int64)
+    values = np.empty(int((to.end - to.begin)[carries].sum()), np.int32)
+    size = gather_sorted(to.begin[carries], to.end[carries], to.values, to_first, values)
     return (
         Encoded(
             first,
-            index_sorted,
-            kind_sorted,
+            least,
+            listed,
+            kind,
             role,
-            ids,
-            send_event,
+            message,
+            sends[carries],
             to_first,
-            to,
-            to_null[order[send_event]],
-            ~(to_null[order] & (kind_sorted == KINDS["send"])),
-            _times(table, order),
+            values[:size],
+            to.absent[carries],
+            sends[to.absent],
+            table["time"].to_numpy()[row] if timed else np.empty(0, np.int64),
         ),
-        messages.dictionary,
-        strangers,
+        columns.messages,
+        to.strangers,
     )
 
 
-def _times(table: pa.Table, order: Longs) -> Longs:
-    if "time" not in table.column_names or table["time"].null_count:
-        return np.empty(0, np.int64)
-    return table["time"].to_numpy()[order]  # type: ignore[no-any-return]
+def _sizes(columns: Columns, low: Longs, high: Longs) -> tuple[Longs, Longs]:
+    """Where each process's events begin, and the least index of each."""
+    count = np.zeros(len(low), np.int64)
+    least = np.full(len(low), np.iinfo(np.int64).max)
+    for batch in columns.batches:
+        count_inside(batch.process, batch.process_of, batch.index, low, high, count, least)
+    return np.concatenate([[0], np.cumsum(count)]), least
 
 
-def _dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """One dictionary for all of a column."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    table = pa.table({"column": column}).unify_dictionaries()
-    chunks = table["column"].combine_chunks()
-    if isinstance(chunks, pa.ChunkedArray):
-        chunks = chunks.chunk(0) if chunks.num_chunks else pa.array([], pa.string()).dictionary_encode()
-    return chunks
+def _placed(
+    columns: Columns, low: Longs, high: Longs, first: Longs, least: Longs, every_row: bool
+) -> tuple[Ints | Longs, Longs, Bytes, Ints] | None:
+    """As ``_in_order``, but no indices, and rows only of sends if not asked for all; None if indices have holes or repeat."""
+    total = int(first[-1])
+    row, kind, message = np.empty(total, np.int32), np.full(total, -1, np.int8), np.empty(total, np.int32)
+    first_row = 0
+    for batch in columns.batches:
+        if not place_events(
+            batch.process, batch.process_of, batch.index, batch.kind, batch.kind_of, batch.message, batch.message_of,
+            low, high, first, least, first_row, every_row, row, kind, message,
+        ):  # fmt: skip
+            return None
+        first_row += len(batch.index)
+    return row, np.empty(0, np.int64), kind, message
 
 
-def _numbers_of(column: pa.ChunkedArray, names: list[str]) -> Longs:
-    encoded = _dictionary(column)
-    numbers = pc.index_in(encoded.dictionary.cast(pa.string()), pa.array(names, pa.string())).fill_null(NOBODY).to_numpy()
-    return numbers.astype(np.int64)[encoded.indices.to_numpy()]  # type: ignore[no-any-return]
-
-
-def _kinds(column: pa.ChunkedArray) -> Bytes:
-    encoded = _dictionary(column)
-    codes = np.array([KINDS.get(kind, 0) for kind in encoded.dictionary.to_pylist()], np.int8)
-    return codes[encoded.indices.to_numpy()]  # type: ignore[no-any-return]
-
-
-def _order(process: Longs, index: Longs, count: int, table: pa.Table) -> tuple[Longs, Longs]:
-    """The rows in order of process and index, and where each process begins."""
-    first = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(process, minlength=count), out=first[1:])
-    order = np.empty(len(process), np.int64)
-    if place_directly(process, index, first, order):
-        return order, first
-    order = np.lexsort((index, process))
+def _in_order(columns: Columns, low: Longs, high: Longs, table: pa.Table) -> tuple[Ints | Longs, Longs, Bytes, Ints]:
+    """The rows inside, their indices, kinds and messages, by sorting; for slices whose indices have holes or repeat."""
+    if not columns.batches:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int32)
+    process, index, kind, message = map(np.concatenate, zip(*(batch.numbers() for batch in columns.batches), strict=True))
+    inside = np.flatnonzero((index >= low[process]) & (index < high[process]))
+    order = inside[np.lexsort((index[inside], process[inside]))]
     same = (np.diff(process[order]) == 0) & (np.diff(index[order]) == 0)
     if same.any():
         order = _break_ties(order, same, table)
-    return order, first
+    return order, index[order], kind[order], message[order]
 
 
 @compiled
-def place_directly(process, index, first, order):  # type: ignore[no-untyped-def]
-    """Fill in the order of a slice without holes or repetitions; false if it has some."""
-    count = len(first) - 1
-    least = np.full(count, np.iinfo(np.int64).max, np.int64)
+def count_inside(process, process_of, index, low, high, count, least):  # type: ignore[no-untyped-def]
+    """Count each process's rows inside the slice, and find its least index there."""
     for row in range(len(process)):
-        least[process[row]] = min(least[process[row]], index[row])
-    order[:] = -1
+        p = process_of[process[row]]
+        if p >= 0 and low[p] <= index[row] < high[p]:
+            count[p] += 1
+            least[p] = min(least[p], index[row])
+
+
+@compiled
+def place_events(  # type: ignore[no-untyped-def]
+    process, process_of, index, kind, kind_of, message, message_of, low, high, first, least, first_row, every_row, rows, kinds,
+    messages,
+):  # fmt: skip
+    """Put each row where its index says; false if that is no place, or taken."""
     for row in range(len(process)):
-        p = process[row]
-        place = first[p] + index[row] - least[p]
-        if place >= first[p + 1] or order[place] >= 0:
-            return False
-        order[place] = row
+        p = process_of[process[row]]
+        if p >= 0 and low[p] <= index[row] < high[p]:
+            place = first[p] + index[row] - least[p]
+            if place < first[p] or place >= first[p + 1] or kinds[place] >= 0:
+                return False
+            what = kind_of[kind[row]]
+            kinds[place] = what
+            messages[place] = message_of[message[row]]
+            if every_row or what == _KIND_SEND:
+                rows[place] = first_row + row
     return True
+
+
+@compiled
+def assign_roles(kind, message, role):  # type: ignore[no-untyped-def]
+    """What each event does, if every send is the first of its message."""
+    for event in range(len(kind)):
+        if message[event] >= 0 and kind[event] == _KIND_DELIVER:
+            role[event] = DELIVER
+        elif message[event] >= 0 and kind[event] == _KIND_SEND:
+            role[event] = SEND
+        else:
+            role[event] = OTHER
 
 
 def _break_ties(order: Longs, same: npt.NDArray[np.bool_], table: pa.Table) -> Longs:
@@ -186,61 +231,41 @@ def _break_ties(order: Longs, same: npt.NDArray[np.bool_], table: pa.Table) -> L
     return order
 
 
-def _destinations(column: pa.ChunkedArray, names: list[str], strangers: list[str]) -> tuple[Longs, Ints, npt.NDArray[np.bool_]]:
-    """Per row how many destinations, all of them in row order, and whether there is no list. Nobody is named twice in a row."""
-    lengths = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
-    nulls = column.is_null().to_numpy().astype(np.bool_)
-    flat = pa.chunked_array([chunk.flatten() for chunk in column.chunks]) if column.num_chunks else pa.chunked_array([[]])
-    if not len(flat):
-        return lengths, np.empty(0, np.int32), nulls
-    encoded = _dictionary(flat)
-    values = encoded.dictionary.cast(pa.string())
-    numbers = pc.index_in(values, pa.array(names, pa.string())).fill_null(NOBODY).to_numpy().astype(np.int32)
-    for place in np.flatnonzero(numbers == NOBODY).tolist():
-        numbers[place] = len(names) + len(strangers)
-        strangers.append(values[place].as_py())
-    return lengths, numbers[encoded.indices.to_numpy()], nulls
-
-
-def _gather(rows: Longs, lengths: Longs, values: Ints) -> tuple[Longs, Ints]:
-    """The destinations of these rows, one after the other, each row's sorted and without repetitions."""
-    starts = np.concatenate([[0], np.cumsum(lengths)])[:-1]
-    first = np.zeros(len(rows) + 1, np.int64)
-    to = np.empty(int(lengths[rows].sum()), np.int32)
-    size = gather_sorted(rows, starts, lengths, values, first, to)
-    return first, to[:size]
-
-
 @compiled
-def gather_sorted(rows, starts, lengths, values, first, to):  # type: ignore[no-untyped-def]
-    """Fill in ``first`` and ``to``; return how much of ``to`` was needed."""
+def gather_sorted(begin, end, values, first, to):  # type: ignore[no-untyped-def]
+    """Fill in ``first`` and ``to``, each row's sorted and without repetitions; return how much of ``to`` was needed."""
     size = 0
-    for k in range(len(rows)):
-        begin = size
-        row = rows[k]
+    for k in range(len(begin)):
+        start = size
         ordered = True
-        for j in range(starts[row], starts[row] + lengths[row]):
-            if size > begin and values[j] <= to[size - 1]:
+        for j in range(begin[k], end[k]):
+            if size > start and values[j] <= to[size - 1]:
                 ordered = False
             to[size] = values[j]
             size += 1
         if not ordered:
-            some = np.unique(to[begin:size])
-            size = begin + len(some)
-            to[begin:size] = some
+            some = np.unique(to[start:size])
+            size = start + len(some)
+            to[start:size] = some
         first[k + 1] = size
     return size
 
 
-def _mark_resend(role: Bytes, message: Ints, first: Longs, index: Longs, names: pa.Array, where: tuple[int, int, str]) -> None:
+def _mark_resend(
+    role: Bytes, message: Ints, first: Longs, least: Longs, listed: Longs, names: pa.Array, where: tuple[int, int, str]
+) -> None:
     """Another slice has the send of this message: by process, index and name."""
     process, wanted, name = where
-    begin, end = first[process], first[process + 1]
-    at = begin + np.searchsorted(index[begin:end], wanted)
-    while at < end and index[at] == wanted:
-        if role[at] == SEND and names[int(message[at])].as_py() == name:
-            role[at] = RESEND
-        at += 1
+    begin, end = int(first[process]), int(first[process + 1])
+    if len(listed):
+        at = begin + int(np.searchsorted(listed[begin:end], wanted))
+        last = begin + int(np.searchsorted(listed[begin:end], wanted, side="right"))
+    else:
+        at = begin + wanted - int(least[process])
+        last = at + 1 if begin <= at < end else at
+    for event in range(at, last):
+        if role[event] == SEND and names[int(message[event])].as_py() == name:
+            role[event] = RESEND
 
 
 @compiled

@@ -62,8 +62,6 @@ class Gist(NamedTuple):
     lost_delivered: npt.NDArray[np.bool_]
     """Whether anybody delivered the message at all."""
     strangers: list[str]
-    lags: Longs
-    """Per pair (sender * n + receiver): the least time from a send to a delivery here, by their own clocks."""
 
 
 def gist_of(
@@ -71,26 +69,20 @@ def gist_of(
 ) -> Gist:
     """Look through a slice once; messages named in ``forced`` count as open in any case."""
     n = encoded.processes
-    process = np.repeat(np.arange(n, dtype=np.int32), np.diff(encoded.first))
-    place_of_send = np.full(len(names), NOBODY, np.int32)
-    place_of_send[encoded.message[encoded.send_event]] = np.arange(len(encoded.send_event))
-    done = np.zeros(len(encoded.to), np.bool_)
-    touched = np.zeros(len(encoded.send_event), np.bool_)
-    stray = np.zeros(len(encoded.send_event), np.bool_)
-    mark_done(process, encoded.role, encoded.message, place_of_send, encoded.to_first, encoded.to, done, touched, stray)
-    sender = process[encoded.send_event]
-    first_send = np.searchsorted(sender, np.arange(n + 1))
+    place_of_send = places_of_sends(encoded, len(names))
+    done, touched, stray, foreign = delivered_in(encoded, place_of_send)
+    first_send = np.searchsorted(encoded.send_event, encoded.first)
+    sender = np.repeat(np.arange(n, dtype=np.int32), np.diff(first_send))
     later = np.append(has_later, np.zeros(len(strangers), np.bool_))
-    place = np.repeat(np.arange(len(encoded.send_event)), np.diff(encoded.to_first))
     is_open = encoded.unaddressed.copy()
-    is_open[place[~done & later[encoded.to]]] = True
+    lost = np.flatnonzero(mark_open(encoded.to_first, encoded.to, done, later, is_open))
+    place = np.searchsorted(encoded.to_first, lost, side="right") - 1
     if forced:
         known = pc.index_in(pa.array(sorted(forced), pa.string()), names).drop_null().to_numpy()
         is_open[place_of_send[known]] = True
     opened = np.flatnonzero(is_open)
     to_first, to, open_done = take_groups(opened, encoded.to_first, encoded.to, done)
-    lost = np.flatnonzero(~done & ~later[encoded.to])
-    external, external_first, external_by = externals_of(encoded, process, place_of_send)
+    external, external_first, external_by = externals_of(encoded, foreign)
     sent_messages = encoded.message[encoded.send_event]
     return Gist(
         events=len(encoded.role),
@@ -106,45 +98,96 @@ def gist_of(
         open_to_first=to_first,
         open_to=to,
         open_done=open_done,
-        open_outside=outside_of(encoded, process, names, sent_messages[np.flatnonzero(is_open & stray)]),
+        open_outside=outside_of(encoded, names, sent_messages[np.flatnonzero(is_open & stray)]),
         external_names=names.take(pa.array(external)).to_pylist(),
         external_local=external,
         external_first=external_first,
         external_by=external_by,
-        lost_names=names.take(pa.array(sent_messages[place[lost]])).to_pylist(),
-        lost_sender=sender[place[lost]],
+        lost_names=names.take(pa.array(sent_messages[place])).to_pylist(),
+        lost_sender=sender[place],
         lost_to=encoded.to[lost],
-        lost_delivered=touched[place[lost]],
+        lost_delivered=touched[place],
         strangers=strangers,
-        lags=_lags(encoded, process, place_of_send),
     )
 
 
+def places_of_sends(encoded: Encoded, messages: int) -> Ints:
+    """The place of each message among those sent here, or ``NOBODY``."""
+    place = np.full(messages, NOBODY, np.int32)
+    place[encoded.message[encoded.send_event]] = np.arange(len(encoded.send_event))
+    return place
+
+
+class Delivered(NamedTuple):
+    """What became here of the messages sent here."""
+
+    done: npt.NDArray[np.bool_]
+    """Per destination: whether it has delivered the message."""
+    touched: npt.NDArray[np.bool_]
+    """Per message: whether anybody has."""
+    stray: npt.NDArray[np.bool_]
+    """Per message: whether somebody has whom it does not name."""
+    foreign: Ints
+    """The deliveries of messages that were not sent here."""
+
+
+def delivered_in(encoded: Encoded, place_of_send: Ints) -> Delivered:
+    """See who has delivered what."""
+    sends = len(encoded.send_event)
+    done, touched, stray = np.zeros(len(encoded.to), np.bool_), np.zeros(sends, np.bool_), np.zeros(sends, np.bool_)
+    foreign = np.empty(len(encoded.role), np.int32)
+    count = mark_done(
+        encoded.first, encoded.role, encoded.message, place_of_send, encoded.to_first, encoded.to, done, touched, stray, foreign
+    )
+    return Delivered(done, touched, stray, foreign[:count])
+
+
 @compiled
-def mark_done(process, role, message, place_of_send, to_first, to, done, touched, stray):  # type: ignore[no-untyped-def]
-    """Mark which destinations have delivered what was sent to them here, and which messages anybody has delivered."""
-    for event in range(len(role)):
-        if role[event] != DELIVER:
-            continue
-        place = place_of_send[message[event]]
-        if place < 0:
-            continue
-        touched[place] = True
-        p = process[event]
-        low, high = to_first[place], to_first[place + 1]
-        if low + p < high and to[low + p] == p:  # it went to everybody
-            done[low + p] = True
-            continue
-        while low < high:
-            middle = (low + high) // 2
-            if to[middle] < p:
-                low = middle + 1
+def mark_done(first, role, message, place_of_send, to_first, to, done, touched, stray, foreign):  # type: ignore[no-untyped-def]
+    """Mark which destinations have delivered what was sent to them here, and which messages anybody has delivered.
+
+    The deliveries of messages that were not sent here are listed in ``foreign``; returns how many there are.
+    """
+    count = 0
+    for p in range(len(first) - 1):
+        for event in range(first[p], first[p + 1]):
+            if role[event] != DELIVER:
+                continue
+            place = place_of_send[message[event]]
+            if place < 0:
+                foreign[count] = event
+                count += 1
+                continue
+            touched[place] = True
+            low, high = to_first[place], to_first[place + 1]
+            if low + p < high and to[low + p] == p:  # it went to everybody
+                done[low + p] = True
+                continue
+            while low < high:
+                middle = (low + high) // 2
+                if to[middle] < p:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < to_first[place + 1] and to[low] == p:
+                done[low] = True
             else:
-                high = middle
-        if low < to_first[place + 1] and to[low] == p:
-            done[low] = True
-        else:
-            stray[place] = True
+                stray[place] = True
+    return count
+
+
+@compiled
+def mark_open(to_first, to, done, later, is_open):  # type: ignore[no-untyped-def]
+    """Mark the messages that somebody may still deliver later; return for each destination whether it has lost one."""
+    lost = np.zeros(len(to), np.bool_)
+    for place in range(len(to_first) - 1):
+        for k in range(to_first[place], to_first[place + 1]):
+            if not done[k]:
+                if later[to[k]]:
+                    is_open[place] = True
+                else:
+                    lost[k] = True
+    return lost
 
 
 def take_groups(
@@ -158,50 +201,57 @@ def take_groups(
     return starts, values[places], flags[places]
 
 
-def outside_of(encoded: Encoded, process: Ints, names: pa.Array, messages: Ints) -> dict[str, list[int]]:
+def outside_of(encoded: Encoded, names: pa.Array, messages: Ints) -> dict[str, list[int]]:
     """Who delivered these messages though they do not name them; a destination among them does no harm."""
     found: dict[str, list[int]] = {}
     for message in messages.tolist():
         events = np.flatnonzero((encoded.message == message) & (encoded.role == DELIVER))
-        found[names[message].as_py()] = np.unique(process[events]).tolist()
+        found[names[message].as_py()] = np.unique(processes_of(encoded, events)).tolist()
     return found
 
 
-def externals_of(encoded: Encoded, process: Ints, place_of_send: Ints) -> tuple[Ints, Longs, Ints]:
+def processes_of(encoded: Encoded, events: Longs | Ints) -> Ints:
+    """The process of each of these events."""
+    return (np.searchsorted(encoded.first, events, side="right") - 1).astype(np.int32)
+
+
+def externals_of(encoded: Encoded, foreign: Ints) -> tuple[Ints, Longs, Ints]:
     """The messages delivered and not sent here, and by whom each was delivered (offsets, processes)."""
-    delivered = np.flatnonzero(encoded.role == DELIVER)
-    delivered = delivered[place_of_send[encoded.message[delivered]] == NOBODY]
-    messages = encoded.message[delivered]
+    messages = encoded.message[foreign]
     order = np.argsort(messages, kind="stable")
     external, first = np.unique(messages[order], return_index=True)
-    return external.astype(np.int32), np.append(first, len(order)).astype(np.int64), process[delivered[order]]
+    return external.astype(np.int32), np.append(first, len(order)).astype(np.int64), processes_of(encoded, foreign[order])
 
 
-def _lags(encoded: Encoded, process: Ints, place_of_send: Ints) -> Longs:
+def lags_of(encoded: Encoded, messages: int) -> Longs:
+    """Per pair (sender * n + receiver): the least time from a send to a delivery here, by their own clocks."""
     lags = np.full(encoded.processes**2, NO_LAG, np.int64)
     if len(encoded.time):
-        least_lags(process, encoded.role, encoded.message, place_of_send, encoded.send_event, encoded.time, lags)
+        place = places_of_sends(encoded, messages)
+        sender = processes_of(encoded, encoded.send_event)
+        least_lags(encoded.first, encoded.role, encoded.message, place, sender, encoded.send_event, encoded.time, lags)
     return lags
 
 
 @compiled
-def least_lags(process, role, message, place_of_send, send_event, time, lags):  # type: ignore[no-untyped-def]
+def least_lags(first, role, message, place_of_send, sender, send_event, time, lags):  # type: ignore[no-untyped-def]
     """The least time from a send to a delivery, for each pair of processes."""
-    n = int(np.sqrt(len(lags)) + 0.5)
-    for event in range(len(role)):
-        if role[event] == DELIVER:
-            place = place_of_send[message[event]]
-            if place >= 0:
-                send = send_event[place]
-                pair = process[send] * n + process[event]
-                lags[pair] = min(lags[pair], time[event] - time[send])
+    n = len(first) - 1
+    for p in range(n):
+        for event in range(first[p], first[p + 1]):
+            if role[event] == DELIVER:
+                place = place_of_send[message[event]]
+                if place >= 0:
+                    pair = sender[place] * n + p
+                    lags[pair] = min(lags[pair], time[event] - time[send_event[place]])
 
 
 def last_indices(encoded: Encoded) -> Longs:
     """Per process: the index of its last event here, or -2 if it has none."""
     last = np.full(encoded.processes, -2, np.int64)
     some = np.flatnonzero(np.diff(encoded.first))
-    last[some] = encoded.index[encoded.first[some + 1] - 1]
+    ends = encoded.first[some + 1] - 1
+    last[some] = encoded.listed[ends] if len(encoded.listed) else encoded.least[some] + ends - encoded.first[some]
     return last
 
 

@@ -67,52 +67,53 @@ def inspect(story, backward, clocks, channels, done, findings):  # type: ignore[
     found = 0
     lacks = np.empty(n, np.int32)  # of each sender the first message that is missing
     top = np.empty(n, np.int64)  # and its place
+    end = np.empty(n, np.int64)
     for p in range(n):
         for s in range(n):
-            top[s] = channels.first[p * n + s]
-            lacks[s] = rank_at(channels, p * n + s, top[s])
+            top[s], end[s] = channels.first[p * n + s], channels.first[p * n + s + 1]
+            lacks[s] = rank_at(channels.rank, top[s], end[s])
         for event in range(story.first[p], story.first[p + 1]):
             if story.role[event] != DELIVER:
                 continue
             m = story.message[event]
             s = story.sender[m]
-            place = np.int64(NOT_ADDRESSED)
-            if s >= 0:
-                hit = top[s] if lacks[s] == story.rank[m] else np.int64(-1)
-                place = entry_of(channels, delivered, p * n + s, story.rank[m], hit)
-            again = place == DELIVERED
-            if place == NOT_ADDRESSED:
-                again = was_there(done, m, p)
-                if not again:
-                    odd, oddities, again = remember(odd, oddities, np.int64(m) * n + p)
-            if again:
-                found = note(findings, found, AGAIN, event)
-                continue
-            wrong = reason(s, place, story.unaddressed[m], backward[event])
-            if wrong:
-                found = note(findings, found, wrong, event)
-            if s >= 0 and not backward[event] and is_late(clocks[story.row[m]], lacks):
+            if s >= 0 and lacks[s] == story.rank[m] and not backward[event]:  # what was to come next has come
+                place = top[s]
+            else:
+                place = entry_of(channels, delivered, p * n + s, story.rank[m]) if s >= 0 else np.int64(NOT_ADDRESSED)
+                again = place == DELIVERED
+                if place == NOT_ADDRESSED:
+                    again = was_there(done, m, p)
+                    if not again:
+                        odd, oddities, again = remember(odd, oddities, np.int64(m) * n + p)
+                if again:
+                    found = note(findings, found, AGAIN, event)
+                    continue
+                wrong = reason(s, place, story.unaddressed[m], backward[event])
+                if wrong:
+                    found = note(findings, found, wrong, event)
+            if s >= 0 and not backward[event] and is_late(clocks, story.row[m], lacks):
                 found = note_late(findings, found, event, story, clocks, channels, delivered, p, lacks, top)
             if place >= 0:
                 delivered[place >> 6] |= np.uint64(1) << np.uint64(place & 63)
                 if place == top[s]:
-                    top[s] = next_lacking(delivered, place + 1, channels.first[p * n + s + 1])
-                    lacks[s] = rank_at(channels, p * n + s, top[s])
+                    top[s] = next_lacking(delivered, place + 1, end[s])
+                    lacks[s] = rank_at(channels.rank, top[s], end[s])
     return found
 
 
 @compiled
-def rank_at(channels, pair, place):  # type: ignore[no-untyped-def]
-    """The rank of the message at a place, if the pair has one there."""
-    return channels.rank[place] if place < channels.first[pair + 1] else NOTHING_MISSING
+def rank_at(ranks, place, end):  # type: ignore[no-untyped-def]
+    """The rank of the message at a place, if that comes before the end."""
+    return ranks[place] if place < end else NOTHING_MISSING
 
 
 @compiled
-def is_late(clock, lacks):  # type: ignore[no-untyped-def]
+def is_late(clocks, row, lacks):  # type: ignore[no-untyped-def]
     """Whether anything that is missing was sent before; without a way out in between, so that it is done many at a time."""
     late = False
     for k in range(len(lacks)):
-        late |= clock[k] > lacks[k]
+        late |= clocks[row, k] > lacks[k]
     return late
 
 
@@ -158,7 +159,7 @@ def note_late(findings, found, event, story, clocks, channels, delivered, p, lac
                 at = place_of(channels, p * n + k, clock[k])
                 total += at - top[k] - count_bits(delivered, top[k], at)
                 candidate = channels.message[top[k]]
-                if chosen < 0 and not is_late(clocks[story.row[candidate]], lacks):
+                if chosen < 0 and not is_late(clocks, story.row[candidate], lacks):
                     chosen = candidate
         findings.earlier[found], findings.missing[found] = chosen, total
         findings.what[found], findings.event[found] = CAUSAL, event
@@ -166,10 +167,8 @@ def note_late(findings, found, event, story, clocks, channels, delivered, p, lac
 
 
 @compiled
-def entry_of(channels, delivered, pair, rank, hit):  # type: ignore[no-untyped-def]
-    """The place of a message among those that are awaited, or why it has none; ``hit`` is a good guess."""
-    if hit >= 0:
-        return hit
+def entry_of(channels, delivered, pair, rank):  # type: ignore[no-untyped-def]
+    """The place of a message among those that are awaited, or why it has none."""
     place = place_of(channels, pair, rank)
     if place >= channels.first[pair + 1] or channels.rank[place] != rank:
         return np.int64(NOT_ADDRESSED)

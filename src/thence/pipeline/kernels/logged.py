@@ -92,7 +92,7 @@ class _Walk:
         if wrong:
             self.differ += 1
             if len(self.examples) < MAX_EXAMPLES:
-                index = int(self._encoded.index[event])
+                index = self._encoded.index_of(event)
                 self.examples.append(f"{self._names[process]}'s event {index} logs {wrong[0]}")
 
     def _expected(self, process: int) -> list[tuple[str, int]]:

@@ -62,7 +62,7 @@ class Scene(NamedTuple):
         return int(self.entry.slices[message - named]), int(self.entry.locals[message - named])
 
     def process_of(self, event: int) -> str:
-        return self.names[int(np.searchsorted(self.encoded.first, event, side="right")) - 1]
+        return self.names[self.encoded.process_of(event)]
 
 
 def rows_of(scene: Scene, findings: Findings, require: Collection[str]) -> Iterator[Row]:
@@ -82,7 +82,7 @@ def rows_of(scene: Scene, findings: Findings, require: Collection[str]) -> Itera
 
 def _row(scene: Scene, name: str, event: int, tell: Callable[[str, str], str]) -> Row:
     process, message = scene.process_of(event), scene.message_name(int(scene.story.message[event]))
-    index = int(scene.encoded.index[event])
+    index = scene.encoded.index_of(event)
     return Row(
         Violation(property=name, process=process, later=message, run=scene.run, index=index, detail=tell(process, message))
     )
@@ -103,26 +103,28 @@ def _late(scene: Scene, name: str, event: int, earlier: int, missing: int) -> Ro
         earlier=earlier_name,
         missing=missing,
         run=scene.run,
-        index=int(scene.encoded.index[event]),
+        index=scene.encoded.index_of(event),
         detail=detail,
     )
     return Row(violation, scene.place(earlier), scene.place(later), scene.number)
 
 
 def _misshapen(scene: Scene) -> Iterator[Row]:
-    encoded = scene.encoded
+    encoded, index_of = scene.encoded, scene.encoded.index
+    complete_ones = np.ones(len(encoded.role), np.bool_)
+    complete_ones[encoded.incomplete] = False
     lengths = np.diff(encoded.first)
     previous = np.repeat(scene.entry.previous, lengths)  # what comes below it comes too late, and is out of place
     goes_on = np.ones(len(previous), np.bool_)
     goes_on[encoded.first[:-1][lengths > 0]] = False
     after = np.flatnonzero(goes_on)
-    previous[after] = np.maximum(previous[after], encoded.index[after - 1])
+    previous[after] = np.maximum(previous[after], index_of[after - 1])
     speechless = (encoded.message < 0) & ((encoded.kind == KINDS["send"]) | (encoded.kind == KINDS["deliver"]))
-    wrong = (encoded.index != previous + 1) | (encoded.index < 0) | speechless | ~encoded.complete | (encoded.role == RESEND)
+    wrong = (index_of != previous + 1) | (index_of < 0) | speechless | ~complete_ones | (encoded.role == RESEND)
     for event in np.flatnonzero(wrong).tolist():
-        process, index = scene.process_of(event), int(encoded.index[event])
+        process, index = scene.process_of(event), int(index_of[event])
         kind = KIND_NAMES.get(int(encoded.kind[event]), "")
-        named, complete = bool(encoded.message[event] >= 0), bool(encoded.complete[event])
+        named, complete = bool(encoded.message[event] >= 0), bool(complete_ones[event])
         faults = words.misplaced(index, int(previous[event]), kind, message=named, to=complete)
         if encoded.role[event] == RESEND:
             faults.append(_resent(scene, event))
@@ -133,14 +135,14 @@ def _misshapen(scene: Scene) -> Iterator[Row]:
 
 def _resent(scene: Scene, event: int) -> str:
     encoded = scene.encoded
-    process = int(np.searchsorted(encoded.first, event, side="right")) - 1
+    process = encoded.process_of(event)
     message = int(encoded.message[event])
     name = scene.message_name(message)
-    elsewhere = scene.resent.get((process, int(encoded.index[event]), name))
+    elsewhere = scene.resent.get((process, encoded.index_of(event), name))
     if elsewhere:
         return words.sent_before(name, *elsewhere)
     first = int(np.flatnonzero((encoded.message == message) & (encoded.role == SEND))[0])
-    return words.sent_before(name, scene.process_of(first), int(encoded.index[first]))
+    return words.sent_before(name, scene.process_of(first), encoded.index_of(first))
 
 
 def lost_rows(

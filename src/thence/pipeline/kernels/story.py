@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,31 +74,61 @@ def tell(encoded: Encoded, named: int, base: Longs, flights: Flights, external: 
 
 
 def channels_of(story: Story, encoded: Encoded, named: int, flights: Flights) -> Channels:
-    """Who still has to get what from whom: the flights first, since they were sent before."""
+    """Who still has to get what from whom: the flights first, since they were sent before; each by rank."""
     n = encoded.processes
-    flown = np.repeat(np.arange(flights.count, dtype=np.int32) + named, np.diff(flights.to_first))
-    awaited = ~flights.done & (flights.to < n)
-    here = np.repeat(encoded.message[encoded.send_event], np.diff(encoded.to_first))
-    inside = encoded.to < n
-    messages = np.concatenate([flown[awaited], here[inside]])
-    pair = np.concatenate([flights.to[awaited], encoded.to[inside]]).astype(np.int64) * n + story.sender[messages]
+    ranked = np.argsort(flights.rank, kind="stable")
+    pieces = (
+        Awaited((named + ranked).astype(np.int32), ranked, flights.to_first, flights.to, flights.done),
+        Awaited(
+            encoded.message[encoded.send_event],
+            np.arange(len(encoded.send_event)),
+            encoded.to_first,
+            encoded.to,
+            np.zeros(len(encoded.to), np.bool_),
+        ),
+    )
     first = np.zeros(n * n + 1, np.int64)
-    np.cumsum(np.bincount(pair, minlength=n * n), out=first[1:])
-    sorted_messages = np.empty(len(messages), np.int32)
-    put_by_pair(pair, messages, first[:-1].copy(), sorted_messages)
-    ranks = story.rank[sorted_messages]
-    if flights.count:
-        order = np.lexsort((ranks, np.repeat(np.arange(n * n), np.diff(first))))
-        sorted_messages, ranks = sorted_messages[order], ranks[order]
-    return Channels(first, ranks, sorted_messages)
+    for piece in pieces:
+        count_awaited(piece, story.sender, n, first[1:])
+    np.cumsum(first, out=first)
+    rank, message = np.empty(int(first[-1]), np.int32), np.empty(int(first[-1]), np.int32)
+    at = first[:-1].copy()
+    for piece in pieces:
+        put_awaited(piece, story.sender, story.rank, n, at, rank, message)
+    return Channels(first, rank, message)
+
+
+class Awaited(NamedTuple):
+    """Messages and who is to get them."""
+
+    message: Ints
+    place: Longs
+    """Where each of them is in ``to_first``."""
+    to_first: Longs
+    to: Ints
+    done: npt.NDArray[np.bool_]
 
 
 @compiled
-def put_by_pair(pair, messages, at, result):  # type: ignore[no-untyped-def]
-    """A counting sort."""
-    for k in range(len(pair)):
-        result[at[pair[k]]] = messages[k]
-        at[pair[k]] += 1
+def count_awaited(awaited, sender, n, count):  # type: ignore[no-untyped-def]
+    """Count the messages for each pair of receiver and sender."""
+    for k in range(len(awaited.message)):
+        s = sender[awaited.message[k]]
+        for j in range(awaited.to_first[awaited.place[k]], awaited.to_first[awaited.place[k] + 1]):
+            if awaited.to[j] < n and not awaited.done[j]:
+                count[awaited.to[j] * n + s] += 1
+
+
+@compiled
+def put_awaited(awaited, sender, rank, n, at, ranks, messages):  # type: ignore[no-untyped-def]
+    """Put the messages in the places for their pairs: a counting sort."""
+    for k in range(len(awaited.message)):
+        m = awaited.message[k]
+        for j in range(awaited.to_first[awaited.place[k]], awaited.to_first[awaited.place[k] + 1]):
+            if awaited.to[j] < n and not awaited.done[j]:
+                pair = awaited.to[j] * n + sender[m]
+                ranks[at[pair]], messages[at[pair]] = rank[m], m
+                at[pair] += 1
 
 
 def delivered_before(story: Story, named: int, flights: Flights) -> tuple[Longs, Ints]:

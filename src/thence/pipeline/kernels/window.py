@@ -71,7 +71,8 @@ class Window:
             for at, part in enumerate(parts)
         ]
         self.message_of = _join([numbers[at][begin:end] for at, begin, end in pieces], np.int64)
-        self.index = _join([parts[at].encoded.index[begin:end] for at, begin, end in pieces], np.int64)
+        indices = [part.encoded.index for part in parts]
+        self.index = _join([indices[at][begin:end] for at, begin, end in pieces], np.int64)
         role = _join([parts[at].encoded.role[begin:end] for at, begin, end in pieces], np.int8)
         self.role = np.where(self.message_of == NOBODY, 0, role).astype(np.int8)
         self._backward_events = set(

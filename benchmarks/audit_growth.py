@@ -1,0 +1,87 @@
+"""How the audit grows with the number of processes, as a plot: events per second from 8 processes to 512.
+
+A clock has an entry for each process, so a delivery costs more the more processes there are; that is what the plot shows. It
+is drawn by the project's own code, and stands in docs/benchmarks.md.
+
+    python -m benchmarks.audit_growth --events 2000000 --out docs/audit-growth.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.audit import COPIES, Side, audited, warm_up
+from benchmarks.generated import Shape, generate
+from thence.pipeline.reporting.plots import Line, Tick, line_plot
+
+PROCESSES = (8, 16, 32, 64, 128, 256, 512)
+EVENTS = 2_000_000
+PLANTED = 100
+STYLE = (
+    "<style>svg{background:#fff;font:12px sans-serif}text{fill:#1b1f24}.tick,.name{fill:#57606a}.grid{stroke:#d8dee4;fill:none}"
+    ".line{fill:none;stroke-width:2;stroke-linejoin:round}.line.s1{stroke:#1f6feb}.line.s2{stroke:#b35900;stroke-dasharray:6 3}"
+    ".label.s1{fill:#1f6feb;font-weight:600}.label.s2{fill:#b35900;font-weight:600}</style>"
+)
+"""In a page a plot takes its colours from the page; a file of its own must bring them."""
+
+
+def drawn(measured: Mapping[str, Sequence[tuple[int, float]]], events: int) -> str:
+    """The plot as a file of its own: for each way to send, events per second by the number of processes."""
+    counts = sorted({count for points in measured.values() for count, _ in points})
+    svg = line_plot(
+        "The audit by number of processes",
+        f"Events per second of the causal check, on traces of {events:,} events.",
+        [Line(name, [(math.log2(count), rate) for count, rate in points]) for name, points in measured.items()],
+        x_ticks=[Tick(math.log2(count), str(count)) for count in counts],
+        y_words=lambda rate: f"{rate / 1e6:.1f} M/s",
+        x_name="processes",
+    )
+    head, mark, body = svg.partition(">")
+    named = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return f"{named}{mark}{STYLE}{body}\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, nargs="+", default=list(PROCESSES))
+    parser.add_argument("--events", type=int, default=EVENTS)
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    warm_up()
+    measured: dict[str, list[tuple[int, float]]] = {}
+    print("| processes | to | events/s | µs of a core for each event | slices | memory |\n|---|---|---|---|---|---|")
+    for copies in COPIES:
+        name = "to everyone" if copies is None else f"to {copies}"
+        for count in given.processes:
+            shape = Shape(events=given.events, processes=count, copies=copies, planted=PLANTED)
+            ours = _best(shape, given.repeat)
+            measured.setdefault(name, []).append((count, ours.rate))
+            print(_line(count, name, ours), flush=True)
+    given.out.write_text(drawn(measured, given.events), encoding="utf-8")
+
+
+def _best(shape: Shape, repeat: int) -> Side:
+    with tempfile.TemporaryDirectory(prefix="thence-bench-") as place:
+        planted = generate(shape, Path(place))
+        return max((audited(Path(place), planted) for _ in range(repeat)), key=lambda side: side.rate)
+
+
+def _line(count: int, name: str, ours: Side) -> str:
+    cells = (
+        str(count),
+        name,
+        f"{ours.rate:,.0f}",
+        f"{ours.cpu_seconds / ours.events * 1e6:.2f}",
+        str(ours.slices),
+        f"{ours.peak_bytes / 2**30:.2f} GiB",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The clients of a crash campaign: a program with several of them, which may be killed and started again at any moment.
+
+    python -m tests.integration.crash_clients FOLDER CLIENT...
+
+Each client writes what it did into ``FOLDER/clients/CLIENT.jsonl``: a line before it sends anything, and a line for each letter
+that it is handed, before it does anything about it. Every line leaves the program at once, so a kill takes none of them back.
+The file ``FOLDER/phase`` says what to do: ``join``, then ``hello`` to everyone, which shows that each knows all others, then
+``traffic``, then ``quiet``, and then ``end``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from tests.integration.crash_plan import TOPICS, Plan
+from thence.errors import UsageError
+from thence.runtime import loops
+from thence.runtime.client import Client
+from thence.runtime.letters import EVERYONE, Everyone, Message
+
+LOOK_S = 0.05
+REQUEST_WITHIN_S = 20.0
+MAX_DEPTH = 3
+"""How many answers to answers there are."""
+
+
+class Line(msgspec.Struct, omit_defaults=True):
+    """Something that a client did. ``kind``: start, joined, try, sent, got, ready, flushed, failed, end."""
+
+    kind: str
+    message: str = ""
+    to: list[str] = []
+    position: int = 0
+
+
+class Said(msgspec.Struct, omit_defaults=True):
+    """The body of a message."""
+
+    id: str
+    depth: int = 0
+    pad: bytes = b""
+
+
+class Logged(Client):
+    """A client that also writes down replies, in the moment in which they come."""
+
+    on_reply: Callable[[Message], object]
+
+    def _replied(self, message: Message) -> bool:
+        self.on_reply(message)
+        return super()._replied(message)
+
+
+class Worker:
+    """One client and what it does."""
+
+    def __init__(self, plan: Plan, name: str, folder: Path) -> None:
+        self.plan = plan
+        self.name = name
+        self.folder = folder
+        self._life = os.urandom(4).hex()
+        self._chance = Random(f"crash client/{plan.seed}/{name}/{self._life}")
+        self._others = [client for client in plan.homes if client != name]
+        self._tried = 0
+        self._flushed = 0
+        self._hellos: set[str] = set()
+        path = folder / "clients" / f"{name}.jsonl"
+        self._log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._background: set[asyncio.Task[None]] = set()
+        self._client: Logged
+
+    async def run(self) -> None:
+        """Live until the end."""
+        self._note(Line("start"))
+        try:
+            async with Logged(self.plan.urls[self.name], self.name, connect_timeout=None) as client:
+                self._client = client
+                client.on_reply = self._got
+                client.refused = lambda reason: self._note(Line("failed", f"refused: {reason}"))  # type: ignore[method-assign]
+                client.on_message(self._handle)
+                for topic in self.plan.follows[self.name]:
+                    await client.subscribe(topic)
+                self._note(Line("joined"))
+                await self._live()
+            self._note(Line("end"))
+        except Exception as error:
+            self._note(Line("failed", f"{type(error).__name__}: {error}"))
+            raise
+
+    async def _live(self) -> None:
+        greeted = False
+        while (phase := self._phase()) != "end":
+            if phase == "hello" and not greeted:
+                greeted = True
+                await self._send(EVERYONE, list(self.plan.homes), "hello ")
+            elif phase == "traffic":
+                await self._act()
+                await asyncio.sleep(self._chance.expovariate(1 / self.plan.mean_gap_s))
+                continue
+            elif phase == "quiet":
+                await self._flush()
+            await asyncio.sleep(LOOK_S)
+        await self._flush()
+
+    def _phase(self) -> str:
+        return (self.folder / "phase").read_text(encoding="ascii").strip() or "join"
+
+    # Sending.
+
+    async def _act(self) -> None:
+        chance = self._chance
+        kind = chance.random()
+        if kind < 0.35:
+            to = chance.choice(self._others)
+            await self._send(to, [to])
+        elif kind < 0.5:
+            several = chance.sample(self._others, chance.randint(2, 4))
+            await self._send(several, several)
+        elif kind < 0.6:
+            await self._send(EVERYONE, list(self.plan.homes))
+        elif kind < 0.75:
+            topic = chance.choice(TOPICS)
+            said = self._try(self.plan.followers[topic])
+            await self._client.publish(topic, said)
+            self._note(Line("sent", said.id))
+        elif kind < 0.85:
+            for _ in range(chance.randint(2, 30)):
+                to = chance.choice(self._others[:3])
+                self._client.post(to, self._try([to]))
+        else:
+            task = asyncio.create_task(self._request(chance.choice(self._others)))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+    async def _send(self, to: str | list[str] | Everyone, names: list[str], prefix: str = "") -> None:
+        said = self._try(names, prefix=prefix)
+        await self._client.send(to, said)
+        self._note(Line("sent", said.id))
+
+    async def _request(self, to: str) -> None:
+        try:
+            await self._client.request(to, self._try([to]), within=REQUEST_WITHIN_S)
+        except TimeoutError:
+            pass  # A server may be away for as long; the answer is still written down when it comes.
+        except UsageError as error:
+            self._note(Line("failed", f"request: {error}"))
+
+    def _try(self, names: list[str], depth: int = 0, prefix: str = "") -> Said:
+        """Write down that a message is about to be sent."""
+        self._tried += 1
+        size = 20_000 if self._chance.random() < 0.01 else self._chance.randrange(200)
+        said = Said(f"{prefix}{self.name}:{self._life}:{self._tried}", depth, bytes(size))
+        self._note(Line("try", said.id, names))
+        return said
+
+    async def _flush(self) -> None:
+        tried = self._tried
+        if tried > self._flushed:
+            await self._client.flush()
+            self._flushed = tried
+            self._note(Line("flushed", str(tried)))
+
+    # Receiving.
+
+    def _got(self, message: Message) -> Said:
+        said = message.value(Said)
+        self._note(Line("got", said.id, position=message.position))
+        return said
+
+    def _handle(self, message: Message) -> None:
+        said = self._got(message)
+        if said.id.startswith("hello "):
+            self._hellos.add(message.sender)
+            if len(self._hellos) == len(self.plan.homes):
+                self._note(Line("ready"))
+        elif message.wants_reply:
+            message.reply(self._try([message.sender], said.depth + 1))
+        elif said.depth < MAX_DEPTH and self._chance.random() < 0.1:
+            to = self._chance.choice(self._others)
+            self._client.post(to, self._try([to], said.depth + 1))
+
+    def _note(self, line: Line) -> None:
+        os.write(self._log, _encoder.encode(line) + b"\n")
+
+
+_encoder = msgspec.json.Encoder()
+
+
+async def work(folder: Path, names: list[str]) -> None:
+    """Run some of the clients."""
+    plan = msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
+    await asyncio.gather(*(Worker(plan, name, folder).run() for name in names))
+
+
+def main(arguments: list[str]) -> Any:
+    """Run the clients that are named."""
+    return loops.run(work(Path(arguments[0]), arguments[1:]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,120 @@
+"""What a crash campaign runs: 12 servers in 4 domains of mixed orderings, 16 clients, and who follows what; from one number.
+
+Domains A, B and C are joined by the relays ``x1`` and ``x2``; A and D by a parallel causal link. Of two neighbours one calls the
+other, by way of a proxy: each server is given a topology of its own in which those that it calls have the addresses of proxies.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import msgspec
+
+from thence.core.ordering import ORDERINGS
+from thence.core.topology import Topology
+from thence.core.topology_text import parse, write
+from thence.runtime.peers import neighbours_of
+
+CAUSAL: Final = tuple(sorted(name for name, ordering in ORDERINGS.items() if "causal" in ordering.guarantees))
+TOPICS: Final = ("news", "sport", "weather")
+WITH_TWO_CLIENTS: Final = ("a3", "x1", "c1", "d3")
+FIRST_PORT, LAST_PORT = 20_000, 32_000
+"""Below those that the system gives to whoever calls: the port of a server that is down must not be taken by somebody else."""
+
+FABRIC: Final = """
+name = "crashes"
+[domains.A]
+members = ["a1", "a2", "a3", "x1"]
+ordering = "{A}"
+[domains.B]
+members = ["x1", "b1", "b2", "x2"]
+ordering = "{B}"
+[domains.C]
+members = ["x2", "c1", "c2"]
+ordering = "{C}"
+[domains.D]
+members = ["d1", "d2", "d3"]
+ordering = "{D}"
+[[links]]
+between = ["A", "D"]
+relays = [["a1", "d1"], ["a2", "d2"]]
+mode = "causal"
+"""
+
+
+class Plan(msgspec.Struct):
+    """What the programs with the clients must know."""
+
+    seed: int
+    homes: dict[str, str]
+    """The clients and their servers."""
+    urls: dict[str, str]
+    follows: dict[str, list[str]]
+    """The topics of each client."""
+    mean_gap_s: float
+    """How long a client rests between two things that it does, on average."""
+
+    @property
+    def followers(self) -> dict[str, list[str]]:
+        """The clients that follow each topic."""
+        return {topic: [client for client, topics in self.follows.items() if topic in topics] for topic in TOPICS}
+
+
+def fabric(seed: int) -> Topology:
+    """Return the fabric of a run, without addresses."""
+    chance = Random(f"crash fabric/{seed}")
+    return parse(FABRIC.format(**dict(zip("ABCD", chance.sample(CAUSAL, 4), strict=True))))
+
+
+def groups(topology: Topology) -> dict[str, list[str]]:
+    """Return which clients run in one program: those of one domain."""
+    found: dict[str, list[str]] = {}
+    for server in topology.processes:
+        clients = [f"{server}-{number}" for number in (1, 2)[: 2 if server in WITH_TWO_CLIENTS else 1]]
+        found.setdefault(topology.homes[server][0], []).extend(clients)
+    return found
+
+
+def plan(topology: Topology, seed: int, urls: dict[str, str], mean_gap_s: float) -> Plan:
+    """Return what the clients do; ``urls`` are where they find their servers."""
+    chance = Random(f"crash plan/{seed}")
+    clients = [client for group in groups(topology).values() for client in group]
+    follows = {client: sorted(chance.sample(TOPICS, chance.randint(0, 2))) for client in clients}
+    return Plan(seed, {client: client.split("-")[0] for client in clients}, urls, follows, mean_gap_s)
+
+
+def stable_addresses(count: int, chance: Random) -> list[str]:
+    """Return addresses on this machine that nobody uses, and that nobody gets by chance while a server is down."""
+    found: list[str] = []
+    while len(found) < count:
+        address = f"127.0.0.1:{chance.randint(FIRST_PORT, LAST_PORT)}"
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", int(address.split(":")[1])))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+        if address not in found:
+            found.append(address)
+    return found
+
+
+def calls(topology: Topology) -> list[tuple[str, str]]:
+    """Return who calls whom."""
+    order = {name: at for at, name in enumerate(topology.processes)}
+    return [(me, peer) for me in topology.processes for peer in neighbours_of(topology, me) if order[me] < order[peer]]
+
+
+def write_topologies(topology: Topology, addresses: dict[str, str], proxies: dict[tuple[str, str], str], folder: Path) -> None:
+    """Write the topology of each server, ``NAME.toml``, with the proxies in the place of those whom it calls."""
+    for me in topology.processes:
+        seen = {name: proxies.get((me, name), address) for name, address in addresses.items()}
+        own = Topology(
+            topology.name, topology.domains.values(), topology.links.values(), promise=topology.promise, addresses=seen
+        )
+        (folder / f"{me}.toml").write_text(write(own), encoding="utf-8")

@@ -1,0 +1,149 @@
+"""What came of a crash campaign: the histories of clients as a trace, and the judge over it and over the trace of the servers.
+
+How a history becomes a trace:
+
+* A message was sent if its client was told so, or if anybody got it. What a client tried right before it was killed may have been
+  sent or not; but if a later one was, it was too.
+* Letters are handed over in the order of their positions, without a hole. A program that was killed may get again what it had not
+  finished: at the same position the same message. That counts once. Within the life of a program it may not happen.
+* A reply is written down before other letters that came in the same bundle, which is not how they are ordered. So deliveries with
+  nothing sent between them are put in the order of their positions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tests.integration.crash_clients import Line
+from thence.trace.events import DELIVER, SEND, Event
+from thence.trace.files import read_trace
+from thence.trace.judge import judge
+
+_decoder = msgspec.json.Decoder(Line)
+
+
+class Told(NamedTuple):
+    """What the history of one client says."""
+
+    events: list[Event]
+    counts: Counter[str]
+    wrong: list[str]
+
+
+def histories(folder: Path) -> dict[str, list[Line]]:
+    """Read what all clients wrote, by their names."""
+    paths = sorted((folder / "clients").glob("*.jsonl"))
+    # A line may be half written at this moment, while the clients still run.
+    return {path.stem: [_decoder.decode(line) for line in path.read_bytes().split(b"\n")[:-1]] for path in paths}
+
+
+def accepted_by(lines: list[Line]) -> set[str]:
+    """Return the messages of which a client was told that they are accepted."""
+    accepted: set[str] = set()
+    tried: list[str] = []
+    for line in lines:
+        if line.kind == "start":
+            tried = []
+        elif line.kind == "try":
+            tried.append(line.message)
+        elif line.kind == "sent":
+            accepted.add(line.message)
+        elif line.kind == "flushed":
+            accepted.update(tried[: int(line.message)])
+    return accepted
+
+
+def unfinished(folder: Path) -> str:
+    """Say what clients still wait for, if they do."""
+    told = histories(folder)
+    got = {name: {line.message for line in lines if line.kind == "got"} for name, lines in told.items()}
+    arrived = set[str]().union(*got.values())
+    missing: Counter[str] = Counter()
+    for name, lines in told.items():
+        accepted = accepted_by(lines)
+        started = max((at for at, line in enumerate(lines) if line.kind == "start"), default=0)
+        for at, line in enumerate(lines):
+            if line.kind == "try" and (line.message in accepted or line.message in arrived):
+                missing.update(f"for {to}" for to in line.to if line.message not in got[to])
+            elif line.kind == "try" and at > started:
+                missing[f"not accepted from {name}"] += 1
+    return ", ".join(f"{count} {what}" for what, count in missing.most_common(8))
+
+
+def judge_clients(folder: Path) -> tuple[Counter[str], list[str]]:
+    """Judge what clients did; return how much there was, and what is wrong."""
+    lives = histories(folder)
+    arrived = {line.message for lines in lives.values() for line in lines if line.kind == "got"}
+    told = [_told(name, lines, accepted_by(lines) | arrived) for name, lines in lives.items()]
+    counts = sum((one.counts for one in told), Counter[str]())
+    wrong = [what for one in told for what in one.wrong]
+    verdict = judge([event for one in told for event in one.events])
+    return counts, [*wrong, *(f"clients: {violation}" for violation in verdict.violations)]
+
+
+def judge_servers(folder: Path) -> tuple[Counter[str], list[str]]:
+    """Judge what servers wrote."""
+    events = read_trace(folder / "trace")
+    counts = Counter(f"server {event.kind}" for event in events)
+    return counts, [f"servers: {violation}" for violation in judge(events).violations]
+
+
+def _told(name: str, lines: list[Line], sent: set[str]) -> Told:
+    counts: Counter[str] = Counter()
+    wrong = [f"{name}: {line.message}" for line in lines if line.kind == "failed"]
+    happened: list[Line] = []
+    seen: dict[int, tuple[str, int]] = {}
+    life, in_vain = 0, False
+    for line in lines:
+        if line.kind == "start":
+            life, in_vain = life + 1, False
+        elif line.kind == "try" and line.message not in sent:
+            in_vain = in_vain or bool(line.to)  # A topic that nobody follows is for nobody.
+            counts["tried only"] += 1
+        elif line.kind == "try":
+            counts["accepted"] += 1
+            happened.append(line)
+            if in_vain:
+                wrong.append(f"{name}: {line.message} was sent, and one that was tried before it was not")
+        elif line.kind == "got":
+            message, when = seen.setdefault(line.position, (line.message, life))
+            if message != line.message:
+                wrong.append(f"{name}: position {line.position} had {message}, and then {line.message}")
+            elif when < life:
+                counts["handed over again"] += 1
+                continue
+            happened.append(line)
+    counts["deliveries"] = len(seen)
+    counts["lives"] = life
+    happened = _in_order(happened)
+    positions = [line.position for line in happened if line.kind == "got"]
+    if positions != list(range(1, len(positions) + 1)):
+        wrong.append(f"{name}: positions have holes, repeat or go back: {_astray(positions)}")
+    return Told([_event(name, at, line) for at, line in enumerate(happened)], counts, wrong)
+
+
+def _in_order(happened: list[Line]) -> list[Line]:
+    ordered: list[Line] = []
+    burst: list[Line] = []
+    for line in happened:
+        if line.kind == "got":
+            burst.append(line)
+        else:
+            ordered += [*sorted(burst, key=lambda got: got.position), line]
+            burst = []
+    return ordered + sorted(burst, key=lambda got: got.position)
+
+
+def _astray(positions: list[int]) -> str:
+    at = next((at for at, position in enumerate(positions) if position != at + 1), len(positions))
+    return f"{positions[max(0, at - 2) : at + 3]} at {at}"
+
+
+def _event(name: str, index: int, line: Line) -> Event:
+    if line.kind == "got":
+        return Event(process=name, index=index, kind=DELIVER, message=line.message)
+    return Event(process=name, index=index, kind=SEND, message=line.message, to=tuple(line.to))

@@ -1,0 +1,138 @@
+"""A proxy between two programs that spoils what goes through it, on command. For tests of what real networks do.
+
+Rules:
+
+* It listens on a port of its own on this machine and calls ``target`` for each connection that comes in.
+* ``mode`` may be changed at any time and holds for connections that exist, too. ``cut`` ends them and refuses new ones;
+  ``blackhole`` lets them stand and swallows what comes, which nobody is told; ``slow`` delays everything and lets only so many
+  bytes through; ``corrupt`` flips one bit in every so many bytes.
+* Bytes that a blackhole has swallowed are gone, and TCP does not lose bytes: so when it ends, the connections of that time end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from enum import StrEnum
+from random import Random
+from typing import Final
+
+CHUNK_BYTES: Final = 64 * 1024
+CALL_TIMEOUT_S: Final = 5.0
+
+
+class Mode(StrEnum):
+    """What happens to bytes."""
+
+    WELL = "well"
+    CUT = "cut"
+    BLACKHOLE = "blackhole"
+    SLOW = "slow"
+    CORRUPT = "corrupt"
+
+
+class Proxy:
+    """See the module's text. ``start`` gives its address."""
+
+    def __init__(self, target: str, chance: Random) -> None:
+        """``target`` is host:port; ``chance`` says which bits are flipped."""
+        self.target = target
+        self.address = ""
+        self.delay_s = 0.05
+        """How long ``slow`` keeps every piece."""
+        self.bytes_per_s = 50_000
+        """How much ``slow`` lets through."""
+        self.corrupt_every_bytes = 20_000
+        """About how many bytes ``corrupt`` leaves as they are between two that it spoils."""
+        self.bits_flipped = 0
+        self.connections = 0
+        self._mode = Mode.WELL
+        self._chance = chance
+        self._until_flip = 0
+        self._listener: asyncio.Server | None = None
+        self._running: dict[asyncio.Task[None], bool] = {}
+        """The connections, and whether anything of each was swallowed."""
+
+    @property
+    def mode(self) -> Mode:
+        """What happens to bytes now."""
+        return self._mode
+
+    async def start(self) -> str:
+        """Listen on a free port; return the address."""
+        self._listener = await asyncio.start_server(self._came, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
+        return self.address
+
+    def set_mode(self, mode: Mode) -> None:
+        """Do this to bytes from now on."""
+        self._mode = mode
+        self._until_flip = self._chance.randrange(2 * self.corrupt_every_bytes)
+        for connection, swallowed in list(self._running.items()):
+            if mode is Mode.CUT or (swallowed and mode is not Mode.BLACKHOLE):
+                connection.cancel()
+
+    async def close(self) -> None:
+        """End everything."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._running):
+            connection.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._mode is Mode.CUT:
+            writer.transport.abort()
+            return
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[task] = False
+        with suppress(asyncio.CancelledError, OSError, TimeoutError):
+            await self._join(reader, writer, task)
+        writer.transport.abort()
+        del self._running[task]
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        while self._mode is Mode.BLACKHOLE:
+            self._running[task] = True
+            if not await reader.read(CHUNK_BYTES):
+                return
+        if self._running[task]:
+            return
+        host, _, port = self.target.rpartition(":")
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        try:
+            there = asyncio.create_task(self._carry(reader, far_writer, task))
+            back = asyncio.create_task(self._carry(far_reader, writer, task))
+            try:
+                await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in (there, back):
+                    way.cancel()
+                await asyncio.gather(there, back, return_exceptions=True)
+        finally:
+            far_writer.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            if self._mode is Mode.SLOW:
+                await asyncio.sleep(self.delay_s + len(data) / self.bytes_per_s)
+            if self._mode is Mode.BLACKHOLE:
+                self._running[task] = True
+                continue
+            writer.write(self._spoiled(data) if self._mode is Mode.CORRUPT else data)
+            await writer.drain()
+        # The other side closed: let what is on its way arrive before the connection ends.
+        writer.write_eof()
+        await asyncio.sleep(0.05)
+
+    def _spoiled(self, data: bytes) -> bytes:
+        spoiled = bytearray(data)
+        while self._until_flip < len(spoiled):
+            spoiled[self._until_flip] ^= 1 << self._chance.randrange(8)
+            self.bits_flipped += 1
+            self._until_flip += 1 + self._chance.randrange(2 * self.corrupt_every_bytes)
+        self._until_flip -= len(spoiled)
+        return bytes(spoiled)

@@ -1,0 +1,78 @@
+"""A short crash campaign in every test run, and the verdict that it relies on shown what it must not let through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.integration.crash_clients import Line
+from tests.integration.crash_verdict import judge_clients, unfinished
+from tests.integration.crashes import MAX_WRONG_TOLD, Options, replay, run_once
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_doubled_or_out_of_order_whatever_crashes(tmp_path: Path) -> None:
+    options = Options(seed=0, fault_s=12.0, mean_pause_s=0.6)
+    outcome = run_once(options, tmp_path / "run")
+    assert not outcome.wrong, "\n".join([*outcome.wrong[:MAX_WRONG_TOLD], replay(options)])
+    assert outcome.counts["accepted"] > 100
+    assert outcome.faults["kills of servers"] > 0
+
+
+START, END = Line("start"), Line("end")
+
+
+def tried(message: str, *to: str) -> list[Line]:
+    return [Line("try", message, list(to)), Line("sent", message)]
+
+
+def got(message: str, position: int) -> Line:
+    return Line("got", message, position=position)
+
+
+def found(folder: Path, **histories: list[Line]) -> str:
+    """Return what is wrong with these histories of clients."""
+    (folder / "clients").mkdir()
+    for name, lines in histories.items():
+        written = b"".join(msgspec.json.encode(line) + b"\n" for line in (START, *lines))
+        (folder / "clients" / f"{name}.jsonl").write_bytes(written)
+    return "\n".join([*judge_clients(folder)[1], unfinished(folder)])
+
+
+def test_a_run_without_faults_is_let_through(tmp_path: Path) -> None:
+    ann = [*tried("1", "bob"), *tried("2", "bob"), got("3", 1)]
+    assert not found(tmp_path, ann=ann, bob=[got("1", 1), *tried("3", "ann"), got("2", 2)]).strip()
+
+
+def test_what_a_kill_excuses_is_let_through(tmp_path: Path) -> None:
+    ann = [*tried("1", "bob"), Line("try", "2", ["bob"]), START, *tried("3", "bob")]
+    assert not found(tmp_path, ann=ann, bob=[got("1", 1), START, got("1", 1), got("3", 2)]).strip()
+
+
+@pytest.mark.parametrize(
+    ("bob", "what"),
+    [
+        ([got("1", 1)], "completeness"),
+        ([got("2", 1), got("1", 2)], "fifo"),
+        ([got("1", 1), got("2", 2), got("2", 2)], "duplication"),
+        ([got("1", 1), got("2", 2), START, got("2", 3)], "duplication"),
+        ([got("1", 1), got("2", 3)], "positions have holes"),
+        ([got("1", 1), got("2", 2), got("9", 3)], "creation"),
+        ([got("1", 1), START, got("2", 1)], "position 1 had 1, and then 2"),
+        ([got("1", 1), got("2", 2), Line("failed", "refused")], "bob: refused"),
+    ],
+)
+def test_the_verdict_notices(bob: list[Line], what: str, tmp_path: Path) -> None:
+    assert what in found(tmp_path, ann=[*tried("1", "bob"), *tried("2", "bob")], bob=bob)
+
+
+def test_the_verdict_notices_a_reply_before_its_cause(tmp_path: Path) -> None:
+    ann = [*tried("1", "bob", "eve")]
+    assert "causal" in found(tmp_path, ann=ann, bob=[got("1", 1), *tried("2", "eve")], eve=[got("2", 1), got("1", 2)])
+
+
+def test_the_verdict_notices_a_hole_in_what_a_killed_client_sent(tmp_path: Path) -> None:
+    ann = [Line("try", "1", ["bob"]), Line("try", "2", ["bob"]), START]
+    assert "tried before it was not" in found(tmp_path, ann=ann, bob=[got("2", 1)])

@@ -1,0 +1,350 @@
+"""What running servers and clients do when something goes wrong, one fault each; test_crashes.py has all of them together."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import thence
+from tests.integration.proxy import Mode, Proxy
+from tests.integration.running import addressed, flat, run, servers, started, until, url
+from thence.core.member import MemberOptions
+from thence.core.topology import Topology
+from thence.errors import Refusal, StoreFull
+from thence.runtime import client as client_module
+from thence.runtime import door, office, peers
+from thence.runtime import server as server_module
+from thence.runtime.client import ask_status
+from thence.runtime.server import Server
+from thence.runtime.wire import HEADER
+
+
+async def proxied(topology: Topology, server: str) -> Proxy:
+    """Return a proxy in front of a server."""
+    proxy = Proxy(topology.addresses[server], Random(1))
+    await proxy.start()
+    return proxy
+
+
+# --- clients ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_waits_while_its_server_is_busy() -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            running["s1"].node.driver.stalled = "a full disk"
+
+            async def join() -> None:
+                async with thence.connect(url(topology, "s1"), "ann") as ann:
+                    await ann.send("ann", b"in")
+
+            joining = asyncio.create_task(join())
+            await asyncio.sleep(0.3)
+            assert not joining.done()
+            running["s1"].node.driver.stalled = ""
+            await joining
+
+    run(main)
+
+
+def test_a_temporary_client_that_was_forgotten_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "AWAY_S", 0.1)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            proxy = await proxied(topology, "s1")
+            async with thence.connect(f"thence://{proxy.address}", "guest", temporary=True) as guest:
+                await guest.send("guest", b"to myself")
+                await guest.receive()
+                guest.done()
+                proxy.set_mode(Mode.CUT)
+                await until(lambda: "guest" not in running["s1"].node.office.state.boxes)
+                proxy.set_mode(Mode.WELL)
+                with pytest.raises(Refusal, match="was away for too long and was forgotten"):
+                    await guest.send("guest", b"?")
+            await proxy.close()
+
+    run(main)
+
+
+def test_what_a_failing_handler_did_not_do_comes_again() -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        done: list[bytes] = []
+
+        def handle(message: thence.Message) -> None:
+            if message.body == b"3":
+                raise ValueError("three")
+            done.append(message.body)
+
+        async with servers(topology), thence.connect(url(topology, "s1"), "writer") as writer:
+            async with thence.connect(url(topology, "s1"), "reader") as reader:
+                reader.on_message(handle)
+                for number in range(6):  # In one bundle.
+                    writer.post("reader", b"%d" % number)
+                await until(lambda: reported)
+                with pytest.raises(ValueError, match="three"):
+                    await reader.send("writer", b"?")
+            assert done == [b"0", b"1", b"2"]
+            async with thence.connect(url(topology, "s1"), "reader") as again:
+                assert [(await again.receive()).body for _ in range(3)] == [b"3", b"4", b"5"]
+
+    run(main)
+
+
+def test_a_failing_handler_does_not_stop_the_member_it_runs_in() -> None:
+    async def main() -> None:
+        topology = flat("A", "B")
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+        def fail(message: thence.Message) -> None:
+            raise ValueError(message.body)
+
+        async with thence.Member(topology, name="A") as a, thence.Member(topology, name="B") as b:
+            await asyncio.gather(a.connected(), b.connected())
+            a.on_message(fail)
+            await b.send("A", b"bad")
+            await until(lambda: reported)
+            await b.send("A", b"accepted all the same")
+            assert a._node is not None
+            assert not a._node.driver._closed
+
+    run(main)
+
+
+def test_a_question_whose_answer_never_comes_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology):
+            proxy = await proxied(topology, "s1")
+            async with thence.connect(f"thence://{proxy.address}", "ann") as ann:
+                proxy.delay_s = 0.5
+                proxy.set_mode(Mode.SLOW)
+                monkeypatch.setattr(client_module, "CONNECT_TIMEOUT_S", 0.1)
+                with pytest.raises(TimeoutError):
+                    await ann.status()
+                monkeypatch.setattr(client_module, "CONNECT_TIMEOUT_S", 30.0)
+                assert (await ann.status())["server"] == "s1"
+                question = asyncio.create_task(ann.status())
+                await asyncio.sleep(0.1)
+                proxy.set_mode(Mode.CUT)
+                with pytest.raises(ConnectionError, match="was lost"):
+                    await question
+                proxy.set_mode(Mode.WELL)
+                await ann.send("ann", b"still here")
+            await proxy.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("mode", [Mode.CUT, Mode.BLACKHOLE, Mode.CORRUPT, Mode.SLOW])
+def test_a_client_loses_nothing_over_a_bad_network(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "SILENCE_S", 1.0)
+    monkeypatch.setattr(client_module, "HEARTBEAT_S", 0.3)
+
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with servers(topology):
+            proxy = await proxied(topology, "s1")
+            proxy.corrupt_every_bytes = 300
+            async with (
+                thence.connect(f"thence://{proxy.address}", "ann") as ann,
+                thence.connect(url(topology, "s2"), "bob") as bob,
+            ):
+                got: list[bytes] = []
+                bob.on_message(lambda message: got.append(message.body))
+                await bob.send("ann", b"here")
+                await ann.receive()
+                for number in range(100):
+                    ann.post("bob", b"%d" % number)
+                    if number % 30 == 10:
+                        proxy.set_mode(mode)
+                        await asyncio.sleep(0.3)
+                        proxy.set_mode(Mode.WELL)
+                    await asyncio.sleep(0)
+                await ann.flush()
+                await until(lambda: len(got) == 100)
+                assert got == [b"%d" % number for number in range(100)]
+            await proxy.close()
+
+    run(main)
+
+
+# --- what is full ----------------------------------------------------------------------------------------------------
+
+
+def test_a_full_box_makes_senders_wait_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(office, "MAX_BOX_LETTERS", 10)
+    small = MemberOptions(max_unconsumed=10, max_queued=10)
+
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with (
+            servers(topology, tmp_path, member=small) as running,
+            thence.connect(url(topology, "s1"), "writer") as writer,
+            thence.connect(url(topology, "s2"), "reader") as reader,
+        ):
+            await reader.send("writer", b"ready")
+            await writer.receive()
+            for number in range(200):
+                writer.post("reader", b"%d" % number)
+                await asyncio.sleep(0)  # Each in a bundle of its own.
+            await until(lambda: running["s2"].node.office.full == "reader")
+            await asyncio.sleep(0.5)
+            assert writer._accepted < writer._number
+            assert "the box of 'reader' is full" in (await ask_status(url(topology, "s2")))["stalled"]
+            assert [(await reader.receive()).body for _ in range(200)] == [b"%d" % number for number in range(200)]
+            await writer.flush()
+
+    run(main)
+
+
+def test_a_full_disk_makes_everybody_wait_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with (
+            servers(topology, tmp_path) as running,
+            thence.connect(url(topology, "s1"), "writer") as writer,
+            thence.connect(url(topology, "s2"), "reader") as reader,
+        ):
+            await reader.send("writer", b"ready")
+            await writer.receive()
+            for name in ("s1", "s2"):
+                with monkeypatch.context() as filled:
+                    filled.setattr(running[name].node.store, "commit", _full)
+                    sends = [asyncio.create_task(writer.send("reader", b"%d" % number)) for number in range(20)]
+                    await until(partial(stalled, running[name]))
+                    assert "no room" in (await ask_status(url(topology, name)))["stalled"]
+                    if name == "s2":
+                        await asyncio.gather(*sends)  # Only the server with the full disk must wait.
+                    assert all(send.done() for send in sends) == (name == "s2")
+                await asyncio.gather(*sends)
+                assert [(await reader.receive()).body for _ in range(20)] == [b"%d" % number for number in range(20)]
+
+    def _full() -> int:
+        raise StoreFull("no room")
+
+    run(main)
+
+
+# --- neighbours ------------------------------------------------------------------------------------------------------
+
+
+def stalled(server: Server) -> str:
+    return server.node.driver.stalled
+
+
+def trouble(server: Server, peer: str) -> str:
+    return server.node.peers.neighbours[peer].trouble
+
+
+def test_a_server_that_has_lost_its_data_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with servers(topology, tmp_path) as running:
+            await running["s2"].stop(drain_s=0)
+            running["s2"] = await started(topology, "s2", tmp_path / "elsewhere")
+            await until(lambda: "'s2' has lost its state" in trouble(running["s1"], "s2"))
+            await until(lambda: "'s2' has lost its state" in trouble(running["s2"], "s1"))
+            await running["s2"].stop(drain_s=0)
+            running["s2"] = await started(topology, "s2", tmp_path)
+            await running["s1"].node.peers.wait_connected()
+
+    run(main)
+
+
+def test_a_server_with_another_topology_is_refused() -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        text = 'name = "flat"\n[domains.D]\nmembers = ["s1", "s2"]\nordering = "matrix"\n'
+        other = addressed(text)
+        other = Topology(other.name, other.domains.values(), addresses=topology.addresses)
+        one, two = await started(topology, "s1"), await started(other, "s2")
+        await until(lambda: "s2 has one with" in trouble(one, "s2"))
+        assert topology.fingerprint in trouble(one, "s2")
+        assert other.fingerprint in trouble(one, "s2")
+        await one.stop(drain_s=0)
+        await two.stop(drain_s=0)
+
+    run(main)
+
+
+def test_a_neighbour_that_does_not_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "SILENCE_S", 1.0)
+    monkeypatch.setattr(peers, "HEARTBEAT_S", 0.3)
+
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        two = await started(topology, "s2")
+        proxy = await proxied(topology, "s2")
+        seen = Topology(topology.name, topology.domains.values(), addresses={**topology.addresses, "s2": proxy.address})
+        one = await started(seen, "s1")
+        await one.node.peers.wait_connected()
+        proxy.set_mode(Mode.BLACKHOLE)
+        await until(lambda: "silent for" in trouble(one, "s2") and "silent for" in trouble(two, "s1"))
+        proxy.set_mode(Mode.WELL)
+        await one.node.peers.wait_connected()
+        for server in (one, two):
+            await server.stop(drain_s=0)
+        await proxy.close()
+
+    run(main)
+
+
+# --- strangers -------------------------------------------------------------------------------------------------------
+
+GARBAGE = {
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "nothing": HEADER.pack(0, 0),
+    "too long": HEADER.pack(2**31, 0),
+    "damaged": HEADER.pack(4, 12345) + b"abcd",
+    "unknown": struct.pack("<II", 2, 0x38BA4BBF) + b"\x09\x00",
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+def test_garbage_ends_its_own_connection_and_nothing_else(garbage: bytes) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
+            host, _, port = topology.addresses["s1"].rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(garbage)
+            with suppress(ConnectionResetError):  # That is the same, less politely.
+                assert await reader.read() == b""
+            writer.close()
+            await ann.send("ann", b"still here")
+            assert (await ann.receive()).body == b"still here"
+
+    run(main)
+
+
+def test_strangers_that_say_nothing_are_shown_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "HELLO_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(door, "MAX_STRANGERS", 3)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            host, _, port = topology.addresses["s1"].rpartition(":")
+            silent = [await asyncio.open_connection(host, int(port)) for _ in range(6)]
+            await until(lambda: running["s1"]._door.turned_away == 3)
+            await until(lambda: not running["s1"]._door._strangers)
+            for _, writer in silent:
+                writer.close()
+            async with thence.connect(url(topology, "s1"), "ann") as ann:
+                await ann.send("ann", b"in")
+
+    run(main)

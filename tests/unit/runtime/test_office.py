@@ -1,0 +1,165 @@
+"""The office: names, topics and boxes, as they follow from what is delivered. No member, no network."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from random import Random
+
+import pytest
+
+from thence.core.messages import Envelope
+from thence.errors import MalformedFrame, StorageError, UsageError
+from thence.runtime import office
+from thence.runtime.office import Body, Bundle, Follows, Handed, Joined, Left, Office, read_body, write_body
+
+SERVERS = ("s1", "s2", "s3")
+
+
+def told(where: Office, body: Body, number: int = 1) -> Handed:
+    """Deliver a body there."""
+    return where.deliver(Envelope("s9", number, None, write_body(body)))
+
+
+def letters(sender: str, *to: str, topic: str | None = None, count: int = 1, first: int = 1) -> Bundle:
+    return Bundle(sender, first, count, to or None, topic, bytes(count))
+
+
+def opened(*clients: str) -> Office:
+    """Return the office of s1 with these clients."""
+    made = Office("s1", SERVERS)
+    for client in clients:
+        told(made, Joined(client, "s1", temporary=False))
+    return made
+
+
+def test_names_and_topics_become_servers() -> None:
+    made = opened("ann")
+    told(made, Joined("bob", "s2", temporary=False))
+    told(made, Follows("bob", "news", wanted=True))
+    assert made.route(letters("ann", "bob")) == ("s2",)
+    assert made.route(letters("ann", "bob", "ann")) == ("s1", "s2")
+    assert made.route(letters("ann")) is None
+    assert made.route(letters("ann", topic="news")) == ("s2",)
+    assert made.route(letters("ann", topic="sport")) == ()
+    with pytest.raises(UsageError, match="nobody is called 'eve', as far as 's1' knows"):
+        made.route(letters("ann", "eve"))
+    told(made, Left("bob", "s2"))
+    assert made.route(letters("ann", topic="news")) == ()
+
+
+def test_letters_go_into_the_boxes_of_those_they_are_for() -> None:
+    made = opened("ann", "bob", "eve")
+    told(made, Follows("eve", "news", wanted=True))
+    assert told(made, letters("x", "ann", "elsewhere")).boxes == ("ann",)
+    assert told(made, letters("x", topic="news")).boxes == ("eve",)
+    assert told(made, letters("x", count=3)).boxes == ("ann", "bob", "eve")
+    assert [box.position for box in made.state.boxes.values()] == [4, 3, 4]
+
+
+def test_a_server_without_a_program_keeps_nothing_for_it() -> None:
+    made = opened("ann")
+    assert told(made, letters("x", "s1")).boxes == ()
+    assert list(made.state.boxes) == ["ann"]
+    assert told(Office("s1", SERVERS, embedded=True), letters("x", "s1")).boxes == ("s1",)
+
+
+def test_a_box_forgets_bundles_that_are_wholly_done() -> None:
+    made = opened("ann")
+    for _ in range(3):
+        told(made, letters("x", "ann", count=4))
+    box = made.state.boxes["ann"]
+    made.acknowledge("ann", 6)
+    assert (box.acknowledged, box.front, sorted(box.waiting), box.bytes) == (6, 5, [5, 9], 8)
+    assert [at for at, _ in box.behind(8)] == [9]
+    made.acknowledge("ann", 5)  # Late, and nothing new.
+    made.acknowledge("ann", 99)  # More than there is.
+    assert (box.acknowledged, box.waiting, box.bytes) == (12, {}, 0)
+
+
+def full_now(made: Office) -> str:
+    return made.full
+
+
+def test_a_full_box_is_named_until_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office, "MAX_BOX_LETTERS", 3)
+    made = opened("ann", "bob")
+    assert full_now(made) == ""
+    told(made, letters("x", "ann", count=3))
+    assert full_now(made) == "ann"
+    told(made, letters("x", "bob", count=3))
+    made.acknowledge("ann", 1)
+    assert full_now(made) == "bob"
+    told(made, Left("bob", "s1"))
+    assert full_now(made) == "", "what waited for it is gone with it"
+
+
+def test_a_snapshot_is_the_whole_office() -> None:
+    made = opened("ann", "bob")
+    told(made, letters("x", "ann", count=2))
+    told(made, Follows("bob", "news", wanted=True))
+    made.acknowledge("ann", 1)
+    again = Office("s1", SERVERS)
+    again.restore(made.snapshot())
+    assert again.state == made.state
+    with pytest.raises(StorageError, match="a snapshot that cannot be read"):
+        again.restore(b"\xc1")
+
+
+def test_what_no_office_wrote_is_refused() -> None:
+    with pytest.raises(MalformedFrame, match="a message of 's2' that no office wrote"):
+        read_body(b"hello", "s2")
+
+
+# --- two servers give the same name ----------------------------------------------------------------------------------
+
+
+def test_the_first_server_has_the_name_and_the_other_takes_its_claim_back() -> None:
+    made = Office("s2", SERVERS)
+    told(made, Joined("ann", "s2", temporary=False))
+    handed = told(made, Joined("ann", "s1", temporary=False))
+    assert (handed.left, handed.yielded, made.home("ann"), made.state.boxes) == ("ann", "ann", "s1", {})
+    assert made.yielded() == ["ann"], "also after a restart"
+    told(made, Left("ann", "s2"))
+    assert (made.yielded(), made.home("ann")) == ([], "s1")
+
+
+def test_a_later_server_does_not_get_the_name() -> None:
+    made = opened("ann")
+    assert told(made, Joined("ann", "s2", temporary=False)) == Handed(joined="ann")
+    assert (made.home("ann"), list(made.state.boxes)) == ("s1", ["ann"])
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_all_offices_come_to_agree_in_whatever_order_they_hear(seed: int) -> None:
+    chance = Random(seed)
+    offices = {name: Office(name, SERVERS) for name in SERVERS}
+    on_the_way: dict[tuple[str, str], list[Body]] = {pair: [] for pair in permutations(SERVERS, 2)}
+
+    def say(server: str, body: Body) -> None:
+        """Tell it to everyone, ourselves first, as a member does; from one server to another it comes in order."""
+        for other in SERVERS:
+            if other != server:
+                on_the_way[server, other].append(body)
+        hear(server, body)
+
+    def hear(server: str, body: Body) -> None:
+        if told(offices[server], body).yielded:
+            say(server, Left("ann", server))
+
+    for _ in range(30):
+        server = chance.choice(SERVERS)
+        known = offices[server]
+        if "ann" in known.state.boxes and chance.random() < 0.5:
+            say(server, Left("ann", server))
+        elif known.home("ann") in (None, server):
+            say(server, Joined("ann", server, temporary=False))
+        for pair in chance.sample(list(on_the_way), 3):
+            if on_the_way[pair]:
+                hear(pair[1], on_the_way[pair].pop(0))
+    while pairs := [pair for pair, bodies in on_the_way.items() if bodies]:
+        pair = chance.choice(pairs)
+        hear(pair[1], on_the_way[pair].pop(0))
+    homes = {made.home("ann") for made in offices.values()}
+    having = [name for name, made in offices.items() if "ann" in made.state.boxes]
+    assert len(homes) == 1
+    assert having == [home for home in homes if home is not None]
