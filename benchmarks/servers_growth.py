@@ -39,10 +39,10 @@ NOTES = """
 ![Time of a round trip](images/servers_growth_time.svg)
 
 Ours is √n domains with full matrices. What goes over the network is as the paper says: with full matrices it grows with the
-square of the number of servers in one domain, and linearly with √n domains. Time follows later: a message pays for its hops before it
-pays for its stamp, and on a bus it takes three hops. So the two meet at about 150 servers, where the matrix costs what two more
-hops cost, and part from there on. With `updates` a flat domain sends even less than domains do here, where one server asks the
-others one after the other; what it pays where many are in touch with many is in `orderings` above.
+square of the number of servers in one domain, and linearly with √n domains. Time follows later: a message pays for its hops
+before it pays for its stamp, and on a bus it takes three hops. So the two meet at about 150 servers, where the matrix costs
+what two more hops cost, and part from there on. With `updates` a flat domain sends even less than domains do here, where one
+server asks the others one after the other; what it pays where many are in touch with many is in `orderings` above.
 """
 SIZES = ((3, 3), (5, 5), (7, 7), (10, 10), (12, 12), (15, 10))
 """Domains, and servers in each."""
