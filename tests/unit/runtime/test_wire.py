@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 from zlib import crc32
 
+import msgspec
 import pytest
 
 from thence.errors import MalformedFrame
@@ -48,6 +49,21 @@ class Wire:
         self.connection.on_lost = lambda _, error: self.lost.append(error)
         self.connection.connection_made(cast("asyncio.BaseTransport", self.transport))
 
+    def receive(self, data: bytes) -> None:
+        """Let bytes come in, as asyncio does it."""
+        while data:
+            room = self.connection.get_buffer(len(data))
+            taken = min(len(room), len(data))
+            room[:taken] = data[:taken]
+            room.release()
+            self.connection.buffer_updated(taken)
+            data = data[taken:]
+
+
+def said(text: str) -> bytes:
+    """Return the frame of a text of kind ``k``."""
+    return framed(b"k" + msgspec.msgpack.encode(text))
+
 
 def framed(payload: bytes) -> bytes:
     return HEADER.pack(len(payload), crc32(payload)) + payload
@@ -67,7 +83,7 @@ def test_frames_come_whole_however_the_stream_is_cut(piece: int) -> None:
 
     def test(wire: Wire) -> None:
         for at in range(0, len(stream), piece):
-            wire.connection.data_received(stream[at : at + piece])
+            wire.receive(stream[at : at + piece])
         assert wire.frames == payloads
 
     with_wire(test)
@@ -83,7 +99,7 @@ BAD = {
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_a_bad_frame_ends_the_connection_and_what_follows_is_not_read(bad: bytes) -> None:
     def test(wire: Wire) -> None:
-        wire.connection.data_received(framed(b"good") + bad + framed(b"behind"))
+        wire.receive(framed(b"good") + bad + framed(b"behind"))
         assert (wire.frames, wire.transport.ended) == ([b"good"], "aborted")
         wire.connection.connection_lost(None)
         assert isinstance(wire.lost[0], MalformedFrame)
@@ -94,7 +110,7 @@ def test_a_bad_frame_ends_the_connection_and_what_follows_is_not_read(bad: bytes
 def test_a_length_is_checked_before_anything_is_kept() -> None:
     def test(wire: Wire) -> None:
         wire.connection.max_frame_bytes = 100
-        wire.connection.data_received(HEADER.pack(101, 0))
+        wire.receive(HEADER.pack(101, 0))
         assert wire.transport.ended == "aborted"
 
     with_wire(test)
@@ -106,7 +122,7 @@ def test_whoever_cannot_read_a_frame_ends_the_connection() -> None:
             raise MalformedFrame("nonsense")
 
         wire.connection.on_frame = refuse
-        wire.connection.data_received(framed(b"x"))
+        wire.receive(framed(b"x"))
         assert wire.transport.ended == "aborted"
 
     with_wire(test)
@@ -115,16 +131,16 @@ def test_whoever_cannot_read_a_frame_ends_the_connection() -> None:
 def test_frames_of_one_turn_leave_in_one_piece_and_a_closed_connection_swallows() -> None:
     async def main() -> None:
         wire = Wire()
-        wire.connection.send(b"one")
-        wire.connection.send(b"two")
+        wire.connection.send(b"k", "one")
+        wire.connection.send(b"k", "two")
         assert wire.transport.written == b""
         await asyncio.sleep(0)
-        assert wire.transport.written == framed(b"one") + framed(b"two")
-        wire.connection.send(b"last")
+        assert wire.transport.written == said("one") + said("two")
+        wire.connection.send(b"k", "last")
         wire.connection.close()
-        assert wire.transport.written.endswith(framed(b"last")), "what was sent before the end goes out"
+        assert wire.transport.written.endswith(said("last")), "what was sent before the end goes out"
         wire.connection.connection_lost(None)
-        wire.connection.send(b"nobody")
+        wire.connection.send(b"k", "nobody")
         await asyncio.sleep(0)
         assert not wire.connection.open
 
