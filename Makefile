@@ -2,7 +2,7 @@
 # Each target sets up what it needs first, and that is quick when nothing is left to do.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check bench counts scale campaign clean
+.PHONY: help setup demo test lint check bench bench-peers counts scale campaign clean
 
 BIN := .venv/bin
 PYTHON_CODE := src tests $(wildcard benchmarks)
@@ -10,7 +10,7 @@ PYTHON_CODE := src tests $(wildcard benchmarks)
 WORKERS ?= 2
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv and install what is needed into it
 	@scripts/setup
@@ -31,6 +31,9 @@ check: lint test ## lint and test; what has to pass before a change is proposed
 
 bench: setup ## run the benchmarks and print their tables
 	@$(BIN)/python -m benchmarks
+
+bench-peers: setup ## measure beside NATS and Redis, and up to 150 servers (some minutes; installs them as root)
+	@$(BIN)/python -m benchmarks peers servers_growth
 
 counts: setup ## count what order costs in each configuration and write docs/counts.md
 	@$(BIN)/python -m benchmarks.counts

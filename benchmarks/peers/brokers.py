@@ -34,7 +34,9 @@ def install_missing() -> None:
     """See to it that every peer is there, or say how."""
     modules = [package for module, package in MODULES.items() if find_spec(module) is None]
     if modules:
-        raise UsageError(f"missing: {', '.join(modules)}; type: pip install -c constraints.txt '.[bridges]'")
+        print(f"installing {', '.join(modules)}", file=sys.stderr)
+        constraints = str(Path(__file__).parents[2] / "constraints.txt")
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "-c", constraints, *modules], check=True)
     missing = [program for program in PROGRAMS if _found(program) is None]
     if not missing:
         return
@@ -53,8 +55,13 @@ def _found(program: str) -> str | None:
 
 def topology_text(names: tuple[str, ...], ordering: str = "vector") -> str:
     """Return a fabric of one domain, each server with an address of its own."""
-    addresses = dict(zip(names, free_addresses(len(names)), strict=True))
-    return write(Topology("peers", [Domain("all", names, ordering)], addresses=addresses))
+    return write(with_free_addresses(Topology("peers", [Domain("all", names, ordering)])))
+
+
+def with_free_addresses(topology: Topology) -> Topology:
+    """Return the topology with an address on this machine for each server."""
+    addresses = dict(zip(topology.processes, free_addresses(len(topology.processes)), strict=True))
+    return Topology(topology.name, topology.domains.values(), topology.links.values(), addresses=addresses)
 
 
 @contextmanager

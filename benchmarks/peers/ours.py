@@ -15,9 +15,6 @@ from thence.runtime.embedded import Member
 from thence.runtime.endpoint import Endpoint
 from thence.runtime.letters import EVERYONE, Message, To
 
-HEARD_AFTER_S = 0.3
-"""By then our server has heard of a client that another server welcomed."""
-
 
 def _listen(endpoint: Endpoint, expected: int, body_bytes: int) -> Inbox:
     inbox = Inbox(expected, body_bytes)
@@ -50,7 +47,7 @@ async def sender(turn: Turn, *, url: str, to: str, count: int, body_bytes: int) 
     """A client that sends."""
     async with connect(url) as client:
         await turn.all()
-        await asyncio.sleep(HEARD_AFTER_S)
+        await client.known(to)
         began = time.monotonic()
         await _send(client, to, count, bytes(body_bytes))
         await client.flush()

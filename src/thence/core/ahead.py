@@ -133,10 +133,7 @@ class Bodies:
     @staticmethod
     def concern(packet: Packet[Any]) -> bool:
         """Return whether a packet holds a body without its message, or a message without its body."""
-        for frame in packet.frames:
-            if frame.bodiless or type(frame.stamp) is BodyAhead:
-                return True
-        return False
+        return any(frame.bodiless or type(frame.stamp) is BodyAhead for frame in packet.frames)
 
     @staticmethod
     def check(peer: str, packet: Packet[Any]) -> bool:

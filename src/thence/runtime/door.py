@@ -46,8 +46,8 @@ class Door:
         self._on_client = on_client
         self._strangers: dict[Connection, asyncio.TimerHandle] = {}
         self._listener: asyncio.Server | None = None
-        self.turned_away = 0
         self._closed = False
+        self.turned_away = 0
 
     async def open(self, address: str, tls: ssl.SSLContext | None = None) -> str:
         """Listen; return the address with the port that was really taken."""

@@ -218,7 +218,8 @@ class Endpoint(ABC):
         to, topic = self._bundle_to
         self._sizes.append((self._number, self._bundle_bytes))
         self._bundle, self._bundle_bytes, self._filling = [], 0, None
-        self._transmit(Publish(self._number - len(letters) + 1, len(letters), to, topic, write_letters(letters)))
+        first = self._number - len(letters) + 1
+        self._transmit(Publish(first, len(letters), to, topic, write_letters(letters), bool(self._waiters)))
 
     async def _until(self, number: int) -> None:
         """Wait until a letter is accepted; raise if it never will be."""

@@ -100,6 +100,8 @@ class Publish(_Said, frozen=True, array_like=True, tag=12):
     topic: str | None
     letters: bytes
     """A msgpack list of ``Letter``; only clients look into it."""
+    hurry: bool = True
+    """Whether somebody waits until they are accepted. If not, that may be told a little later, with something else."""
 
 
 class Accepted(_Said, frozen=True, array_like=True, tag=13):

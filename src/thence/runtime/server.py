@@ -50,6 +50,10 @@ from thence.runtime.wire import Connection
 
 AWAY_S: Final = 30.0
 LONG_AGO: Final = -AWAY_S
+ACCEPTED_WITHIN_S: Final = 0.005
+"""How much later a client for whose letters nobody waits is told that they are accepted, if nothing else goes to it before."""
+ACCEPTED_EVERY: Final = 4_096
+"""After how many letters it is told at once all the same."""
 DRAIN_S: Final = 10.0
 """How long a server that is told to stop waits for its neighbours to confirm."""
 DRAIN_LOOK_S: Final = 0.02
@@ -75,6 +79,12 @@ class ClientConnection:
         self.finding = 0
         """How many others it is waiting for."""
         self._server = server
+        self._accepted = 0
+        self._told = 0
+        """Up to which number the client was told that its letters are accepted,"""
+        self._hurried = 0
+        """and up to which somebody waits for that."""
+        self._telling: asyncio.TimerHandle | None = None
         connection.on_frame = self._frame
         connection.on_lost = self._lost
         connection.on_writable = lambda _: self.session.feed() if self.session else None
@@ -100,6 +110,8 @@ class ClientConnection:
         elif session is None:
             raise MalformedFrame(f"a {type(said).__name__} from client {self.name!r} before it was welcome")
         elif isinstance(said, Publish):
+            if said.hurry:
+                self._hurried = said.first + said.count - 1
             session.publish(said)
         elif isinstance(said, Acknowledge):
             session.acknowledge(said.upto, said.limit)
@@ -121,14 +133,29 @@ class ClientConnection:
 
     def accepted(self, upto: int) -> None:
         """Letters of the client are accepted."""
-        tell(self.connection, Accepted(upto))
+        self._accepted = upto
+        if self._told < self._hurried or upto - self._told >= ACCEPTED_EVERY:
+            self._tell_accepted()
+        elif self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(ACCEPTED_WITHIN_S, self._tell_later)
+
+    def _tell_later(self) -> None:
+        self._telling = None
+        self._tell_accepted()
+
+    def _tell_accepted(self) -> None:
+        if self._accepted > self._told:
+            self._told = self._accepted
+            tell(self.connection, Accepted(self._accepted))
 
     def undeliverable(self, first: int, count: int, reason: str) -> None:
         """Some never will be."""
+        self._tell_accepted()
         tell(self.connection, Undeliverable(first, count, reason))
 
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for the client."""
+        self._tell_accepted()
         tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters))
 
     def subscribed(self, topic: str, wanted: bool) -> None:

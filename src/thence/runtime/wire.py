@@ -32,7 +32,7 @@ MAX_FRAME_BYTES: Final = 96 * 1024 * 1024
 MAX_HELLO_BYTES: Final = 64 * 1024
 """The longest frame from somebody who has not: the most that a stranger can make us keep."""
 
-READ_BYTES: Final = 64 * 1024
+READ_BYTES: Final = 4 * 1024
 """How much a connection reads at a time at first, and keeps room for."""
 
 MAX_READ_BYTES: Final = 256 * 1024
@@ -67,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self.wrote_at = 0.0
         self.frames_in = 0
         self.frames_out = 0
+        self.bytes_out = 0
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._turn = turn_of(self._loop)
@@ -183,6 +184,7 @@ class Connection(asyncio.BufferedProtocol):
         outgoing = self._outgoing
         if outgoing and self._transport is not None:
             self.wrote_at = self._loop.time()
+            self.bytes_out += len(outgoing)
             self._outgoing = bytearray()
             self._transport.write(outgoing)
 

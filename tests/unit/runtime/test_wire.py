@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, cast
 from zlib import crc32
 
+import msgspec
 import pytest
 
 from thence.errors import MalformedFrame
-from thence.runtime import wire
 from thence.runtime.wire import HEADER, Connection
 
 
@@ -33,9 +33,6 @@ class PlayedTransport:
     def close(self) -> None:
         self.ended = "closed"
 
-    def get_write_buffer_size(self) -> int:
-        return 0
-
     def is_closing(self) -> bool:
         return bool(self.ended)
 
@@ -52,15 +49,20 @@ class Wire:
         self.connection.on_lost = lambda _, error: self.lost.append(error)
         self.connection.connection_made(cast("asyncio.BaseTransport", self.transport))
 
+    def receive(self, data: bytes) -> None:
+        """Let bytes come in, as asyncio does it."""
+        while data:
+            room = self.connection.get_buffer(len(data))
+            taken = min(len(room), len(data))
+            room[:taken] = data[:taken]
+            room.release()
+            self.connection.buffer_updated(taken)
+            data = data[taken:]
 
-def fed(connection: Connection, data: bytes) -> None:
-    """Let these bytes come in, as a loop does."""
-    while data:
-        room = connection.get_buffer(-1)
-        taken = min(len(room), len(data))
-        room[:taken] = data[:taken]
-        connection.buffer_updated(taken)
-        data = data[taken:]
+
+def said(text: str) -> bytes:
+    """Return the frame of a text of kind ``k``."""
+    return framed(b"k" + msgspec.msgpack.encode(text))
 
 
 def framed(payload: bytes) -> bytes:
@@ -79,10 +81,10 @@ def test_frames_come_whole_however_the_stream_is_cut(piece: int) -> None:
     payloads = [bytes([number]) * (1 + 37 * number) for number in range(6)]
     stream = b"".join(map(framed, payloads))
 
-    def test(made: Wire) -> None:
+    def test(wire: Wire) -> None:
         for at in range(0, len(stream), piece):
-            fed(made.connection, stream[at : at + piece])
-        assert made.frames == payloads
+            wire.receive(stream[at : at + piece])
+        assert wire.frames == payloads
 
     with_wire(test)
 
@@ -96,63 +98,63 @@ BAD = {
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_a_bad_frame_ends_the_connection_and_what_follows_is_not_read(bad: bytes) -> None:
-    def test(made: Wire) -> None:
-        fed(made.connection, framed(b"good") + bad + framed(b"behind"))
-        assert (made.frames, made.transport.ended) == ([b"good"], "aborted")
-        made.connection.connection_lost(None)
-        assert isinstance(made.lost[0], MalformedFrame)
+    def test(wire: Wire) -> None:
+        wire.receive(framed(b"good") + bad + framed(b"behind"))
+        assert (wire.frames, wire.transport.ended) == ([b"good"], "aborted")
+        wire.connection.connection_lost(None)
+        assert isinstance(wire.lost[0], MalformedFrame)
 
     with_wire(test)
 
 
 def test_a_length_is_checked_before_anything_is_kept() -> None:
-    def test(made: Wire) -> None:
-        made.connection.max_frame_bytes = 100
-        fed(made.connection, HEADER.pack(101, 0))
-        assert made.transport.ended == "aborted"
+    def test(wire: Wire) -> None:
+        wire.connection.max_frame_bytes = 100
+        wire.receive(HEADER.pack(101, 0))
+        assert wire.transport.ended == "aborted"
 
     with_wire(test)
 
 
 def test_whoever_cannot_read_a_frame_ends_the_connection() -> None:
-    def test(made: Wire) -> None:
+    def test(wire: Wire) -> None:
         def refuse(*_: object) -> None:
             raise MalformedFrame("nonsense")
 
-        made.connection.on_frame = refuse
-        fed(made.connection, framed(b"x"))
-        assert made.transport.ended == "aborted"
+        wire.connection.on_frame = refuse
+        wire.receive(framed(b"x"))
+        assert wire.transport.ended == "aborted"
 
     with_wire(test)
 
 
-def test_a_closed_connection_that_nobody_empties_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "LINGER_S", 0.01)
-
+def test_frames_of_one_turn_leave_in_one_piece_and_a_closed_connection_swallows() -> None:
     async def main() -> None:
-        made = Wire()
-        made.connection.close()
-        assert made.transport.ended == "closed"
-        await asyncio.sleep(0.1)
-        assert made.transport.ended == "aborted"
+        wire = Wire()
+        wire.connection.send(b"k", "one")
+        wire.connection.send(b"k", "two")
+        assert wire.transport.written == b""
+        await asyncio.sleep(0)
+        assert wire.transport.written == said("one") + said("two")
+        wire.connection.send(b"k", "last")
+        wire.connection.close()
+        assert wire.transport.written.endswith(said("last")), "what was sent before the end goes out"
+        wire.connection.connection_lost(None)
+        wire.connection.send(b"k", "nobody")
+        await asyncio.sleep(0)
+        assert not wire.connection.open
 
     asyncio.run(main())
 
 
-def test_frames_of_one_turn_leave_in_one_piece_and_a_closed_connection_swallows() -> None:
+def test_a_closed_connection_that_nobody_empties_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thence.runtime.wire.LINGER_S", 0.01)
+
     async def main() -> None:
-        made = Wire()
-        made.connection.send(b"\1", "one")
-        made.connection.send(b"\1", "two")
-        assert made.transport.written == b""
-        await asyncio.sleep(0)
-        assert made.transport.written == framed(b"\1\xa3one") + framed(b"\1\xa3two")
-        made.connection.send(b"\1", "last")
-        made.connection.close()
-        assert made.transport.written.endswith(framed(b"\1\xa4last")), "what was sent before the end goes out"
-        made.connection.connection_lost(None)
-        made.connection.send(b"\1", "nobody")
-        await asyncio.sleep(0)
-        assert not made.connection.open
+        wire = Wire()
+        wire.connection.close()
+        assert wire.transport.ended == "closed"
+        await asyncio.sleep(0.1)
+        assert wire.transport.ended == "aborted"
 
     asyncio.run(main())

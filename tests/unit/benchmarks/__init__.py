@@ -1,0 +1,1 @@
+"""The benchmarks' own code: what their figures rest on."""

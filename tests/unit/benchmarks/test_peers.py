@@ -1,0 +1,49 @@
+"""Workers that run together, how their reports become figures, and the page that holds these."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks import report, servers_growth
+from benchmarks.peers.counting import Part, percentile, rate
+from benchmarks.peers.processes import Turn, Worker, WorkerFailed, run
+from benchmarks.servers_growth import Growth, Trip, asked, bus, flat, wire_bytes
+
+
+async def echo(turn: Turn, *, word: str) -> str:
+    await turn.all()
+    if word == "fail":
+        raise ValueError("as asked")
+    return word
+
+
+def test_workers_report_in_their_order_and_a_failure_is_told() -> None:
+    assert run([Worker(echo, {"word": "a"}), Worker(echo, {"word": "b"})]) == ["a", "b"]
+    with pytest.raises(WorkerFailed, match="as asked"):
+        run([Worker(echo, {"word": "fail"})])
+
+
+def test_a_rate_is_from_the_first_send_to_the_last_delivery() -> None:
+    assert rate([Part(0, 10.0, 11.0), Part(30, math.inf, 13.0), Part(30, 10.5, 12.0)]) == 20
+    assert percentile([1.0, 2.0, 3.0, 4.0], 50) == 3.0
+
+
+def test_growth_is_an_exponent() -> None:
+    growth = Growth("flat", {servers: Trip(1.0, 4.0 * servers**2) for servers in (9, 25, 49)})
+    assert growth.exponent(wire_bytes) == pytest.approx(2)
+    assert "49 servers" in servers_growth.draw([growth], "title", wire_bytes, str)
+
+
+def test_who_is_asked_is_remote() -> None:
+    assert asked(flat(4, "full")) == ("p0", ["p1", "p2", "p3"])
+    asks, answers = asked(bus(2, 3))
+    assert (asks, answers) == ("p1-2", ["p2-2", "p2-3"])
+
+
+def test_a_section_takes_the_place_of_its_older_self() -> None:
+    before = report.page("", {"one": "## one\n\nold\n", "two": "## two\n\nkept\n"})
+    after = report.page(before, {"one": "## one\n\nnew\n", "three": "## three\n"})
+    assert [line for line in after.splitlines() if line.startswith("## ")] == ["## one", "## two", "## three"]
+    assert ("old" in after, "new" in after, "kept" in after) == (False, True, True)
