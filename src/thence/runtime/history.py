@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -57,7 +58,9 @@ class History:
         self.trouble = ""
         """Why the trace is not written at the moment."""
         if folder is not None:
-            starts = sorted(folder.glob(f"{server}.[0-9]*")) if folder.is_dir() else []
+            # Not by a glob: another server may be called as this one and a number.
+            mine = re.compile(re.escape(server) + r"\.\d{4,}")
+            starts = [path for path in folder.iterdir() if mine.fullmatch(path.name)] if folder.is_dir() else []
             self._written = sum(_rows_in(start) for start in starts)
             self._folders = len(starts)
             self._writer = self._open(folder)

@@ -52,6 +52,19 @@ def test_after_a_kill_what_is_in_the_trace_is_left_out(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [1, 2, 3, 4]
 
 
+def test_the_trace_of_a_server_with_a_similar_name_is_not_ours(tmp_path: Path) -> None:
+    topology = parse('name = "two"\n[domains.D]\nmembers = ["s", "s.1"]\n')
+    other = History(tmp_path, "s.1", topology)
+    other.record(1, [Envelope("s.1", 1, ("s",), b"")], (), now=1)
+    other.release(1)
+    other.close()
+    ours = History(tmp_path, "s", topology)
+    ours.record(1, [Envelope("s", 1, ("s",), b"")], (), now=1)
+    ours.release(1)
+    ours.close()
+    assert sorted(event.message or "" for event in read_trace(tmp_path)) == ["s.1:1", "s:1"]
+
+
 @pytest.mark.parametrize("where", ["_flush", "_end_part"])
 def test_a_full_disk_costs_no_event_and_doubles_none(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "ROWS_PER_PART", 2)
