@@ -238,7 +238,8 @@ def run_servers(arguments: argparse.Namespace) -> int:
             for what in outcome.wrong[: crashes.MAX_WRONG_TOLD]:
                 print(f"  {what}", flush=True)
         accepted, wrong = outcome.counts["accepted"], len(outcome.wrong)
-        print(f"  round {options.seed}: {outcome.seconds:.0f} s, {accepted:,} accepted, {wrong} wrong", flush=True)
+        took = f"{outcome.seconds:.0f} s, of these {outcome.healing_s:.0f} s to heal"
+        print(f"  round {options.seed}: {took}, {accepted:,} accepted, {wrong} wrong", flush=True)
     print(f"servers: {rounds} rounds in {time.monotonic() - began:,.0f} s: " + _listed(counts))
     print("  faults: " + _listed(faults))
     print(f"  rounds that broke a promise: {broken}", flush=True)

@@ -66,6 +66,8 @@ class Outcome(NamedTuple):
     wrong: list[str]
     folder: Path
     seconds: float
+    healing_s: float
+    """How long it took from the end of the faults until everything had arrived."""
 
 
 class Crashes:
@@ -85,7 +87,7 @@ class Crashes:
         self._links: dict[tuple[str, str], Proxy] = {}
         self._doors: dict[str, Proxy] = {}
         """The proxies between servers and their clients."""
-        self._watching = False
+        self._healing_s = 0.0
 
     async def run(self) -> Outcome:
         """Start, spoil, heal, judge and stop."""
@@ -94,7 +96,9 @@ class Crashes:
         try:
             await self._start()
             await self._spoil()
+            began_to_heal = time.monotonic()
             await self._heal()
+            self._healing_s = time.monotonic() - began_to_heal
             await self._stop()
             for judged in (judge_clients, judge_servers):
                 found, wrong = judged(self.folder)
@@ -107,7 +111,7 @@ class Crashes:
             await asyncio.gather(*(proxy.close() for proxy in (*self._links.values(), *self._doors.values())))
         flipped = sum(proxy.bits_flipped for proxy in (*self._links.values(), *self._doors.values()))
         self.faults["bits flipped"] = flipped
-        return Outcome(counts, self.faults, self.wrong, self.folder, time.monotonic() - began)
+        return Outcome(counts, self.faults, self.wrong, self.folder, time.monotonic() - began, self._healing_s)
 
     # The beginning.
 
@@ -135,7 +139,6 @@ class Crashes:
         await self._until(lambda: self._all_noted("joined"), START_WITHIN_S, "not all clients joined")
         self._set_phase("hello")
         await self._until(lambda: self._all_noted("ready"), START_WITHIN_S, "not all clients know of each other")
-        self._watching = True
 
     def _set_phase(self, phase: str) -> None:
         unfinished_phase = self.folder / "phase.tmp"

@@ -33,7 +33,7 @@ def test_a_url_and_a_glob_name_the_same_files(events: list[Event], tmp_path: Pat
     plain = fragments_of(str(tmp_path))
     assert len(plain) > 3
     as_url = fragments_of(tmp_path.as_uri())
-    assert [fragment.path for fragment in as_url] == [f"file://{fragment.path}" for fragment in plain]
+    assert [fragment.path for fragment in as_url] == [Path(fragment.path).as_uri().replace("%3D", "=") for fragment in plain]
     for glob in ("day=*", "day=?/trace", "day=[12]/tr*/*.parquet", "*/*"):
         assert [fragment.path for fragment in fragments_of(f"{tmp_path}/{glob}")] == [fragment.path for fragment in plain]
         assert [fragment.path for fragment in fragments_of(f"{tmp_path.as_uri()}/day=*/trace")] == [one.path for one in as_url]
@@ -58,10 +58,10 @@ def test_an_object_store_keeps_its_slashes(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.spark
 def test_audits_by_url_and_by_what_only_spark_can_read(spark: SparkSession, events: list[Event], tmp_path: Path) -> None:
     write(tmp_path / "trace", events)
-    spark.conf.set("fs.viewfs.mounttable.home.link./there", tmp_path.as_uri())
+    spark.conf.set("fs.viewfs.mounttable.here.link./there", tmp_path.as_uri())
     expected = judge(events, ["causal"]).violations
     assert expected
-    for source in (f"{tmp_path.as_uri()}/trace", f"{tmp_path}/tr*", "viewfs://home/there/trace", "viewfs://home/there/tr*"):
+    for source in (f"{tmp_path.as_uri()}/trace", f"{tmp_path}/tr*", "viewfs://here/there/trace", "viewfs://here/there/tr*"):
         assert audit(spark, source, require=["causal"]).violations == expected, source
 
 

@@ -59,10 +59,15 @@ class Door:
             raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from error
         return f"{host}:{self._listener.sockets[0].getsockname()[1]}"
 
-    def close(self) -> None:
-        """Let nobody in any more, nor who has come in at this moment."""
+    async def close(self) -> None:
+        """Let nobody in any more."""
         self._closed = True
         if self._listener is not None:
+            # asyncio never closes a connection that it has accepted but not set up when its listener closes. So first it
+            # accepts no more, and has a turn to set up what it has.
+            for listening in self._listener.sockets:
+                asyncio.get_running_loop().remove_reader(listening.fileno())
+            await asyncio.sleep(0)
             self._listener.close()
         for connection in list(self._strangers):
             connection.close()
@@ -76,7 +81,7 @@ class Door:
 
     def _came(self, connection: Connection) -> None:
         if self._closed:
-            connection.close()
+            connection.close()  # It stood before the door when that was closed.
             return
         if len(self._strangers) >= MAX_STRANGERS:
             self.turned_away += 1

@@ -87,7 +87,7 @@ class Member(Endpoint):
         self._closed = True
         if self._ticker is not None:
             self._ticker.cancel()
-        self._door.close()
+        await self._door.close()
         if self._node is not None:
             await self._node.close()
         self._wake_all(UsageError(f"{self.name!r} is closed"))

@@ -178,6 +178,8 @@ class Server:
         """Done when the server cannot go on, with the reason."""
         self.address = ""
         self._clients: dict[str, ClientConnection] = {}
+        self._connections: dict[ClientConnection, None] = {}
+        """All of them: also of those who wait to be let in, or only ask."""
         self._joining: dict[str, ClientConnection] = {}
         self._finding: dict[str, list[ClientConnection]] = {}
         """Who wants to know when there is a client of a name."""
@@ -210,8 +212,8 @@ class Server:
 
     async def stop(self, *, drain_s: float = DRAIN_S) -> None:
         """Take nothing more, wait for what is on its way to be confirmed, and stop."""
-        self._door.close()
-        for client in list(self._clients.values()):
+        await self._door.close()
+        for client in list(self._connections):
             refuse(client.connection, f"{self.node.name} is stopping", later=True)
         deadline = time.monotonic() + drain_s
         # The core tells nobody when a queue is empty, so this looks.
@@ -227,6 +229,7 @@ class Server:
 
     def _called(self, connection: Connection, hello: ClientHello) -> None:
         client = ClientConnection(self, connection, hello.name)
+        self._connections[client] = None
         if not hello.name:
             tell(connection, ClientWelcome(self.node.name, self.node.topology.name, 0, 0, 0))
             return  # Only questions.
@@ -261,6 +264,7 @@ class Server:
 
     def lost(self, client: ClientConnection) -> None:
         """A client's connection is gone."""
+        self._connections.pop(client, None)
         if client.finding:
             self._finding = {
                 name: waiting

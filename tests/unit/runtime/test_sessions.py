@@ -1,0 +1,198 @@
+"""A session: numbers that come again, acceptance in order, credit. The node and the client are played by lists."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from thence.core.messages import Envelope
+from thence.errors import Busy, MalformedFrame, UsageError
+from thence.runtime import sessions
+from thence.runtime.node import Node
+from thence.runtime.office import Body, Bundle, Joined, Office, write_body
+from thence.runtime.protocol import Publish
+from thence.runtime.sessions import Session
+
+
+class PlayedNode:
+    """Takes bundles, unless it is told not to, and accepts them when asked."""
+
+    def __init__(self) -> None:
+        self.office = Office("s1", ("s1",))
+        self.deliver(Joined("ann", "s1", temporary=False))
+        self.taken: list[int] = []
+        self.announced: list[Body] = []
+        self.busy = False
+        self.accepted = 0
+
+    def deliver(self, body: Body) -> None:
+        self.office.deliver(Envelope("s1", 1, None, write_body(body)))
+
+    def submit(self, bundle: Bundle) -> bool:
+        if self.busy:
+            raise Busy("later")
+        if bundle.topic == "nobody follows":
+            return False
+        if bundle.topic == "never":
+            raise UsageError("never")
+        self.taken.append(bundle.first)
+        self.office.sent(bundle.sender, bundle.first + bundle.count - 1)
+        return True
+
+    def announce(self, notice: Body) -> None:
+        if self.busy:
+            raise Busy("later")
+        self.announced.append(notice)
+
+    def acknowledge(self, client: str, upto: int) -> None:
+        self.office.acknowledge(client, upto)
+
+    def accepted_of(self, client: str) -> int:
+        return self.accepted
+
+
+class PlayedClient:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.blocked = False
+
+    def accepted(self, upto: int) -> None:
+        self.told.append(("accepted", upto))
+
+    def undeliverable(self, first: int, count: int, reason: str) -> None:
+        self.told.append(("undeliverable", first, count, reason))
+
+    def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
+        self.told.append(("deliver", position, skip, bundle.count))
+
+    def subscribed(self, topic: str, wanted: bool) -> None:
+        self.told.append(("subscribed", topic, wanted))
+
+
+def played() -> tuple[PlayedNode, PlayedClient, Session]:
+    node, client = PlayedNode(), PlayedClient()
+    return node, client, again(node, client)
+
+
+def again(node: PlayedNode, client: PlayedClient) -> Session:
+    """Return the session of a new connection."""
+    return Session(cast("Node", node), "ann", client)
+
+
+def letters(first: int, count: int = 1, topic: str | None = None) -> Publish:
+    return Publish(first, count, None, topic, bytes(count))
+
+
+def test_what_was_submitted_is_not_submitted_again() -> None:
+    node, client, session = played()
+    session.publish(letters(1, 2))
+    session.publish(letters(3))
+    session = again(node, client)
+    for publish in (letters(1, 2), letters(3), letters(4)):
+        session.publish(publish)
+    assert node.taken == [1, 3, 4]
+
+
+def test_what_waited_for_room_is_sent_again_over_the_next_connection() -> None:
+    node, client, session = played()
+    node.busy = True
+    session.publish(letters(1))
+    session.follow("news", wanted=True)
+    session.publish(letters(2))
+    assert (node.taken, session.waiting) == ([], 3)
+    session = again(node, client)
+    node.busy = False
+    session.publish(letters(1))
+    session.publish(letters(2))
+    assert (node.taken, node.announced, session.waiting) == ([1, 2], [], 0)
+
+
+def test_what_waits_for_room_goes_on_in_order() -> None:
+    node, _, session = played()
+    node.busy = True
+    for number in (1, 2, 3):
+        session.publish(letters(number))
+    node.busy = False
+    session.go_on()
+    assert node.taken == [1, 2, 3]
+
+
+def test_acceptance_is_told_in_order() -> None:
+    node, client, session = played()
+    session.publish(letters(1))
+    session.publish(letters(2, topic="never"))
+    session.publish(letters(3, topic="nobody follows"))
+    assert client.told == [], "the first one is not durable yet"
+    node.accepted = 1
+    session.accepted(1)
+    assert client.told == [("accepted", 1), ("undeliverable", 2, 1, "never"), ("accepted", 3)]
+
+
+@pytest.mark.parametrize(
+    "publish",
+    [letters(0), letters(1, 0), Publish(1, 5, None, None, b"1234"), letters(2, 2)],
+    ids=["number 0", "no letters", "fewer bytes than letters", "overlap"],
+)
+def test_numbers_that_cannot_be_are_refused(publish: Publish) -> None:
+    _, _, session = played()
+    if publish.first > 1:
+        session.publish(letters(1, 2))
+    with pytest.raises(MalformedFrame):
+        session.publish(publish)
+
+
+def test_a_client_that_sends_more_than_it_may_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_UNACCEPTED", 2)
+    node, _, session = played()
+    node.busy = True
+    for number in range(1, 5):
+        session.publish(letters(number))
+    with pytest.raises(MalformedFrame, match="does not keep to MAX_UNACCEPTED"):
+        session.publish(letters(5))
+
+
+def test_letters_go_out_as_far_as_credit_and_connection_take_them() -> None:
+    node, client, session = played()
+    for first in (1, 3, 5):
+        node.deliver(Bundle("bob", first, 2, ("ann",), None, b"12"))
+    session.feed()
+    assert client.told == [], "no credit yet"
+    session.acknowledge(0, 3)
+    assert client.told == [("deliver", 1, 0, 2), ("deliver", 3, 0, 2)]
+    client.blocked = True
+    session.acknowledge(2, 10)
+    assert len(client.told) == 2
+    client.blocked = False
+    session.feed()
+    assert client.told[2:] == [("deliver", 5, 0, 2)]
+
+
+def test_a_new_connection_begins_behind_what_is_done() -> None:
+    node, client, session = played()
+    node.deliver(Bundle("bob", 1, 5, ("ann",), None, b"12345"))
+    session.acknowledge(0, 10)
+    session.acknowledge(2, 10)
+    client.told.clear()
+    again(node, client).acknowledge(2, 10)
+    assert client.told == [("deliver", 3, 2, 5)]
+    client.told.clear()
+    again(node, client).acknowledge(3, 10)
+    assert client.told == [("deliver", 4, 3, 5)]
+
+
+def test_what_cannot_be_acknowledged_is_refused() -> None:
+    _, _, session = played()
+    with pytest.raises(MalformedFrame, match="acknowledges letter 1 of 0"):
+        session.acknowledge(1, 10)
+    with pytest.raises(MalformedFrame, match="takes up to"):
+        session.acknowledge(0, 10**9)
+
+
+def test_a_session_whose_client_has_lost_its_name_is_quiet() -> None:
+    node, client, session = played()
+    del node.office.state.boxes["ann"]
+    session.feed()
+    assert client.told == []

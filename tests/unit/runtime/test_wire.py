@@ -1,0 +1,147 @@
+"""Frames on a stream of bytes, however it is cut into pieces and whatever is wrong with it. The transport is played."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+from zlib import crc32
+
+import msgspec
+import pytest
+
+from thence.errors import MalformedFrame
+from thence.runtime.wire import HEADER, Connection
+
+
+class PlayedTransport:
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.ended = ""
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+    def close(self) -> None:
+        self.ended = "closed"
+
+    def is_closing(self) -> bool:
+        return bool(self.ended)
+
+
+class Wire:
+    """A connection and what came of it."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.lost: list[Exception | None] = []
+        self.transport = PlayedTransport()
+        self.connection = Connection()
+        self.connection.on_frame = lambda _, frame: self.frames.append(bytes(frame))
+        self.connection.on_lost = lambda _, error: self.lost.append(error)
+        self.connection.connection_made(cast("asyncio.BaseTransport", self.transport))
+
+    def receive(self, data: bytes) -> None:
+        """Let bytes come in, as asyncio does it."""
+        while data:
+            room = self.connection.get_buffer(len(data))
+            taken = min(len(room), len(data))
+            room[:taken] = data[:taken]
+            room.release()
+            self.connection.buffer_updated(taken)
+            data = data[taken:]
+
+
+def said(text: str) -> bytes:
+    """Return the frame of a text of kind ``k``."""
+    return framed(b"k" + msgspec.msgpack.encode(text))
+
+
+def framed(payload: bytes) -> bytes:
+    return HEADER.pack(len(payload), crc32(payload)) + payload
+
+
+def with_wire(test: Callable[[Wire], Any]) -> None:
+    async def main() -> None:
+        test(Wire())
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("piece", [1, 3, 8, 9, 1000])
+def test_frames_come_whole_however_the_stream_is_cut(piece: int) -> None:
+    payloads = [bytes([number]) * (1 + 37 * number) for number in range(6)]
+    stream = b"".join(map(framed, payloads))
+
+    def test(wire: Wire) -> None:
+        for at in range(0, len(stream), piece):
+            wire.receive(stream[at : at + piece])
+        assert wire.frames == payloads
+
+    with_wire(test)
+
+
+BAD = {
+    "empty": HEADER.pack(0, 0),
+    "too long": HEADER.pack(10**9, 0),
+    "damaged": framed(b"hello")[:-1] + b"O",
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_bad_frame_ends_the_connection_and_what_follows_is_not_read(bad: bytes) -> None:
+    def test(wire: Wire) -> None:
+        wire.receive(framed(b"good") + bad + framed(b"behind"))
+        assert (wire.frames, wire.transport.ended) == ([b"good"], "aborted")
+        wire.connection.connection_lost(None)
+        assert isinstance(wire.lost[0], MalformedFrame)
+
+    with_wire(test)
+
+
+def test_a_length_is_checked_before_anything_is_kept() -> None:
+    def test(wire: Wire) -> None:
+        wire.connection.max_frame_bytes = 100
+        wire.receive(HEADER.pack(101, 0))
+        assert wire.transport.ended == "aborted"
+
+    with_wire(test)
+
+
+def test_whoever_cannot_read_a_frame_ends_the_connection() -> None:
+    def test(wire: Wire) -> None:
+        def refuse(*_: object) -> None:
+            raise MalformedFrame("nonsense")
+
+        wire.connection.on_frame = refuse
+        wire.receive(framed(b"x"))
+        assert wire.transport.ended == "aborted"
+
+    with_wire(test)
+
+
+def test_frames_of_one_turn_leave_in_one_piece_and_a_closed_connection_swallows() -> None:
+    async def main() -> None:
+        wire = Wire()
+        wire.connection.send(b"k", "one")
+        wire.connection.send(b"k", "two")
+        assert wire.transport.written == b""
+        await asyncio.sleep(0)
+        assert wire.transport.written == said("one") + said("two")
+        wire.connection.send(b"k", "last")
+        wire.connection.close()
+        assert wire.transport.written.endswith(said("last")), "what was sent before the end goes out"
+        wire.connection.connection_lost(None)
+        wire.connection.send(b"k", "nobody")
+        await asyncio.sleep(0)
+        assert not wire.connection.open
+
+    asyncio.run(main())
