@@ -461,10 +461,7 @@ class Member:
         self._queued += place.transport.queued - queued
 
     def _collect(self, now: int) -> tuple[tuple[str, Packet[Any]], ...]:
-        packets: list[tuple[str, Packet[Any]]] = []
-        for place in self._places.values():
-            packets += place.collect(now)
-        return tuple(packets)
+        return tuple([packet for place in self._places.values() for packet in place.collect(now)])
 
     def _wake(self) -> int | None:
         if not self.options.reliable:
