@@ -169,7 +169,7 @@ def round_trip(topology: Topology) -> Trip:
     asks, answers = asked(topology)
     text = write(with_free_addresses(topology))
     common = {"topology": text, "asks": asks, "answers": answers}
-    reports = run_workers([Worker(host, {"place": place, **common}) for place in range(PROCESSES)])
+    reports = [report.said for report in run_workers([Worker(host, {"place": place, **common}) for place in range(PROCESSES)])]
     sent = sum(report[1] for report in reports)
     return Trip(min(min(report[0]) for report in reports if report[0]), sent / PASSES / pings(answers))
 

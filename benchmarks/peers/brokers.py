@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,8 +65,8 @@ def with_free_addresses(topology: Topology) -> Topology:
 
 
 @contextmanager
-def thence_servers(folder: Path, names: tuple[str, ...], *, durable: bool) -> Iterator[list[str]]:
-    """Run our servers, of one domain; give their addresses."""
+def thence_servers(folder: Path, names: tuple[str, ...], *, durable: bool) -> Iterator[tuple[list[str], list[int]]]:
+    """Run our servers, of one domain; give their addresses and processes."""
     folder.mkdir()
     topology = folder / "topology.toml"
     text = topology_text(names)
@@ -78,13 +78,13 @@ def thence_servers(folder: Path, names: tuple[str, ...], *, durable: bool) -> It
             arguments = [sys.executable, "-m", "thence.cli.main", "serve", str(topology), "--server", name]
             arguments += ["--data", str(folder / name)] if durable else ["--durability", "memory"]
             running.append(_start(arguments, folder / f"{name}.log", int(address.rpartition(":")[2])))
-        yield [f"thence://{address}" for address in addresses]
+        yield [f"thence://{address}" for address in addresses], [process.pid for process in running]
     finally:
         _stop(running)
 
 
 @contextmanager
-def nats_server(folder: Path) -> Iterator[str]:
+def nats_server(folder: Path) -> Iterator[tuple[str, int]]:
     """Run NATS, with JetStream in the folder and everything else as it comes."""
     folder.mkdir()
     port = _free_port()
@@ -92,22 +92,31 @@ def nats_server(folder: Path) -> Iterator[str]:
     config.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder / "streams"}" }}\nmax_pending: 1GB\n')
     running = [_start([_found("nats-server") or "", "-c", str(config)], folder / "nats.log", port)]
     try:
-        yield f"nats://127.0.0.1:{port}"
+        yield f"nats://127.0.0.1:{port}", running[0].pid
     finally:
         _stop(running)
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[int]:
-    """Run Redis so that it syncs before it answers; give its port."""
+def redis_server(folder: Path) -> Iterator[tuple[int, int]]:
+    """Run Redis so that it syncs before it answers; give its port and process."""
     folder.mkdir()
     port = _free_port()
     arguments = [_found("redis-server") or "", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
     running = [_start([*arguments, "--appendonly", "yes", "--appendfsync", "always"], folder / "redis.log", port)]
     try:
-        yield port
+        yield port, running[0].pid
     finally:
         _stop(running)
+
+
+def cpu_s(processes: Sequence[int]) -> float:
+    """Return how much the processor has worked for servers since they started."""
+    ticks = 0
+    for process in processes:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _free_port() -> int:

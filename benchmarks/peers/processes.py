@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import time
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from multiprocessing.connection import Connection
@@ -36,17 +37,31 @@ class Turn:
     def __init__(self, barrier: Any) -> None:
         """``barrier`` is shared by all workers of a run."""
         self._barrier = barrier
+        self._cpu_s: list[float] = []
 
     async def all(self) -> None:
         """Wait until every worker has come here."""
+        self._cpu_s.append(time.process_time())
         await asyncio.get_running_loop().run_in_executor(None, self._barrier.wait, RUN_WITHIN_S)
+
+    @property
+    def cpu_s(self) -> float:
+        """How much the processor worked from the first wait to the last."""
+        return self._cpu_s[-1] - self._cpu_s[0] if self._cpu_s else 0.0
+
+
+class Report(NamedTuple):
+    """What a worker has to say, and what it cost."""
+
+    said: Any
+    cpu_s: float
 
 
 class WorkerFailed(Exception):
     """A worker could not do its part."""
 
 
-def run(workers: Sequence[Worker]) -> list[Any]:
+def run(workers: Sequence[Worker]) -> list[Report]:
     """Run all workers together; return what each of them reports, in their order."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(len(workers))
@@ -68,21 +83,23 @@ def run(workers: Sequence[Worker]) -> list[Any]:
                 process.join()
 
 
-def _report(end: Connection) -> Any:
+def _report(end: Connection) -> Report:
     if not end.poll(RUN_WITHIN_S):
         raise WorkerFailed(f"a worker was silent for {RUN_WITHIN_S:g} s")
     try:
-        failed, said = end.recv()
+        failed, said, cpu_s = end.recv()
     except EOFError:
         raise WorkerFailed("a worker has ended without a word") from None
     if failed:
         raise WorkerFailed(said)
-    return said
+    return Report(said, cpu_s)
 
 
 def _work(worker: Worker, barrier: Any, end: Connection) -> None:
     try:
-        end.send((False, loops.run(worker.role(Turn(barrier), **worker.options))))
+        turn = Turn(barrier)
+        said = loops.run(worker.role(turn, **worker.options))
+        end.send((False, said, turn.cpu_s))
     except BaseException:  # noqa: BLE001  Whatever it is, whoever waits must hear of it.
         barrier.abort()
-        end.send((True, traceback.format_exc()))
+        end.send((True, traceback.format_exc(), 0.0))

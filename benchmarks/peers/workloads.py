@@ -4,7 +4,8 @@ Every figure is of Python processes that send and receive, with the same loop (u
 sends with ``post`` and listens with ``on_batch``; nats-py has a callback for each message, and for JetStream ``publish_async``
 and a pull consumer that confirms a batch at a time; redis-py pipelines XADD and reads with XREADGROUP, both in batches. Ours
 keeps causal order everywhere; the peers keep the order of one sender. The sides take turns, and the best of several rounds
-counts, since noise only ever adds.
+counts, since noise only ever adds. Beside each figure is what a delivery costs the processor, of all programs and servers
+together: that hardly depends on what else a machine does at the moment.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.peers import nats_side, ours, redis_side
-from benchmarks.peers.brokers import install_missing, nats_server, redis_server, thence_servers, topology_text
-from benchmarks.peers.counting import percentile, rate
+from benchmarks.peers.brokers import cpu_s, install_missing, nats_server, redis_server, thence_servers, topology_text
+from benchmarks.peers.counting import WARM_UP_PINGS, percentile, rate
 from benchmarks.peers.processes import Worker, run
 from benchmarks.table import Row
 
 BODY_BYTES = (100, 1024)
-ROUNDS = 5
+ROUNDS = 4
 MEMBERS = ("A", "B", "C", "D")
-GROUP_COUNT = 20_000
+GROUP_COUNT = 30_000
 """How many messages each member of a group sends."""
 COUNT = 60_000
 PINGS = 2_000
@@ -39,9 +40,15 @@ class Setting(NamedTuple):
     durable: tuple[str, str]
     nats: str
     redis: int
+    processes: dict[str, list[int]]
+    """Of the servers, by the name of whose they are."""
 
 
-Side = Callable[[Setting, int], list[Worker]]
+class Side(NamedTuple):
+    """Who takes part, for one length of bodies, and whose server is between them."""
+
+    workers: Callable[[Setting, int], list[Worker]]
+    server: str = ""
 
 
 class Workload(NamedTuple):
@@ -124,51 +131,75 @@ def nats_pings(setting: Setting, size: int) -> list[Worker]:
 
 CORE = "nats-py core"
 WORKLOADS = (
-    Workload("group of 4 members, each to all", our_group, {CORE: (nats_group, 4)}),
-    Workload("client to client by one server, in memory", our_clients, {CORE: (nats_clients, 2)}),
+    Workload("group of 4 members, each to all", Side(our_group), {CORE: (Side(nats_group, "nats"), 4)}),
+    Workload("client to client by one server, in memory", Side(our_clients, "memory"), {CORE: (Side(nats_clients, "nats"), 2)}),
     Workload(
         "client to client by two servers, synced",
-        our_durable,
-        {"JetStream, synced later": (jetstream, 5), "Redis streams, synced": (redis_streams, 1.5)},
+        Side(our_durable, "durable"),
+        {"JetStream, synced later": (Side(jetstream, "nats"), 5), "Redis streams, synced": (Side(redis_streams, "redis"), 1.5)},
     ),
-    Workload("round trip between two members, in memory", our_member_pings, {CORE: (nats_pings, 2)}, latency=True),
-    Workload("round trip between clients of one server, in memory", our_client_pings, {CORE: (nats_pings, 1)}, latency=True),
+    Workload(
+        "round trip between two members, in memory", Side(our_member_pings), {CORE: (Side(nats_pings, "nats"), 2)}, latency=True
+    ),
+    Workload(
+        "round trip between clients of one server, in memory",
+        Side(our_client_pings, "memory"),
+        {CORE: (Side(nats_pings, "nats"), 1)},
+        latency=True,
+    ),
 )
 
 
 # Measuring.
 
 
+class Found(NamedTuple):
+    """What one round of one side gave."""
+
+    rate: float
+    """Deliveries per second, or round trips per second of the median."""
+    tail_s: float
+    cpu_s: float
+    """For one delivery or round trip: of all workers and servers."""
+
+
+def one_round(side: Side, setting: Setting, size: int, *, latency: bool) -> Found:
+    """Run one side once."""
+    servers = setting.processes.get(side.server, [])
+    before = cpu_s(servers)
+    reports = run(side.workers(setting, size))
+    worked_s = cpu_s(servers) - before + sum(report.cpu_s for report in reports)
+    if latency:
+        times = next(report.said for report in reports if report.said)
+        return Found(1 / percentile(times, 50), percentile(times, 99), worked_s / (PINGS + WARM_UP_PINGS))
+    parts = [report.said for report in reports]
+    return Found(rate(parts), 0.0, worked_s / sum(part.deliveries for part in parts))
+
+
 def measure(workload: Workload, setting: Setting, size: int, rounds: int) -> Iterator[Row]:
-    """Run all sides in turns; give a row for each peer."""
+    """Run all sides in turns; give two rows for each peer: speed, and what it costs the processor."""
     sides = {"ours": workload.ours, **{peer: side for peer, (side, _) in workload.peers.items()}}
-    found: dict[str, list[float]] = {side: [] for side in sides}
-    tails: dict[str, list[float]] = {side: [] for side in sides}
+    found: dict[str, list[Found]] = {side: [] for side in sides}
     for _ in range(rounds):
-        for side, workers in sides.items():
-            reports = run(workers(setting, size))
-            if workload.latency:
-                times = next(report for report in reports if report)
-                found[side].append(percentile(times, 50))
-                tails[side].append(percentile(times, 99))
-            else:
-                found[side].append(rate(reports))
-        print(f"  {workload.name}, {size} B:", _shown_round(found, latency=workload.latency), file=sys.stderr, flush=True)
-    best = {side: (min if workload.latency else max)(values) for side, values in found.items()}
+        for name, side in sides.items():
+            found[name].append(one_round(side, setting, size, latency=workload.latency))
+        last = ", ".join(f"{name} {_speed(each[-1:], latency=workload.latency)}" for name, each in found.items())
+        print(f"  {workload.name}, {size} B: {last}", file=sys.stderr, flush=True)
+    ours = found["ours"]
     for peer, (_, goal) in workload.peers.items():
-        ratio = best[peer] / best["ours"] if workload.latency else best["ours"] / best[peer]
-        shown = {
-            side: f"{best[side] * 1e6:,.0f} µs, p99 {min(tails[side]) * 1e6:,.0f} µs"
-            if workload.latency
-            else f"{best[side]:,.0f} messages/s"
-            for side in ("ours", peer)
-        }
-        yield Row(f"{workload.name}, {size:,} B (goal {goal:g})", shown["ours"], f"{peer}: {shown[peer]}", ratio)
+        theirs, what = found[peer], f"{workload.name}, {size:,} B"
+        ratio = max(each.rate for each in ours) / max(each.rate for each in theirs)
+        shown = [_speed(each, latency=workload.latency) for each in (ours, theirs)]
+        yield Row(f"{what} (goal {goal:g})", shown[0], f"{peer}: {shown[1]}", ratio)
+        cost, their_cost = min(each.cpu_s for each in ours), min(each.cpu_s for each in theirs)
+        yield Row(f"{what}: processor time", f"{cost * 1e6:.1f} µs", f"{peer}: {their_cost * 1e6:.1f} µs", their_cost / cost)
 
 
-def _shown_round(found: dict[str, list[float]], *, latency: bool) -> str:
-    scale = 1e6 if latency else 1.0
-    return ", ".join(f"{side} {values[-1] * scale:,.0f}" for side, values in found.items())
+def _speed(found: Sequence[Found], *, latency: bool) -> str:
+    best = max(each.rate for each in found)
+    if not latency:
+        return f"{best:,.0f} messages/s"
+    return f"{1e6 / best:,.0f} µs, p99 {min(each.tail_s for each in found) * 1e6:,.0f} µs"
 
 
 def run_all(names: Sequence[str] = (), sizes: Sequence[int] = BODY_BYTES, rounds: int = ROUNDS) -> list[Row]:
@@ -178,9 +209,10 @@ def run_all(names: Sequence[str] = (), sizes: Sequence[int] = BODY_BYTES, rounds
     with ExitStack() as stack:
         # Beside the code and not in /tmp, which is memory on many machines: nothing is durable there, and nothing waits.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=Path(__file__).parent.parent)))
-        (memory,) = stack.enter_context(thence_servers(folder / "memory", ("s1",), durable=False))
-        first, second = stack.enter_context(thence_servers(folder / "durable", ("s1", "s2"), durable=True))
-        nats = stack.enter_context(nats_server(folder / "nats"))
-        redis = stack.enter_context(redis_server(folder / "redis"))
-        setting = Setting(memory, (first, second), nats, redis)
+        (memory,), one = stack.enter_context(thence_servers(folder / "memory", ("s1",), durable=False))
+        (first, second), two = stack.enter_context(thence_servers(folder / "durable", ("s1", "s2"), durable=True))
+        nats, nats_process = stack.enter_context(nats_server(folder / "nats"))
+        redis, redis_process = stack.enter_context(redis_server(folder / "redis"))
+        processes = {"memory": one, "durable": two, "nats": [nats_process], "redis": [redis_process]}
+        setting = Setting(memory, (first, second), nats, redis, processes)
         return [row for workload in chosen for size in sizes for row in measure(workload, setting, size, rounds)]

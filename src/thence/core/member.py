@@ -262,10 +262,7 @@ class Member:
     @property
     def queued_bytes(self) -> int:
         """How many bytes peers have not acknowledged yet, about; a body counts once for each peer."""
-        queued_bytes = 0
-        for place in self._places.values():
-            queued_bytes += place.transport.queued_bytes
-        return queued_bytes
+        return sum([place.transport.queued_bytes for place in self._places.values()])
 
     # Inputs.
 
@@ -464,20 +461,13 @@ class Member:
         self._queued += place.transport.queued - queued
 
     def _collect(self, now: int) -> tuple[tuple[str, Packet[Any]], ...]:
-        packets: list[tuple[str, Packet[Any]]] = []
-        for place in self._places.values():
-            packets += place.collect(now)
-        return tuple(packets)
+        return tuple([packet for place in self._places.values() for packet in place.collect(now)])
 
     def _wake(self) -> int | None:
         if not self.options.reliable:
             return None
-        earliest: int | None = None
-        for place in self._places.values():
-            wake_at = place.transport.wake_at
-            if wake_at is not None and (earliest is None or wake_at < earliest):
-                earliest = wake_at
-        return earliest
+        times = [place.transport.wake_at for place in self._places.values()]
+        return times[0] if len(times) == 1 else min((time for time in times if time is not None), default=None)
 
     def _deliver(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
         deliveries = []

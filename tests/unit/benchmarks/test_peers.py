@@ -20,7 +20,8 @@ async def echo(turn: Turn, *, word: str) -> str:
 
 
 def test_workers_report_in_their_order_and_a_failure_is_told() -> None:
-    assert run([Worker(echo, {"word": "a"}), Worker(echo, {"word": "b"})]) == ["a", "b"]
+    reports = run([Worker(echo, {"word": "a"}), Worker(echo, {"word": "b"})])
+    assert [report.said for report in reports] == ["a", "b"]
     with pytest.raises(WorkerFailed, match="as asked"):
         run([Worker(echo, {"word": "fail"})])
 
