@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -335,12 +336,18 @@ def test_a_neighbour_that_does_not_answer_is_noticed(monkeypatch: pytest.MonkeyP
 
 # --- strangers -------------------------------------------------------------------------------------------------------
 
+
+def head(length: int, checksum: int) -> bytes:
+    """Return the head of a frame."""
+    return HEADER.pack(length, checksum, crc32(struct.pack("<II", length, checksum)))
+
+
 GARBAGE = {
     "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "nothing": HEADER.pack(0, 0),
-    "too long": HEADER.pack(2**31, 0),
-    "damaged": HEADER.pack(4, 12345) + b"abcd",
-    "unknown": struct.pack("<II", 2, 0x38BA4BBF) + b"\x09\x00",
+    "nothing": head(0, 0),
+    "too long": head(2**31, 0),
+    "damaged": head(4, 12345) + b"abcd",
+    "unknown": head(2, crc32(b"\x09\x00")) + b"\x09\x00",
 }
 
 

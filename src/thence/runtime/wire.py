@@ -1,7 +1,9 @@
 """Frames on a TCP connection: where one ends and the next begins, and whether it came whole.
 
-A frame is its length (four bytes), the checksum of what follows (four bytes, CRC-32) and that: one byte that says what it is,
-and the rest. Both numbers are written with the little end first.
+A frame is the length of its body, the checksum of its body, the checksum of these two, and its body: one byte that says what it
+is, and the rest. The three numbers have four bytes each, the little end first; the checksums are CRC-32. The length has one to
+itself, since that of the body can only be looked at when the whole frame is there: with a damaged length that could be never,
+while whatever comes would count as a sign of life.
 
 Rules:
 
@@ -44,9 +46,11 @@ MAX_WRITE_BUFFER: Final = 1024 * 1024
 LINGER_S: Final = 5.0
 """How long a connection that was closed may take to get rid of what was sent; then it ends all the same."""
 
-HEADER: Final = struct.Struct("<II")
+HEADER: Final = struct.Struct("<III")
 
-_pack_into, _unpack = HEADER.pack_into, HEADER.unpack_from
+_NUMBERS: Final = struct.Struct("<II")
+_CHECK: Final = struct.Struct("<I")
+_pack_numbers, _pack_check, _unpack = _NUMBERS.pack_into, _CHECK.pack_into, HEADER.unpack_from
 _EMPTY_HEADER: Final = bytes(HEADER.size)
 _encode_into = msgspec.msgpack.Encoder().encode_into
 
@@ -126,7 +130,10 @@ class Connection(asyncio.BufferedProtocol):
         """Hand over all whole frames, and move the rest to the front; return how long the buffer must be for the next one."""
         at, end, view, wanted = 0, self._filled, self._buffer, 0
         while end - at >= HEADER.size and self._transport is not None:
-            length, checksum = _unpack(view, at)
+            length, checksum, check = _unpack(view, at)
+            if crc32(view[at : at + _NUMBERS.size]) != check:
+                self.fail(MalformedFrame("the head of a frame that was damaged on its way"))
+                break
             if not 0 < length <= self.max_frame_bytes:
                 self.fail(MalformedFrame(f"a frame of {length} bytes; the limit here is {self.max_frame_bytes}"))
                 break
@@ -175,7 +182,9 @@ class Connection(asyncio.BufferedProtocol):
         _encode_into(value, outgoing, len(outgoing))
         length = len(outgoing) - begin
         with memoryview(outgoing) as view:
-            _pack_into(view, at, length, crc32(view[begin:]))
+            _pack_numbers(view, at, length, crc32(view[begin:]))
+            check = at + _NUMBERS.size
+            _pack_check(view, check, crc32(view[at:check]))
         self.frames_out += 1
         return length
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable
 from typing import Any, cast
 from zlib import crc32
@@ -65,8 +66,12 @@ def said(text: str) -> bytes:
     return framed(b"k" + msgspec.msgpack.encode(text))
 
 
+def head(length: int, checksum: int) -> bytes:
+    return HEADER.pack(length, checksum, crc32(struct.pack("<II", length, checksum)))
+
+
 def framed(payload: bytes) -> bytes:
-    return HEADER.pack(len(payload), crc32(payload)) + payload
+    return head(len(payload), crc32(payload)) + payload
 
 
 def with_wire(test: Callable[[Wire], Any]) -> None:
@@ -90,9 +95,10 @@ def test_frames_come_whole_however_the_stream_is_cut(piece: int) -> None:
 
 
 BAD = {
-    "empty": HEADER.pack(0, 0),
-    "too long": HEADER.pack(10**9, 0),
+    "empty": head(0, 0),
+    "too long": head(10**9, 0),
     "damaged": framed(b"hello")[:-1] + b"O",
+    "no frame": b"GET / HTTP/1.1",
 }
 
 
@@ -107,10 +113,23 @@ def test_a_bad_frame_ends_the_connection_and_what_follows_is_not_read(bad: bytes
     with_wire(test)
 
 
+@pytest.mark.parametrize("bit", range(8 * HEADER.size))
+def test_a_damaged_head_is_noticed_before_anything_waits_for_the_length_it_says(bit: int) -> None:
+    frame = bytearray(framed(b"hello"))
+    frame[bit // 8] ^= 1 << bit % 8
+
+    def test(wire: Wire) -> None:
+        wire.connection.max_frame_bytes = 2**32
+        wire.receive(bytes(frame))
+        assert (wire.frames, wire.transport.ended) == ([], "aborted")
+
+    with_wire(test)
+
+
 def test_a_length_is_checked_before_anything_is_kept() -> None:
     def test(wire: Wire) -> None:
         wire.connection.max_frame_bytes = 100
-        wire.receive(HEADER.pack(101, 0))
+        wire.receive(head(101, 0))
         assert wire.transport.ended == "aborted"
 
     with_wire(test)
