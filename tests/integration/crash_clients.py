@@ -108,6 +108,8 @@ class Worker:
             elif phase == "quiet":
                 await self._flush()
             await asyncio.sleep(LOOK_S)
+        for task in self._background:
+            task.cancel()  # Their answers came, as all that was sent did; but perhaps to a life before this one.
         await self._flush()
 
     def _phase(self) -> str:

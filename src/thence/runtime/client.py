@@ -97,6 +97,7 @@ class Client(Endpoint):
         self._looked_for: dict[str, asyncio.Future[None]] = {}
         self._questions: deque[asyncio.Future[bytes]] = deque()
         self._box = 0
+        self._heard_accepted = 0
         self._new = True
         self._welcome = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -267,6 +268,7 @@ class Client(Endpoint):
             tell(self._connection, publish)
 
     def _forget_accepted(self, upto: int) -> None:
+        self._heard_accepted = max(upto, self._heard_accepted)
         unaccepted = self._unaccepted
         while unaccepted and unaccepted[0].first + unaccepted[0].count - 1 <= upto:
             unaccepted.popleft()
@@ -315,7 +317,8 @@ class Client(Endpoint):
         if self._bundle or self._unaccepted:
             raise UsageError("numbers are set before anything is sent")
         self._number = number
-        self._accepted = max(self._accepted, number)
+        # Not what the server has had, which it may still forget, but what it has said to be accepted.
+        self._accepted = max(number, self._heard_accepted)
 
     async def leave(self) -> None:
         """Give up the name, with all that waits for it and all that it follows. The client is then of no more use."""

@@ -12,7 +12,8 @@ Rules:
 * A new connection takes the place of an older one with the same neighbour: the older one may be dead without knowing.
 * A packet that only confirms waits until the turn of the loop ends, and is left out if another one for the same domain goes the
   same way meanwhile: that one confirms as much or more.
-* Packets for a neighbour that is away are dropped here: its channel keeps them, and sends them when it is back.
+* Packets for a neighbour that is away are dropped here: its channel keeps them, and sends them when it is back. So are those for
+  one that is ``MAX_UNSENT_BYTES`` behind: what is repeated for it would pile up.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ SILENCE_S: Final = 6.0
 FIRST_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 5.0
+MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
+"""How much may wait on the connection to a neighbour that is slow; one packet more may."""
 
 log = logging.getLogger("thence.peers")
 
@@ -149,7 +152,7 @@ class Peers:
     def send(self, name: str, packet: Packet[Any]) -> None:
         """Send a packet, if the neighbour is there."""
         peer = self.neighbours[name]
-        if peer.connection is None:
+        if peer.connection is None or peer.connection.unsent_bytes >= MAX_UNSENT_BYTES:
             return
         if not packet.frames and packet.receipts is None:
             if not peer.confirmations:
@@ -260,7 +263,7 @@ class Peers:
     def _joined(self, peer: Neighbour, connection: Connection, incarnation: str) -> None:
         older, peer.connection = peer.connection, None
         if older is not None:
-            older.close()
+            older.fail(ConnectionResetError("a newer connection took its place"))
         connection.on_frame = lambda _, frame: self._frame(peer, frame)
         peer.connection = connection
         reason = self._events.connected(peer.name, incarnation)

@@ -229,6 +229,15 @@ def write_letters(letters: list[Letter]) -> bytes:
     return _encoder.encode(letters)
 
 
+def count_letters(written: bytes) -> int:
+    """Return how many letters there are, by the head of the list alone: it costs the same however many. -1: this is no list."""
+    kind = written[0] if written else 0
+    if 0x90 <= kind <= 0x9F:
+        return kind & 0x0F
+    size = {0xDC: 2, 0xDD: 4}.get(kind)
+    return -1 if size is None or len(written) <= size else int.from_bytes(written[1 : 1 + size])
+
+
 def read_letters(written: bytes, sender: str) -> list[Letter]:
     """Return letters as somebody wrote them."""
     try:

@@ -354,7 +354,7 @@ class Server:
             now, loop_now = time.monotonic(), asyncio.get_running_loop().time()
             for name in [name for name, since in self._away.items() if now - since > AWAY_S]:
                 self.forget(name)
-            for client in list(self._clients.values()):
+            for client in list(self._connections):
                 if loop_now - client.connection.heard_at > CLIENT_SILENCE_S:
                     client.connection.fail(TimeoutError(f"silent for {CLIENT_SILENCE_S:g} s"))
                 elif loop_now - client.connection.wrote_at > 1.0:

@@ -22,7 +22,7 @@ from thence.errors import Busy, MalformedFrame, UsageError
 from thence.runtime.endpoint import MAX_UNACCEPTED, WINDOW_LETTERS
 from thence.runtime.node import Node
 from thence.runtime.office import Box, Bundle, Follows
-from thence.runtime.protocol import Publish, read_letters, write_letters
+from thence.runtime.protocol import Publish, count_letters, read_letters, write_letters
 
 
 class Outlet(Protocol):
@@ -74,7 +74,7 @@ class Session:
     def publish(self, publish: Publish) -> None:
         """Letters came from the client."""
         last = publish.first + publish.count - 1
-        if publish.first < 1 or publish.count < 1 or len(publish.letters) < publish.count:
+        if publish.first < 1 or publish.count < 1 or count_letters(publish.letters) != publish.count:
             raise MalformedFrame(f"letters {publish.first} to {last} of {self.client!r} cannot be")
         if last <= self._seen:
             return  # It was submitted; when it is accepted the client is told, or was told when it came.

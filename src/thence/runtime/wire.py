@@ -41,6 +41,9 @@ MAX_READ_BYTES: Final = 256 * 1024
 MAX_WRITE_BUFFER: Final = 1024 * 1024
 """With more than this unsent, a connection says that it is full."""
 
+LINGER_S: Final = 5.0
+"""How long a connection that was closed may take to get rid of what was sent; then it ends all the same."""
+
 HEADER: Final = struct.Struct("<II")
 
 _pack_into, _unpack = HEADER.pack_into, HEADER.unpack_from
@@ -185,6 +188,11 @@ class Connection(asyncio.BufferedProtocol):
             self._outgoing = bytearray()
             self._transport.write(outgoing)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """How much the other side has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def fail(self, error: Exception) -> None:
         """End the connection because of what came in over it."""
         self._failure = error
@@ -192,10 +200,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """End the connection when what was sent is out."""
+        """End the connection when what was sent is out, or when nobody takes it for ``LINGER_S``."""
         self.flush()
         if self._transport is not None:
             self._transport.close()
+            self._loop.call_later(LINGER_S, self._transport.abort)
 
     def get_extra_info(self, name: str) -> Any:
         """Return what asyncio knows of the connection, such as ``peername`` or ``peercert``."""

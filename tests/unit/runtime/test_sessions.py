@@ -11,7 +11,7 @@ from thence.errors import Busy, MalformedFrame, UsageError
 from thence.runtime import sessions
 from thence.runtime.node import Node
 from thence.runtime.office import Body, Bundle, Joined, Office, write_body
-from thence.runtime.protocol import Publish
+from thence.runtime.protocol import Letter, Publish, count_letters, write_letters
 from thence.runtime.sessions import Session
 
 
@@ -83,7 +83,7 @@ def again(node: PlayedNode, client: PlayedClient) -> Session:
 
 
 def letters(first: int, count: int = 1, topic: str | None = None) -> Publish:
-    return Publish(first, count, None, topic, bytes(count))
+    return Publish(first, count, None, topic, write_letters([Letter(b"")] * count))
 
 
 def test_what_was_submitted_is_not_submitted_again() -> None:
@@ -133,15 +133,30 @@ def test_acceptance_is_told_in_order() -> None:
 
 @pytest.mark.parametrize(
     "publish",
-    [letters(0), letters(1, 0), Publish(1, 5, None, None, b"1234"), letters(2, 2)],
-    ids=["number 0", "no letters", "fewer bytes than letters", "overlap"],
+    [letters(0), letters(1, 0), Publish(1, 5, None, None, write_letters([Letter(b"")] * 4)), Publish(1, 1, None, None, b"x")],
+    ids=["number 0", "no letters", "fewer letters than it says", "no letters at all"],
 )
 def test_numbers_that_cannot_be_are_refused(publish: Publish) -> None:
     _, _, session = played()
-    if publish.first > 1:
-        session.publish(letters(1, 2))
     with pytest.raises(MalformedFrame):
         session.publish(publish)
+
+
+def test_of_a_bundle_that_overlaps_only_the_rest_is_submitted() -> None:
+    node, _, session = played()
+    session.publish(letters(1, 2))
+    session.publish(letters(2, 3))
+    assert (node.taken, node.office.state.boxes["ann"].sent) == ([1, 3], 4)
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 65_535, 65_536])
+def test_letters_are_counted_without_being_read(count: int) -> None:
+    assert count_letters(write_letters([Letter(b"x")] * count)) == count
+
+
+@pytest.mark.parametrize("written", [b"", b"hello", b"\xdc\x00", b"\xdd\x00\x00"])
+def test_what_is_no_list_of_letters_has_no_count(written: bytes) -> None:
+    assert count_letters(written) == -1
 
 
 def test_a_client_that_sends_more_than_it_may_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,3 +145,16 @@ def test_frames_of_one_turn_leave_in_one_piece_and_a_closed_connection_swallows(
         assert not wire.connection.open
 
     asyncio.run(main())
+
+
+def test_a_closed_connection_that_nobody_empties_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thence.runtime.wire.LINGER_S", 0.01)
+
+    async def main() -> None:
+        wire = Wire()
+        wire.connection.close()
+        assert wire.transport.ended == "closed"
+        await asyncio.sleep(0.1)
+        assert wire.transport.ended == "aborted"
+
+    asyncio.run(main())
