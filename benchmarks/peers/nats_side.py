@@ -11,7 +11,7 @@ from benchmarks.peers.counting import BURST, Inbox, Part, Pings
 from benchmarks.peers.processes import Turn
 
 BATCH = 1_000
-"""How many messages a pull asks for; larger ones were not quicker."""
+"""How many messages a pull asks for."""
 MAX_PENDING = 4_000
 """How many asynchronous publishes may wait: nats-py's own default."""
 

@@ -1,6 +1,6 @@
 """Redis streams by redis-py: pipelined XADD, and XREADGROUP in batches, each confirmed by one XACK.
 
-The blocking client, which is the quicker one of the two that redis-py has.
+By the blocking client, without hiredis.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.peers.counting import Inbox, Part
 from benchmarks.peers.processes import Turn
 
 BATCH = 1_000
-"""How many entries a pipeline or a read has: larger ones were not quicker."""
+"""How many entries a pipeline or a read has."""
 
 
 def _connect(port: int) -> Any:

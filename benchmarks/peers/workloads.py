@@ -5,11 +5,12 @@ sends with ``post`` and listens with ``on_batch``; nats-py has a callback for ea
 and a pull consumer that confirms a batch at a time; redis-py pipelines XADD and reads with XREADGROUP, both in batches. Ours
 keeps causal order everywhere; the peers keep the order of one sender. The sides take turns, and the best of several rounds
 counts, since noise only ever adds. Beside each figure is what a delivery costs the processor, of all programs and servers
-together: that hardly depends on what else a machine does at the moment.
+together: that depends less on what else a machine does at the moment.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -205,6 +206,7 @@ def _speed(found: Sequence[Found], *, latency: bool) -> str:
 def run_all(names: Sequence[str] = (), sizes: Sequence[int] = BODY_BYTES, rounds: int = ROUNDS) -> list[Row]:
     """Start the servers, measure what the names are part of (none: everything), and stop them."""
     install_missing()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that what was started is stopped then, too.
     chosen = [workload for workload in WORKLOADS if not names or any(name in workload.name for name in names)]
     with ExitStack() as stack:
         # Beside the code and not in /tmp, which is memory on many machines: nothing is durable there, and nothing waits.
