@@ -25,7 +25,7 @@ import pyarrow as pa
 from thence.errors import ConfigError, StorageError, ThenceError
 from thence.pipeline.following.follower import NS, Follower
 from thence.pipeline.following.store import State, Store, Told
-from thence.pipeline.kernels.encode import COLUMNS
+from thence.pipeline.kernels.encode import TIMED_COLUMNS
 from thence.trace.files import trace_files
 from thence.trace.verdict import DEFAULT_REQUIRED, Violation
 
@@ -129,7 +129,7 @@ class Following:
 
         self._spark.dataSource.register(ThenceSource)
         kinds = {field.name: field.dataType.simpleString() for field in house_schema()}
-        schema = ", ".join(f"`{name}` {kinds[name]}" for name in COLUMNS)
+        schema = ", ".join(f"`{name}` {kinds[name]}" for name in TIMED_COLUMNS)
         stream = self._spark.readStream.format("thence").schema(schema).option("maxPartsPerTrigger", str(PARTS_PER_BATCH))
         writer = stream.load(str(self._source)).writeStream.foreachBatch(self._batch)
         return writer.option("checkpointLocation", str(self._checkpoint / "spark")).trigger(**trigger).start()
