@@ -35,7 +35,7 @@ class Shell:
             for process in self.background[1:]:
                 assert process.wait(STEP_WITHIN_S) == 0
         elif command == "kill %1":
-            self.background[0].send_signal(signal.SIGINT)
+            self.background[0].send_signal(signal.SIGTERM)
             assert self.background[0].wait(STEP_WITHIN_S) == 0
         elif command.endswith(" &"):
             self.background.append(self.start(command.removesuffix(" &")))

@@ -31,7 +31,7 @@ def command(
     memory: Annotated[bool, typer.Option("--memory", help="Keep nothing on disk but the topology with addresses.")] = False,
     trace: Annotated[Path | None, typer.Option("--trace", metavar="DIR", help="Let all servers write their trace here.")] = None,
 ) -> None:
-    """Run all servers of a fabric on this machine until Ctrl-C.
+    """Run all servers of a fabric on this machine until Ctrl-C or SIGTERM.
 
     Servers without an address in the topology get a free port on 127.0.0.1.
     The topology as it runs is written to DIR/topology.toml, and a second
@@ -42,6 +42,9 @@ def command(
     """
     fabric = with_addresses(read_topology(topology), data / "topology.toml")
     fleet = Fleet(fabric, data, memory=memory, trace=trace)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Also where whoever started us ignores them, as shells do for what runs in the background.
+        signal.signal(number, signal.default_int_handler)
     fleet.start()
     try:
         for name, address in fabric.addresses.items():
