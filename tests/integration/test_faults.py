@@ -290,6 +290,7 @@ def test_a_server_that_has_lost_its_data_is_refused(tmp_path: Path) -> None:
             await running["s2"].stop(drain_s=0)
             running["s2"] = await started(topology, "s2", tmp_path)
             await running["s1"].node.peers.wait_connected()
+            assert trouble(running["s1"], "s2") == "", "on its old data it is welcome again"
 
     run(main)
 
@@ -327,6 +328,8 @@ def test_a_neighbour_that_does_not_answer_is_noticed(monkeypatch: pytest.MonkeyP
         await until(lambda: trouble(one, "s2") and trouble(two, "s1"))
         proxy.set_mode(Mode.WELL)
         await one.node.peers.wait_connected()
+        assert one.node.peers.neighbours["s2"].connections == 2, "it has been called again"
+        assert trouble(one, "s2") == ""
         for server in (one, two):
             await server.stop(drain_s=0)
         await proxy.close()
@@ -379,9 +382,12 @@ def test_strangers_that_say_nothing_are_shown_out(monkeypatch: pytest.MonkeyPatc
             silent = [await asyncio.open_connection(host, int(port)) for _ in range(6)]
             await until(lambda: running["s1"]._door.turned_away == 3)
             await until(lambda: not running["s1"]._door._strangers)
-            for _, writer in silent:
+            for reader, writer in silent:
+                with suppress(ConnectionResetError):  # That is the same, less politely.
+                    assert await reader.read() == b"", "nobody said a word to them"
                 writer.close()
             async with thence.connect(url(topology, "s1"), "ann") as ann:
                 await ann.send("ann", b"in")
+                assert (await ann.receive()).body == b"in"
 
     run(main)

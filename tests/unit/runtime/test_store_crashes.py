@@ -106,7 +106,6 @@ def work(disk: CrashingDisk) -> None:
         store.close()
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads an open file by its descriptor")
 def test_a_crash_at_any_point_loses_nothing_that_was_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "MAX_SEGMENT_BYTES", 600)
     folder = tmp_path / "store"
