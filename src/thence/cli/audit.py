@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from thence.pipeline.auditing import Audit
 
 DEFAULT_LIMIT: Final = 20
-DEFAULT_SLICE_EVENTS: Final = 2_000_000
+DEFAULT_SLICE_EVENTS: Final = 1_000_000
 FEWEST_SLICE_EVENTS: Final = 1_000
 EXIT_VIOLATED: Final = 1
 

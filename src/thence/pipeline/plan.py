@@ -23,11 +23,12 @@ from thence.pipeline.kernels.gist import NO_LAG
 from thence.pipeline.kernels.replay import Longs
 from thence.pipeline.survey import Surveyed
 
-SLICE_EVENTS: Final = 2_000_000
+SLICE_EVENTS: Final = 1_000_000
 """How many events a slice holds unless told otherwise."""
 
-STATE_BYTES: Final = 512 * 2**20
-"""The clocks of the messages sent in one slice take no more than this; a slice is made smaller where they would."""
+STATE_BYTES: Final = 64 * 2**20
+"""The clocks of the messages sent in one slice take no more than this; a slice is made smaller where they would. What does not
+fit into the cache of the processor takes twice as long to judge."""
 
 FEWEST_EVENTS: Final = 1_000
 """But no smaller than this, unless asked for."""

@@ -34,6 +34,9 @@ COLUMNS: Final = ("run", "process", "index", "kind", "message", "to")
 TIMED_COLUMNS: Final = (*COLUMNS, "time")
 """The time only helps to cut the trace where few messages cross."""
 
+INSERTED_DESTINATIONS: Final = 32
+"""Up to so many destinations are sorted by insertion, which for a few is ten times as fast as a call that allocates."""
+
 _KIND_SEND: Final = KINDS["send"]
 _KIND_DELIVER: Final = KINDS["deliver"]
 
@@ -237,18 +240,38 @@ def gather_sorted(begin, end, values, first, to):  # type: ignore[no-untyped-def
     size = 0
     for k in range(len(begin)):
         start = size
-        ordered = True
-        for j in range(begin[k], end[k]):
-            if size > start and values[j] <= to[size - 1]:
-                ordered = False
-            to[size] = values[j]
-            size += 1
-        if not ordered:
-            some = np.unique(to[start:size])
+        if end[k] - begin[k] > INSERTED_DESTINATIONS and not is_ascending(values[begin[k] : end[k]]):
+            some = np.unique(values[begin[k] : end[k]])
             size = start + len(some)
             to[start:size] = some
+        else:
+            for j in range(begin[k], end[k]):
+                size = insert(to, start, size, values[j])
         first[k + 1] = size
     return size
+
+
+@compiled
+def is_ascending(values):  # type: ignore[no-untyped-def]
+    """Whether each value is larger than the one before."""
+    ascending = True
+    for k in range(1, len(values)):
+        ascending &= values[k - 1] < values[k]
+    return ascending
+
+
+@compiled
+def insert(to, start, size, value):  # type: ignore[no-untyped-def]
+    """Insert a value into ``to[start:size]``, which ascends, if it is not there; return the new size."""
+    at = size
+    while at > start and to[at - 1] > value:
+        at -= 1
+    if at > start and to[at - 1] == value:
+        return size
+    for k in range(size, at, -1):
+        to[k] = to[k - 1]
+    to[at] = value
+    return size + 1
 
 
 def _mark_resend(
