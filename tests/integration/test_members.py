@@ -11,8 +11,9 @@ import pytest
 
 import thence
 from tests.integration.running import assert_kept, flat, run, until
+from thence.core.member import MemberOptions
 from thence.errors import Busy, UsageError
-from thence.runtime import endpoint
+from thence.runtime import endpoint, office
 
 ORDERINGS = ("vector", "matrix", "sequenced", "clocked", "flood")
 
@@ -52,6 +53,33 @@ def test_a_group_keeps_order(ordering: str, durable: bool, tmp_path: Path) -> No
         if ordering in ("sequenced", "clocked"):
             assert got["a"] == got["b"] == got["c"]
         assert_kept(tmp_path / "trace", sends=3)
+
+    run(main)
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "disk"])
+def test_a_member_that_does_not_listen_holds_no_more_than_its_limits(
+    durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, box_letters, held_limit = 300, 20, 30
+    monkeypatch.setattr(office, "MAX_BOX_LETTERS", box_letters)
+
+    async def main() -> None:
+        topology = flat("a", "b")
+        a, b = (thence.Member(topology, name=name, data=tmp_path / name if durable else None) for name in "ab")
+        b._options = b._options._replace(member=MemberOptions(max_unconsumed=held_limit))
+        async with a, b:
+            await a.connected()
+            for number in range(count):
+                a.post("b", b"%d" % number)
+                await asyncio.sleep(0.001)  # Each in a packet of its own, more or less.
+            assert b._node is not None
+            assert 0 < b._node.held < 2 * held_limit
+            assert b._node.office.state.boxes["b"].position == box_letters
+            got: list[bytes] = []
+            b.on_message(lambda message: got.append(message.body))
+            await until(lambda: len(got) == count)
+        assert got == [b"%d" % number for number in range(count)]
 
     run(main)
 

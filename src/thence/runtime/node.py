@@ -21,6 +21,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from thence.core.codec import FORMAT_VERSION
 from thence.core.member import Arrived, Connected, Consumed, Delivery, Member, MemberOptions, Ready, Repeated, Restored, Submit
 from thence.core.messages import Envelope, Packet
@@ -70,7 +72,10 @@ class Node:
         self.options = options
         self.clock = Clock()
         self.office = Office(name, topology.processes, embedded=options.embedded)
-        self.member = Member(name, topology, options.member)
+        # What is only in memory need not be told apart from what the application has consumed: both are lost together.
+        durable = options.data is not None
+        self.member = Member(name, topology, msgspec.structs.replace(options.member, durable=durable))
+        self._durable = durable
         self.store = _open_store(options, topology, name)
         self.history = History(options.trace, name, topology)
         self.on_accepted: Callable[[str, int], None] = _ignore
@@ -271,8 +276,8 @@ class Node:
 
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
         """A packet came in."""
-        if packet.frames and self.driver.full:
-            return  # It will come again. What cannot be stored is not taken.
+        if packet.frames and (self.driver.full or len(self._held) >= self.options.member.max_unconsumed):
+            return  # It will come again. What cannot be stored, or waits for a box that is full, is not taken.
         self.driver.step(Arrived(peer, packet))
         self.on_room()
 
@@ -290,7 +295,8 @@ class Node:
                 boxes: dict[str, None] = {}
                 while held and not office.full:
                     self._hand_one(held.popleft(), boxes)
-                self.member.step(Consumed(self._consumed), self.clock.now())
+                if self._durable:
+                    self.member.step(Consumed(self._consumed), self.clock.now())
                 if boxes:
                     self.on_letters(boxes)
         finally:
