@@ -1,4 +1,4 @@
-"""Servers to measure: ours, nats-server and redis-server, on loopback, on free ports, in a folder that goes with them.
+"""Servers to measure: ours and those of NATS, Redis and RabbitMQ, on loopback, on free ports, in a folder that goes with them.
 
 Rules: each is stopped when its block ends, whatever happens in it. What is not installed is installed by apt-get where that may
 be done (as root), and otherwise named with the command that does.
@@ -23,10 +23,12 @@ from thence.core.topology import Topology
 from thence.core.topology_text import write
 from thence.errors import UsageError
 
-PROGRAMS = ("nats-server", "redis-server")
+PROGRAMS = ("nats-server", "redis-server", "rabbitmq-server")
 """Each is in the Debian package of its name."""
-MODULES = {"nats": "nats-py", "redis": "redis"}
-UP_WITHIN_S = 20.0
+MODULES = {"aio_pika": "aio-pika", "nats": "nats-py", "redis": "redis"}
+RABBIT_SCRIPT = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+"""The program itself: what Debian puts in front of it changes to a user that cannot write into our folder."""
+UP_WITHIN_S = 60.0
 STOP_WITHIN_S = 15.0
 
 
@@ -110,6 +112,35 @@ def redis_server(folder: Path) -> Iterator[tuple[int, int]]:
         _stop(running)
 
 
+@contextmanager
+def rabbitmq_server(folder: Path) -> Iterator[tuple[str, int]]:
+    """Run RabbitMQ with nothing but a port and places of our own; give its address and process."""
+    folder.mkdir()
+    port, names, between = _free_port(), _free_port(), _free_port()
+    config = folder / "rabbitmq.conf"
+    config.write_text(f"listeners.tcp.local = 127.0.0.1:{port}\n", encoding="utf-8")
+    (folder / "plugins").write_text("[].\n", encoding="utf-8")
+    environment = {
+        **os.environ,
+        "HOME": str(folder),
+        "RUNNING_UNDER_SYSTEMD": "1",  # It then becomes the server, instead of waiting for it.
+        "RABBITMQ_NODENAME": f"bench{port}@localhost",
+        "RABBITMQ_CONFIG_FILE": str(config),
+        "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+        "RABBITMQ_DIST_PORT": str(between),
+        "ERL_EPMD_PORT": str(names),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+    }
+    running = [_start([RABBIT_SCRIPT], folder / "rabbitmq.log", port, environment)]
+    try:
+        yield f"amqp://guest:guest@127.0.0.1:{port}/", running[0].pid
+    finally:
+        _stop(running)
+        subprocess.run(["epmd", "-port", str(names), "-kill"], check=False, stdout=subprocess.DEVNULL, env=environment)
+
+
 def cpu_s(processes: Sequence[int]) -> float:
     """Return how much the processor has worked for servers since they started."""
     ticks = 0
@@ -123,10 +154,10 @@ def _free_port() -> int:
     return int(free_addresses(1)[0].rpartition(":")[2])
 
 
-def _start(arguments: list[str], log: Path, port: int) -> subprocess.Popen[bytes]:
+def _start(arguments: list[str], log: Path, port: int, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
     """Start a server, and wait until it listens."""
     with log.open("wb") as output:
-        process = subprocess.Popen(arguments, stdout=output, stderr=output)
+        process = subprocess.Popen(arguments, stdout=output, stderr=output, env=environment)
     deadline = time.monotonic() + UP_WITHIN_S
     while time.monotonic() < deadline and process.poll() is None:
         try:

@@ -1,11 +1,12 @@
-"""Running programs against NATS, JetStream and Redis: end-to-end deliveries per second and round trips, on one machine.
+"""Running programs against NATS, JetStream, Redis and RabbitMQ: end-to-end deliveries per second and round trips, on one machine.
 
 Every figure is of Python processes that send and receive, with the same loop (uvloop where it is installed) on both sides. Ours
 sends with ``post`` and listens with ``on_batch``; nats-py has a callback for each message, and for JetStream ``publish_async``
-and a pull consumer that confirms a batch at a time; redis-py pipelines XADD and reads with XREADGROUP, both in batches. Ours
-keeps causal order everywhere; the peers keep the order of one sender. The sides take turns, and the best of several rounds
-counts, since noise only ever adds. Beside each figure is what a delivery costs the processor, of all programs and servers
-together: that depends less on what else a machine does at the moment.
+and a pull consumer that confirms a batch at a time; redis-py pipelines XADD and reads with XREADGROUP, both in batches;
+aio-pika waits for a thousand confirmations at a time, and has a callback for each message. Ours keeps causal order everywhere;
+the peers keep the order of one sender. The sides take turns, and the best of several rounds counts, since noise only ever adds.
+Beside each figure is what a delivery costs the processor, of all programs and servers together: that depends less on what else a
+machine does at the moment.
 """
 
 from __future__ import annotations
@@ -19,8 +20,16 @@ from itertools import count as counting
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.peers import nats_side, ours, redis_side
-from benchmarks.peers.brokers import cpu_s, install_missing, nats_server, redis_server, thence_servers, topology_text
+from benchmarks.peers import nats_side, ours, rabbit_side, redis_side
+from benchmarks.peers.brokers import (
+    cpu_s,
+    install_missing,
+    nats_server,
+    rabbitmq_server,
+    redis_server,
+    thence_servers,
+    topology_text,
+)
 from benchmarks.peers.counting import WARM_UP_PINGS, percentile, rate
 from benchmarks.peers.processes import Worker, run
 from benchmarks.table import Row
@@ -41,6 +50,7 @@ class Setting(NamedTuple):
     durable: tuple[str, str]
     nats: str
     redis: int
+    rabbit: str
     processes: dict[str, list[int]]
     """Of the servers, by the name of whose they are."""
 
@@ -114,6 +124,11 @@ def redis_streams(setting: Setting, size: int) -> list[Worker]:
     return [Worker(redis_side.stream_sender, options), Worker(redis_side.stream_receiver, options)]
 
 
+def rabbit_queues(setting: Setting, size: int) -> list[Worker]:
+    options = {"url": setting.rabbit, "queue": _fresh(), "count": COUNT, "body_bytes": size}
+    return [Worker(rabbit_side.queue_sender, options), Worker(rabbit_side.queue_receiver, options)]
+
+
 def our_member_pings(_: Setting, size: int) -> list[Worker]:
     common = {"topology": topology_text(MEMBERS[:2]), "count": PINGS, "body_bytes": size}
     return [Worker(ours.ping_member, {"name": name, "to": to, **common}) for name, to in zip("AB", ("B", ""), strict=True)]
@@ -137,7 +152,11 @@ WORKLOADS = (
     Workload(
         "client to client by two servers, synced",
         Side(our_durable, "durable"),
-        {"JetStream, synced later": (Side(jetstream, "nats"), 5), "Redis streams, synced": (Side(redis_streams, "redis"), 1.5)},
+        {
+            "JetStream, synced later": (Side(jetstream, "nats"), 5),
+            "Redis streams, synced": (Side(redis_streams, "redis"), 1.5),
+            "RabbitMQ, confirmed": (Side(rabbit_queues, "rabbit"), 1),
+        },
     ),
     Workload(
         "round trip between two members, in memory", Side(our_member_pings), {CORE: (Side(nats_pings, "nats"), 2)}, latency=True
@@ -215,6 +234,13 @@ def run_all(names: Sequence[str] = (), sizes: Sequence[int] = BODY_BYTES, rounds
         (first, second), two = stack.enter_context(thence_servers(folder / "durable", ("s1", "s2"), durable=True))
         nats, nats_process = stack.enter_context(nats_server(folder / "nats"))
         redis, redis_process = stack.enter_context(redis_server(folder / "redis"))
-        processes = {"memory": one, "durable": two, "nats": [nats_process], "redis": [redis_process]}
-        setting = Setting(memory, (first, second), nats, redis, processes)
+        rabbit, rabbit_process = stack.enter_context(rabbitmq_server(folder / "rabbit"))
+        processes = {
+            "memory": one,
+            "durable": two,
+            "nats": [nats_process],
+            "redis": [redis_process],
+            "rabbit": [rabbit_process],
+        }
+        setting = Setting(memory, (first, second), nats, redis, rabbit, processes)
         return [row for workload in chosen for size in sizes for row in measure(workload, setting, size, rounds)]
