@@ -12,7 +12,7 @@ import typer
 
 from thence.core.topology import Topology
 from thence.errors import ConfigError, StorageError
-from thence.runtime import logs, loops
+from thence.runtime import allocator, logs, loops
 from thence.runtime.node import NodeOptions
 from thence.runtime.server import DRAIN_S, Server
 from thence.runtime.tls import TlsFiles
@@ -82,6 +82,7 @@ def command(
         max_store_bytes=max_store_bytes,
     )
     logs.set_up(server, log_form.value)
+    allocator.keep_freed_memory()
     loops.run(_serve(fabric, server, options, listen, drain_s))
 
 

@@ -1,0 +1,31 @@
+"""Memory that a server gives back stays with it, so that it need not be mapped and cleared again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PIECES, PIECE_BYTES, PAGE_BYTES = 200, 1024 * 1024, 4096
+FAULTS = f"""
+import resource
+from thence.runtime.allocator import keep_freed_memory
+{{call}}
+for _ in range({PIECES}):
+    bytearray({PIECE_BYTES + 1}).replace(b"x", b"y")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range({PIECES}):
+    bytearray({PIECE_BYTES + 1}).replace(b"x", b"y")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(call: str) -> int:
+    """How many pages a program has mapped anew while it took and gave back the same pieces again and again."""
+    code = FAULTS.replace("{call}", call)
+    return int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60).stdout)
+
+
+def test_what_was_given_back_is_not_mapped_again() -> None:
+    pages = PIECES * PIECE_BYTES // PAGE_BYTES
+    assert faults("assert keep_freed_memory()") < pages // 100
+    assert faults("") > pages // 2
