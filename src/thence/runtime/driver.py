@@ -21,7 +21,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
@@ -104,7 +104,8 @@ class Driver:
         self.steps = 0
         self._actions = actions
         self._volatile = isinstance(store, MemoryStore)
-        self._pending: deque[tuple[int, Ready]] = deque()
+        self._pending: deque[tuple[int, Ready | Callable[[], None]]] = deque()
+        """What follows from entries that are not durable yet, by their numbers."""
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "thence-store")
         self._committing: asyncio.Task[None] | None = None
@@ -135,11 +136,18 @@ class Driver:
         self._handle(ready)
         return ready
 
-    def write(self, records: Sequence[Written]) -> None:
-        """Store what is not the member's."""
-        if not self._volatile and not self._closed:
-            self.store.append(encode_entry(records))
-            self._commit()
+    def write(self, records: Sequence[Written], then: Callable[[], None] | None = None) -> None:
+        """Store what is not the member's. ``then`` is called when it is durable, in its turn among what follows from steps."""
+        if self._closed:
+            return
+        if self._volatile:
+            if then is not None:
+                then()
+            return
+        self.store.append(encode_entry(records))
+        if then is not None:
+            self._pending.append((self.store.appended, then))
+        self._commit()
 
     def _handle(self, ready: Ready) -> None:
         for refusal in ready.refused:
@@ -203,7 +211,11 @@ class Driver:
         self.commit_seconds += time.perf_counter() - began
         pending = self._pending
         while pending and pending[0][0] <= durable:
-            self._perform(pending.popleft()[1])
+            _, what = pending.popleft()
+            if isinstance(what, Ready):
+                self._perform(what)
+            else:
+                what()
         self._actions.stored(durable)
 
     async def _compact(self) -> None:

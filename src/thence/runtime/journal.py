@@ -51,6 +51,8 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     events: int
     """How many events of this server's history there are in all, for its trace."""
     met: dict[str, str]
+    acknowledging: dict[str, int] = {}
+    """What clients had acknowledged in entries that the snapshot stands for, and the office had not been told yet."""
 
 
 _stored: Any = STORED_RECORD

@@ -95,6 +95,8 @@ class Node:
         """Of each message that is submitted and not accepted: the client and the number of its last letter; None: a notice."""
         self._accepted: dict[str, int] = {}
         """The number of the last letter of each client that was accepted."""
+        self._acknowledging: dict[str, int] = {}
+        """What clients have acknowledged and is not durable yet."""
         self.driver = Driver(self.member, self.store, self, self.clock)
         self._bring_back()
         self.peers = Peers(topology, name, self._met[name], self, client_side(options.tls) if options.tls else None)
@@ -104,6 +106,7 @@ class Node:
     def _bring_back(self) -> None:
         written, entries = self.store.take_recovered()
         deliveries: Sequence[Delivery] = ()
+        acknowledging: dict[str, int] = {}
         now = self.clock.now()
         if written is None:
             self.member.step(Restored(None, (), 0), now)
@@ -112,15 +115,17 @@ class Node:
             self.office.restore(snapshot.office)
             self._met = dict(snapshot.met)
             self._consumed = snapshot.consumed
+            acknowledging = snapshot.acknowledging
             self.history.resume(snapshot.events)
             deliveries = self.member.step(Restored(snapshot.member, (), snapshot.consumed), now).deliver
         self._hand_over(deliveries)
+        for client, upto in acknowledging.items():
+            self._acknowledged(client, upto)
         for entry in entries:
             for record in journal.decode_entry(entry):
                 if isinstance(record, Acknowledged):
                     # In its turn: where a box was full then it is full now, and what waited for room comes behind this.
-                    self.office.acknowledge(record.client, record.upto)
-                    self._hand_over(())
+                    self._acknowledged(record.client, record.upto)
                 elif isinstance(record, Met):
                     self._met[record.peer] = record.incarnation
                 elif isinstance(record, Started):
@@ -190,10 +195,22 @@ class Node:
             raise
 
     def acknowledge(self, client: str, upto: int) -> None:
-        """A client has done with its letters up to a position."""
+        """A client has done with its letters up to a position.
+
+        Its box has room for others when that is durable: what would go out before could be unknown after a crash.
+        """
+        self._acknowledging[client] = upto
+        self.driver.write([Acknowledged(client, upto)], lambda: self._acknowledged(client, upto))
+
+    def acknowledged_of(self, client: str) -> int:
+        """Return up to which position a client has done with its letters, durable or not."""
+        return max(self.office.state.boxes[client].acknowledged, self._acknowledging.get(client, 0))
+
+    def _acknowledged(self, client: str, upto: int) -> None:
+        if self._acknowledging.get(client) == upto:
+            del self._acknowledging[client]
         was_full = self.office.full
         self.office.acknowledge(client, upto)
-        self.driver.write([Acknowledged(client, upto)])
         if was_full and not self.office.full:
             self._hand_over(())
 
@@ -246,6 +263,7 @@ class Node:
             self._consumed,
             self.history.events,
             self._met,
+            self._acknowledging,
         )
         return journal.encode_snapshot(saved)
 

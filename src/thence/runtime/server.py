@@ -91,14 +91,11 @@ class ClientConnection:
 
     def welcome(self) -> None:
         """The client has its name: go on."""
-        server = self._server
-        box = server.node.office.state.boxes[self.name]
-        self.session = Session(server.node, self.name, self)
-        accepted = min(server.node.accepted_of(self.name), box.sent)
-        tell(
-            self.connection,
-            ClientWelcome(server.node.name, server.node.topology.name, box.sent, accepted, box.acknowledged, box.since),
-        )
+        node = self._server.node
+        box = node.office.state.boxes[self.name]
+        self.session = Session(node, self.name, self)
+        accepted, acknowledged = min(node.accepted_of(self.name), box.sent), node.acknowledged_of(self.name)
+        tell(self.connection, ClientWelcome(node.name, node.topology.name, box.sent, accepted, acknowledged, box.since))
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
         said = understand(frame, f"client {self.name!r}")

@@ -155,7 +155,7 @@ class Session:
         if upto > box.position or limit > upto + WINDOW_LETTERS:
             raise MalformedFrame(f"{self.client!r} acknowledges letter {upto} of {box.position} and takes up to {limit}")
         self.limit = max(self.limit, limit)
-        if upto > box.acknowledged:
+        if upto > self._node.acknowledged_of(self.client):
             self._node.acknowledge(self.client, upto)
         self.feed()
 
@@ -170,8 +170,9 @@ class Session:
                 self._next = box.front
                 continue
             first, self._next = self._next, self._next + bundle.count
-            skip = max(0, box.acknowledged - first + 1)
-            self._outlet.deliver(first + skip, skip, bundle)
+            skip = max(0, self._node.acknowledged_of(self.client) - first + 1)
+            if skip < bundle.count:
+                self._outlet.deliver(first + skip, skip, bundle)
 
 
 def behind(publish: Publish, seen: int) -> Publish:

@@ -76,11 +76,53 @@ def test_what_was_acknowledged_behind_a_full_box_does_not_come_again(tmp_path: P
             assert node.office.full == "bob"
             node.acknowledge("bob", first + 1)
             node.acknowledge("bob", first + 2)
-        await durable(node)
+            await durable(node)
         killed(node)
         again = Node(alone(), "s1", NodeOptions(data=tmp_path))
         box = again.office.state.boxes["bob"]
         assert (box.position, box.acknowledged, box.waiting, again.held) == (9, 9, {}, 0)
+
+    run(main)
+
+
+def test_what_went_out_after_an_acknowledgement_is_known_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office, "MAX_BOX_LETTERS", 3)
+
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path))
+        await joined(node, "bob")
+        for first in (1, 3):
+            await sent(node, "bob", first, 2, "bob")
+        box = node.office.state.boxes["bob"]
+        assert (box.position, node.held) == (3, 1)
+        node.acknowledge("bob", 3)
+        assert (box.position, node.acknowledged_of("bob")) == (3, 3)  # The room that this makes is not durable yet.
+        killed(node)
+        again = Node(alone(), "s1", NodeOptions(data=tmp_path))
+        assert (again.office.state.boxes["bob"].position, again.held) == (3, 1)
+        again.acknowledge("bob", 3)
+        await durable(again)
+        assert (again.office.state.boxes["bob"].position, again.held) == (4, 0)
+        await again.close()
+
+    run(main)
+
+
+def test_a_snapshot_has_what_was_acknowledged_just_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office, "MAX_BOX_LETTERS", 3)
+
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path))
+        await joined(node, "bob")
+        for first in (1, 3):
+            await sent(node, "bob", first, 2, "bob")
+        node.acknowledge("bob", 3)
+        snapshot, upto = node.snapshot(), node.store.appended  # As the driver does when the log has grown: nothing else waits.
+        node.store.commit()
+        node.store.compact(snapshot, upto)
+        killed(node)
+        box = Node(alone(), "s1", NodeOptions(data=tmp_path)).office.state.boxes["bob"]
+        assert (box.acknowledged, box.position) == (3, 4)
 
     run(main)
 

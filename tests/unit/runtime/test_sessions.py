@@ -25,6 +25,7 @@ class PlayedNode:
         self.announced: list[Body] = []
         self.busy = False
         self.accepted = 0
+        self.not_durable = 0
 
     def deliver(self, body: Body) -> None:
         self.office.deliver(Envelope("s1", 1, None, write_body(body)))
@@ -47,6 +48,9 @@ class PlayedNode:
 
     def acknowledge(self, client: str, upto: int) -> None:
         self.office.acknowledge(client, upto)
+
+    def acknowledged_of(self, client: str) -> int:
+        return max(self.not_durable, self.office.state.boxes[client].acknowledged)
 
     def accepted_of(self, client: str) -> int:
         return self.accepted
@@ -196,6 +200,17 @@ def test_a_new_connection_begins_behind_what_is_done() -> None:
     client.told.clear()
     again(node, client).acknowledge(3, 10)
     assert client.told == [("deliver", 4, 3, 5)]
+
+
+def test_a_new_connection_gets_nothing_again_that_is_done_and_not_durable_yet() -> None:
+    node, client, session = played()
+    for first in (1, 3, 5):
+        node.deliver(Bundle("bob", first, 2, ("ann",), None, b"12"))
+    session.acknowledge(0, 10)
+    client.told.clear()
+    node.not_durable = 3
+    again(node, client).acknowledge(3, 10)
+    assert client.told == [("deliver", 4, 1, 2), ("deliver", 5, 0, 2)]
 
 
 def test_what_cannot_be_acknowledged_is_refused() -> None:
