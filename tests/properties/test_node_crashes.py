@@ -1,0 +1,102 @@
+"""A node that is killed at any moment knows afterwards every letter that it has handed to a client, at the same position.
+
+Small boxes, so that letters wait for room; acknowledgements, commits and snapshots at any moment; kills without warning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.runtime.test_node import PATIENCE_S, alone, durable, joined, killed
+from thence.errors import Busy
+from thence.runtime import office
+from thence.runtime.node import Node, NodeOptions
+from thence.runtime.office import Bundle
+
+MAX_EXAMPLES = 150
+CLIENTS = ("ann", "bob")
+
+actions = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from(CLIENTS), st.integers(1, 3)),
+    st.tuples(st.just("acknowledge"), st.sampled_from(CLIENTS), st.integers(0, 4)),
+    st.tuples(st.sampled_from(["commit", "turn", "snapshot", "kill"]), st.none(), st.none()),
+)
+
+
+class Story:
+    """One node after the other on the same data, and what its clients were handed."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.handed: dict[str, dict[int, bytes]] = {name: {} for name in CLIENTS}
+        self.sent = 0
+        self.node = self._start()
+
+    def _start(self) -> Node:
+        node = Node(alone(), "s1", NodeOptions(data=self.data))
+        node.on_letters = lambda clients: [self._hand(name) for name in clients]  # type: ignore[assignment, misc]
+        return node
+
+    def _hand(self, client: str) -> None:
+        for position, bundle in self.node.office.state.boxes[client].behind(0):
+            assert self.handed[client].setdefault(position, bundle.letters) == bundle.letters
+
+    async def act(self, what: str, client: Any, count: Any) -> None:
+        node = self.node
+        if what == "send":
+            for _ in range(count):
+                try:
+                    node.submit(Bundle("ann", node.office.state.boxes["ann"].sent + 1, 1, (client,), None, b"%d" % self.sent))
+                    self.sent += 1
+                except Busy:
+                    return
+        elif what == "acknowledge":
+            upto = min(max(self.handed[client], default=0), node.acknowledged_of(client) + count)
+            if upto > node.acknowledged_of(client):
+                node.acknowledge(client, upto)
+        elif what == "commit":
+            await durable(node)
+        elif what == "turn":
+            await asyncio.sleep(0)
+        elif what == "snapshot":
+            await durable(node)
+            await node.driver._compact()
+        else:
+            await self.kill()
+
+    async def kill(self) -> None:
+        if self.node.driver._committing is not None:
+            self.node.driver._committing.cancel()
+            await asyncio.gather(self.node.driver._committing, return_exceptions=True)
+        killed(self.node)
+        self.node = self._start()
+        for client, handed in self.handed.items():
+            box = self.node.office.state.boxes[client]
+            assert box.position >= max(handed, default=0), "it has forgotten letters that it has handed out"
+            self._hand(client)
+
+
+@settings(max_examples=MAX_EXAMPLES, deadline=None)
+@given(story=st.lists(actions, min_size=5, max_size=60))
+def test_nothing_that_was_handed_out_is_forgotten(story: list[tuple[str, Any, Any]]) -> None:
+    async def main() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            told = Story(Path(folder))
+            for name in CLIENTS:
+                await joined(told.node, name)
+            for action in story:
+                await told.act(*action)
+            await told.kill()
+            await durable(told.node)
+            await told.node.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(office, "MAX_BOX_LETTERS", 3)
+        asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
