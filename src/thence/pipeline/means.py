@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
@@ -21,24 +21,16 @@ from thence.pipeline.work import absolute
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS: Final = "study string, point string, repetition int, seed long, measures map<string,double>, seconds double, events long, error string"
+ROWS: Final = (
+    "study string, point string, repetition int, seed long, measures map<string,double>, "
+    "seconds double, events long, error string"
+)
 """A run, as the workers write it."""
 
 MEANS: Final = "point string, measure string, count int, mean double, deviation double, half_width double"
 
 Summed = tuple[int, float, float, float]
 """Count, mean, deviation, half width."""
-
-
-class Mean(NamedTuple):
-    """One row of the table of means."""
-
-    point: str
-    measure: str
-    count: int
-    mean: float
-    deviation: float
-    half_width: float
 
 
 def means(rows: DataFrame, summed: Callable[[Sequence[float]], Summed]) -> DataFrame:
@@ -58,12 +50,12 @@ def first_runs(rows: DataFrame, wanted: DataFrame) -> DataFrame:
 
 def means_in(
     spark: SparkSession, folder: str, wanted: Mapping[str, int], summed: Callable[[Sequence[float]], Summed]
-) -> list[Mean]:
+) -> list[dict[str, Any]]:
     """The means of the rows in a folder, sorted, with ``wanted`` repetitions of each point."""
     rows = spark.read.schema(ROWS).parquet(absolute(folder))
     counts = spark.createDataFrame(sorted(wanted.items()), "point string, repetitions int")
-    found = means(first_runs(rows, counts), summed).toArrow().to_pylist()
-    return sorted((Mean(**row) for row in found), key=lambda mean: (mean.point, mean.measure))
+    found: list[dict[str, Any]] = means(first_runs(rows, counts), summed).toArrow().to_pylist()
+    return sorted(found, key=lambda row: (row["point"], row["measure"]))
 
 
 class _SumUp:

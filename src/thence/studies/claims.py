@@ -178,14 +178,14 @@ def _growths(study: Study, claim: Growth, points: Measured) -> Iterator[Comparis
         xs, ys = [x for x, _ in good], [y for _, y in good]
         fit = fit_power(xs, ys) if claim.law == "power" else fit_log(xs, ys)
         if fit is not None:
-            yield (_power if claim.law == "power" else _log)(claim, where, fit, xs, ys)
+            yield _power(claim, where, fit, len(xs)) if claim.law == "power" else _log(claim, where, fit, xs, ys)
 
 
 def _bounds(claim: Growth) -> tuple[float, float]:
     return (-math.inf if claim.low is None else claim.low), (math.inf if claim.high is None else claim.high)
 
 
-def _power(claim: Growth, where: str, fit: Fit, xs: list[float], ys: list[Summary]) -> Comparison:
+def _power(claim: Growth, where: str, fit: Fit, points: int) -> Comparison:
     low, high = _bounds(claim)
     one, other = fit.slope - fit.half_width, fit.slope + fit.half_width
     verdict = _verdict(low <= one and other <= high, other < low or one > high)
@@ -194,7 +194,7 @@ def _power(claim: Growth, where: str, fit: Fit, xs: list[float], ys: list[Summar
         where,
         f"exponent {fit.slope:.3f} ± {fit.half_width:.3f}",
         f"{number(low)} to {number(high)}",
-        f"R² {fit.explains:.4f}, {len(xs)} points",
+        f"R² {fit.explains:.4f}, {points} points",
         verdict,
         outside if verdict == FAILS else -outside,
     )

@@ -75,16 +75,20 @@ class Folder:
         self.path = Path(path).absolute()
         self._shown = str(path)
 
-    def begin(self, study: Study, traces: Traces, *, fresh: bool = False) -> None:
-        """Put a study into a folder that has none; ``fresh`` removes the one that is there."""
+    def check_free(self, *, fresh: bool = False) -> None:
+        """Refuse a folder that holds something; with ``fresh``, something other than a study."""
         if (self.path / "study.toml").exists():
             if not fresh:
                 raise ConfigError(
-                    f"{self._shown}: holds a study already; thence study resume {self._shown} goes on with it, --fresh begins anew"
+                    f"{self._shown}: holds a study already; thence study resume {self._shown} goes on, --fresh begins anew"
                 )
-            self.clear()
         elif self.path.exists() and any(self.path.iterdir()):
             raise ConfigError(f"{self._shown}: is not empty, and holds no study; name another folder by --out")
+
+    def begin(self, study: Study, traces: Traces, *, fresh: bool = False) -> None:
+        """Put a study into a folder that has none; ``fresh`` removes the one that is there."""
+        self.check_free(fresh=fresh)
+        self.clear()
         self.path.mkdir(parents=True, exist_ok=True)
         settings = Settings(study.source, study.is_small, traces)
         (self.path / "run.json").write_bytes(msgspec.json.encode(settings) + b"\n")
@@ -128,10 +132,8 @@ class Folder:
             table[f"measure_{measure}"] = pa.array([row.measures[measure] for row in done], pa.float64())
         self._write("runs.parquet", pa.table(table))
         summed = [(point, measure, *means[point][measure]) for point in sorted(means) for measure in sorted(means[point])]
-        self._write(
-            "means.parquet",
-            pa.Table.from_pylist([dict(zip(MEANS_SCHEMA.names, row, strict=True)) for row in summed], MEANS_SCHEMA),
-        )
+        rows_of_means = [dict(zip(MEANS_SCHEMA.names, row, strict=True)) for row in summed]
+        self._write("means.parquet", pa.Table.from_pylist(rows_of_means, MEANS_SCHEMA))
         cost = Cost(
             runs=len(done),
             seconds=math.fsum(row.seconds for row in done),

@@ -98,7 +98,7 @@ class WithSpark:
         """See ``Crew``."""
         from thence.pipeline.means import means_in
 
-        return by_point(row._asdict() for row in means_in(self._spark, str(folder.path / RESULTS), wanted, summary_of))
+        return by_point(means_in(self._spark, str(folder.path / RESULTS), wanted, summary_of))
 
 
 class Outcome(NamedTuple):

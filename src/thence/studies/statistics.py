@@ -30,7 +30,7 @@ _ACCURACY: Final = 1e-15
 class Summary(NamedTuple):
     """What repeated runs gave: the mean, the standard deviation, and half of the interval around the mean."""
 
-    count: int
+    runs: int
     mean: float
     deviation: float
     half_width: float
@@ -75,12 +75,12 @@ def summary_of(values: Sequence[float]) -> Summary:
 
 def repetitions_needed(summary: Summary, share: float) -> int:
     """How many repetitions would bring the half width under a share of the mean, if the deviation stays as it is."""
-    if summary.count == 1 and math.isfinite(summary.mean):
+    if summary.runs == 1 and math.isfinite(summary.mean):
         return 2
     if not summary.is_known or summary.half_width <= share * abs(summary.mean):
-        return summary.count
+        return summary.runs
     aim = share * abs(summary.mean)
-    low, high = summary.count + 1, MOST_NEEDED
+    low, high = summary.runs + 1, MOST_NEEDED
     while low < high:
         middle = (low + high) // 2
         if t_quantile(middle - 1) * summary.deviation / math.sqrt(middle) <= aim:

@@ -58,7 +58,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """A table of the file."""
 
 
-class Repetitions(_Table, kw_only=True):
+class Repetitions(_Table, frozen=True, kw_only=True):
     """How often each point is run: at least, at most, and until the interval is under a share of the mean, of these measures."""
 
     least: int
@@ -67,7 +67,7 @@ class Repetitions(_Table, kw_only=True):
     of: tuple[str, ...] = ()
 
 
-class Small(_Table, kw_only=True):
+class Small(_Table, frozen=True, kw_only=True):
     """What replaces the above in the small version."""
 
     least: int | None = None
@@ -77,14 +77,14 @@ class Small(_Table, kw_only=True):
     grid: dict[str, list[Value]] = {}
 
 
-class Measure(_Table, kw_only=True):
+class Measure(_Table, frozen=True, kw_only=True):
     """What a number means."""
 
     text: str = ""
     unit: str = ""
 
 
-class Plot(_Table, kw_only=True):
+class Plot(_Table, frozen=True, kw_only=True):
     """Measures against a grid parameter, a line for each combination of ``by``."""
 
     title: str
@@ -95,7 +95,7 @@ class Plot(_Table, kw_only=True):
     log: Literal["", "x", "y", "xy"] = ""
 
 
-class _Claim(_Table, tag_field="kind", kw_only=True):
+class _Claim(_Table, tag_field="kind", frozen=True, kw_only=True):
     """What every claim has: its row in the list of claims, its words, what it is about."""
 
     measure: str
@@ -105,7 +105,7 @@ class _Claim(_Table, tag_field="kind", kw_only=True):
     note: str = ""
 
 
-class Order(_Claim, tag="order", kw_only=True):
+class Order(_Claim, tag="order", frozen=True, kw_only=True):
     """The measure at ``this`` is above or below that at ``that``, at every combination of the others."""
 
     this: Where
@@ -113,14 +113,14 @@ class Order(_Claim, tag="order", kw_only=True):
     relation: Literal["above", "below"]
 
 
-class Equal(_Claim, tag="equal", kw_only=True):
+class Equal(_Claim, tag="equal", frozen=True, kw_only=True):
     """The measure equals another one, a formula, within a share of it."""
 
     formula: str
     within: float
 
 
-class Growth(_Claim, tag="growth", kw_only=True):
+class Growth(_Claim, tag="growth", frozen=True, kw_only=True):
     """The measure grows as a power whose exponent lies within bounds, or as a logarithm that explains at least ``fit``."""
 
     against: str
@@ -130,7 +130,7 @@ class Growth(_Claim, tag="growth", kw_only=True):
     fit: float = 0.98
 
 
-class Trend(_Claim, tag="trend", kw_only=True):
+class Trend(_Claim, tag="trend", frozen=True, kw_only=True):
     """From the smallest to the largest value of ``against`` the measure rises, falls, or stays within a share."""
 
     against: str
@@ -141,7 +141,7 @@ class Trend(_Claim, tag="trend", kw_only=True):
 Claim = Order | Equal | Growth | Trend
 
 
-class _File(_Table, kw_only=True):
+class _File(_Table, frozen=True, kw_only=True):
     name: str
     title: str
     model: str
