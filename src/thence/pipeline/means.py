@@ -34,18 +34,17 @@ Summed = tuple[int, float, float, float]
 
 
 def means(rows: DataFrame, summed: Callable[[Sequence[float]], Summed]) -> DataFrame:
-    """Sum up each measure at each point."""
-    values = rows.select("point", F.explode("measures").alias("measure", "value"))
-    groups = values.groupBy("point", "measure").agg(F.array_sort(F.collect_list("value")).alias("values"))
+    """Sum up each measure at each point. A run that is there twice, since it was done again after a crash, counts once."""
+    values = rows.select("point", "repetition", F.explode("measures").alias("measure", "value"))
+    runs = F.array_sort(F.collect_set(F.struct("repetition", "value")))
+    groups = values.groupBy("point", "measure").agg(F.transform(runs, lambda run: run["value"]).alias("values"))
     return groups.mapInArrow(_SumUp(summed), MEANS)
 
 
 def first_runs(rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Of each point as many repetitions as ``wanted`` says (``point``, ``repetitions``), each once, without those that failed."""
-    done = (
-        rows.where(F.col("error").isNull()).join(F.broadcast(wanted), "point").where(F.col("repetition") < F.col("repetitions"))
-    )
-    return done.dropDuplicates(["point", "repetition"])
+    """Of each point as many repetitions as ``wanted`` says (``point``, ``repetitions``), without those that failed."""
+    counted = F.col("error").isNull() & (F.col("repetition") < F.col("repetitions"))
+    return rows.join(F.broadcast(wanted), "point").where(counted)
 
 
 def means_in(

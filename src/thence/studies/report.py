@@ -1,3 +1,7 @@
 """stub"""
+
 from pathlib import Path
-def write_report(folder, to): return [Path("x")]
+
+
+def write_report(folder, to):
+    return [Path("x")]
