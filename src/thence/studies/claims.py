@@ -50,16 +50,30 @@ class Judged(NamedTuple):
     comparisons: tuple[Comparison, ...]
 
     @property
+    def agreeing(self) -> list[Comparison]:
+        """The places that have the verdict of the whole."""
+        return [one for one in self.comparisons if one.verdict == self.verdict]
+
+    @property
+    def telling(self) -> Comparison | None:
+        """The place that tells most: the closest call, or of a claim that does not hold the clearest."""
+        return (max if self.verdict == FAILS else min)(self.agreeing, key=lambda one: one.margin, default=None)
+
+    @property
+    def places(self) -> str:
+        """At how many places it is so."""
+        return f"{len(self.agreeing)} of {len(self.comparisons)}"
+
+    @property
     def numbers(self) -> str:
-        """The verdict in numbers: at how many places, and the place that decides it."""
-        if not self.comparisons:
+        """The verdict in one line of numbers."""
+        telling = self.telling
+        if telling is None:
             return "nothing to compare"
-        agreeing = [one for one in self.comparisons if one.verdict == self.verdict]
-        telling = (max if self.verdict == FAILS else min)(agreeing, key=lambda one: one.margin)
+        word = {HOLDS: "closest", FAILS: "clearest", OPEN: "such as"}[self.verdict]
+        before = f"{self.places} places; {word}: " if len(self.comparisons) > 1 else ""
         place = f" at {telling.where}" if telling.where else ""
-        of = f"{len(agreeing)} of {len(self.comparisons)} places; " if len(self.comparisons) > 1 else ""
-        word = {HOLDS: "closest", FAILS: "clearest", OPEN: "such as"}[self.verdict] + ": " if of else ""
-        return f"{of}{word}{telling.measured} against {telling.beside} ({telling.difference}){place}"
+        return f"{before}{telling.measured} against {telling.beside} ({telling.difference}){place}"
 
 
 def judge(study: Study, means: Means) -> list[Judged]:
