@@ -164,11 +164,7 @@ def replay(
 def _crew(master: str | None) -> Crew:
     from thence.studies.running import Alone, WithSpark
 
-    if master == HERE:
-        return Alone()
-    from thence.pipeline.session import spark_session
-
-    return WithSpark(spark_session(master))
+    return Alone() if master == HERE else WithSpark(master)
 
 
 def _run(study: Study, folder: Folder, crew: Crew, traces: Traces) -> bool:

@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from thence.pipeline.jobs import Engine, Here, OnSpark
 from thence.pipeline.work import Work
@@ -27,9 +27,6 @@ from thence.studies.results import Failure, Folder, Means, by_point, means_of
 from thence.studies.runs import RESULTS, Row, Task, Traces, run_task
 from thence.studies.statistics import repetitions_needed, summary_of
 from thence.studies.study import Study, canonical
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TASK_S: Final = 1.0
 TASKS_PER_CORE: Final = 4
@@ -85,9 +82,11 @@ class Alone:
 class WithSpark:
     """On Spark. The folder must be one that all workers reach."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        context = getattr(spark, "_sc", None)
+    def __init__(self, master: str | None = None) -> None:
+        from thence.pipeline.session import spark_session
+
+        self._spark = spark_session(master)
+        context = getattr(self._spark, "_sc", None)
         self.cores = context.defaultParallelism if context is not None else TASKS_PER_CORE
 
     def engine(self, folder: Folder) -> Engine:
