@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
-from thence.pipeline.reporting.plots import CHARACTER, LEFT, TOP, WIDTH, Tick, framed, lettering, nice_ticks
+from thence.pipeline.reporting.plots import LEFT, WIDTH, Tick, framed, lettering, nice_ticks
 from thence.pipeline.reporting.wording import number
 
 CHART_HEIGHT: Final = 320
@@ -23,7 +23,15 @@ COLOURS: Final = 8
 DASHES: Final = ("", "6 3", "2 3", "9 3 2 3")
 MAX_CATEGORY: Final = 14
 """Of longer names of a category, only the beginning is shown below the axis."""
-MOST_DECADE_TICKS: Final = 7
+MOST_TICKS: Final = 7
+"""On a logarithmic axis."""
+TOLERANCE: Final = 1e-9
+SMALLEST_PLAIN: Final = 1e-3
+LARGEST_PLAIN: Final = 1e6
+"""Numbers beyond these are written with a power of ten beside an axis."""
+CHART_TOP: Final = 28
+KEY_CHARACTER: Final = 7.6
+"""About how wide a letter of the legend is."""
 
 _LIGHT: Final = ("#1f6feb", "#b35900", "#1a7f37", "#a0339f", "#b42318", "#0f7c86", "#6e6a00", "#57606a")
 _DARK: Final = ("#6cb0ff", "#f0a35e", "#56d364", "#e08ae0", "#ff8a7a", "#4fc7d1", "#cfc84a", "#9aa7b4")
@@ -89,7 +97,7 @@ def chart(title: str, about: str, curves: Sequence[Curve], *, x_name: str, y_nam
         across = _category_axis(categories)
     else:
         across = _axis(xs, LEFT, WIDTH - CHART_RIGHT, log=log_x, from_zero=False)
-    up = _axis([*ys, *ends], CHART_HEIGHT - CHART_BOTTOM, TOP, log=log_y, from_zero=True)
+    up = _axis([*ys, *ends], CHART_HEIGHT - CHART_BOTTOM, CHART_TOP, log=log_y, from_zero=True)
     parts = [_frame(across, up, x_name, y_name)]
     parts += [
         _curve(curve, [(across.place(x), y, half) for x, y, half in dots], up, log_y=log_y) for curve, dots in drawn if dots
@@ -128,15 +136,40 @@ def _cut(name: str) -> str:
 def _axis(values: Sequence[float], start: float, end: float, *, log: bool, from_zero: bool) -> Axis:
     low, high = min(values), max(values)
     if log:
-        first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
-        if last == first:
-            last += 1
-        step = max(1, math.ceil((last - first) / MOST_DECADE_TICKS))
-        ticks = [Tick(10.0**power, number(10.0**power)) for power in range(first, last + 1, step)]
+        at_ticks = _log_ticks(low, high)
+        first, last = math.log10(at_ticks[0]), math.log10(at_ticks[-1])
+        ticks = [Tick(at, _short(at)) for at in at_ticks]
         return Axis(lambda at: start + (math.log10(at) - first) / (last - first) * (end - start), ticks)
     places = nice_ticks(min(0.0, low) if from_zero else low, high)
     bottom, span = places[0], places[-1] - places[0]
-    return Axis(lambda at: start + (at - bottom) / span * (end - start), [Tick(at, number(round(at, 10))) for at in places])
+    return Axis(lambda at: start + (at - bottom) / span * (end - start), [Tick(at, _short(round(at, 10))) for at in places])
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers around the values: 1, 2, 5, 10 where there is room, else powers of ten only.
+
+    >>> _log_ticks(0.3, 4.0)
+    [0.2, 0.5, 1.0, 2.0, 5.0]
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1
+    step = max(1, math.ceil((last - first) / MOST_TICKS))
+    factors = (1, 2, 5) if (math.log10(high / low)) * 3 <= MOST_TICKS else (1,)
+    every = [float(f"{factor}e{power}") for power in range(first, last + step, step) for factor in factors]
+    below = max([at for at in every if at <= low * (1 + TOLERANCE)], default=every[0])
+    above = min([at for at in every if at >= high * (1 - TOLERANCE) and at > below], default=every[-1])
+    return [at for at in every if below <= at <= above]
+
+
+def _short(value: float) -> str:
+    """A number beside an axis.
+
+    >>> _short(2500.0), _short(3_000_000.0), _short(0.0001), _short(0.5)
+    ('2,500', '3e6', '1e-4', '0.5')
+    """
+    if value and not SMALLEST_PLAIN <= abs(value) < LARGEST_PLAIN:
+        digits, power = f"{value:.2e}".split("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
+    return number(value)
 
 
 def _frame(across: Axis, up: Axis, x_name: str, y_name: str) -> str:
@@ -152,7 +185,7 @@ def _frame(across: Axis, up: Axis, x_name: str, y_name: str) -> str:
         for tick in across.ticks
     ]
     parts.append(lettering((LEFT + WIDTH - CHART_RIGHT) / 2, CHART_HEIGHT - 6, x_name, "name", "middle"))
-    parts.append(lettering(LEFT + 6, TOP + 2, y_name, "name"))
+    parts.append(lettering(8, 14, y_name, "name"))
     return "".join(parts)
 
 
@@ -181,7 +214,7 @@ def _legend(curves: Sequence[Curve]) -> tuple[str, float]:
     """The names of the curves below the chart, as many in a line as there is room for; and how high that is."""
     parts, x, y = [], float(LEFT), CHART_HEIGHT + 10.0
     for curve in curves:
-        width = 40 + CHARACTER * len(curve.name)
+        width = 44 + KEY_CHARACTER * len(curve.name)
         if x > LEFT and x + width > WIDTH - CHART_RIGHT:
             x, y = float(LEFT), y + LEGEND_STEP
         kind = f"c{curve.colour % COLOURS + 1}"
