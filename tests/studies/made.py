@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from thence.studies.results import Folder
 from thence.studies.study import Study, parse
 
 TEXT = """
@@ -95,3 +99,16 @@ def study(*changes: tuple[str, str], small: bool = False, source: str = "queue.t
         assert old in text, old
         text = text.replace(old, new)
     return parse(text, "queue.toml", source=source, small=small)
+
+
+def tables(folder: Folder) -> tuple[pa.Table, pa.Table]:
+    """The two tables that must not depend on who ran the study, or how often it was killed."""
+    return pq.read_table(folder.path / "runs.parquet"), pq.read_table(folder.path / "means.parquet")
+
+
+def same_tables(one: Folder, other: Folder) -> bool:
+    """Whether two folders hold the same results, to the last bit; nothing equals nothing."""
+    return all(
+        mine.schema == theirs.schema and repr(mine.to_pydict()) == repr(theirs.to_pydict())
+        for mine, theirs in zip(tables(one), tables(other), strict=True)
+    )

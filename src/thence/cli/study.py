@@ -84,6 +84,7 @@ def run(
     Exits with 0 when the study is done, whatever its claims came to, 1 if
     some runs failed, 2 if the study or an option cannot be used.
     """
+    from thence.studies.models import model_named
     from thence.studies.results import Folder
     from thence.studies.study import study_named, study_names
 
@@ -93,7 +94,8 @@ def run(
     for study in studies:
         base = out or Path(RUNS)
         folders.append(Folder(base / study.name if every or out is None else base))
-    for folder in folders:
+    for study, folder in zip(studies, folders, strict=True):
+        model_named(study.model)
         folder.check_free(fresh=fresh)
     crew = _crew(master)
     failed = False
