@@ -36,8 +36,9 @@ def test_the_seed_comes_from_study_point_and_repetition() -> None:
     assert len(others - {expected}) == 3
 
 
-def test_a_label_names_its_point() -> None:
-    made = study()
+@pytest.mark.parametrize("words", ["fixed", "fixed, really", "a=b", "load", "it's"])
+def test_a_label_names_its_point(words: str) -> None:
+    made = study(('["random", "fixed"]', f'["random", "{words}"]'), ('service = "fixed"\nload', f'service = "{words}"\nload'))
     for point in made.points():
         assert canonical(made.point_labelled(made.label(point))) == canonical(point)
 
@@ -71,7 +72,7 @@ def test_a_label_that_names_none_is_refused(label: str, complaint: str) -> None:
         ('that = { service = "fixed" }', "that = { load = 0.2 }", "claims[0].that: must name the same parameters as this"),
         ("grid = { load", "grid = { laod", "small.grid: 'laod' is not a parameter of the grid"),
         ("customers = 400", "customers = 400\nload = 1", "parameters.load: is in the grid as well"),
-        ('"random", "fixed"', '"random one", "fixed"', "grid.service: 'random one': a value may not"),
+        ('"random", "fixed"', '"", "fixed"', "grid.service: '': a value that is text must be one line"),
         ("most = 20", "most = 3", "repetitions.most: 1 <= least <= most"),
         ("share = 0.1", "share = 1.5", "repetitions.share: must be between 0 and 1"),
         ("low = 1.1\n", "", "claims[3].low: a power needs low and high"),

@@ -75,7 +75,7 @@ def test_runs_that_fail_are_told_with_their_commands(file: Path, tmp_path: Path)
         (["run", "no-such.toml", "--master", "here"], "no-such.toml: no such file"),
         (["report", "nowhere"], "nowhere: holds no study"),
         (["resume", "nowhere", "--master", "here"], "nowhere: holds no study"),
-        (["replay", "FILE", "--point", "load=7"], "must be one of 0.2, 0.4, 0.6"),
+        (["replay", "FILE", "--point", "service=fixed,load=7"], "must be one of 0.2, 0.4, 0.6"),
     ],
 )
 def test_what_cannot_be_is_refused(file: Path, arguments: list[str], complaint: str) -> None:

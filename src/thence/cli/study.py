@@ -157,7 +157,8 @@ def replay(
         raise ConfigError(f"the run failed: {row.error}")
     title = f"{study.name}, {study.label(chosen) or 'its only point'}, repetition {repetition}, seed {row.seed}"
     rows = [(measure, repr(value), study.measures[measure].unit) for measure, value in row.measures.items()]
-    console.out.print(console.table(("measure", "value", "unit"), rows, title=title))
+    console.say(title)
+    console.out.print(console.table(("measure", "value", "unit"), rows))
     if trace is not None:
         written = f"Trace: {trace}   {console.count(events, 'event')}" if events else "Trace: none, this model records no events"
         console.say(written)

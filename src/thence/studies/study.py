@@ -50,8 +50,6 @@ MAX_REPETITIONS: Final = 10_000
 SEED_BITS: Final = 63
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
-_PLAIN_TEXT: Final = re.compile(r"[^\s,=]+")
-"""What a value that is text looks like, so that ``key=value,key=value`` can be read back."""
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -192,12 +190,11 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
 
     def point_labelled(self, text: str) -> Point:
         """The point that such a label names."""
-        given: dict[str, str] = {}
-        for word in filter(None, text.split(",")):
-            name, equals, value = word.partition("=")
-            if not equals or name not in self.grid:
-                raise ConfigError(f"--point {word}: expected KEY=VALUE with a key of the grid ({', '.join(self.grid)})")
-            given[name] = value
+        # A value may hold commas; a comma before a key of the grid ends it.
+        before, *words = re.split(rf"(?:^|,)({'|'.join(map(re.escape, self.grid))})=", text) if self.grid else [text]
+        if before:
+            raise ConfigError(f"--point {before}: expected KEY=VALUE with a key of the grid ({', '.join(self.grid)})")
+        given = dict(zip(words[::2], words[1::2], strict=True))
         for name, values in self.grid.items():
             known = [shown(value) for value in values]
             if len(values) == 1:
@@ -321,9 +318,9 @@ def _mistakes(read: _File) -> Iterator[tuple[str, str]]:
         if not values:
             yield f"grid.{name}", "has no value"
         yield from (
-            (f"grid.{name}", f"{value!r}: a value may not be empty or hold a space, a comma or an equals sign")
+            (f"grid.{name}", f"{value!r}: a value that is text must be one line, and not empty")
             for value in values
-            if isinstance(value, str) and not _PLAIN_TEXT.fullmatch(value)
+            if isinstance(value, str) and not (value and value.isprintable())
         )
     for number, left_out in enumerate(read.without):
         yield from _unknown(f"without[{number}]", left_out, grid, "a parameter of the grid")
