@@ -2,7 +2,7 @@
 # Each target sets up what it needs first, and that is quick when nothing is left to do.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check bench bench-peers counts scale campaign clean
+.PHONY: help setup demo test lint check bench bench-peers counts studies scale campaign clean
 
 BIN := .venv/bin
 PYTHON_CODE := src tests $(wildcard benchmarks)
@@ -37,6 +37,10 @@ bench-peers: setup ## measure beside NATS and Redis, and up to 150 servers (some
 
 counts: setup ## count what order costs in each configuration and write docs/counts.md
 	@$(BIN)/python -m benchmarks.counts
+
+studies: setup ## run all studies of the papers and write their reports to docs/studies (under an hour on two cores)
+	@$(BIN)/thence study run all --fresh
+	@for folder in study-runs/*/; do $(BIN)/thence study report "$$folder" --to docs/studies; done
 
 scale: setup ## simulate and judge 100,000 multicasts in a fabric of 1,000 processes (some minutes)
 	@$(BIN)/python -m benchmarks.scale

@@ -158,7 +158,7 @@ def test_a_cell_is_the_darker_the_more_there_is() -> None:
 
 
 def test_names_of_lines_that_end_together_do_not_overlap() -> None:
-    assert plots._apart([100, 98, 20]) == [113, 98, 20]
+    assert plots.apart([100, 98, 20]) == [113, 98, 20]
 
 
 # --- the page ----------------------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ COMMANDS: Final = (
     Entry("simulate", TRY, "Run a workload on an ordering and write the trace of it."),
     Entry("explore", TRY, "Try every interleaving of a small case and print the shortest bad one."),
     Entry("scenario", TRY, "Run scenario files and compare with what they expect, or rewrite that."),
+    Entry("study", TRY, "Run studies of what the papers claim, thousands of simulations each, on Spark."),
     Entry("import", JUDGE, "Make a trace of logs: Parquet, JSON lines, ShiViz and GoVector logs, any NDJSON."),
     Entry("judge", JUDGE, "Check a trace for order, losses and duplicates, and explain each violation."),
     Entry("audit", JUDGE, "The same for traces of any size, on Spark."),

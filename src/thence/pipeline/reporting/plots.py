@@ -67,14 +67,16 @@ def tail_place(percent: float) -> float:
     return -math.log10(1 - percent / 100)
 
 
-def _svg(title: str, about: str, body: str, height: float = HEIGHT, kind: str = "plot") -> str:
+def framed(title: str, about: str, body: str, height: float = HEIGHT, kind: str = "plot") -> str:
+    """A whole plot around what is drawn in it."""
     return (
         f'<svg class="{kind}" viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escaped(f"{title}. {about}")}">'
         f"<title>{escaped(title)}</title><desc>{escaped(about)}</desc>{body}</svg>"
     )
 
 
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
+def lettering(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
+    """Text at a place."""
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escaped(text)}</text>'
 
 
@@ -94,16 +96,16 @@ def line_plot(title: str, about: str, lines: Sequence[Line], *, x_ticks: Sequenc
 
     parts = [
         f'<path class="grid" d="M{LEFT} {up(tick):.1f}H{WIDTH - RIGHT}"/>'
-        + _text(LEFT - 8, up(tick) + 4, y_words(tick), "tick", "end")
+        + lettering(LEFT - 8, up(tick) + 4, y_words(tick), "tick", "end")
         for tick in ticks
     ]
     parts += [
         f'<path class="grid" d="M{across(tick.at):.1f} {HEIGHT - BOTTOM}v5"/>'
-        + _text(across(tick.at), HEIGHT - BOTTOM + 18, tick.text, "tick", "middle")
+        + lettering(across(tick.at), HEIGHT - BOTTOM + 18, tick.text, "tick", "middle")
         for tick in x_ticks
     ]
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_name, "name", "middle"))
-    ends = _apart([up(line.points[-1][1]) for line in lines])
+    parts.append(lettering((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_name, "name", "middle"))
+    ends = apart([up(line.points[-1][1]) for line in lines])
     for number, (line, end) in enumerate(zip(lines, ends, strict=True), 1):
         path = "".join(f"{'L' if place else 'M'}{across(x):.1f} {up(y):.1f}" for place, (x, y) in enumerate(line.points))
         if line.filled:
@@ -111,11 +113,11 @@ def line_plot(title: str, about: str, lines: Sequence[Line], *, x_ticks: Sequenc
             first, last = across(line.points[0][0]), across(line.points[-1][0])
             parts.append(f'<path class="fill s{number}" d="{path}L{last:.1f} {base}L{first:.1f} {base}Z"/>')
         parts.append(f'<path class="line s{number}" d="{path}"/>')
-        parts.append(_text(WIDTH - RIGHT + 6, end + 4, line.name, f"label s{number}"))
-    return _svg(title, about, "".join(parts))
+        parts.append(lettering(WIDTH - RIGHT + 6, end + 4, line.name, f"label s{number}"))
+    return framed(title, about, "".join(parts))
 
 
-def _apart(places: Sequence[float], distance: float = 15) -> list[float]:
+def apart(places: Sequence[float], distance: float = 15) -> list[float]:
     """The places, moved so far apart that text at them can be read."""
     moved = list(places)
     order = sorted(range(len(places)), key=lambda number: places[number])
@@ -146,21 +148,23 @@ def bar_plot(title: str, about: str, bars: Sequence[Bar], legend: Sequence[str] 
     parts = []
     x = float(BAR_LEFT)
     for number, name in enumerate(legend, 1):
-        parts.append(f'<rect class="bar s{number}" x="{x:.1f}" y="4" width="11" height="11"/>' + _text(x + 16, 14, name, "label"))
+        parts.append(
+            f'<rect class="bar s{number}" x="{x:.1f}" y="4" width="11" height="11"/>' + lettering(x + 16, 14, name, "label")
+        )
         x += 32 + CHARACTER * len(name)
     for row, bar in enumerate(bars):
         y = top + row * BAR_STEP
         start = float(BAR_LEFT)
         parts.append(f"<g><title>{escaped(f'{bar.full_name}: {bar.label}')}</title>")
-        parts.append(_text(BAR_LEFT - 8, y + 12, bar.name, "tick", "end"))
+        parts.append(lettering(BAR_LEFT - 8, y + 12, bar.name, "tick", "end"))
         for number, part in enumerate(bar.parts, 1):
             width = part / longest * (WIDTH - BAR_LEFT - BAR_RIGHT)
             parts.append(
                 f'<rect class="bar s{number}" x="{start:.1f}" y="{y}" width="{max(width, 0.5):.1f}" height="{BAR_HEIGHT}"/>'
             )
             start += width
-        parts.append(_text(start + 6, y + 12, bar.label, "value") + "</g>")
-    return _svg(title, about, "".join(parts), top + len(bars) * BAR_STEP + 4)
+        parts.append(lettering(start + 6, y + 12, bar.label, "value") + "</g>")
+    return framed(title, about, "".join(parts), top + len(bars) * BAR_STEP + 4)
 
 
 class Heat(NamedTuple):
@@ -190,17 +194,17 @@ def heat_plot(title: str, about: str, heat: Heat, words: Words) -> str:
     largest = max((value for row in heat.cells[: heat.plain] for value in row[: heat.plain]), default=0) or 1
     cell = min(MAX_CELL, (WIDTH - HEAT_LEFT - HEAT_RIGHT) / max(count, 1))
     top = 20 + min(90, CHARACTER * 0.75 * max((len(name) for name in heat.names), default=0) + 12)
-    parts = [_text(HEAT_LEFT, 12, f"{heat.rows_are} ↓   {heat.columns_are} →", "name")]
+    parts = [lettering(HEAT_LEFT, 12, f"{heat.rows_are} ↓   {heat.columns_are} →", "name")]
     for place, name in enumerate(heat.names):
         x, y = HEAT_LEFT + (place + 0.5) * cell, top + (place + 0.5) * cell
         parts.append(f'<text class="tick" transform="translate({x + 3:.1f} {top - 6:.1f}) rotate(-55)">{escaped(name)}</text>')
-        parts.append(_text(HEAT_LEFT - 8, y + 4, name, "tick", "end"))
+        parts.append(lettering(HEAT_LEFT - 8, y + 4, name, "tick", "end"))
     for row, values in enumerate(heat.cells):
         for column, value in enumerate(values):
             x, y = HEAT_LEFT + column * cell, top + row * cell
             parts.append(_cell(heat, row, column, (x, y, cell), min(1.0, value / largest), words(value)))
     bottom = top + count * cell
-    return _svg(title, about, "".join(parts) + _scale(bottom + 12, words(largest)), bottom + 44, "plot heat")
+    return framed(title, about, "".join(parts) + _scale(bottom + 12, words(largest)), bottom + 44, "plot heat")
 
 
 def _cell(heat: Heat, row: int, column: int, where: tuple[float, float, float], strength: float, value: str) -> str:
@@ -209,7 +213,7 @@ def _cell(heat: Heat, row: int, column: int, where: tuple[float, float, float], 
     opacity = FAINTEST + (1 - FAINTEST) * strength if strength else 0
     inside = ""
     if len(heat.names) <= NUMBERS_UP_TO and strength:
-        inside = _text(x + side / 2, y + side / 2 + 3.5, value, "in dark" if opacity > 0.55 else "in", "middle")
+        inside = lettering(x + side / 2, y + side / 2 + 3.5, value, "in dark" if opacity > 0.55 else "in", "middle")
     box = f'x="{x:.1f}" y="{y:.1f}" width="{side - 1.5:.1f}" height="{side - 1.5:.1f}"'
     shade = f'<rect class="cell" fill-opacity="{opacity:.2f}" {box}/>' if strength else ""
     return f'<g><title>{escaped(name)}</title><rect class="empty" {box}/>{shade}{inside}</g>'
@@ -223,4 +227,6 @@ def _scale(y: float, largest: str) -> str:
         f'x="{HEAT_LEFT + 24 + step * 20}" y="{y:.1f}" width="20" height="10"/>'
         for step in range(steps)
     )
-    return _text(HEAT_LEFT, y + 9, "few", "tick") + boxes + _text(HEAT_LEFT + 30 + steps * 20, y + 9, f"{largest}", "tick")
+    return (
+        lettering(HEAT_LEFT, y + 9, "few", "tick") + boxes + lettering(HEAT_LEFT + 30 + steps * 20, y + 9, f"{largest}", "tick")
+    )

@@ -1,0 +1,5 @@
+"""Studies: the figures of the papers, measured again by thousands of simulations, with one command.
+
+A study is one TOML file (``study``), its runs are independent tasks (``running``), its claims get verdicts (``claims``), and
+what came out is a report (``report``). What is simulated is a model, a file of ``models``.
+"""

@@ -1,0 +1,373 @@
+"""A study as a value: what one declarative TOML file says, its points and the seeds of its runs.
+
+Rules:
+
+* Nothing is guessed: an unknown key, a measure or parameter that does not exist, is an error that names the file and the key.
+* A point is the parameters of the study with one combination of its grid. Its canonical JSON is its name everywhere.
+* The seed of a run comes from the study's name, the point and the repetition, and from nothing else: so a run is the same
+  on any machine, in any order, today and after a crash.
+* ``small`` is the same study, cut to what continuous integration has time for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from itertools import product
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from thence.errors import ConfigError
+from thence.studies.models import Measures, Point, Value
+
+__all__ = ["Claim", "Equal", "Growth", "Measures", "Order", "Plot", "Point", "Study", "Trend", "Value", "Where"]
+
+Where = dict[str, Value | list[Value]]
+"""Values of grid parameters; a list stands for any of its values."""
+
+CATALOGUE: Final = Path(__file__).with_name("catalogue")
+
+IN_ORDER: Final = (
+    "daisy-load",
+    "daisy-options",
+    "interconnect-links",
+    "clusters-cost",
+    "gateways-concurrency",
+    "domains-growth",
+    "all-together",
+    "internet-scale",
+)
+"""The order in which the studies are listed and run; others come after them, by name."""
+
+MAX_POINTS: Final = 10_000
+MAX_REPETITIONS: Final = 10_000
+SEED_BITS: Final = 63
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of the file."""
+
+
+class Repetitions(_Table, frozen=True, kw_only=True):
+    """How often each point is run: at least, at most, and until the interval is under a share of the mean, of these measures."""
+
+    least: int
+    most: int
+    share: float = 0.04
+    of: tuple[str, ...] = ()
+
+
+class Small(_Table, frozen=True, kw_only=True):
+    """What replaces the above in the small version."""
+
+    least: int | None = None
+    most: int | None = None
+    share: float | None = None
+    parameters: dict[str, Value] = {}
+    grid: dict[str, list[Value]] = {}
+
+
+class Measure(_Table, frozen=True, kw_only=True):
+    """What a number means."""
+
+    text: str = ""
+    unit: str = ""
+
+
+class Plot(_Table, frozen=True, kw_only=True):
+    """Measures against a grid parameter, a line for each combination of ``by``."""
+
+    title: str
+    x: str
+    y: tuple[str, ...]
+    by: tuple[str, ...] = ()
+    where: Where = {}
+    log: Literal["", "x", "y", "xy"] = ""
+
+
+class _Claim(_Table, tag_field="kind", frozen=True, kw_only=True):
+    """What every claim has: its row in the list of claims, its words, what it is about."""
+
+    measure: str
+    id: str = ""
+    text: str = ""
+    where: Where = {}
+    note: str = ""
+
+
+class Order(_Claim, tag="order", frozen=True, kw_only=True):
+    """The measure at ``this`` is above or below that at ``that``, at every combination of the others."""
+
+    this: Where
+    that: Where
+    relation: Literal["above", "below"]
+
+
+class Equal(_Claim, tag="equal", frozen=True, kw_only=True):
+    """The measure equals another one, a formula, within a share of it."""
+
+    formula: str
+    within: float
+
+
+class Growth(_Claim, tag="growth", frozen=True, kw_only=True):
+    """The measure grows as a power whose exponent lies within bounds, or as a logarithm that explains at least ``fit``."""
+
+    against: str
+    low: float | None = None
+    high: float | None = None
+    law: Literal["power", "log"] = "power"
+    fit: float = 0.98
+
+
+class Trend(_Claim, tag="trend", frozen=True, kw_only=True):
+    """From the smallest to the largest value of ``against`` the measure rises, falls, or stays within a share."""
+
+    against: str
+    relation: Literal["rises", "falls", "constant"]
+    within: float = 0.05
+
+
+Claim = Order | Equal | Growth | Trend
+
+
+class _File(_Table, frozen=True, kw_only=True):
+    name: str
+    title: str
+    model: str
+    paper: str = ""
+    about: str = ""
+    parameters: dict[str, Value] = {}
+    grid: dict[str, list[Value]] = {}
+    without: tuple[Where, ...] = ()
+    repetitions: Repetitions
+    small: Small = Small()
+    measures: dict[str, Measure]
+    plots: tuple[Plot, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+
+_TABLES: Final = (_File, Repetitions, Small, Measure, Plot, Order, Equal, Growth, Trend)
+
+
+class Study(msgspec.Struct, frozen=True, kw_only=True):
+    """One study, whole or small. ``text`` is the file it was read from, ``source`` what the user called it."""
+
+    name: str
+    title: str
+    model: str
+    paper: str
+    about: str
+    parameters: dict[str, Value]
+    grid: dict[str, list[Value]]
+    without: tuple[Where, ...]
+    repetitions: Repetitions
+    measures: dict[str, Measure]
+    plots: tuple[Plot, ...]
+    claims: tuple[Claim, ...]
+    is_small: bool
+    text: str
+    source: str
+
+    def points(self) -> Iterator[Point]:
+        """Every combination of the grid that is not left out, in the order of the file."""
+        for values in product(*self.grid.values()):
+            chosen = dict(zip(self.grid, values, strict=True))
+            if not any(matches(chosen, left_out) for left_out in self.without):
+                yield {**self.parameters, **chosen}
+
+    def label(self, point: Point) -> str:
+        """A point by its grid parameters, as ``replay`` takes it."""
+        return ",".join(f"{name}={shown(point[name])}" for name in self.grid)
+
+    def point_labelled(self, text: str) -> Point:
+        """The point that such a label names."""
+        # A value may hold commas; a comma before a key of the grid ends it.
+        before, *words = re.split(rf"(?:^|,)({'|'.join(map(re.escape, self.grid))})=", text) if self.grid else [text]
+        if before:
+            raise ConfigError(f"--point {before}: expected KEY=VALUE with a key of the grid ({', '.join(self.grid)})")
+        given = dict(zip(words[::2], words[1::2], strict=True))
+        for name, values in self.grid.items():
+            known = [shown(value) for value in values]
+            if len(values) == 1:
+                given.setdefault(name, known[0])
+            if name not in given:
+                raise ConfigError(f"--point {text}: {name} is missing, one of {', '.join(known)}")
+            if given[name] not in known:
+                raise ConfigError(f"--point {name}={given[name]}: must be one of {', '.join(known)}")
+        for point in self.points():
+            if all(shown(point[name]) == value for name, value in given.items()):
+                return point
+        raise ConfigError(f"--point {text}: the study leaves this combination out")
+
+
+def shown(value: Value) -> str:
+    """A value of a parameter as text."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def canonical(point: Point) -> str:
+    """The name of a point: its JSON, with sorted keys and without spaces.
+
+    >>> canonical({"b": 1, "a": "x"})
+    '{"a":"x","b":1}'
+    """
+    return json.dumps(dict(point), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def seed_of(study: str, point: Point, repetition: int) -> int:
+    """The seed of one run."""
+    digest = hashlib.sha256(f"{study}\n{canonical(point)}\n{repetition}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> (64 - SEED_BITS)
+
+
+def matches(point: Point, where: Mapping[str, Value | list[Value]]) -> bool:
+    """Whether a point has the values that ``where`` names."""
+    return all(point[name] in wanted if isinstance(wanted, list) else point[name] == wanted for name, wanted in where.items())
+
+
+def study_names() -> list[str]:
+    """The studies of the catalogue."""
+    names = sorted(path.stem for path in CATALOGUE.glob("*.toml"))
+    return [name for name in IN_ORDER if name in names] + [name for name in names if name not in IN_ORDER]
+
+
+def study_named(name: str, *, small: bool = False) -> Study:
+    """A study of the catalogue, or one from a file of one's own."""
+    path = Path(name) if name.endswith(".toml") else CATALOGUE / f"{name}.toml"
+    if not path.is_file():
+        if path.parent != CATALOGUE:
+            raise ConfigError(f"{name}: no such file")
+        near = get_close_matches(name, study_names(), 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(study_names()) or 'none'}; or name a .toml file"
+        raise ConfigError(f"no study {name!r}; {hint}")
+    study = parse(path.read_text(encoding="utf-8"), path.name if path.parent == CATALOGUE else name, source=name, small=small)
+    if path.parent == CATALOGUE and study.name != path.stem:
+        raise ConfigError(f"{path.name}: name: must be that of the file, {path.stem!r}, and is {study.name!r}")
+    return study
+
+
+def parse(text: str, file: str = "study", *, source: str = "", small: bool = False) -> Study:
+    """The study that ``text`` describes; ``file`` is named in errors."""
+    try:
+        tables = tomllib.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    try:
+        read = msgspec.convert(tables, _File)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{file}: {_misfit(str(error))}") from None
+    for where, what in _mistakes(read):
+        raise ConfigError(f"{file}: {where}: {what}")
+    parameters, grid, repetitions = read.parameters, read.grid, read.repetitions
+    if small:
+        cut = read.small
+        parameters, grid = {**parameters, **cut.parameters}, {**grid, **cut.grid}
+        chosen = {"least": cut.least, "most": cut.most, "share": cut.share}
+        repetitions = msgspec.structs.replace(repetitions, **{key: value for key, value in chosen.items() if value is not None})
+    study = Study(
+        **{
+            name: getattr(read, name)
+            for name in ("name", "title", "model", "paper", "about", "without", "measures", "plots", "claims")
+        },
+        parameters=parameters,
+        grid=grid,
+        repetitions=repetitions,
+        is_small=small,
+        text=text,
+        source=source or file,
+    )
+    for where, what in _mistakes_of_sizes(study):
+        raise ConfigError(f"{file}: {where}: {what}")
+    return study
+
+
+def _misfit(message: str) -> str:
+    """What a file has that it must not have, by the key and with a suggestion."""
+    what, _, path = message.partition(" - at ")
+    place = path.strip("`").removeprefix("$").removeprefix(".")
+    unknown = re.search(r"unknown field `(.+)`", what)
+    if unknown:
+        known = {field for table in _TABLES for field in table.__struct_fields__}
+        near = get_close_matches(unknown[1], sorted(known), 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"{f'{place}.' if place else ''}{unknown[1]}: no such key{hint}"
+    return f"{place}: {what}" if place else what
+
+
+def _mistakes(read: _File) -> Iterator[tuple[str, str]]:
+    """What the types alone do not say, as pairs of a key and what is wrong there."""
+    if not _NAME.fullmatch(read.name):
+        yield "name", f"must be of small letters, digits and hyphens, and is {read.name!r}"
+    if not read.measures:
+        yield "measures", "there is none"
+    grid, measures = set(read.grid), set(read.measures)
+    yield from _unknown("small.grid", read.small.grid, grid, "a parameter of the grid")
+    yield from _unknown("repetitions.of", read.repetitions.of, measures, "a measure")
+    for name in sorted(grid & {*read.parameters, *read.small.parameters}):
+        yield f"parameters.{name}", "is in the grid as well"
+    for name, values in [*read.grid.items(), *read.small.grid.items()]:
+        if not values:
+            yield f"grid.{name}", "has no value"
+        yield from (
+            (f"grid.{name}", f"{value!r}: a value that is text must be one line, and not empty")
+            for value in values
+            if isinstance(value, str) and not (value and value.isprintable())
+        )
+    for number, left_out in enumerate(read.without):
+        yield from _unknown(f"without[{number}]", left_out, grid, "a parameter of the grid")
+    for number, plot in enumerate(read.plots):
+        place = f"plots[{number}]"
+        yield from _unknown(f"{place}.y", plot.y, measures, "a measure")
+        yield from _unknown(f"{place}.x", [plot.x], grid, "a parameter of the grid")
+        yield from _unknown(f"{place}.by", plot.by, grid, "a parameter of the grid")
+        yield from _unknown(f"{place}.where", plot.where, grid, "a parameter of the grid")
+    for number, claim in enumerate(read.claims):
+        yield from _mistakes_of_claim(f"claims[{number}]", claim, grid, measures, read.grid)
+
+
+def _mistakes_of_claim(
+    place: str, claim: Claim, grid: set[str], measures: set[str], values: Mapping[str, list[Value]]
+) -> Iterator[tuple[str, str]]:
+    yield from _unknown(f"{place}.measure", [claim.measure], measures, "a measure")
+    yield from _unknown(f"{place}.where", claim.where, grid, "a parameter of the grid")
+    if isinstance(claim, Order):
+        yield from _unknown(f"{place}.this", claim.this, grid, "a parameter of the grid")
+        yield from _unknown(f"{place}.that", claim.that, grid, "a parameter of the grid")
+        if set(claim.this) != set(claim.that) or not claim.this:
+            yield f"{place}.that", "must name the same parameters as this"
+    if isinstance(claim, Equal):
+        yield from _unknown(f"{place}.formula", [claim.formula], measures, "a measure")
+    if isinstance(claim, Growth | Trend):
+        yield from _unknown(f"{place}.against", [claim.against], grid, "a parameter of the grid")
+        if any(isinstance(value, str | bool) for value in values.get(claim.against, ())):
+            yield f"{place}.against", f"{claim.against} is not a number"
+    if isinstance(claim, Growth) and claim.law == "power" and (claim.low is None or claim.high is None):
+        yield f"{place}.low", "a power needs low and high"
+
+
+def _mistakes_of_sizes(study: Study) -> Iterator[tuple[str, str]]:
+    repetitions = study.repetitions
+    table = "small" if study.is_small else "repetitions"
+    if not 1 <= repetitions.least <= repetitions.most <= MAX_REPETITIONS:
+        yield f"{table}.most", f"1 <= least <= most <= {MAX_REPETITIONS} must hold"
+    if not 0 < repetitions.share < 1:
+        yield f"{table}.share", "must be between 0 and 1"
+    count = sum(1 for _ in study.points())
+    if not 1 <= count <= MAX_POINTS:
+        yield "grid", f"has {count} points; there must be from 1 to {MAX_POINTS}"
+
+
+def _unknown(place: str, names: Iterable[Any], known: set[str], what: str) -> Iterator[tuple[str, str]]:
+    for name in names:
+        if name not in known:
+            near = get_close_matches(str(name), sorted(known), 1)
+            yield place, f"{name!r} is not {what}; " + (f"did you mean {near[0]!r}?" if near else f"there are: {sorted(known)}")

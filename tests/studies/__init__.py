@@ -1,0 +1,1 @@
+"""Studies: mostly without Spark, on a small model of our own."""
