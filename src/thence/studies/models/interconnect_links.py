@@ -9,8 +9,8 @@ Rules:
   sender once, at the same time. This is the queueing centre of §8.1 wherever one process sends everything.
 * ``load`` is the sending rate as a share of the smaller bound of Eq. 1 and Eq. 2. Up to 1 both allow it; above 1 what is
   delivered is what goes through. At 0 each message has the systems to itself.
-* Senders are those processes of A that are no relays, drawn with equal chances, with exponential gaps; delays are taken at
-  those processes of B that are no relays. So no hop is left out that Eq. 3 counts.
+* Senders are those processes of A that are no relays. All send equally often, in an order that is drawn, with exponential gaps.
+  Delays are taken at those processes of B that are no relays. So no hop is left out that Eq. 3 counts.
 * ``daisy`` splits each system into as many groups as there are links, and every server shares out one slow link among the
   servers of the other system. With ``daisy-all-pairs`` each two servers have a slow link of their own: links squared.
 """
@@ -195,13 +195,16 @@ def fabric(setting: Setting) -> Topology:
 def _traffic(setting: Setting, senders: tuple[str, ...], seed: int) -> list[Send]:
     """Draw who sends when."""
     chance = Random(f"{seed}/traffic")
+    count = setting.messages if setting.load else setting.idle_messages
+    turns = [senders[number % len(senders)] for number in range(count)]
+    chance.shuffle(turns)
     if not setting.load:
-        return [(at * IDLE_GAP_NS, chance.choice(senders), None) for at in range(setting.idle_messages)]
+        return [(at * IDLE_GAP_NS, sender, None) for at, sender in enumerate(turns)]
     traffic: list[Send] = []
     now_s = 0.0
-    for _ in range(setting.messages):
+    for sender in turns:
         now_s += chance.expovariate(setting.offered_per_s)
-        traffic.append((int(now_s * SECOND), chance.choice(senders), None))
+        traffic.append((int(now_s * SECOND), sender, None))
     return traffic
 
 
