@@ -95,6 +95,13 @@ def test_the_printed_wait_is_the_bottleneck() -> None:
         assert measured(architecture=wait, load=1.5, intra_delay_ms=0.2)["throughput_per_s"] > 0.85 * 300
 
 
+def test_the_two_printed_waits_are_alike() -> None:
+    """A relay delivers what it broadcasts at once, so it never waits for a message that it passed on itself."""
+    for load in (0.9, 1.5):
+        one, other = (measured(architecture=wait, load=load, intra_delay_ms=2) for wait in ("printed-delivered", "printed-sent"))
+        assert repr(one) == repr(other)
+
+
 def test_the_daisy_saturates_first() -> None:
     """Each of its slow links carries every message three times; at half of what our links carry it does not keep up."""
     assert measured(architecture="causal", load=0.5)["kept_up"] > 0.9
