@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final, Literal, NamedTuple
 from unittest import mock
 
-from tests.joined import two
 from thence.core.domain import Domain
 from thence.core.links import LinkCarry, LinkEnd, LinkOutput, LinkTransfer
 from thence.core.member import Deliverable, Member, _Work
@@ -22,6 +21,7 @@ from thence.core.routing import Plan, Routes
 from thence.core.topology import Link, Topology
 from thence.core.transport import Incoming
 from thence.sim.world import World
+from thence.studies.joined import two
 
 # --- links -------------------------------------------------------------------------------------------------------------
 

@@ -6,57 +6,24 @@ Everything is counted or timed in simulation with constant delays, so the figure
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple
 
 import pytest
 
 from benchmarks.links import OURS, PRINTED, rate
-from tests.joined import MS, Mode, Run, Send, Wait, drive, names, two
 from thence.core import places
 from thence.core.domain import Domain
 from thence.core.links import LinkEnd, LinkOutput
 from thence.core.topology import Topology
 from thence.sim.explorer import Case, explore
+from thence.studies.joined import MS, Cost, Mode, Run, Send, Wait, costs, daisy, drive, names, two
 
 # --- I8 ----------------------------------------------------------------------------------------------------------------
-
-
-class Cost(NamedTuple):
-    """What one broadcast takes: frames within a system, frames from one system to the other, and hops to the last process."""
-
-    fast: int
-    slow: int
-    hops: int
-
-    @property
-    def total(self) -> int:
-        return self.fast + self.slow
-
-
-def costs(topology: Topology, sender: str, count: int, first_system: frozenset[str]) -> list[Cost]:
-    """Send ``count`` broadcasts, long after each other; a hop takes 1 ms, so the slowest delivery tells the hops."""
-    found = []
-    run = drive(topology, [(at * 1_000 * MS, sender, None) for at in range(count)])
-    for at in range(count):
-        frames = [sent for sent in run.sent if sent.time // (1_000 * MS) == at]
-        slow = sum((sent.source in first_system) != (sent.target in first_system) for sent in frames)
-        hops = max(delay for (message, _), delay in run.delays().items() if message == f"{sender}:{at + 1}") // MS
-        found.append(Cost(len(frames) - slow, slow, hops))
-    return found
-
-
-def daisy(n: int) -> Topology:
-    """S0 and S1 split into three groups of n each, whose first members are the servers group."""
-    groups = [names(letter, n) for letter in "abcdef"]
-    servers = Domain("servers", tuple(group[0] for group in groups), "vector")
-    return Topology("daisy", [*(Domain(group[0][0].upper(), group, "vector") for group in groups), servers])
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6])
 def test_i8_the_daisy_takes_three_slow_messages(n: int) -> None:
     """I8, §8.2: (n-1) + 5 + 5(n-1) = 6n-1 messages, three of them over slow links, and three hops."""
-    first = frozenset(name for letter in "abc" for name in names(letter, n))
-    assert costs(daisy(n), f"a{n}", 1, first) == [Cost(6 * n - 4, 3, 3)]
+    assert costs(daisy(3 * n, 3), [f"a{3 * n}"], frozenset(names("a", 3 * n))) == [Cost(6 * n - 4, 3, 3)]
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6])
@@ -70,8 +37,8 @@ def test_i8_fig_5_takes_one_slow_message(n: int, wait: Wait) -> None:
     topology = two((3 * n, 3 * n), 3, "printed", wait)
     first = frozenset(names("a", 3 * n))
     best, worst = Cost(6 * n - 2, 1, 3), Cost(6 * n - 1, 1, 4)
-    assert costs(topology, "a4", 1, first) == [best]
-    assert costs(topology, "a5", 1, first) == [worst]
+    assert costs(topology, ["a4"], first) == [best]
+    assert costs(topology, ["a5"], first) == [worst]
     assert (best.total, worst.total) == (6 * n - 1, 6 * n)
 
 
@@ -84,7 +51,7 @@ def test_i8_our_links_take_one_slow_message_and_up_to_two_hand_overs(n: int) -> 
     """
     topology = two((3 * n, 3 * n), 3)
     own, other = Cost(6 * n - 2, 1, 3), Cost(6 * n, 1, 5)
-    assert costs(topology, f"a{3 * n}", 6, frozenset(names("a", 3 * n))) == [own, other, other] * 2
+    assert costs(topology, [f"a{3 * n}"] * 6, frozenset(names("a", 3 * n))) == [own, other, other] * 2
     assert (own.total, other.total) == (6 * n - 1, 6 * n + 1)
 
 

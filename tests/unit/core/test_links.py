@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.joined import Mode, Wait, two
 from thence.core import links
 from thence.core.links import LinkCarried, LinkCarry, LinkEnd, LinkNumber, LinkOutput, LinkTransfer
 from thence.core.member import Member, Restored, Submit
@@ -15,6 +14,7 @@ from thence.errors import FrameRefused, MalformedFrame, OverflowingFrame, Replay
 from thence.sim.options import SimulationOptions
 from thence.sim.scenario import Stage
 from thence.sim.simulation import Simulation, simulate
+from thence.studies.joined import Mode, Wait, two
 from thence.trace.events import Event
 from thence.trace.judge import judge
 

@@ -1,12 +1,19 @@
-"""Two or more domains joined by links, and runs over them with traffic laid out by hand: for the tests and the benchmark.
+"""Systems that are joined by links or as a daisy, and runs over them with traffic laid out by hand.
 
-Traffic is a list of (time, sender, recipients), so that two fabrics can be given exactly the same, and every frame that goes out
-is written down, to be counted.
+The study of links, the benchmark and the tests of interconnect compare fabrics on exactly the same traffic, and count every
+frame that goes out, so this is written once.
+
+Rules:
+
+* Traffic is a list of (time, sender, recipients): two fabrics can be given the same.
+* ``two`` and ``daisy`` call the processes alike (a1, a2, … and b1, b2, …), and the same ones are relays: the first of each
+  system. They also divide the others among the relays alike: in turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from thence.core.domain import Domain
@@ -16,6 +23,7 @@ from thence.sim.laws import Constant
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
+from thence.trace.recorder import Sink
 
 Mode = Literal["causal", "fifo", "printed"]
 Wait = Literal["sent", "delivered"]
@@ -23,6 +31,7 @@ Send = tuple[int, str, tuple[str, ...] | None]
 """When, in nanoseconds; who; to whom (None: everyone)."""
 
 MS = 1_000_000
+SECOND = 1_000 * MS
 
 
 def names(letter: str, count: int) -> tuple[str, ...]:
@@ -44,6 +53,17 @@ def two(
     link = Link("L", ("A", "B"), tuple(zip(ours[:pairs], theirs[:pairs], strict=True)), mode, wait)
     promised: Promise = promise or ("causal" if mode == "causal" else "fifo")
     return Topology("two", [Domain("A", ours, ordering), Domain("B", theirs, ordering)], [link], promise=promised)
+
+
+def daisy(processes: int, groups: int) -> Topology:
+    """Return two systems of ``processes`` each, both split into ``groups``, whose first members are the servers group."""
+    domains, servers = [], []
+    for letter in "ab":
+        system = names(letter, processes)
+        for number in range(groups):
+            domains.append(Domain(f"{letter.upper()}{number + 1}", system[number::groups], "vector"))
+            servers.append(system[number])
+    return Topology("daisy", [*domains, Domain("servers", tuple(servers), "vector")])
 
 
 class Sent(NamedTuple):
@@ -77,19 +97,31 @@ class Run(NamedTuple):
         """Return when ``process`` delivered."""
         return [event.time or 0 for event in self.events if event.kind == "deliver" and event.process == process]
 
+    def crossing(self, system: frozenset[str]) -> int:
+        """Return how many frames went from ``system`` to the rest, or came from there."""
+        return sum((sent.source in system) != (sent.target in system) for sent in self.sent)
+
 
 def drive(
     topology: Topology,
     traffic: Iterable[Send],
     *,
+    sink: Sink | None = None,
     delays_ns: Mapping[tuple[str, str], int] | None = None,
+    bandwidths_bytes_per_s: Mapping[tuple[str, str], int] | None = None,
     **options: Any,
 ) -> Run:
-    """Run the traffic to its end, with ``delays_ns`` between the pairs of processes that it names."""
+    """Run the traffic to its end; the two mappings are for the pairs of processes that differ from the options."""
     chosen = SimulationOptions(**{"messages": 0, "delay": "constant:1ms", "body_bytes": 0, **options})
     delays = {pair: Constant(delay) for pair, delay in (delays_ns or {}).items()}
     events: list[Event] = []
-    simulation = Simulation(chosen, events.append, where=topology, delays=delays)
+
+    def record(event: Event) -> None:
+        events.append(event)
+        if sink is not None:
+            sink(event)
+
+    simulation = Simulation(chosen, record, where=topology, delays=delays, bandwidths_bytes_per_s=bandwidths_bytes_per_s)
     kernel, network = simulation.kernel, simulation.network
     sent: list[Sent] = []
     really_send = network.send
@@ -103,3 +135,31 @@ def drive(
         kernel.schedule(time, simulation.nodes[sender].submit, to, bytes(chosen.body_bytes))
     result = simulation.run()
     return Run(events, sent, result.waiting)
+
+
+class Cost(NamedTuple):
+    """What one broadcast takes: frames within a system, frames from one system to the other, and hops to the last process."""
+
+    fast: int
+    slow: int
+    hops: int
+
+    @property
+    def total(self) -> int:
+        """All frames."""
+        return self.fast + self.slow
+
+
+def costs(topology: Topology, senders: Sequence[str], first_system: frozenset[str]) -> list[Cost]:
+    """Send one broadcast after the other, with much time between; a hop takes 1 ms, so the slowest delivery tells the hops."""
+    run = drive(topology, [(at * SECOND, sender, None) for at, sender in enumerate(senders)])
+    slowest: Counter[str] = Counter()
+    for (message, _), delay in run.delays().items():
+        slowest[message] = max(slowest[message], delay)
+    found, numbers = [], Counter[str]()
+    for at, sender in enumerate(senders):
+        numbers[sender] += 1
+        broadcast = Run([], [sent for sent in run.sent if sent.time // SECOND == at], 0)
+        slow = broadcast.crossing(first_system)
+        found.append(Cost(len(broadcast.sent) - slow, slow, slowest[f"{sender}:{numbers[sender]}"] // MS))
+    return found
