@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.table import Row, markdown
-from thence.studies.models.confirming import WAYS, Cost, Group
+from thence.studies.parts.confirming import WAYS, Cost, Group
 
 SIZES = (4, 8, 16)
 LOSSES = (0.0, 0.01, 0.05, 0.2)

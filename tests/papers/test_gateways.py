@@ -27,7 +27,7 @@ from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.scenario import run_file
 from thence.sim.simulation import Simulation, simulate
-from thence.studies.models.gateway_clocks import Causes, GatewayClock, MergedVectors, Seen, Setup, before, dense, watch
+from thence.studies.parts.gateway_clocks import Causes, GatewayClock, MergedVectors, Seen, Setup, before, dense, watch
 from thence.trace.events import Event
 from thence.trace.judge import judge
 

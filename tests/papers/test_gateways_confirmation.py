@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from thence.studies.models.confirming import Cost, Group
+from thence.studies.parts.confirming import Cost, Group
 from thence.trace.judge import judge
 
 LOSSES = (0.0, 0.05, 0.2)

@@ -25,7 +25,7 @@ from thence.core.topology import Topology
 from thence.core.transport import Frames, Incoming
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
-from thence.studies.models.confirming import kept
+from thence.studies.parts.confirming import kept
 from thence.trace.events import Event
 from thence.trace.judge import judge
 

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from thence.studies.models.campus import NS_PER_MS, Campus, Map, Way, stamp_bytes
 from thence.studies.models.daisy_load import Load, Tree, Window, run
+from thence.studies.parts.campus import NS_PER_MS, Campus, Map, Way, stamp_bytes
 from thence.studies.study import Point
 from thence.trace.events import Event
 from thence.trace.judge import judge

@@ -33,7 +33,7 @@ from thence.core.messages import Envelope, MessageId, Packet, control_bytes
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
-from thence.studies.models.campus import NS_PER_MS, NS_PER_S, WORST_HOPS, Campus, Map, stamp_bytes
+from thence.studies.parts.campus import NS_PER_MS, NS_PER_S, WORST_HOPS, Campus, Map, stamp_bytes
 from thence.studies.study import Measures, Point
 from thence.trace.recorder import Sink
 
@@ -179,7 +179,7 @@ class Window:
 def run(point: Point, seed: int, sink: Sink) -> Measures:
     """Simulate one architecture under one load."""
     load = Load(point, seed, sink)
-    load.run()
+    events = load.run().events
     messages = list(load.sent)
     measured = messages[load.warm_up :]
     span = (load.sent[measured[0]][0], load.sent[measured[-1]][0])
@@ -212,6 +212,7 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
         "storage_messages": kept.messages / processes,
         "sender_storage_bytes": kept_by_senders.bytes / processes,
         "control_bytes": sum(arrival.control for arrival in frames) / len(frames),
+        "events": events,
         "encoded_bytes": sum(arrival.encoded for arrival in frames) / len(frames),
     }
 

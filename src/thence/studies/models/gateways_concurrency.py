@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from thence.core.ordering.grouped import Grouped
-from thence.studies.models.confirming import Group
-from thence.studies.models.gateway_clocks import GatewayClock, MergedVectors, Setup, watch
+from thence.studies.parts.confirming import Group
+from thence.studies.parts.gateway_clocks import GatewayClock, MergedVectors, Setup, watch
 from thence.studies.study import Measures, Point
 from thence.trace.recorder import Sink
 
