@@ -8,6 +8,7 @@ Rules:
 
 * The network (``campus``): T is exponential with a mean of 2 ms on a building's backbone and 10 ms on the campus's, plus the
   size of the control information over the speed; a LAN takes a small constant. T depends on no load: nothing queues on a line.
+  Every message is a packet of its own, as the paper has it.
 * The control information is counted as the paper does, on the stamps that really travel: four bytes for each of their integers,
   and flat one bit more for each process, which says whom the message is for. ``encoded_bytes`` is what our codec writes.
 * An acknowledgement takes the way of its message backwards. Flat, each receiver sends it when the message arrives, delivered or
@@ -49,7 +50,10 @@ class Arrival(NamedTuple):
 
 
 class Observed(Node):
-    """A process that writes down when each message comes in, and when it is delivered."""
+    """A process that writes down when each message comes in and when it is delivered, and sends each in a packet of its own.
+
+    A server that may pass on several messages at once would put them into one packet, in which they stay in order.
+    """
 
     load: Load
 
@@ -58,6 +62,10 @@ class Observed(Node):
             if frame.envelope is not None:
                 self.load.arrived(self.name, source, packet.domain, frame.envelope, frame.stamp)
         super().receive(source, packet)
+
+    def _transmit(self, peer: str, packet: Packet[Any]) -> None:
+        for frame in packet.frames:
+            super()._transmit(peer, Packet(packet.domain, (frame,)))
 
     def _accepted(self, envelope: Envelope) -> None:
         self.load.sent[envelope.id] = (self._kernel.now, len(envelope.body))
