@@ -12,23 +12,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.table import Row, markdown
-from tests.confirming import WAYS, Cost, measure
+from thence.studies.parts.confirming import WAYS, Cost, Group
 
 SIZES = (4, 8, 16)
 LOSSES = (0.0, 0.01, 0.05, 0.2)
 MESSAGES = 200
 PEER = "decentralised"
+SEED = 1
 
 
 def run() -> Iterator[Row]:
     """Measure every way at every size and loss. The ratio is of packets: above 1, ours sends fewer than the peer."""
     for members in SIZES:
         for loss in LOSSES:
-            peer = measure(PEER, loss, members=members, messages=MESSAGES)
+            peer = measure(PEER, loss, members)
             for way in WAYS:
-                ours = measure(way, loss, members=members, messages=MESSAGES)
+                ours = measure(way, loss, members)
                 what = f"{way}, {members} members, {loss:.0%} loss"
                 yield Row(what, described(ours), described(peer), peer.packets / ours.packets)
+
+
+def measure(how: str, loss: float, members: int) -> Cost:
+    """Run one way of confirming."""
+    group = Group(how, members=members, loss=loss, seed=SEED)
+    group.send(MESSAGES)
+    group.run()
+    return group.cost()
 
 
 def described(cost: Cost) -> str:

@@ -18,9 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.papers import daisy_study, early_study
+from tests.papers import daisy_study
 from tests.papers.builders import Hierarchy, Plan, assert_order_kept, everywhere, hierarchy, random_plan
-from tests.papers.daisy_study import Cost, least_delay_ms, measure
 from thence.core import ahead
 from thence.core.ahead import Bodies, BodyAhead
 from thence.core.domain import Domain
@@ -35,6 +34,7 @@ from thence.core.transport import Incoming
 from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
 from thence.sim.world import World
+from thence.studies.models.daisy_options import Cost
 
 Sent = tuple[str, Frame[object]]
 """A frame, and the domain that it went through."""
@@ -210,9 +210,9 @@ def test_d7_recipients_only(costs: dict[str, Cost]) -> None:
     """D7, §3.4 (ii): fewer frames than a broadcast in each group, for a matrix of m² integers instead of a vector of m."""
     daisy, matrix = costs["daisy"], costs["recipients only"]
     assert matrix.frames < 0.6 * daisy.frames
-    assert matrix.bytes_per_frame > 4 * daisy.bytes_per_frame
+    assert matrix.frame_control_bytes > 4 * daisy.frame_control_bytes
     assert matrix.delay_ms < daisy.delay_ms, "there is less to wait for"
-    assert costs["recipients only, updates"].bytes_per_frame < matrix.bytes_per_frame, "what changed is less than all"
+    assert costs["recipients only, updates"].frame_control_bytes < matrix.frame_control_bytes, "what changed is less than all"
 
 
 def test_d7_with_copies(costs: dict[str, Cost]) -> None:
@@ -236,9 +236,9 @@ def test_d7_star(costs: dict[str, Cost]) -> None:
     """D7, §3.4 (iii): through the server: fewer frames and one integer a frame in the local groups, for one hop more."""
     daisy, star = costs["daisy"], costs["star"]
     assert star.frames < daisy.frames
-    assert star.bytes_per_frame < daisy.bytes_per_frame
+    assert star.frame_control_bytes < daisy.frame_control_bytes
     assert star.control_bytes < 0.6 * daisy.control_bytes
-    assert star.delay_ms > daisy.delay_ms
+    assert star.local_delay_ms > 1.2 * daisy.local_delay_ms
 
 
 class Early(Member):
@@ -335,12 +335,12 @@ def test_d7_forwarding_bodies_early_step_by_step() -> None:
 def test_d7_what_forwarding_bodies_early_gains_and_costs() -> None:
     """D7, §3.4 (i), repaired: over a slow line, some of the time for which a message waits; with 300 bytes (§5.1), nothing."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "configurations.md").read_text(encoding="utf-8")
-    found = early_study.measured()
-    assert early_study.table(found) in page, "python -m tests.papers.early_study"
+    found = daisy_study.bodies_ahead()
+    assert daisy_study.table_of_lines(found) in page, "python -m tests.papers.daisy_study"
     gains = {name: 1 - early.delay_ms / plain.delay_ms for name, (plain, early) in found.items()}
-    assert abs(gains["the study's: 300 bytes, a fast line"]) < 0.01
-    assert gains["a note, then 8 kB"] > 0.05
-    assert gains["a note, then 8 kB, 2 % lost"] > 0.03
+    assert abs(gains["fast line"]) < 0.01
+    assert gains["note, then large"] > 0.05
+    assert gains["note, then large, lossy"] > 0.03
     for plain, early in found.values():
         assert 1 < early.frames / plain.frames < 1.06, "a frame more for each body that goes ahead"
         assert early.bytes / plain.bytes < 1.01, "no body travels twice"
@@ -348,18 +348,16 @@ def test_d7_what_forwarding_bodies_early_gains_and_costs() -> None:
 
 def test_d7_more_bodies_ahead_cost_more_than_they_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Why ``MAX_AHEAD`` is small: on a line that is full, what comes first waits behind the bodies of what comes later."""
-    setting = early_study.SETTINGS["8 kB, ten at once, a line that is full"]
-    plain = early_study.measure(setting, early=False)
+    plain = daisy_study.mean_cost("plain", "full line")
     monkeypatch.setattr(ahead, "MAX_AHEAD", 256)
-    assert early_study.measure(setting, early=True).delay_ms > 1.02 * plain.delay_ms
+    assert daisy_study.mean_cost("early", "full line").delay_ms > 1.02 * plain.delay_ms
 
 
 def test_d7_what_forwarding_early_could_gain_and_would_cost() -> None:
     """D7, §3.4 (i): a bound on what it can gain, by an oracle, and the price of one vector for each group on the way."""
-    for gap, at_least, at_most in (("exponential:5ms", 0.05, 0.25), ("exponential:1ms", 0.25, 0.45)):
-        daisy = measure(everywhere("vector"), gap).delay_ms
-        gain = 1 - least_delay_ms(gap) / daisy
-        assert at_least < gain < at_most, f"{gap}: {gain:.2f}"
+    for load, at_least, at_most in ((1, 0.05, 0.25), (5, 0.25, 0.45)):
+        gain = 1 - daisy_study.mean_cost("oracle", "even", load).delay_ms / daisy_study.mean_cost("plain", "even", load).delay_ms
+        assert at_least < gain < at_most, f"{load}: {gain:.2f}"
     built = hierarchy(SIXTY, everywhere("vector"))
     routes = Routes(built.topology)
     ways = [routes.path("p7", target)[1::2] for target in built.topology.processes if target != "p7"]

@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from tests.confirming import WAYS, Cost, Group
+from thence.studies.parts.confirming import Cost, Group
 from thence.trace.judge import judge
 
 LOSSES = (0.0, 0.05, 0.2)
@@ -21,7 +21,7 @@ def cost(how: str, loss: float, senders: int | None = None) -> Cost:
     """Add up what several runs of a domain of eight at two sites cost: 1 ms within a site, 40 ms between them."""
     rows = []
     for seed in range(3):
-        group = Group(**WAYS[how], members=8, loss=loss, seed=seed)
+        group = Group(how, members=8, loss=loss, seed=seed)
         group.send(100, senders)
         group.run()
         assert not any(judge(group.events).properties.values()), "everything exactly once, in causal order"
@@ -84,7 +84,7 @@ def test_g5_the_nearest_destination_repeats_sooner_than_a_far_sender(loss: float
 @pytest.mark.parametrize("loss", LOSSES)
 def test_g5_centralised_is_totally_ordered_and_waits_for_it(loss: float) -> None:
     """G5, §2.3, Fig. 2: through a controller, which repeats. All deliver in one order, so a loss holds up what follows."""
-    group = Group(**WAYS["centralised"], members=8, loss=loss, seed=5)
+    group = Group("centralised", members=8, loss=loss, seed=5)
     group.send(100)
     group.run()
     assert not judge(group.events, ["total"]).violations

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bag import ACTIONS, Bag
-from tests.confirming import kept
 from thence.core.claims import Claim
 from thence.core.confirmation import ConfirmationOptions
 from thence.core.distributed import Distributed
@@ -26,6 +25,7 @@ from thence.core.topology import Topology
 from thence.core.transport import Frames, Incoming
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
+from thence.studies.parts.confirming import kept
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
