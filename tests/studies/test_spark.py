@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -147,6 +148,7 @@ def killed_after(command: list[str], results: Path, least: int) -> int:
             time.sleep(0.02)
         assert process.poll() is None, "it ended by itself"
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.wait(timeout=30) == -signal.SIGKILL
     return len(Folder(results.parent).rows())
