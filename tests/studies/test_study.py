@@ -36,6 +36,15 @@ def test_the_seed_comes_from_study_point_and_repetition() -> None:
     assert len(others - {expected}) == 3
 
 
+def test_what_has_the_same_chance_has_the_same_seeds() -> None:
+    made = study(("[parameters]", 'same_chance = ["service"]\n\n[parameters]'))
+    seeds = {(point["service"], point["load"]): made.seed(point, 0) for point in made.points()}
+    assert seeds["random", 0.2] == seeds["fixed", 0.2] != seeds["random", 0.4] == seeds["fixed", 0.4]
+    assert made.seed({"service": "random", "load": 0.2}, 1) != made.seed({"service": "random", "load": 0.2}, 0)
+    with pytest.raises(ConfigError, match="same_chance: 'servcie' is not a parameter of the grid; did you mean 'service'"):
+        study(("[parameters]", 'same_chance = ["servcie"]\n\n[parameters]'))
+
+
 @pytest.mark.parametrize("words", ["fixed", "fixed, really", "a=b", "load", "it's"])
 def test_a_label_names_its_point(words: str) -> None:
     made = study(('["random", "fixed"]', f'["random", "{words}"]'), ('service = "fixed"\nload', f'service = "{words}"\nload'))

@@ -25,7 +25,7 @@ import pyarrow as pa
 from thence.errors import ConfigError
 from thence.pipeline.work import Work
 from thence.studies.models import model_named
-from thence.studies.study import Point, Study, canonical, seed_of
+from thence.studies.study import Point, Study, canonical
 from thence.trace.events import Event
 from thence.trace.files import TraceWriter
 from thence.trace.recorder import Sink
@@ -84,7 +84,7 @@ def nowhere(event: Event) -> None:
 
 def run_once(study: Study, point: Point, repetition: int, sink: Sink = nowhere) -> Row:
     """Do one run; what goes wrong in the model is in the row."""
-    seed = seed_of(study.name, point, repetition)
+    seed = study.seed(point, repetition)
     name = canonical(point)
     before = time.process_time()
     try:

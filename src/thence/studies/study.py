@@ -5,7 +5,7 @@ Rules:
 * Nothing is guessed: an unknown key, a measure or parameter that does not exist, is an error that names the file and the key.
 * A point is the parameters of the study with one combination of its grid. Its canonical JSON is its name everywhere.
 * The seed of a run comes from the study's name, the point and the repetition, and from nothing else: so a run is the same
-  on any machine, in any order, today and after a crash.
+  on any machine, in any order, today and after a crash. Parameters in ``same_chance`` are left out of it.
 * ``small`` is the same study, cut to what continuous integration has time for.
 """
 
@@ -148,6 +148,7 @@ class _File(_Table, frozen=True, kw_only=True):
     parameters: dict[str, Value] = {}
     grid: dict[str, list[Value]] = {}
     without: tuple[Where, ...] = ()
+    same_chance: tuple[str, ...] = ()
     repetitions: Repetitions
     small: Small = Small()
     measures: dict[str, Measure]
@@ -169,6 +170,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Value]
     grid: dict[str, list[Value]]
     without: tuple[Where, ...]
+    same_chance: tuple[str, ...]
+    """Parameters of the grid that do not enter the seed: what differs only in these meets the same traffic, say."""
     repetitions: Repetitions
     measures: dict[str, Measure]
     plots: tuple[Plot, ...]
@@ -183,6 +186,10 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
             chosen = dict(zip(self.grid, values, strict=True))
             if not any(matches(chosen, left_out) for left_out in self.without):
                 yield {**self.parameters, **chosen}
+
+    def seed(self, point: Point, repetition: int) -> int:
+        """The seed of one run."""
+        return seed_of(self.name, {name: value for name, value in point.items() if name not in self.same_chance}, repetition)
 
     def label(self, point: Point) -> str:
         """A point by its grid parameters, as ``replay`` takes it."""
@@ -224,7 +231,7 @@ def canonical(point: Point) -> str:
 
 
 def seed_of(study: str, point: Point, repetition: int) -> int:
-    """The seed of one run."""
+    """The seed that follows from a study's name, what of the point counts, and the repetition."""
     digest = hashlib.sha256(f"{study}\n{canonical(point)}\n{repetition}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> (64 - SEED_BITS)
 
@@ -276,7 +283,7 @@ def parse(text: str, file: str = "study", *, source: str = "", small: bool = Fal
     study = Study(
         **{
             name: getattr(read, name)
-            for name in ("name", "title", "model", "paper", "about", "without", "measures", "plots", "claims")
+            for name in ("name", "title", "model", "paper", "about", "without", "same_chance", "measures", "plots", "claims")
         },
         parameters=parameters,
         grid=grid,
@@ -322,6 +329,7 @@ def _mistakes(read: _File) -> Iterator[tuple[str, str]]:
             for value in values
             if isinstance(value, str) and not (value and value.isprintable())
         )
+    yield from _unknown("same_chance", read.same_chance, grid, "a parameter of the grid")
     for number, left_out in enumerate(read.without):
         yield from _unknown(f"without[{number}]", left_out, grid, "a parameter of the grid")
     for number, plot in enumerate(read.plots):
