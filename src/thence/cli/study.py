@@ -73,7 +73,7 @@ def run(
         Path | None, typer.Option(help=f"Where results go; on a cluster, a shared folder. Default: {RUNS}/NAME.")
     ] = None,
     small: SmallOption = False,
-    traces: Annotated[Traces, typer.Option(help="Which traces to keep: of the first run of each point, of all, none.")] = "none",
+    traces: Annotated[Traces, typer.Option(help="Which traces to keep: of the first run of each point, of all, none.")] = "first",
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove what an earlier study left in the folder.")] = False,
 ) -> None:
     """Run a study: repeat every point until the intervals are narrow enough.
