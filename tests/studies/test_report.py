@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.studies.made import study
+from thence.studies.blocks import Code, Document, Table
+from thence.studies.html import html
+from thence.studies.markdown import MAX_ROWS, markdown
 from thence.studies.report import write_report
 from thence.studies.results import Folder
 from thence.studies.running import Alone, run_study
@@ -111,3 +114,22 @@ def test_failures_are_said_at_the_top(tmp_path: Path) -> None:
     page = written(finished(tmp_path / "run", made), tmp_path / "to")["queue.md"]
     assert page.index("**8 runs failed**") < page.index("## Claims")
     assert "service=random,load=0.2, repetition 0: ZeroDivisionError: asked to fail" in page
+
+
+def test_lists_and_tables_of_a_study_stay_lists_and_tables(tmp_path: Path) -> None:
+    about = "Some words\\nin two lines.\\n\\n* one\\n  thing\\n* another\\n\\n| name | what |\\n|---|---|\\n| a | b |"
+    made = finished(tmp_path / "run", study(('"A queue with `one` server."', f'"{about}"')))
+    text, page = (written(made, tmp_path / "to")[name] for name in ("queue.md", "queue.html"))
+    assert "Some words in two lines.\n\n* one thing\n* another\n\n| name | what |\n| --- | --- |\n| a | b |" in text
+    assert "<li>one thing</li>" in page
+    assert re.search("<td[^>]*>b</td>", page)
+
+
+def test_a_long_table_is_cut_in_markdown_and_whole_in_html() -> None:
+    rows = [(f"r{number}", "1") for number in range(MAX_ROWS + 5)]
+    document = Document("long", [Table(("name", "value"), rows, text=1), Code("\n".join(name for name, _ in rows))])
+    text = markdown(document, "long.html")
+    assert f"| r{MAX_ROWS - 1} | 1 |" in text
+    assert f"r{MAX_ROWS}\n" not in text
+    assert text.count("… and 5 more, in [long.html](long.html).") == 2
+    assert f"r{MAX_ROWS + 4}" in html(document)

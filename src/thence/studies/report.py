@@ -42,7 +42,8 @@ def write_report(folder: Folder, to: Path) -> list[Path]:
     for path in to.iterdir():
         if re.fullmatch(re.escape(study.name) + r"-\d+\.svg", path.name):
             path.unlink()
-    files = {f"{study.name}.md": markdown(document), f"{study.name}.html": html(document)}
+    whole = f"{study.name}.html"
+    files = {f"{study.name}.md": markdown(document, whole), whole: html(document)}
     files |= {figure.file: standing_alone(figure.svg) for figure in document.figures()}
     for name, text in files.items():
         (to / name).write_text(text, encoding="utf-8")
@@ -74,9 +75,7 @@ def _opening(study: Study, cost: Cost) -> Iterator[Block]:
         yield Items([*shown_ones, *([f"… and {count - MAX_FAILURES} more"] if count > MAX_FAILURES else [])])
     if study.paper:
         yield Paragraph(f"Source: {study.paper}.")
-    for paragraph in re.split(r"\n\s*\n", study.about.strip()):
-        if paragraph.strip():
-            yield Paragraph(" ".join(paragraph.split()))
+    yield from _about(study.about)
     if study.parameters:
         fixed = ", ".join(f"`{name}` {shown(value)}" for name, value in study.parameters.items())
         yield Paragraph(f"The same at every point: {fixed}.")
@@ -92,6 +91,19 @@ def _opening(study: Study, cost: Cost) -> Iterator[Block]:
     yield Paragraph("This page is written by:")
     small = " --small" if study.is_small else ""
     yield Code(f"thence study run {study.source}{small}\nthence study report {RUNS}/{study.name} --to docs/studies")
+
+
+def _about(text: str) -> Iterator[Block]:
+    """What the file says of itself: paragraphs, lists of lines that begin with a star, and tables."""
+    for part in re.split(r"\n\s*\n", text.strip()):
+        lines = part.strip().splitlines()
+        if all(line.startswith("|") for line in lines) and len(lines) > 1:
+            columns, _, *rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+            yield Table(columns, rows, text=len(columns))
+        elif lines and lines[0].startswith("* "):
+            yield Items([" ".join(item.split()) for item in re.split(r"^\* ", part.strip(), flags=re.MULTILINE)[1:]])
+        elif lines:
+            yield Paragraph(" ".join(part.split()))
 
 
 def _claims(judged: list[Judged]) -> Iterator[Block]:
