@@ -21,7 +21,7 @@ from thence.core.routing import Plan, Routes
 from thence.core.topology import Link, Topology
 from thence.core.transport import Incoming
 from thence.sim.world import World
-from thence.studies.joined import two
+from thence.studies.parts.joined import two
 
 # --- links -------------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from thence.core.domain import Domain
 from thence.core.links import LinkEnd, LinkOutput
 from thence.core.topology import Topology
 from thence.sim.explorer import Case, explore
-from thence.studies.joined import MS, Cost, Mode, Run, Send, Wait, costs, daisy, drive, names, two
+from thence.studies.parts.joined import MS, Cost, Mode, Run, Send, Wait, costs, daisy, drive, names, two
 
 # --- I8 ----------------------------------------------------------------------------------------------------------------
 

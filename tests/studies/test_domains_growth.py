@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from thence.studies import layouts
 from thence.studies.models import domains_growth as model
+from thence.studies.parts import layouts
 from thence.trace.events import Event
 from thence.trace.judge import judge
 

@@ -16,8 +16,8 @@ from thence.core.clocks import UpdatesMatrix
 from thence.core.messages import Envelope
 from thence.core.routing import Routes
 from thence.runtime.office import Joined, Office, write_body
-from thence.studies import layouts
 from thence.studies.models import internet_scale as model
+from thence.studies.parts import layouts
 from thence.trace.events import Event
 from thence.trace.judge import judge
 

@@ -9,7 +9,7 @@ from thence.core.domain import Domain
 from thence.core.topology import Topology
 from thence.sim.laws import Constant
 from thence.sim.network import NetworkOptions
-from thence.studies.wires import TimedWires, Wires
+from thence.studies.parts.wires import TimedWires, Wires
 from thence.trace.events import Event
 
 MS = 1_000_000

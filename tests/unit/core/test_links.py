@@ -14,7 +14,7 @@ from thence.errors import FrameRefused, MalformedFrame, OverflowingFrame, Replay
 from thence.sim.options import SimulationOptions
 from thence.sim.scenario import Stage
 from thence.sim.simulation import Simulation, simulate
-from thence.studies.joined import Mode, Wait, two
+from thence.studies.parts.joined import Mode, Wait, two
 from thence.trace.events import Event
 from thence.trace.judge import judge
 

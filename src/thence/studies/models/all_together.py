@@ -27,9 +27,9 @@ from thence.core.domain import Domain
 from thence.core.topology import Link, Topology
 from thence.sim.laws import parse_law
 from thence.sim.network import NetworkOptions
-from thence.studies import layouts
+from thence.studies.parts import layouts
+from thence.studies.parts.wires import Near, TimedWires
 from thence.studies.study import Measures, Point
-from thence.studies.wires import Near, TimedWires
 from thence.trace.recorder import Sink
 
 SITES: Final = {60: (6, 2), 250: (10, 5), 1_000: (25, 5), 4_000: (50, 8)}

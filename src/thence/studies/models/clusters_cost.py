@@ -29,7 +29,7 @@ from thence.core.messages import control_bytes
 from thence.core.ordering.matrix import FullMatrixStamp
 from thence.core.topology import Topology
 from thence.errors import ConfigError, InternalError
-from thence.studies.joined import SECOND, Run, Send, drive
+from thence.studies.parts.joined import SECOND, Run, Send, drive
 from thence.studies.study import Measures, Point
 from thence.trace.events import Event
 from thence.trace.recorder import Sink

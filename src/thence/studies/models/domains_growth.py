@@ -22,9 +22,9 @@ from random import Random
 
 from thence.core.member import Delivery
 from thence.core.topology import Topology
-from thence.studies import layouts
+from thence.studies.parts import layouts
+from thence.studies.parts.wires import Wires
 from thence.studies.study import Measures, Point
-from thence.studies.wires import Wires
 from thence.trace.recorder import Sink
 
 ENTRY_BYTES = 4

@@ -26,7 +26,7 @@ import msgspec
 
 from thence.core.topology import Topology
 from thence.errors import InternalError
-from thence.studies.joined import MS, SECOND, Run, Send, costs, daisy, drive, names, two
+from thence.studies.parts.joined import MS, SECOND, Run, Send, costs, daisy, drive, names, two
 from thence.studies.study import Measures, Point
 from thence.trace.recorder import Sink
 

@@ -31,9 +31,9 @@ from thence.core.topology import Topology
 from thence.core.topology_text import write
 from thence.sim.laws import parse_law
 from thence.sim.network import NetworkOptions
-from thence.studies import layouts
+from thence.studies.parts import layouts
+from thence.studies.parts.wires import Near, TimedWires
 from thence.studies.study import Measures, Point
-from thence.studies.wires import Near, TimedWires
 from thence.trace.recorder import Sink
 
 ENTRY_BYTES = 4
