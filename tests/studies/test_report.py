@@ -12,10 +12,12 @@ from tests.studies.made import study
 from thence.studies.blocks import Code, Document, Table
 from thence.studies.html import html
 from thence.studies.markdown import MAX_ROWS, markdown
+from thence.studies.rankings import rank
 from thence.studies.report import write_report
 from thence.studies.results import Folder
 from thence.studies.running import Alone, run_study
 from thence.studies.runs import replay_command
+from thence.studies.statistics import Summary
 from thence.studies.study import Study, canonical
 
 
@@ -133,3 +135,16 @@ def test_a_long_table_is_cut_in_markdown_and_whole_in_html() -> None:
     assert f"r{MAX_ROWS}\n" not in text
     assert text.count("… and 5 more, in [long.html](long.html).") == 2
     assert f"r{MAX_ROWS + 4}" in html(document)
+
+
+def test_a_ranking_names_the_best_and_what_cannot_be_told_from_it() -> None:
+    made = study(("[[plots]]", '[[rankings]]\ntitle = "Best"\nof = "service"\nmeasures = ["wait"]\n\n[[plots]]'))
+    at = {(point["service"], point["load"]): canonical(point) for point in made.points()}
+    low, near, high = Summary(5, 1.0, 0.1, 0.2), Summary(5, 1.3, 0.1, 0.2), Summary(5, 2.0, 0.1, 0.2)
+    means = {at["random", 0.2]: {"wait": high}, at["fixed", 0.2]: {"wait": low}}
+    means |= {at["random", 0.4]: {"wait": near}, at["fixed", 0.4]: {"wait": low}, at["random", 0.6]: {"wait": high}}
+    assert rank(made, made.rankings[0], means).rows == [
+        ("0.2", "**fixed** 1 ± 0.2"),
+        ("0.4", "**fixed** 1 ± 0.2; alike: random"),
+        ("0.6", "**random** 2 ± 0.2"),
+    ]

@@ -22,6 +22,7 @@ from thence.studies.claims import Judged, judge, words
 from thence.studies.html import html
 from thence.studies.markdown import markdown
 from thence.studies.plots import draw
+from thence.studies.rankings import rank
 from thence.studies.results import Cost, Folder, Means
 from thence.studies.runs import replay_command
 from thence.studies.study import Point, Study, canonical, shown
@@ -57,6 +58,7 @@ def compose(study: Study, means: Means, cost: Cost) -> Document:
         [
             *_opening(study, cost),
             *_claims(judge(study, means)),
+            *_rankings(study, means),
             *_plots(study, means),
             *_points(study, means),
             *_again(study),
@@ -126,6 +128,13 @@ def _claims(judged: list[Judged]) -> Iterator[Block]:
             places = [(found.where, found.measured, found.beside, found.difference, found.verdict) for found in one.comparisons]
             table = Table(("at", "measured", "formula or other side", "difference", "verdict"), places, text=5)
             yield Folded(f"{name} ({one.verdict}, {one.places})", [table])
+
+
+def _rankings(study: Study, means: Means) -> Iterator[Block]:
+    for ranking in study.rankings:
+        yield Heading(ranking.title)
+        yield Paragraph(f"The lowest mean by `{ranking.of}`; *alike* are those that the 95 % intervals do not tell from it.")
+        yield rank(study, ranking, means)
 
 
 def _plots(study: Study, means: Means) -> Iterator[Block]:

@@ -26,7 +26,7 @@ import msgspec
 from thence.errors import ConfigError
 from thence.studies.models import Measures, Point, Value
 
-__all__ = ["Claim", "Equal", "Growth", "Measures", "Order", "Plot", "Point", "Study", "Trend", "Value", "Where"]
+__all__ = ["Claim", "Equal", "Growth", "Measures", "Order", "Plot", "Point", "Ranking", "Study", "Trend", "Value", "Where"]
 
 Where = dict[str, Value | list[Value]]
 """Values of grid parameters; a list stands for any of its values."""
@@ -93,6 +93,15 @@ class Plot(_Table, frozen=True, kw_only=True):
     log: Literal["", "x", "y", "xy"] = ""
 
 
+class Ranking(_Table, frozen=True, kw_only=True):
+    """A table of where each value of a grid parameter is best, which is lowest, by these measures."""
+
+    title: str
+    of: str
+    measures: tuple[str, ...]
+    where: Where = {}
+
+
 class _Claim(_Table, tag_field="kind", frozen=True, kw_only=True):
     """What every claim has: its row in the list of claims, its words, what it is about."""
 
@@ -153,10 +162,11 @@ class _File(_Table, frozen=True, kw_only=True):
     small: Small = Small()
     measures: dict[str, Measure]
     plots: tuple[Plot, ...] = ()
+    rankings: tuple[Ranking, ...] = ()
     claims: tuple[Claim, ...] = ()
 
 
-_TABLES: Final = (_File, Repetitions, Small, Measure, Plot, Order, Equal, Growth, Trend)
+_TABLES: Final = (_File, Repetitions, Small, Measure, Plot, Ranking, Order, Equal, Growth, Trend)
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +185,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     repetitions: Repetitions
     measures: dict[str, Measure]
     plots: tuple[Plot, ...]
+    rankings: tuple[Ranking, ...]
     claims: tuple[Claim, ...]
     is_small: bool
     text: str
@@ -283,7 +294,19 @@ def parse(text: str, file: str = "study", *, source: str = "", small: bool = Fal
     study = Study(
         **{
             name: getattr(read, name)
-            for name in ("name", "title", "model", "paper", "about", "without", "same_chance", "measures", "plots", "claims")
+            for name in (
+                "name",
+                "title",
+                "model",
+                "paper",
+                "about",
+                "without",
+                "same_chance",
+                "measures",
+                "plots",
+                "rankings",
+                "claims",
+            )
         },
         parameters=parameters,
         grid=grid,
@@ -338,6 +361,11 @@ def _mistakes(read: _File) -> Iterator[tuple[str, str]]:
         yield from _unknown(f"{place}.x", [plot.x], grid, "a parameter of the grid")
         yield from _unknown(f"{place}.by", plot.by, grid, "a parameter of the grid")
         yield from _unknown(f"{place}.where", plot.where, grid, "a parameter of the grid")
+    for number, ranking in enumerate(read.rankings):
+        place = f"rankings[{number}]"
+        yield from _unknown(f"{place}.of", [ranking.of], grid, "a parameter of the grid")
+        yield from _unknown(f"{place}.measures", ranking.measures, measures, "a measure")
+        yield from _unknown(f"{place}.where", ranking.where, grid, "a parameter of the grid")
     for number, claim in enumerate(read.claims):
         yield from _mistakes_of_claim(f"claims[{number}]", claim, grid, measures, read.grid)
 
