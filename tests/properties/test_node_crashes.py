@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,12 @@ class Story:
 
     def _start(self) -> Node:
         node = Node(alone(), "s1", NodeOptions(data=self.data))
-        node.on_letters = lambda clients: [self._hand(name) for name in clients]  # type: ignore[assignment, misc]
+        node.on_letters = self._hand_all
         return node
+
+    def _hand_all(self, clients: Collection[str]) -> None:
+        for client in clients:
+            self._hand(client)
 
     def _hand(self, client: str) -> None:
         for position, bundle in self.node.office.state.boxes[client].behind(0):
