@@ -54,9 +54,9 @@ class Logged(Client):
 
     on_reply: Callable[[Message], object]
 
-    def _replied(self, message: Message) -> bool:
+    def _replied(self, message: Message) -> None:
         self.on_reply(message)
-        return super()._replied(message)
+        super()._replied(message)
 
 
 class Worker:

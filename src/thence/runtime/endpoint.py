@@ -340,25 +340,45 @@ class Endpoint(ABC):
             letters, first = letters[had:], first + had
         if not letters:
             return
-        self._received = first + len(letters) - 1
         fresh = [Message(self, at, sender, topic, letter) for at, letter in enumerate(letters, first)]
-        replies = [letter.reply for letter in letters]
-        if any(replies):
-            fresh = [message for message in fresh if not message.letter.reply or not self._replied(message)]
+        last = first + len(letters) - 1
+        if any(letter.reply for letter in letters):
+            fresh = self._hand_replies(fresh)
+        if self._failure is None:
+            self._hand(fresh, last)
+
+    def _hand_replies(self, messages: Sequence[Message]) -> list[Message]:
+        """Hand over what comes up to the last reply, each in its turn; return what comes behind it."""
+        others: list[Message] = []
+        for message in messages:
+            if not message.letter.reply:
+                others.append(message)
+                continue
+            if others:
+                self._hand(others, others[-1].position)
+                others = []
+            if self._failure is not None:
+                break
+            self._received = message.position
+            self._replied(message)
+        return others
+
+    def _hand(self, messages: Sequence[Message], last: int) -> None:
+        """Hand messages to the program; everything up to ``last`` has come."""
+        self._received = last
         if self._handler is not None:
-            self._handle(fresh)
+            self._handle(messages)
         else:
-            self._inbox.extend(fresh)
+            self._inbox.extend(messages)
             self._arrival.set()
             if not self._inbox:
                 self._finish(self._received)
 
-    def _replied(self, message: Message) -> bool:
+    def _replied(self, message: Message) -> None:
         """Give a reply to whoever waits for it; if nobody does any more, it is left out."""
         answer = self._requests.get(message.letter.reply)
         if answer is not None and not answer.done():
             answer.set_result(message)
-        return True
 
     def _handle(self, messages: Sequence[Message]) -> None:
         if messages and self._handler is not None:

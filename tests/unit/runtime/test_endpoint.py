@@ -1,0 +1,118 @@
+"""An endpoint: letters and replies in their turn, and what counts as done. Whatever lies between it and others is played."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from thence.runtime.endpoint import Endpoint
+from thence.runtime.letters import Message
+from thence.runtime.protocol import Letter, Publish, write_letters
+
+PATIENCE_S = 30.0
+
+
+class Played(Endpoint):
+    """Writes down what it would send."""
+
+    def __init__(self) -> None:
+        super().__init__("me")
+        self.sent: list[Publish] = []
+        self.acknowledged: list[int] = []
+        self.happened: list[str] = []
+
+    def _transmit(self, publish: Publish) -> None:
+        self.sent.append(publish)
+        self._on_accepted(publish.first + publish.count - 1)
+
+    def _acknowledge(self, upto: int, limit: int) -> None:
+        self.acknowledged.append(upto)
+
+    def _replied(self, message: Message) -> None:
+        self.happened.append(f"reply {message.body.decode()}")
+        super()._replied(message)
+
+    async def subscribe(self, topic: str) -> None:
+        raise NotImplementedError
+
+    async def unsubscribe(self, topic: str) -> None:
+        raise NotImplementedError
+
+    async def known(self, name: str) -> None:
+        raise NotImplementedError
+
+    def come(self, first: int, *letters: Letter) -> None:
+        """Letters come in, in one bundle."""
+        self._on_deliver(first, 0, "you", None, write_letters(list(letters)))
+
+    def handle(self, message: Message) -> None:
+        """Write down a letter, or fail at it."""
+        if message.body == b"bad":
+            raise ValueError("bad")
+        self.happened.append(f"letter {message.body.decode()}")
+
+
+def run(test: Callable[[Played], Awaitable[None]]) -> None:
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        await test(Played())
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
+
+def test_a_reply_comes_in_its_turn_among_the_letters_of_its_bundle() -> None:
+    async def test(me: Played) -> None:
+        me.on_message(me.handle)
+        asked = asyncio.ensure_future(me.request("you", b"?"))
+        await asyncio.sleep(0.01)
+        me.come(1, Letter(b"a"), Letter(b"b"), Letter(b"answer", reply=1), Letter(b"c"))
+        assert me.happened == ["letter a", "letter b", "reply answer", "letter c"]
+        assert (await asked).body == b"answer"
+        assert me.acknowledged == [4]
+
+    run(test)
+
+
+def test_a_reply_alone_counts_as_done() -> None:
+    async def test(me: Played) -> None:
+        me.on_message(me.handle)
+        me.come(1, Letter(b"a"), Letter(b"nobody asks any more", reply=7))
+        me.come(3, Letter(b"again", reply=7))
+        await asyncio.sleep(0.01)
+        assert me.acknowledged == [3]
+        assert me.happened == ["letter a", "reply nobody asks any more", "reply again"]
+
+    run(test)
+
+
+def test_nothing_behind_a_letter_at_which_the_program_failed_is_handed_over_or_done() -> None:
+    async def test(me: Played) -> None:
+        me.on_message(me.handle)
+        asked = asyncio.ensure_future(me.request("you", b"?"))
+        await asyncio.sleep(0.01)
+        me.come(1, Letter(b"a"), Letter(b"bad"), Letter(b"b"), Letter(b"answer", reply=1), Letter(b"c"))
+        me.come(6, Letter(b"d"))
+        assert me.happened == ["letter a"]
+        with pytest.raises(ValueError, match="bad"):
+            await asked
+        assert me.acknowledged in ([], [1])
+
+    run(test)
+
+
+def test_who_iterates_gets_all_letters_in_order_and_replies_where_they_are_awaited() -> None:
+    async def test(me: Played) -> None:
+        asked = asyncio.ensure_future(me.request("you", b"?"))
+        await asyncio.sleep(0.01)
+        me.come(1, Letter(b"a"), Letter(b"answer", reply=1), Letter(b"b"))
+        me.come(4, Letter(b"c"))
+        assert (await asked).body == b"answer"
+        got = [await me.receive(1.0) for _ in range(3)]
+        assert [(message.position, message.body) for message in got] == [(1, b"a"), (3, b"b"), (4, b"c")]
+        me.done()
+        await asyncio.sleep(0.01)
+        assert me.acknowledged[-1] == 4
+
+    run(test)
