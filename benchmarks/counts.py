@@ -18,8 +18,9 @@ from time import process_time
 from typing import Any, Final, NamedTuple
 
 from thence.core import shapes
+from thence.core.contract import Arrived, Ready, Submit
 from thence.core.domain import Domain
-from thence.core.member import Arrived, Member, MemberOptions, Ready, Submit
+from thence.core.member import Member, MemberOptions
 from thence.core.messages import Packet, control_bytes
 from thence.core.routing import Routes
 from thence.core.topology import Topology

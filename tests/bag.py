@@ -10,7 +10,8 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from thence.core.codec import decode_packet, decode_record, encode_packet, encode_record
-from thence.core.member import Arrived, Delivery, Member, MemberOptions, Ready, Restored, Submit, Timer
+from thence.core.contract import Arrived, Delivery, Ready, Restored, Submit, Timer
+from thence.core.member import Member, MemberOptions
 from thence.core.messages import MessageId, Packet
 from thence.core.topology import Topology
 from thence.errors import FrameRefused, OverflowingFrame

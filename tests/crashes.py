@@ -13,7 +13,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from thence.core.codec import decode_packet, decode_record, encode_packet, encode_record
-from thence.core.member import Arrived, Consumed, Domain, Input, Member, MemberOptions, Ready, Restored, Submit, Timer
+from thence.core.contract import Arrived, Consumed, Input, Ready, Restored, Submit, Timer
+from thence.core.domain import Domain
+from thence.core.member import Member, MemberOptions
 from thence.core.messages import Packet
 from thence.core.records import Skipped, Submitted, Taken
 from thence.trace.events import Event

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from thence.core.member import Domain
+from thence.core.domain import Domain
 from thence.core.ordering import ORDERINGS
 from thence.sim.explorer import Case
 

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 from unittest import mock
 
 from tests.fabrics import run_one
-from thence.core.member import Deliverable, Member, Ready, Submit, _Work
+from thence.core.contract import Ready, Submit
+from thence.core.member import Deliverable, Member, _Work
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.places import DomainPlace, LinkPlace, Place, SavedPlace
 from thence.core.records import Record, Taken

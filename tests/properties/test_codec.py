@@ -22,8 +22,10 @@ from thence.core import codec
 from thence.core.ahead import BodyAhead
 from thence.core.codec import FORMAT_VERSION, decode_packet, decode_record, encode_packet, encode_record
 from thence.core.confirmation import ConfirmationOptions
+from thence.core.contract import Arrived, Restored, Submit
+from thence.core.domain import Domain
 from thence.core.links import LINK_STAMPS
-from thence.core.member import Arrived, Domain, Member, MemberOptions, Restored, Submit
+from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Frame, Packet, Receipts
 from thence.core.ordering import ORDERINGS
 from thence.core.ordering.vector import VectorStamp

@@ -20,12 +20,22 @@ Rules:
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from thence.core.channel import RESEND_AFTER_NS
+from thence.core.contract import (
+    Arrived,
+    Connected,
+    Consumed,
+    Delivery,
+    Input,
+    Ready,
+    Repeated,
+    Restored,
+    Submit,
+)
 from thence.core.domain import Domain
 from thence.core.links import LinkOutput
 from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, UNREADABLE, Envelope, Frame, Packet
@@ -80,72 +90,6 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     resend_after_ns: int = RESEND_AFTER_NS
 
 
-class Submit(NamedTuple):
-    """The application sends ``body`` to ``to`` (None: everyone, itself included)."""
-
-    to: tuple[str, ...] | None
-    body: bytes = b""
-
-
-class Arrived(NamedTuple):
-    """A packet came in from ``peer``."""
-
-    peer: str
-    packet: Packet[Any]
-
-
-class Timer(NamedTuple):
-    """The time that ``Ready.wake`` asked for has come."""
-
-
-class Connected(NamedTuple):
-    """There is a new way to ``peer``: what was on the old one, if there was any, is lost."""
-
-    peer: str
-
-
-class Consumed(NamedTuple):
-    """The application has durably done with all deliveries up to this position."""
-
-    position: int
-
-
-class Restored(NamedTuple):
-    """What was found on disk; only as the very first input."""
-
-    snapshot: bytes | None
-    records: Sequence[Record]
-    consumed: int
-    """The position up to which the application had consumed."""
-
-
-class Repeated(NamedTuple):
-    """A record that was found on disk, for whoever must know what followed from each of them; only behind ``Restored``.
-
-    ``Consumed`` may come between them.
-    """
-
-    record: Record
-
-
-Input = Submit | Arrived | Timer | Connected | Consumed | Restored | Repeated
-
-
-class Delivery(NamedTuple):
-    """A message for the application; ``position`` counts this member's deliveries from 1."""
-
-    position: int
-    domain: str
-    frame: Frame[Any]
-
-    @property
-    def envelope(self) -> Envelope:
-        """The message itself."""
-        if self.frame.envelope is None:
-            raise UsageError("a marker is never delivered")
-        return self.frame.envelope
-
-
 Deliverable = list[tuple[str, Frame[Any]]]
 """Frames for the application, each with the place by which it came."""
 
@@ -156,23 +100,6 @@ class _Work:
     def __init__(self) -> None:
         self.domain: list[tuple[DomainPlace | LinkPlace, Frame[Any]]] = []
         self.deliver: Deliverable = []
-
-
-class Ready(NamedTuple):
-    """What to do now, and in which order. See the module's text."""
-
-    persist: tuple[Record, ...] = ()
-    """First: make these durable."""
-    send: tuple[tuple[str, Packet[Any]], ...] = ()
-    """Second: send these packets."""
-    accepted: tuple[Envelope, ...] = ()
-    """Second: the application may be told that these were accepted."""
-    deliver: tuple[Delivery, ...] = ()
-    """Third: hand these to the application, in this order."""
-    refused: tuple[FrameRefused, ...] = ()
-    """Frames that were not taken, and why. For the log; nothing needs to be done."""
-    wake: int | None = None
-    """Call again with ``Timer`` at this time, or earlier if something else happens."""
 
 
 class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
@@ -575,26 +502,3 @@ def describe_wait(wait: Wait, now: int) -> str:
     what = str(wait.message) if wait.message else "a marker"
     seconds = (now - wait.since) / 1e9
     return f"{what} from {wait.peer} waits for number {wait.missing.number} of {wait.missing.sender}, since {seconds:.3f} s"
-
-
-__all__ = [
-    "MAX_QUEUED",
-    "MAX_QUEUED_BYTES",
-    "MAX_QUEUED_BYTES_HARD",
-    "MAX_QUEUED_HARD",
-    "MAX_UNCONSUMED",
-    "Arrived",
-    "Connected",
-    "Consumed",
-    "Delivery",
-    "Domain",
-    "Input",
-    "Member",
-    "MemberOptions",
-    "Ready",
-    "Repeated",
-    "Restored",
-    "Submit",
-    "Timer",
-    "describe_wait",
-]

@@ -25,7 +25,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
-from thence.core.member import Delivery, Input, Member, Ready, Timer
+from thence.core.contract import Delivery, Input, Ready, Timer
+from thence.core.member import Member
 from thence.core.messages import Envelope, Packet
 from thence.errors import Busy, FrameRefused, StoreFull
 from thence.runtime.journal import Written, encode_entry

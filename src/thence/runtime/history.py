@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from thence.core.member import Delivery
+from thence.core.contract import Delivery
 from thence.core.messages import Envelope
 from thence.core.topology import Topology
 from thence.errors import StorageError, StoreFull

@@ -24,7 +24,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from thence.core.codec import FORMAT_VERSION
-from thence.core.member import Arrived, Connected, Consumed, Delivery, Member, MemberOptions, Ready, Repeated, Restored, Submit
+from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit
+from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Packet
 from thence.core.topology import Topology
 from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, UsageError

@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from thence.core.ahead import BodyAhead
 from thence.core.codec import decode_record, encode_record
-from thence.core.member import Arrived, Consumed, Delivery, Member, MemberOptions, Ready, Restored, Submit, Timer
+from thence.core.contract import Arrived, Consumed, Delivery, Ready, Restored, Submit, Timer
+from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Packet, control_bytes
 from thence.core.records import Submitted
 from thence.core.routing import Routes

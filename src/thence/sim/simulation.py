@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final, NamedTuple
 
-from thence.core.member import Delivery, MemberOptions
+from thence.core.contract import Delivery
+from thence.core.member import MemberOptions
 from thence.core.messages import Packet
 from thence.core.ordering import Arrival, ordering_named
 from thence.core.routing import Routes

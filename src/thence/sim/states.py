@@ -20,7 +20,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from thence.core.member import Arrived, Member, Ready, Submit
+from thence.core.contract import Arrived, Ready, Submit
+from thence.core.member import Member
 from thence.core.messages import Envelope, Frame, Packet
 
 BODY: Final = b"body"

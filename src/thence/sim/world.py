@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from thence.core.contract import Arrived, Delivery, Restored, Submit
 from thence.core.domain import Domain
-from thence.core.member import Arrived, Delivery, Member, MemberOptions, Restored, Submit
+from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.ordering import Arrival, ordering_named
 from thence.core.routing import Routes

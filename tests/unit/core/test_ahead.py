@@ -9,8 +9,9 @@ import pytest
 from thence.core import ahead
 from thence.core.ahead import AHEAD, MAX_AHEAD, MAX_AHEAD_KEPT, BodyAhead
 from thence.core.confirmation import ConfirmationOptions
+from thence.core.contract import Arrived, Ready, Restored, Submit, Timer
 from thence.core.domain import Domain
-from thence.core.member import Arrived, Member, Ready, Restored, Submit, Timer
+from thence.core.member import Member
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.ordering.vector import VectorStamp
 from thence.core.records import Taken

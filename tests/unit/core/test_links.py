@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from thence.core import links
+from thence.core.contract import Restored, Submit
 from thence.core.links import LinkCarried, LinkCarry, LinkEnd, LinkNumber, LinkOutput, LinkTransfer
-from thence.core.member import Member, Restored, Submit
+from thence.core.member import Member
 from thence.core.messages import Envelope, Frame
 from thence.core.ordering.vector import VectorStamp
 from thence.errors import FrameRefused, MalformedFrame, OverflowingFrame, ReplayedFrame, StorageError, StrangerFrame

@@ -10,20 +10,9 @@ import pytest
 from tests.conformance.suite import Variant, every_ordering
 from tests.crashes import Fleet, domain_of
 from tests.runs import EXACTLY_ONCE
-from thence.core.member import (
-    MAX_QUEUED_HARD,
-    Arrived,
-    Connected,
-    Consumed,
-    Domain,
-    Member,
-    MemberOptions,
-    Repeated,
-    Restored,
-    Submit,
-    Timer,
-    describe_wait,
-)
+from thence.core.contract import Arrived, Connected, Consumed, Repeated, Restored, Submit, Timer
+from thence.core.domain import Domain
+from thence.core.member import MAX_QUEUED_HARD, Member, MemberOptions, describe_wait
 from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, Packet
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.records import Record, Skipped, Submitted, Taken

@@ -10,7 +10,7 @@ import pytest
 
 from tests.explorer_cases import CASES, case, label
 from tests.planted_orderings import HARMLESS, PLANTED, Planted
-from thence.core.member import Domain
+from thence.core.domain import Domain
 from thence.core.messages import Frame
 from thence.core.ordering import Output
 from thence.core.ordering.fifo import Fifo, FifoStamp

@@ -25,8 +25,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from thence.core.contract import Delivery
 from thence.core.domain import Domain
-from thence.core.member import Delivery
 from thence.core.messages import Envelope, MessageId, Packet
 from thence.core.shapes import daisy
 from thence.core.topology import Topology

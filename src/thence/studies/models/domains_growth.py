@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from random import Random
 
-from thence.core.member import Delivery
+from thence.core.contract import Delivery
 from thence.core.topology import Topology
 from thence.studies.parts import layouts
 from thence.studies.parts.wires import Wires

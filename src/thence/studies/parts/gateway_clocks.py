@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from thence.core.contract import Delivery
 from thence.core.domain import Domain
-from thence.core.member import Delivery
 from thence.core.messages import Envelope, Frame
 from thence.core.ordering import Ordering, Output
 from thence.core.ordering.grouped import Grouped, GroupedGlobal

@@ -20,7 +20,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
-from thence.core.member import Arrived, Delivery, Member, MemberOptions, Ready, Submit
+from thence.core.contract import Arrived, Delivery, Ready, Submit
+from thence.core.member import Member, MemberOptions
 from thence.core.messages import Packet, control_bytes
 from thence.core.routing import Routes
 from thence.core.topology import Topology

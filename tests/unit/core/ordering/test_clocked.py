@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.runs import Run
+from thence.core.contract import Arrived, Restored, Submit
 from thence.core.domain import Domain
-from thence.core.member import Arrived, Member, Restored, Submit
+from thence.core.member import Member
 from thence.core.messages import Packet
 from thence.core.ordering.clocked import ClockedAcknowledgement
 from thence.errors import ImpossibleFrame, OverflowingFrame

@@ -1,0 +1,96 @@
+"""What goes into ``member.step`` and what comes out of it: the one contract of the house, as values.
+
+``core.member`` says in which order a caller does what a ``Ready`` asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from thence.core.messages import Envelope, Frame, Packet
+from thence.core.records import Record
+from thence.errors import FrameRefused, UsageError
+
+
+class Submit(NamedTuple):
+    """The application sends ``body`` to ``to`` (None: everyone, itself included)."""
+
+    to: tuple[str, ...] | None
+    body: bytes = b""
+
+
+class Arrived(NamedTuple):
+    """A packet came in from ``peer``."""
+
+    peer: str
+    packet: Packet[Any]
+
+
+class Timer(NamedTuple):
+    """The time that ``Ready.wake`` asked for has come."""
+
+
+class Connected(NamedTuple):
+    """There is a new way to ``peer``: what was on the old one, if there was any, is lost."""
+
+    peer: str
+
+
+class Consumed(NamedTuple):
+    """The application has durably done with all deliveries up to this position."""
+
+    position: int
+
+
+class Restored(NamedTuple):
+    """What was found on disk; only as the very first input."""
+
+    snapshot: bytes | None
+    records: Sequence[Record]
+    consumed: int
+    """The position up to which the application had consumed."""
+
+
+class Repeated(NamedTuple):
+    """A record that was found on disk, for whoever must know what followed from each of them; only behind ``Restored``.
+
+    ``Consumed`` may come between them.
+    """
+
+    record: Record
+
+
+Input = Submit | Arrived | Timer | Connected | Consumed | Restored | Repeated
+
+
+class Delivery(NamedTuple):
+    """A message for the application; ``position`` counts this member's deliveries from 1."""
+
+    position: int
+    domain: str
+    frame: Frame[Any]
+
+    @property
+    def envelope(self) -> Envelope:
+        """The message itself."""
+        if self.frame.envelope is None:
+            raise UsageError("a marker is never delivered")
+        return self.frame.envelope
+
+
+class Ready(NamedTuple):
+    """What to do now, and in which order. See the module's text."""
+
+    persist: tuple[Record, ...] = ()
+    """First: make these durable."""
+    send: tuple[tuple[str, Packet[Any]], ...] = ()
+    """Second: send these packets."""
+    accepted: tuple[Envelope, ...] = ()
+    """Second: the application may be told that these were accepted."""
+    deliver: tuple[Delivery, ...] = ()
+    """Third: hand these to the application, in this order."""
+    refused: tuple[FrameRefused, ...] = ()
+    """Frames that were not taken, and why. For the log; nothing needs to be done."""
+    wake: int | None = None
+    """Call again with ``Timer`` at this time, or earlier if something else happens."""
