@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from thence.core.domain import Domain
 from thence.core.ordering import ORDERINGS
-from thence.sim.explorer import Case
+from thence.core.topology import Topology
+from thence.sim.explorer import Action, Case, Fault
 
 NAMES: Final = ("A", "B", "C")
 PATTERNS: Final = ("unicast", "multicast", "broadcast")
@@ -68,3 +69,39 @@ CAMPAIGN_CASES: Final = (
     *(case("clocked", pattern, 3) for pattern in PATTERNS),
     *(case("resilient", pattern, 3) for pattern in ("unicast", "broadcast")),
 )
+
+TAKEOVER_SUSPICION: Final = (Action("r2", "r1", fault=Fault.SUSPECT),)
+TAKEOVER_BACK_AND_FORTH: Final = (*TAKEOVER_SUSPICION, Action("r2", "r1", fault=Fault.TRUST))
+TAKEOVER_CRASH: Final = (Action("r1", fault=Fault.CRASH), *TAKEOVER_SUSPICION)
+
+
+def takeover_fabric(ordering: str, other: str | None = None, *, wide: bool = False) -> Topology:
+    """Return two domains with a relay of two replicas between them; ``wide``: somebody more in the second."""
+    near, far = (("x",), ("y", "z")) if wide else (("a",), ("d",))
+    domains = [Domain("A", (*near, "r1", "r2"), ordering), Domain("D", (*far, "r1", "r2"), other or ordering)]
+    return Topology("twin", domains, replicas=[("r1", "r2")])
+
+
+def _takeover(ordering: str, messages: int, pattern: str, faults: tuple[Action, ...], other: str | None = None) -> Case:
+    return Case(takeover_fabric(ordering, other), messages, pattern, faults=faults, among=("a", "d"))
+
+
+TAKEOVER_CASES: Final = {
+    "vector, a wrong suspicion": _takeover("vector", 2, "unicast", TAKEOVER_SUSPICION),
+    "vector, a wrong suspicion that ends": _takeover("vector", 2, "unicast", TAKEOVER_BACK_AND_FORTH),
+    "vector, a death": _takeover("vector", 2, "unicast", TAKEOVER_CRASH),
+    "matrix, a wrong suspicion that ends": _takeover("matrix", 2, "unicast", TAKEOVER_BACK_AND_FORTH),
+    "matrix, a death": _takeover("matrix", 2, "unicast", TAKEOVER_CRASH),
+    "sequenced, a death": _takeover("sequenced", 2, "unicast", TAKEOVER_CRASH),
+    "matrix and vector, a death": _takeover("matrix", 2, "unicast", TAKEOVER_CRASH, "vector"),
+    "replicas are written to as well": Case(takeover_fabric("matrix"), 2, "unicast", faults=TAKEOVER_SUSPICION),
+}
+
+TAKEOVER_CAMPAIGN_CASES: Final = {
+    "matrix, three messages, a wrong suspicion": _takeover("matrix", 3, "unicast", TAKEOVER_SUSPICION),
+    "sequenced, three messages, a wrong suspicion": _takeover("sequenced", 3, "unicast", TAKEOVER_SUSPICION),
+    "sequenced, three messages, a death": _takeover("sequenced", 3, "unicast", TAKEOVER_CRASH),
+    "matrix, to any of three, a wrong suspicion": Case(
+        takeover_fabric("matrix", wide=True), 2, "multicast", faults=TAKEOVER_SUSPICION, among=("x", "y", "z")
+    ),
+}

@@ -1,4 +1,4 @@
-"""Random acyclic fabrics: every causal ordering with its options, every way of confirming, shared relays, links of 1 to 3 pairs.
+"""Random acyclic fabrics: every causal ordering with its options, every way of confirming, shared relays, replicas, links.
 
 A fabric and everything that happens in it is drawn from one number, so a failure is that number. The command
 
@@ -7,7 +7,8 @@ A fabric and everything that happens in it is drawn from one number, so a failur
 writes the fabric into a file and prints the one command that repeats the run; failing tests print both as well.
 
 How no cycle can come about: the domains are the parts of a forest at first. Each new domain is joined with one or
-more parts, by one shared process or one link each, and they become one part; in the end links join what is left.
+more parts, by one shared process or one link of 1 to 3 pairs each, and they become one part; in the end links join what is left.
+In every third fabric that promises causal order most relays then get replicas.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ MAX_EVENTS: Final = 50_000
 """A run has far fewer. One that has more goes round in circles, and is stopped."""
 
 CAUSAL: Final = tuple(sorted(name for name, ordering in ORDERINGS.items() if "causal" in ordering.guarantees))
+GATED: Final = (*(name for name in CAUSAL if ORDERINGS[name].gated), "vector", "vector")
+"""Orderings of domains in which relays may have replicas; the one in which they take over at once more often."""
 ALWAYS: Final = frozenset({"well-formed", "creation", "duplication", "completeness"})
 FAULTS: Final = ("lost", "duplicated", "reordered", "cut")
 
@@ -71,16 +74,34 @@ class _Builder:
         while len(self.parts) > 1:
             self._link(self.chance.choice(self.parts[0]), self.chance.choice(self.parts[1]))
             self.parts[:2] = [self.parts[0] + self.parts[1]]
-        orderings = (*CAUSAL, "fifo", "fifo") if self.promise == "fifo" else CAUSAL
+        replicated = self.promise == "causal" and seed % 3 == 1
+        orderings = (*CAUSAL, "fifo", "fifo") if self.promise == "fifo" else GATED if replicated else CAUSAL
+        twins = self._replicate(Random(f"replicas/{seed}")) if replicated else []
         others = Random(f"confirmation/{seed}/{self.promise}")
         early = (None, None, 0, BODY_BYTES)
         domains = [
-            Domain(name, tuple(members), ordering, options, _way(ordering, members, others), others.choice(early))
+            Domain(
+                name, tuple(members), ordering, options, _way(ordering, members, others, nearest=replicated), others.choice(early)
+            )
             for name, members in self.domains.items()
             for ordering in [self.chance.choice(orderings)]
             for options in [_variant(ordering, members, self.chance)]
         ]
-        return Topology(f"fabric-{seed}", domains, self.links, promise=self.promise)
+        return Topology(f"fabric-{seed}", domains, self.links, replicas=twins, promise=self.promise)
+
+    def _replicate(self, chance: Random) -> list[tuple[str, ...]]:
+        """Put one or two others beside most relays."""
+        plain = Topology("plain", [Domain(name, tuple(members), "vector") for name, members in self.domains.items()], self.links)
+        busy = {relay for link in self.links for relay in link.members}
+        busy.update(member for name in plain.inner for member in self.domains[name])
+        groups = []
+        for relay, names in plain.joints.items():
+            if relay not in busy and chance.random() < 0.8:
+                twins = [f"{relay}{letter}" for letter in "bc"[: chance.choice((1, 1, 2))]]
+                for name in names:
+                    self.domains[name] += twins
+                groups.append(tuple(chance.sample([relay, *twins], 1 + len(twins))))
+        return groups
 
     def _add_domain(self, *, small: bool) -> None:
         name = f"d{len(self.domains) + 1}"
@@ -143,15 +164,17 @@ def _variant(ordering: str, members: list[str], chance: Random) -> dict[str, Any
     return {}
 
 
-def _way(ordering: str, members: list[str], chance: Random) -> ConfirmationOptions:
-    """Draw one of the ways in which a domain with this ordering may confirm."""
+def _way(ordering: str, members: list[str], chance: Random, *, nearest: bool) -> ConfirmationOptions:
+    """Draw one of the ways in which a domain with this ordering may confirm; with ``nearest`` mostly so that others repeat."""
     schemes = ["decentralised", "decentralised"]
     schemes += ["centralised"] if ORDERINGS[ordering].centralised else []
     schemes += ["distributed"] * 4 if ORDERINGS[ordering].one_stamp else []
     chosen: dict[str, Any] = {"scheme": chance.choice(schemes)}
     if chance.random() < 0.5:
         chosen |= {"after_messages": chance.randint(2, 8), "after_ns": chance.randint(1, 50) * 1_000_000}
-    if chosen["scheme"] == "distributed" and chance.random() < 0.6:
+    if nearest and ORDERINGS[ordering].one_stamp and chance.random() < 0.8:
+        chosen |= {"scheme": "distributed", "retransmission": "nearest", "whole": chance.random() < 0.8}
+    elif chosen["scheme"] == "distributed" and chance.random() < 0.6:
         chosen["retransmission"] = "nearest"
         if chance.random() < 0.5:
             chosen["sites"] = (tuple(members[::2]), tuple(members[1::3]))[: chance.randint(1, 2) if len(members) < 3 else 1]
@@ -165,7 +188,7 @@ def fabric_for(seed: int, promise: Promise = "causal") -> Topology:
 
 def options_for(seed: int) -> SimulationOptions:
     """Return what happens in the fabric of this number."""
-    chance = Random(f"fabric traffic/{seed}")
+    chance, suspicious = Random(f"fabric traffic/{seed}"), Random(f"fabric suspicions/{seed}")
     faulty = chance.random() < 0.5
     return SimulationOptions(
         topology=f"fabric-{seed}.toml",
@@ -183,6 +206,8 @@ def options_for(seed: int) -> SimulationOptions:
         partitions=chance.choice((0, 0, 1, 2)) if faulty else 0,
         crashes=chance.choice((0, 1, 4)) if faulty else 0,
         sync=chance.choice(("constant:100us", "exponential:5ms")) if faulty else "constant:100us",
+        suspicions=suspicious.choice((0, 1, 4)),
+        deaths=suspicious.choice((0, 1, 2)) if faulty else 0,
         seed=seed,
     )
 
@@ -226,7 +251,8 @@ def run_one(seed: int, node_type: type[Node] = Node, **changes: Any) -> Outcome:
     topology = fabric_for(seed, promise)
     options = msgspec.structs.replace(options_for(seed), **changes)
     events: list[Event] = []
-    result = Simulation(options, events.append, where=topology, node_type=node_type, max_events=MAX_EVENTS).run()
+    simulation = Simulation(options, events.append, where=topology, node_type=node_type, max_events=MAX_EVENTS)
+    result = simulation.run()
     verdict = judge(events, ALWAYS | topology.guarantees | {promise})
     broken = {name: count for name, count in verdict.properties.items() if count}
     broken |= {
@@ -241,6 +267,8 @@ def run_one(seed: int, node_type: type[Node] = Node, **changes: Any) -> Outcome:
     }
     faults = Counter({name: result.network[name] for name in FAULTS})
     faults["crashes"] = result.statistics.crashes
+    faults["suspicions"] = result.statistics.suspicions
+    faults["deaths"] = sum(node.dead for node in simulation.nodes.values())
     return Outcome(seed, promise, options.messages, result.statistics.deliveries, faults, _shape(topology), broken)
 
 
@@ -256,6 +284,7 @@ def _shape(topology: Topology) -> Counter[str]:
         inner=len(topology.inner),
         relays=len(topology.relays),
         links=len(topology.links),
+        replicas=sum(len(group) for group in topology.replicas),
         pairs=sum(len(link.relays) for link in topology.links.values()),
     )
     for domain in topology.domains.values():

@@ -5,7 +5,7 @@ domains. The domain from which the others are nearest is the root.
 
 Rules:
 
-* A relay stands once, between the domains that share it.
+* A relay stands once, between the domains that share it; replicas of one stand there together.
 * What closes a cycle (in a forced fabric, or where senders have ways of their own) is named at the end.
 """
 
@@ -51,15 +51,16 @@ def branches(topology: Topology) -> tuple[Branch, list[tuple[str, str]]]:
             if name == came_by:
                 continue
             if name in placed:
-                extra.append((name, branch.domain))
+                extra.append((_called(topology, name), branch.domain))
                 continue
             placed.add(name)
-            joint = Joint(name.removeprefix("link "), topology.links.get(name.removeprefix("link ")) if " " in name else None)
+            called = _called(topology, name).removeprefix("link ")
+            joint = Joint(called, topology.links.get(name.removeprefix("link ")) if " " in name else None)
             for domain in _domains_at(topology, name):
                 if domain == branch.domain:
                     continue
                 if domain in seen:
-                    extra.append((name, domain))
+                    extra.append((_called(topology, name), domain))
                     continue
                 seen.add(domain)
                 below = Branch(domain)
@@ -73,8 +74,8 @@ def branches(topology: Topology) -> tuple[Branch, list[tuple[str, str]]]:
 def _joints(topology: Topology) -> dict[str, list[str]]:
     """Per domain: the relays in it, and the links at it as ``link NAME``."""
     joints: dict[str, list[str]] = {name: [] for name in topology.domains}
-    for relay in topology.relays:
-        for home in topology.homes[relay]:
+    for relay, homes in topology.joints.items():
+        for home in homes:
             joints[home].append(relay)
     for link in topology.links.values():
         for name in link.between:
@@ -85,6 +86,11 @@ def _joints(topology: Topology) -> dict[str, list[str]]:
 def _domains_at(topology: Topology, joint: str) -> tuple[str, ...]:
     name = joint.removeprefix("link ")
     return topology.links[name].between if " " in joint else topology.homes[name]
+
+
+def _called(topology: Topology, joint: str) -> str:
+    """Return what stands for a joint in a drawing."""
+    return joint if " " in joint else "+".join(topology.fellows.get(joint, (joint,)))
 
 
 def _middle(topology: Topology, joints: dict[str, list[str]]) -> str:

@@ -60,6 +60,12 @@ def command(
     crashes: Annotated[
         int, typer.Option(help="How many times a process loses its memory and restarts from disk.", rich_help_panel=FAULTS)
     ] = DEFAULT.crashes,
+    suspicions: Annotated[
+        int, typer.Option(help="How many times a replica of a relay wrongly holds another for dead.", rich_help_panel=FAULTS)
+    ] = DEFAULT.suspicions,
+    deaths: Annotated[
+        int, typer.Option(help="How many replicas of relays die for good.", rich_help_panel=FAULTS)
+    ] = DEFAULT.deaths,
     sync: Annotated[str, typer.Option(help="How long the disk takes to sync, a law.", rich_help_panel=FAULTS)] = DEFAULT.sync,
     durable: Annotated[
         bool | None, typer.Option(help="Whether records go to disk; default: if there are crashes.", rich_help_panel=FAULTS)
@@ -145,6 +151,7 @@ def _summary(result: Result) -> dict[str, Any]:
         "still_waiting": result.waiting,
         "frames_refused": statistics.refused,
         "crashes": statistics.crashes,
+        "suspicions": statistics.suspicions,
         **{f"network_{name}": count for name, count in result.network.items()},
         "events": result.events,
         "simulated_s": result.duration_ns / 1e9,

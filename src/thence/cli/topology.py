@@ -69,6 +69,18 @@ def check(file: File) -> None:
             for link in topology.links.values()
         ]
         console.out.print(console.table(("link", "between", "mode", "pairs", "only from"), rows))
+    if topology.replicas:
+        replicas = [
+            (" ".join(group), " and ".join(topology.homes[group[0]]), _takeover(topology, group)) for group in topology.replicas
+        ]
+        console.out.print(console.table(("replicas", "between", "when one dies"), replicas))
+
+
+def _takeover(topology: Topology, group: tuple[str, ...]) -> str:
+    """Return what happens when one of these replicas dies."""
+    if topology.takes_over_at_once(group):
+        return "the next takes over at once"
+    return "the next takes over; what hangs on its last messages may wait for it (see docs/takeover.md)"
 
 
 def _domain_rows(topology: Topology) -> list[tuple[object, ...]]:

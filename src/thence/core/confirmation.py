@@ -43,6 +43,9 @@ class ConfirmationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """Delayed confirmation: confirm when so many messages have come,"""
     after_ns: int = 0
     """or this long after the first of them. 0: at once."""
+    whole: bool = False
+    """Whether all members get the whole message, also those that it is not for, as daisy's groups do. With ``nearest`` whoever
+    has gone past a message can then repeat it to anybody, so the death of its sender leaves no hole that somebody waits for."""
     sites: tuple[tuple[str, ...], ...] = ()
     """Who is near to whom, for ``nearest``: first those of the same site, then the others, in the order of the members."""
 
@@ -79,6 +82,8 @@ class ConfirmationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             raise ConfigError(
                 f"retransmission 'nearest' needs scheme 'distributed': with {self.scheme!r} nobody knows who else has a message"
             )
+        if self.whole and self.retransmission != "nearest":
+            raise ConfigError("whole is for members that repeat what others sent: it needs retransmission 'nearest'")
         if self.sites and self.retransmission != "nearest":
             raise ConfigError("sites say who is nearest: they need retransmission 'nearest'")
         named = [name for site in self.sites for name in site]

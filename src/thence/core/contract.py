@@ -61,7 +61,14 @@ class Repeated(NamedTuple):
     record: Record
 
 
-Input = Submit | Arrived | Timer | Connected | Consumed | Restored | Repeated
+class Suspicion(NamedTuple):
+    """Somebody holds ``peer`` for dead, or no longer. It may be wrong: nothing is lost or doubled by it."""
+
+    peer: str
+    suspected: bool
+
+
+Input = Submit | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated
 
 
 class Delivery(NamedTuple):

@@ -11,7 +11,8 @@ Rules:
   miss. Waits double, for ever.
 * With ``nearest`` all keep what they got until they know that all have it; who does not hear of the last confirmations asks for
   them (``wanted``).
-* At most ``WINDOW`` messages of a stream are on their way; what lies behind waits in the queue, which the member bounds.
+* At most ``WINDOW`` messages of a stream are on their way; what lies behind waits in the queue, which the member bounds. A member
+  that is held for dead does not hold up the others: it has a window of its own, and asks for the rest when it is back.
 * What others have is not recorded on disk: after a crash a member is told again, or asks again.
 """
 
@@ -61,6 +62,9 @@ class Distributed(Transport):
         self.repeated = 0
         self._gone_upto = 0
         """Nothing up to this number is in the queue any more (see ``Channel``)."""
+        self._suspected: dict[int, None] = {}
+        self._settled_upto = 0
+        """All up to this number lack nobody but those who are held for dead."""
         self._sent_upto = 0
         """Up to which number we have sent since we started; what lies behind is due at once."""
         self._attempts: dict[int, Attempt] = {}
@@ -72,6 +76,8 @@ class Distributed(Transport):
         self._copied = 0
         self._unstable: dict[int, None] = {}
         """Streams of which copies may be dropped by now."""
+        self._stable_upto = [0] * len(members)
+        """Up to which number of each stream no copy is kept any more."""
         self._unconfirmed = 0
         self._confirm_at: int | None = None
         self._to_answer: dict[int, list[tuple[int, ...]]] = {}
@@ -190,12 +196,13 @@ class Distributed(Transport):
         for stream in self._unstable:
             copies = self.state.copies[stream]
             if not copies:
+                self._stable_upto[stream] = self.state.taken[stream].upto
                 continue
             known = [self._known(other, stream).upto for other in self._others if other != stream]
             stable = min([self.state.taken[stream].upto, *known])
-            for number in [number for number in copies if number <= stable]:
-                del copies[number]
-                dropped += 1
+            for number in range(self._stable_upto[stream] + 1, stable + 1):
+                dropped += copies.pop(number, None) is not None
+            self._stable_upto[stream] = max(stable, self._stable_upto[stream])
         self._unstable = {}
         self._copied -= dropped
         if dropped or (self._copied and self._probe is None):
@@ -225,6 +232,14 @@ class Distributed(Transport):
                 attempt.due = 0
         self.visit_all()
 
+    def suspect(self, peer: str, suspected: bool) -> None:
+        if suspected:
+            self._suspected[self._index[peer]] = None
+        else:
+            self._suspected.pop(self._index[peer], None)
+            self._settled_upto = 0
+        self.visit_all()
+
     def collect(self, now: int) -> Packets:
         if not self._touched:
             return []
@@ -248,13 +263,24 @@ class Distributed(Transport):
         state = self.state
         if not state.queue:
             return
-        oldest = self._oldest()
-        last = min(state.last_number, oldest + WINDOW - 1)
-        for number in range(max(self._sent_upto + 1, oldest), last + 1):
-            if number in state.queue:
+        last = min(state.last_number, self._oldest_awaited() + WINDOW - 1)
+        for number in range(max(self._sent_upto + 1, self._oldest()), last + 1):
+            if number in state.queue and self._write(number, letters):
                 self._attempts[number] = self._patient(now)
-                self._write(number, letters)
         self._sent_upto = max(self._sent_upto, last)
+
+    def _oldest_awaited(self) -> int:
+        """Return the number of the oldest message that somebody lacks who is not held for dead, or the next number."""
+        if not self._suspected:
+            return self._oldest()
+        queue, last = self.state.queue, self.state.last_number
+        self._settled_upto = max(self._settled_upto, self._oldest() - 1)
+        while self._settled_upto < last:
+            unconfirmed = queue.get(self._settled_upto + 1)
+            if unconfirmed is not None and any(member not in self._suspected for member in unconfirmed.lacking):
+                break
+            self._settled_upto += 1
+        return self._settled_upto + 1
 
     def _oldest(self) -> int:
         """Return the number of the oldest message that is not confirmed by all, or the next number if there is none."""
@@ -263,14 +289,19 @@ class Distributed(Transport):
             self._gone_upto += 1
         return self._gone_upto + 1
 
-    def _write(self, number: int, letters: dict[int, Letter]) -> None:
-        """Send a message of ours to all who lack it."""
+    def _write(self, number: int, letters: dict[int, Letter]) -> bool:
+        """Send a message of ours to all who lack it and can take it; return whether there is anybody."""
         unconfirmed = self.state.queue[number]
         message = unconfirmed.message
+        written = False
         for target in unconfirmed.lacking:
+            if target in self._suspected and number > self._known(target, self._mine).upto + WINDOW:
+                continue
             frame = message.frame_for(target)
             if frame is not None:
                 letters.setdefault(target, Letter()).carried.append((self._mine, number, frame, message.to))
+                written = True
+        return written
 
     def _resend(self, now: int, letters: dict[int, Letter]) -> None:
         repeated = 0
@@ -330,9 +361,9 @@ class Distributed(Transport):
             for stream, *numbers in requests:
                 for number in numbers:
                     message = self.state.copies[stream].get(number)
-                    if stream == self._mine and number in self._attempts:
+                    if stream == self._mine and number in self.state.queue and number <= self._sent_upto:
                         message = self.state.queue[number].message
-                        attempt = self._attempts[number]
+                        attempt = self._attempts.setdefault(number, self._patient(now))
                         attempt.due = max(attempt.due, now + self._resend_after_ns)
                     frame = None if message is None else message.frame_for(target)
                     if message is not None and frame is not None:
@@ -410,6 +441,7 @@ class Distributed(Transport):
         self._copied = sum(len(copies) for copies in saved.copies)
         for stream, taken in enumerate(saved.taken):
             self._unstable[stream] = None
+            self._stable_upto[stream] = min(saved.copies[stream], default=taken.upto + 1) - 1
             self._hear_of(stream, max(taken.beyond, default=0))
 
     def _fits(self, saved: DistributedState[Any]) -> bool:

@@ -35,6 +35,7 @@ from thence.core.contract import (
     Repeated,
     Restored,
     Submit,
+    Suspicion,
 )
 from thence.core.domain import Domain
 from thence.core.links import LinkOutput
@@ -42,8 +43,9 @@ from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, UNREADABLE, E
 from thence.core.ordering import MAX_HELD, Predecessor, Wait
 from thence.core.ordering.base import stamp_union
 from thence.core.places import DomainPlace, LinkPlace, SavedPlace
-from thence.core.records import Record, Skipped, Submitted, Taken
+from thence.core.records import Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.routing import Plan, Routes
+from thence.core.takeover import MAX_KEPT, OriginalFirst, SavedTakeover, Takeover
 from thence.core.topology import Topology
 from thence.core.transport import Incoming
 from thence.errors import (
@@ -111,6 +113,7 @@ class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
     position: int
     places: dict[str, SavedPlace[StampT]]
     unconsumed: list[tuple[int, str, Frame[StampT]]]
+    takeover: SavedTakeover | None = None
 
 
 class Member:
@@ -133,7 +136,10 @@ class Member:
         }
         self._links = {link.name: LinkPlace(link, name, resend) for link in self.topology.links.values() if name in link.members}
         self._places: dict[str, DomainPlace | LinkPlace] = {**self._domains, **self._links}
-        self._flat = len(self.topology.domains) - len(self.topology.inner) == 1
+        self._whole = {name for name in self._domains if self.topology.domains[name].confirmation.whole}
+        self._flat = len(self.topology.domains) - len(self.topology.inner) == 1 and not self._whole
+        self._takeover = Takeover(name, self.routes) if self.topology.replicas else None
+        self._put_up_gates()
         self._number = 0
         self._position = 0
         self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
@@ -160,6 +166,8 @@ class Member:
             return self._submit(step_input, now)
         if isinstance(step_input, Connected):
             return self._connected(step_input.peer, now)
+        if isinstance(step_input, Suspicion):
+            return self._suspicion(step_input, now)
         for place in self._places.values():
             place.transport.visit_all()
         return Ready(send=self._collect(now), wake=self._wake())
@@ -196,6 +204,8 @@ class Member:
     def _submit(self, submit: Submit, now: int) -> Ready:
         if len(submit.body) > MAX_BODY_BYTES:
             raise UsageError(f"a body of {len(submit.body)} bytes; MAX_BODY_BYTES is {MAX_BODY_BYTES}")
+        if self.name in self.topology.fellows:
+            raise UsageError(f"{self.name!r} is a replica of a relay: it carries messages of others and sends none itself")
         if submit.to is not None and not 0 < len(submit.to) <= MAX_DESTINATIONS:
             raise UsageError(f"{len(submit.to)} destinations; there must be 1 to {MAX_DESTINATIONS} (MAX_DESTINATIONS)")
         if self._queued >= self.options.max_queued:
@@ -264,12 +274,28 @@ class Member:
             place.transport.connected(peer)
         return Ready(send=self._collect(now), wake=self._wake())
 
+    def _suspicion(self, suspicion: Suspicion, now: int) -> Ready:
+        peer, suspected = suspicion
+        places = [place for place in self._places.values() if peer in place.peers]
+        if not places:
+            raise UsageError(f"{peer!r} shares no domain and no link with {self.name!r}")
+        for place in places:
+            place.transport.suspect(peer, suspected)
+        takeover = self._takeover
+        if takeover is None or peer not in takeover.fellows or suspected == (peer in takeover.suspected):
+            return Ready(send=self._collect(now), wake=self._wake())
+        deliver = self._suspect(peer, suspected)
+        persist = (Suspecting(peer, suspected),) if self.options.durable else ()
+        return Ready(persist=persist, send=self._collect(now), deliver=self._deliver(deliver), wake=self._wake())
+
     def _full(self) -> str:
         """Say which limit lets no more frames in, if one does. They are not acknowledged, so the senders push back in turn."""
         if self._queued >= MAX_QUEUED_HARD:
             return f"{self._queued} are not acknowledged; the limit is MAX_QUEUED_HARD"
         if self.queued_bytes >= MAX_QUEUED_BYTES_HARD:
             return f"{self.queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
+        if self._takeover is not None and self._takeover.kept >= MAX_KEPT:
+            return f"{self._takeover.kept} are kept for the replica that forwards; the limit is MAX_KEPT"
         if len(self._unconsumed) >= self.options.max_unconsumed:
             return f"the application has not consumed {len(self._unconsumed)} deliveries; the limit is max_unconsumed"
         return ""
@@ -330,7 +356,8 @@ class Member:
         """A message has to wait here for its turn. Its body need not: it goes ahead to whom we will forward the message."""
         if place.forward_early is None or envelope is None or self._flat or str(envelope.id) in place.echoes:
             return
-        if len(envelope.body) < place.forward_early:
+        # A replica may hold a copy of what another one forwarded, which is not for it to forward.
+        if len(envelope.body) < place.forward_early or self.name in self.topology.fellows:
             return
         plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
         for name, members in plan.into.items():
@@ -356,25 +383,77 @@ class Member:
                 counts = end.domain == place.name and end.link.mode == "printed" and (end.counts_own or not echo)
                 if counts and self.routes.beyond(end.link, place.name, envelope.origin):
                     self._linked(link_place, end.delivered(), work)
-            if echo:
+            if echo or not self._is_news(place, envelope, work):
                 return
         if envelope.to is None or self.name in envelope.to:
             work.deliver.append((place.name, frame))
         self._carry_out(self.routes.plan(self.name, envelope.origin, envelope.to, place.name), envelope, work)
+        if self._takeover is not None:
+            self._open_gates(place.name, envelope, work)
+
+    # Replicas (``core.takeover``).
+
+    def _put_up_gates(self) -> None:
+        if self._takeover is not None and self._takeover.group:
+            for name, place in self._domains.items():
+                place.ordering.gate = OriginalFirst(self._takeover, self.routes, name)
+
+    def _is_news(self, place: DomainPlace, envelope: Envelope, work: _Work) -> bool:
+        """Return whether a released message is to be delivered and forwarded: it is the first copy, and no other replica's."""
+        takeover = self._takeover
+        if takeover is None:
+            return True
+        if takeover.is_copy(place.name, envelope):
+            takeover.seen(place.name, envelope)
+            return False
+        return takeover.is_first(envelope)
+
+    def _suspect(self, peer: str, suspected: bool) -> Deliverable:
+        """Hold another replica for dead, or no longer; if it is now up to us to forward, forward what we kept."""
+        takeover = self._takeover
+        if takeover is None:
+            raise StorageError(f"{self.name!r}: a stored record of a suspicion, where no relay has replicas")
+        if suspected:
+            takeover.suspected[peer] = None
+        else:
+            takeover.suspected.pop(peer, None)
+        work = _Work()
+        if takeover.forwards:
+            for name, place in self._domains.items():
+                for kept in takeover.take_kept(name):
+                    self._put_into(place, kept.envelope, kept.members, work)
+        return self._drain(work)
+
+    def _open_gates(self, came_by: str, envelope: Envelope, work: _Work) -> None:
+        """A message has come from where it comes from: what other replicas made of it may be taken note of."""
+        for name, place in self._domains.items():
+            gate = place.ordering.gate
+            if name != came_by and isinstance(gate, OriginalFirst):
+                output = place.ordering.open(*gate.awaited(envelope))
+                self._push(place, output.send)
+                work.domain += [(place, released) for released in output.deliver]
 
     def _carry_out(self, plan: Plan, envelope: Envelope, work: _Work) -> None:
         """Forward a message, before anything that is sent or delivered later."""
+        takeover = self._takeover
         for name, members in plan.into.items():
-            place = self._domains[name]
-            if members is None or self.name in members:
-                place.echoes[str(envelope.id)] = None
-            output = place.ordering.send(envelope, members)
-            self._push(place, output.send)
-            work.domain += [(place, released) for released in output.deliver]
+            to = None if name in self._whole else members if takeover is None else takeover.with_fellows(members)
+            if takeover is None or takeover.forwards:
+                self._put_into(self._domains[name], envelope, to, work)
+            else:
+                takeover.keep(name, envelope, to)
         for name in plan.across:
             link_place = self._links[name]
             end = link_place.end
             self._linked(link_place, end.cross(envelope, self.routes.relay_of(end.link, end.domain, envelope.origin)), work)
+
+    def _put_into(self, place: DomainPlace, envelope: Envelope, members: tuple[str, ...] | None, work: _Work) -> None:
+        """Send a message within a domain, to these members (None: to all)."""
+        if members is None or self.name in members:
+            place.echoes[str(envelope.id)] = None
+        output = place.ordering.send(envelope, members)
+        self._push(place, output.send)
+        work.domain += [(place, released) for released in output.deliver]
 
     def _linked(self, place: LinkPlace, output: LinkOutput, work: _Work) -> None:
         self._push(place, output.send)
@@ -419,13 +498,17 @@ class Member:
         twin._links = {name: place.fork() for name, place in self._links.items()}
         twin._places = {**twin._domains, **twin._links}
         twin._unconsumed = dict(self._unconsumed)
+        if self._takeover is not None:
+            twin._takeover = self._takeover.fork()
+            twin._put_up_gates()
         return twin
 
     def snapshot(self) -> bytes:
         """Return the whole state. Records from before it are not needed any more."""
         places = {name: place.save() for name, place in self._places.items()}
         unconsumed = [(position, place, frame) for position, (place, frame) in self._unconsumed.items()]
-        return _ENCODER.encode(_Saved(self.name, self.topology.name, self._number, self._position, places, unconsumed))
+        takeover = None if self._takeover is None else self._takeover.save()
+        return _ENCODER.encode(_Saved(self.name, self.topology.name, self._number, self._position, places, unconsumed, takeover))
 
     def _restored(self, restored: Restored, now: int) -> Ready:
         if self._started:
@@ -456,6 +539,8 @@ class Member:
                 raise StorageError(
                     f"{self.name!r}: a stored record of message {record.envelope.id} after {self.name}:{self._number}"
                 )
+        elif isinstance(record, Suspecting):
+            return self._deliver(self._suspect(record.peer, record.suspected))
         elif record.domain not in self._places or record.peer not in self._places[record.domain].peers:
             raise StorageError(
                 f"{self.name!r}: a stored record names {record.peer!r} in {record.domain!r}, to whom there is no channel"
@@ -486,6 +571,10 @@ class Member:
             raise StorageError(
                 f"{self.name!r} in {self.topology.name!r}: this is the snapshot of {saved.name!r} in {saved.fabric!r}"
             )
+        if (saved.takeover is None) != (self._takeover is None):
+            raise StorageError(f"{self.name!r}: the snapshot of a fabric {'without' if self._takeover else 'with'} replicas")
+        if self._takeover is not None and saved.takeover is not None:
+            self._takeover.load(saved.takeover)
         self._number, self._position = saved.number, saved.position
         for name, place in self._places.items():
             place.load(saved.places[name])

@@ -1,7 +1,7 @@
 """What a member must find again after a crash: the inputs that changed it, in order.
 
 A member is deterministic, so its state is its last snapshot plus the inputs since then, stepped through again. That
-is why three kinds of record are enough, why payload and position can never be stored apart, and why nothing in an
+is why a few kinds of record are enough, why payload and position can never be stored apart, and why nothing in an
 ordering needs to know that there is a disk.
 
 What other members acknowledged is not recorded: at worst it is sent once more, and they know that they have it.
@@ -45,4 +45,11 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True, tag=3):
     number: int
 
 
-Record = Submitted | Taken[Any] | Skipped
+class Suspecting(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """From here on we suspected ``peer`` to be dead, or no longer. What we forwarded for it depends on that."""
+
+    peer: str
+    suspected: bool
+
+
+Record = Submitted | Taken[Any] | Skipped | Suspecting

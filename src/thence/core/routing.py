@@ -11,6 +11,7 @@ Rules:
   of the one topology.
 * What goes over a link is handed, inside the domain, to the link's *handlers*: the sequencer and, where relays are
   shared out by sender, the relay of the message's origin.
+* Where replicas stand for a relay, what goes through it is handed to all of them.
 """
 
 from __future__ import annotations
@@ -83,14 +84,17 @@ class Routes:
         links = self._links_for(origin)
         into: dict[str, dict[str, None]] = {}
         across: dict[str, None] = {}
+        fellows = self.topology.fellows.get(at, ())
         for target in to:
-            if target == at:
+            if target == at or target in fellows:  # What is for another replica comes to it by the same way as to us.
                 continue
             domain, step = self._towards(links, at, target)
             if domain == came_from and (step is None or step.link is None):
                 continue
             if step is None or step.relay is not None:
-                into.setdefault(domain, {})[target if step is None else step.relay or ""] = None
+                relay = "" if step is None else step.relay or ""
+                for member in (target,) if step is None else self.topology.fellows.get(relay, (relay,)):
+                    into.setdefault(domain, {})[member] = None
                 continue
             link = self.topology.links[step.link or ""]
             # Whatever lies towards the origin got it before it came here.
@@ -142,6 +146,14 @@ class Routes:
         if origin in side:
             return origin
         return link.relays[self._numbers[origin] % len(link.relays)][link.between.index(domain)]
+
+    def number_of(self, process: str) -> int:
+        """Return the place of a process among all."""
+        return self._numbers[process]
+
+    def upstream(self, at: str, origin: str) -> str:
+        """Return the domain by which messages of ``origin`` come to a relay ``at``."""
+        return self._towards(self._links_for(origin), at, origin)[0]
 
     def beyond(self, link: Link, domain: str, process: str) -> bool:
         """Return whether ``process`` lies on the other side of ``link``, seen from ``domain``."""
@@ -209,8 +221,7 @@ class Routes:
     def _find_joints(self) -> dict[str, list[tuple[str, str | None, str | None]]]:
         """Return, for every domain, its neighbours, and the shared process or the link between."""
         joints: dict[str, list[tuple[str, str | None, str | None]]] = {name: [] for name in self.topology.domains}
-        for relay in self.topology.relays:
-            homes = self.topology.homes[relay]
+        for relay, homes in self.topology.joints.items():
             for one in homes:
                 joints[one] += [(other, relay, None) for other in homes if other != one]
         for link in self.topology.links.values():

@@ -14,6 +14,8 @@ Rules:
   a cycle if and only if that drawing has one. (Two domains that share two processes, neither inside the other, are
   a cycle. A domain inside another is none.)
 * What lies inside another domain is ordered by that one: the inner domain carries no traffic.
+* *Replicas* are processes that stand for one relay (``core.takeover``): they are in the same domains, and count as one process
+  where cycles are looked for. They carry what others send and send nothing themselves.
 * The fabric promises what all its domains and links keep together. ``promise`` says what is asked for; what cannot
   be kept is refused.
 """
@@ -31,7 +33,7 @@ import msgspec
 from thence.core.channel import RESEND_AFTER_NS
 from thence.core.domain import Domain
 from thence.core.messages import MAX_NAME_CHARACTERS
-from thence.core.ordering import make_ordering, ordering_named
+from thence.core.ordering import ORDERINGS, make_ordering, ordering_named
 from thence.errors import ConfigError, TopologyError
 
 Promise = Literal["causal", "fifo", "total", "nothing"]
@@ -79,6 +81,7 @@ class Topology:
         domains: Iterable[Domain],
         links: Iterable[Link] = (),
         *,
+        replicas: Iterable[tuple[str, ...]] = (),
         promise: Promise = "causal",
         force: bool = False,
         addresses: Mapping[str, str | None] | None = None,
@@ -87,10 +90,12 @@ class Topology:
         self.name = name
         self.domains = {domain.name: domain for domain in _distinct("domain", domains)}
         self.links = {link.name: link for link in _distinct("link", links)}
+        self.replicas = tuple(tuple(group) for group in replicas)
         self.promise: Promise = promise
         self.addresses = {name: address for name, address in (addresses or {}).items() if address is not None}
         self._check_domains()
         self._check_links()
+        self._check_replicas()
         for server in addresses or ():
             self._known("servers", server, self.homes, "process")
         self.check_joined()
@@ -114,7 +119,8 @@ class Topology:
             (domain.name, domain.members, domain.ordering, dict(domain.options), domain.confirmation, domain.forward_early)
             for domain in self.domains.values()
         ]
-        described = msgspec.json.encode((self.name, self.promise, domains, list(self.links.values())), order="deterministic")
+        parts = (self.name, self.promise, domains, list(self.links.values()), self.replicas)
+        described = msgspec.json.encode(parts, order="deterministic")
         return sha256(described).hexdigest()[:16]
 
     @cached_property
@@ -132,6 +138,20 @@ class Topology:
     def processes(self) -> tuple[str, ...]:
         """Every process, in the order in which the domains name them."""
         return tuple(self.homes)
+
+    @cached_property
+    def fellows(self) -> dict[str, tuple[str, ...]]:
+        """Every replica, and all that stand for the same relay, itself included, in their order."""
+        return {replica: group for group in self.replicas for replica in group}
+
+    @cached_property
+    def senders(self) -> tuple[str, ...]:
+        """The processes that send messages of their own: all but replicas."""
+        return tuple(process for process in self.processes if process not in self.fellows)
+
+    def takes_over_at_once(self, group: tuple[str, ...]) -> bool:
+        """Return whether what a dead replica sent last is got from others in all its domains, so that nothing waits for it."""
+        return all(self.domains[home].confirmation.whole for home in self.homes[group[0]])
 
     @cached_property
     def inner(self) -> dict[str, str]:
@@ -155,8 +175,14 @@ class Topology:
 
     @cached_property
     def relays(self) -> tuple[str, ...]:
-        """The processes that are in several domains."""
+        """The processes that are in several domains; of replicas all."""
         return tuple(process for process, homes in self.homes.items() if len(homes) > 1)
+
+    @cached_property
+    def joints(self) -> dict[str, tuple[str, ...]]:
+        """What joins domains, and which: processes, the first of replicas standing for all."""
+        fellows = self.fellows
+        return {relay: self.homes[relay] for relay in self.relays if fellows.get(relay, (relay,))[0] == relay}
 
     @cached_property
     def guarantees(self) -> frozenset[str]:
@@ -175,7 +201,7 @@ class Topology:
 
         With ``origin`` only the links that this process's messages may use count.
         """
-        at_process: dict[str, list[str]] = {process: list(homes) for process, homes in self.homes.items() if len(homes) > 1}
+        at_process: dict[str, list[str]] = {process: list(homes) for process, homes in self.joints.items()}
         for link in self.links.values():
             if origin is None or link.only_from is None or origin in link.only_from:
                 at_process[f"link {link.name}"] = list(link.between)
@@ -252,6 +278,46 @@ class Topology:
         if len(set(link.relays)) < len(link.relays):
             raise TopologyError(f"link {link.name!r}: a pair of relays is listed twice", "links", link.name)
 
+    def _check_replicas(self) -> None:
+        seen: set[str] = set()
+        linked = {relay for link in self.links.values() for relay in link.members}
+        for group in self.replicas:
+            for replica in group:
+                self._known("relays", replica, self.homes, "process", *group[:1])
+            about = ("relays", group[0] if group else "")
+            if len(group) < 2 or len(set(group)) < len(group):
+                raise TopologyError("relays: replicas are at least two different processes", *about)
+            first, *others = group
+            for other in others:
+                if set(self.homes[other]) != set(self.homes[first]):
+                    raise TopologyError(
+                        f"relays: {first!r} is in {', '.join(self.homes[first])}, {other!r} in {', '.join(self.homes[other])}: "
+                        "who stands for the same relay is in the same domains",
+                        *about,
+                    )
+            if len(self.homes[first]) < 2:
+                raise TopologyError(f"relays: {first!r} is in one domain only, so it relays nothing", *about)
+            for replica in group:
+                if replica in seen:
+                    raise TopologyError(f"relays: {replica!r} stands for two relays", *about)
+                if replica in linked:
+                    raise TopologyError(f"relays: {replica!r} is a relay of a link too: a replica carries nothing else", *about)
+            seen.update(group)
+            self._check_gates(first, about)
+        if len(seen) == len(self.homes):
+            raise TopologyError("relays: everybody is a replica, so that nobody sends anything", "relays")
+
+    def _check_gates(self, replica: str, about: tuple[str, ...]) -> None:
+        for home in self.homes[replica]:
+            ordering = ordering_named(self.domains[home].ordering)
+            if not ordering.gated:
+                able = ", ".join(name for name, other in ORDERINGS.items() if other.gated)
+                raise TopologyError(
+                    f"relays: {replica!r} has replicas, and domain {home!r} runs {ordering.name}, which cannot make them wait "
+                    f"for each other; there are: {able}",
+                    *about,
+                )
+
     def _known(self, table: str, name: str, known: Iterable[str], what: str, *about: str) -> None:
         known = list(known)
         if name not in known:
@@ -312,6 +378,11 @@ class Topology:
             if self.promise == "causal" and link.only_from is not None:
                 raise TopologyError(f"link {link.name!r}: only_from is for fabrics that promise fifo", "links", link.name)
 
+    def _replica_hint(self, cycle: list[str]) -> str:
+        processes = dict.fromkeys(cycle[1::2])
+        alike = {frozenset(self.homes.get(process, (process,))) for process in processes}
+        return f"; or let {' and '.join(processes)} stand for one relay, as replicas" if len(alike) == 1 else ""
+
     def _refuse_cycles(self) -> None:
         # Where only FIFO is promised, different senders may use different ways, as long as each has only one.
         origins = {name for link in self.links.values() for name in link.only_from or ()} if self.promise == "fifo" else set()
@@ -324,7 +395,7 @@ class Topology:
         ways = " or ".join(dict.fromkeys(cycle[1::2]))
         raise TopologyError(
             f"a cycle: {drawn}. Around a cycle a message can overtake its cause: take {ways} out of one of these domains, "
-            "or put them all into one",
+            f"or put them all into one{self._replica_hint(cycle)}",
             "domains",
             cycle[-1],
         )

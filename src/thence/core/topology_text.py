@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, Literal
 
 import msgspec
 
-from thence.core.confirmation import AT_ONCE, ConfirmationOptions
+from thence.core.confirmation import AT_ONCE, MAX_DISTRIBUTED, ConfirmationOptions
 from thence.core.domain import Domain
 from thence.core.durations import format_duration, parse_duration_ns
 from thence.core.topology import Link, Promise, Topology
@@ -27,14 +27,14 @@ MAX_TEXT_BYTES = 64 * 1024 * 1024
 """The largest topology file that is read."""
 
 
-HEADER = re.compile(r"\s*\[{1,2}\s*[\"']?(domains|links|servers)[\"']?\s*[.\]]")
+HEADER = re.compile(r"\s*\[{1,2}\s*[\"']?(domains|links|relays|servers)[\"']?\s*[.\]]")
 """The line of a table. A line of a list of relays may begin with a bracket as well."""
 
 
 class _DomainTable(msgspec.Struct, forbid_unknown_fields=True):
     members: tuple[str, ...]
-    ordering: str | dict[str, Any] = "matrix"
-    confirmation: dict[str, Any] = {}
+    ordering: str | dict[str, Any] | None = None
+    confirmation: dict[str, Any] | None = None
     forward_early: int | None = None
 
 
@@ -47,6 +47,10 @@ class _LinkTable(msgspec.Struct, forbid_unknown_fields=True):
     only_from: tuple[str, ...] | None = None
 
 
+class _RelayTable(msgspec.Struct, forbid_unknown_fields=True):
+    replicas: tuple[str, ...]
+
+
 class _ServerTable(msgspec.Struct, forbid_unknown_fields=True):
     address: str | None = None
 
@@ -55,6 +59,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     domains: dict[str, _DomainTable]
     links: list[_LinkTable] = []
+    relays: list[_RelayTable] = []
     servers: dict[str, _ServerTable] = {}
     promise: Promise = "causal"
 
@@ -75,11 +80,13 @@ def parse(text: str, source: str = "topology", *, force: bool = False) -> Topolo
     except msgspec.ValidationError as error:
         about, what = _misfit(tables, error)
         raise ConfigError(f"{source}:{_line(text, about)}: {what}") from None
+    replicas = [table.replicas for table in file.relays]
     try:
         return Topology(
             file.name,
-            [_domain(name, table) for name, table in file.domains.items()],
+            [_domain(name, table, replicas) for name, table in file.domains.items()],
             [_link(table) for table in file.links],
+            replicas=replicas,
             promise=file.promise,
             force=force,
             addresses={name: table.address for name, table in file.servers.items()},
@@ -93,10 +100,18 @@ class _ConfirmationTable(msgspec.Struct, forbid_unknown_fields=True):
     retransmission: Literal["sender", "nearest"] = "sender"
     after_messages: int = 1
     after: str = "0s"
+    whole: bool = False
     sites: tuple[tuple[str, ...], ...] = ()
 
 
-def _domain(name: str, table: _DomainTable) -> Domain:
+def _domain(name: str, table: _DomainTable, replicas: Collection[Collection[str]]) -> Domain:
+    # Where one replica takes over from another, whoever has a message of the dead one must be able to pass it on.
+    replicated = any(replica in table.members for group in replicas for replica in group)
+    if table.ordering is None:
+        table.ordering = "vector" if replicated else "matrix"
+    if table.confirmation is None:
+        passes_on = replicated and table.ordering == "vector" and len(table.members) <= MAX_DISTRIBUTED
+        table.confirmation = {"scheme": "distributed", "retransmission": "nearest", "whole": True} if passes_on else {}
     confirmation = _confirmation(name, table.confirmation)
     if isinstance(table.ordering, str):
         return Domain(name, table.members, table.ordering, {}, confirmation, table.forward_early)
@@ -121,6 +136,7 @@ def _confirmation(domain: str, table: dict[str, Any]) -> ConfirmationOptions:
         retransmission=read.retransmission,
         after_messages=read.after_messages,
         after_ns=after_ns,
+        whole=read.whole,
         sites=read.sites,
     )
 
@@ -138,9 +154,11 @@ def _misfit(tables: Mapping[str, Any], error: msgspec.ValidationError) -> tuple[
         table = tables.get(kind)
         if isinstance(table, dict):
             parts += [((kind, name), f"{kind[:-1]} {name!r}: ", part, form) for name, part in table.items()]
-    links = tables.get("links")
-    if isinstance(links, list):
-        parts += [(("links", str(at)), f"link {at + 1}: ", part, _LinkTable) for at, part in enumerate(links)]
+    lists: dict[str, type[msgspec.Struct]] = {"links": _LinkTable, "relays": _RelayTable}
+    for kind, form in lists.items():
+        listed = tables.get(kind)
+        if isinstance(listed, list):
+            parts += [((kind, str(at)), f"{kind[:-1]} {at + 1}: ", part, form) for at, part in enumerate(listed)]
     for about, described, part, expected in parts:
         try:
             msgspec.convert(part, expected)
@@ -164,6 +182,7 @@ def _in_words(error: str, form: type[msgspec.Struct]) -> tuple[tuple[str, ...], 
         return (unknown[1],), f"there is no key {unknown[1]!r}; {hint}"
     if missing:
         return (), f"the key {missing[1]!r} is missing"
+    what = what.replace(" | null`", "`")
     for theirs, ours in (("`object`", "a table"), ("`array`", "a list"), ("`str`", "text"), ("`int`", "a number")):
         what = what.replace(theirs, ours)
     return tuple(keys), f"{keys[0]}: {what}" if keys else what
@@ -178,6 +197,8 @@ def _line(text: str, about: tuple[str, ...]) -> int:
         start = next((at for at, line in enumerate(lines) if header.match(line)), 0)
     elif len(about) > 1 and about[0] == "links":
         start = _link_line(lines, about[1])
+    elif len(about) > 1 and about[0] == "relays":
+        start = _relay_line(lines, about[1])
     if len(about) == 1:
         key = re.compile(rf"\s*\[*\s*[\"']?{re.escape(about[0])}\b")
         return next((at + 1 for at, line in enumerate(lines) if key.match(line)), 1)
@@ -204,6 +225,17 @@ def _link_line(lines: list[str], name: str) -> int:
     return headers[0] if headers else 0
 
 
+def _relay_line(lines: list[str], name: str) -> int:
+    """Return the index of the header of the relay that has a replica called ``name``, or of the one with this number."""
+    headers = [at for at, line in enumerate(lines) if re.match(r"\s*\[\[\s*relays\s*\]\]", line)]
+    if name.isdecimal() and int(name) < len(headers):
+        return headers[int(name)]
+    quoted = re.compile(rf"[\"']{re.escape(name)}[\"']")
+    ends = [*headers[1:], len(lines)]
+    found = (at for at, end in zip(headers, ends, strict=True) if quoted.search("\n".join(lines[at:end])))
+    return next(found, headers[0] if headers else 0)
+
+
 def write(topology: Topology) -> str:
     """Return the text of a fabric."""
     parts = [f"name = {_quoted(topology.name)}"]
@@ -213,7 +245,8 @@ def write(topology: Topology) -> str:
         parts.append(f"\n[domains.{_key(domain.name)}]\nmembers = {_value(list(domain.members))}")
         ordering = domain.ordering if isinstance(domain.ordering, str) else domain.ordering.name
         parts.append(f"ordering = {_value({'name': ordering, **domain.options} if domain.options else ordering)}")
-        if domain.confirmation != AT_ONCE:
+        replicated = any(member in topology.fellows for member in domain.members)
+        if domain.confirmation != AT_ONCE or replicated:
             parts.append(f"confirmation = {_value(_confirmation_table(domain.confirmation))}")
         if domain.forward_early is not None:
             parts.append(f"forward_early = {domain.forward_early}")
@@ -225,6 +258,7 @@ def write(topology: Topology) -> str:
             parts.append(f"wait = {_quoted(link.wait)}")
         if link.only_from is not None:
             parts.append(f"only_from = {_value(list(link.only_from))}")
+    parts += [f"\n[[relays]]\nreplicas = {_value(list(group))}" for group in topology.replicas]
     for server, address in topology.addresses.items():
         parts.append(f"\n[servers.{_key(server)}]\naddress = {_quoted(address)}")
     return "\n".join(parts) + "\n"

@@ -86,6 +86,9 @@ class Transport(ABC):
     def connected(self, peer: str) -> None:
         """The way to a peer is new, and what was on the old one is lost."""
 
+    def suspect(self, peer: str, suspected: bool) -> None:  # noqa: B027 - most have a way of its own to each peer
+        """A peer is held for dead, or no longer: where many confirm one message, its silence is not to hold up the others."""
+
     @abstractmethod
     def collect(self, now: int) -> Packets:
         """Return the packets to send: one for each peer to whom there is anything to say."""

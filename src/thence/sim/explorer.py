@@ -1,7 +1,7 @@
 """Every run of a small case: does the ordering keep what it promises, whatever arrives when?
 
 The explorer itself decides who sends what to whom and which frame arrives next, in every possible way, up to a
-number of messages.
+number of messages. Faults that a case names (a member suspects another, a member dies) happen at every possible moment too.
 
 Why it is exhaustive and still quick: runs that lead to the same state go on in the same ways, so of each state only the
 first run that reached it goes on. A state is what all members are in, what is on its way between them, and what the
@@ -15,6 +15,7 @@ replayed as a scenario and judged again by the judge, so the two must agree.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -40,6 +41,35 @@ MAX_DEPTH = 300
 """How many actions a run may have: a protocol that goes on sending for ever is stopped here, loudly."""
 
 
+class Fault(enum.Enum):
+    """What may go wrong with a member, beside late frames."""
+
+    SUSPECT = "suspect"
+    """It holds another one for dead, rightly or not."""
+    TRUST = "trust"
+    """It holds it for dead no longer."""
+    CRASH = "crash"
+    """It dies. What it sent before still arrives."""
+
+
+class Action(NamedTuple):
+    """One action: a member sends (``target`` is empty), or the frame at ``place`` from ``source`` to ``target`` arrives.
+
+    Or ``fault`` happens to ``source``, with regard to ``target``.
+    """
+
+    source: str
+    target: str = ""
+    place: int = 0
+    to: tuple[str, ...] | None = None
+    fault: Fault | None = None
+
+    @property
+    def actor(self) -> str:
+        """The process at which it happens."""
+        return self.source if self.fault else self.target or self.source
+
+
 class Case(NamedTuple):
     """What to explore: a domain or a fabric, how many messages, and who may be written to."""
 
@@ -51,25 +81,15 @@ class Case(NamedTuple):
     """The properties to check; None: what the ordering guarantees. Exactly-once and completeness are always checked."""
     member_type: type[Member] = Member
     """For planted mistakes."""
+    faults: tuple[Action, ...] = ()
+    """What else may happen, each once, at any time or never."""
+    among: tuple[str, ...] | None = None
+    """Who may be written to; None: everybody."""
 
     @property
     def topology(self) -> Topology:
         """The fabric to explore."""
         return self.where if isinstance(self.where, Topology) else Topology.flat(self.where)
-
-
-class Action(NamedTuple):
-    """One action: a member sends (``target`` is empty), or the frame at ``place`` from ``source`` to ``target`` arrives."""
-
-    source: str
-    target: str = ""
-    place: int = 0
-    to: tuple[str, ...] | None = None
-
-    @property
-    def actor(self) -> str:
-        """The process at which it happens."""
-        return self.target or self.source
 
 
 class Found(NamedTuple):
@@ -84,8 +104,9 @@ class Exhausted(UsageError):
     """The search was larger than its limit: nothing is proven."""
 
 
-State = tuple[int, tuple[int, ...], tuple[tuple[int, ...], ...]]
-"""The number of the past, the states of the members, and for each channel the frames on their way, oldest first."""
+State = tuple[int, tuple[int, ...], tuple[tuple[int, ...], ...], int]
+"""The number of the past, the states of the members, for each channel the frames on their way, oldest first, and the faults that
+have happened, as a bit mask."""
 
 Run = tuple[Any, Action] | None
 """How a state was reached: the run before, and the last action."""
@@ -106,7 +127,7 @@ class _Search:
         self.symmetric = ordering.interchangeable and not domain.options and not more
         self.steps_of = Steps(list(world.members.values()), case.messages)
         self.pasts = Pasts(len(self.names), case.messages, self.require)
-        self.choices = [list(self._choices(name)) for name in self.names]
+        self.choices = [list(self._choices(name)) if name in case.topology.senders else [] for name in self.names]
         self.limit = limit
         self.progress = progress
         self.steps = 0
@@ -119,7 +140,7 @@ class _Search:
     def layers(self) -> Iterator[dict[State, Run]]:
         """Give the states after 0, 1, 2 ... actions, until none is left; what breaks a property is raised as ``_Broken``."""
         count = len(self.names)
-        layer: dict[State, Run] = {(0, tuple(range(count)), ((),) * (count * count)): None}
+        layer: dict[State, Run] = {(0, tuple(range(count)), ((),) * (count * count), 0): None}
         for _ in range(MAX_DEPTH):
             yield layer
             following: dict[State, Run] = {}
@@ -143,10 +164,16 @@ class _Search:
 
     def _possible(self, state: State) -> Iterator[tuple[Action, int, int, Step]]:
         """Give what can happen next: the action, whom it is for, the channel it empties (or -1), and what the member does."""
-        past, members, channels = state
+        past, members, channels, happened = state
         sent = self.pasts.known[past].sent
         count = len(self.names)
+        dead = self._dead(happened)
+        for number, fault in enumerate(self.case.faults):
+            if not happened >> number & 1 and fault.source not in dead:
+                yield fault, 0, -1, self._fault(members, fault)
         for at, name in enumerate(self.names):
+            if name in dead:
+                continue
             if sent < self.case.messages:
                 for action, recipients in self.choices[at]:
                     if sent or not self.symmetric or self._stands_for_its_kind(action):
@@ -157,6 +184,17 @@ class _Search:
                     for place, frame in self._may_arrive(channels[channel]):
                         step = self.steps_of.arrive(at, members[at], source, frame)
                         yield Action(self.names[source], name, place), 0, channel, step
+
+    def _dead(self, happened: int) -> list[str]:
+        """Return who has died."""
+        faults = enumerate(self.case.faults) if happened else ()
+        return [fault.source for number, fault in faults if happened >> number & 1 and fault.fault is Fault.CRASH]
+
+    def _fault(self, members: tuple[int, ...], fault: Action) -> Step:
+        at = self.steps_of.number[fault.source]
+        if fault.fault is Fault.CRASH:
+            return Step(members[at], (), None, (), None)
+        return self.steps_of.suspect(at, members[at], fault.target, fault.fault is Fault.SUSPECT)
 
     def _may_arrive(self, channel: tuple[int, ...]) -> list[tuple[int, int]]:
         """Return the frames of a channel that may arrive next, each with its place in the line; of equal ones the first."""
@@ -180,7 +218,7 @@ class _Search:
         return action.source == self.names[0] and (action.to is None or action.to == self.names[1 : 1 + len(action.to)])
 
     def _after(self, state: State, action: Action, recipients: int, channel: int, step: Step, run: Run) -> State:
-        past, members, channels = state
+        past, members, channels, happened = state
         at = self.steps_of.number[action.actor]
         if step.refused:
             raise _Broken(f"refused: {step.refused}", (run, action))
@@ -194,15 +232,32 @@ class _Search:
             for onto, frame in step.sent:
                 lines[onto] = (*lines[onto], frame)
             channels = tuple(lines)
-        if self._starves(then, channels):
+        if action.fault is not None:
+            happened |= 1 << self.case.faults.index(action)
+        if happened:
+            channels = self._without_dead(channels, happened)
+        if self._starves(then, channels, happened):
             raise _Broken("completeness", (run, action))
-        return then, (*members[:at], step.after, *members[at + 1 :]), channels
+        return then, (*members[:at], step.after, *members[at + 1 :]), channels, happened
 
-    def _starves(self, past: int, channels: tuple[tuple[int, ...], ...]) -> bool:
+    def _without_dead(self, channels: tuple[tuple[int, ...], ...], happened: int) -> tuple[tuple[int, ...], ...]:
+        """Return what is on its way to the living."""
+        dead = {self.steps_of.number[name] for name in self._dead(happened)}
+        count = len(self.names)
+        return tuple(() if at % count in dead else line for at, line in enumerate(channels)) if dead else channels
+
+    def _starves(self, past: int, channels: tuple[tuple[int, ...], ...], happened: int) -> bool:
         """Return whether a process can get nothing more and still lacks a message."""
         _, addressed, delivered, *_ = self.pasts.known[past]
         if addressed == delivered:
             return False
+        dead = self._dead(happened)
+        if dead:
+            lacking = [name for name, due, got in zip(self.names, addressed, delivered, strict=True) if due != got]
+            unused = [fault for number, fault in enumerate(self.case.faults) if not happened >> number & 1]
+            # Who is dead may lack what it likes, and whoever suspects it may do so late, but not never.
+            if set(lacking) <= set(dead) or any(fault.source not in dead for fault in unused):
+                return False
         if not self.direct:
             return not any(channels)
         count = len(self.names)
@@ -218,7 +273,7 @@ class _Broken(Exception):
 
 
 def _destinations(case: Case, sender: str) -> Iterator[tuple[str, ...] | None]:
-    others = [name for name in case.topology.processes if name != sender]
+    others = [name for name in case.among or case.topology.processes if name != sender]
     if case.pattern == "broadcast":
         yield None
     elif case.pattern == "unicast":

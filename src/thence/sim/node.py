@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from thence.core.ahead import BodyAhead
 from thence.core.codec import decode_record, encode_record
-from thence.core.contract import Arrived, Consumed, Delivery, Ready, Restored, Submit, Timer
+from thence.core.contract import Arrived, Consumed, Delivery, Ready, Restored, Submit, Suspicion, Timer
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Packet, control_bytes
 from thence.core.records import Submitted
@@ -53,6 +53,8 @@ class Node:
         """Make a process that is up and has done nothing yet."""
         self.name = name
         self.up = True
+        self.dead = False
+        """Whether it is down for good."""
         self.on_deliver: Callable[[Node, Delivery], None] | None = None
         self._routes = routes
         self._options = options
@@ -97,6 +99,11 @@ class Node:
                 self._record_arrival(frame.envelope, packet.domain, now)
         self._handle(self._member.step(Arrived(source, packet), now))
 
+    def suspect(self, peer: str, suspected: bool) -> None:
+        """Somebody who watches over the processes holds a peer for dead, or no longer."""
+        if self.up:
+            self._handle(self._member.step(Suspicion(peer, suspected), self._kernel.now))
+
     def _record_arrival(self, envelope: Envelope, domain: str, now: int) -> None:
         if self._recorder.arrivals and (envelope.to is None or self.name in envelope.to):
             self._recorder.arrive(self.name, envelope, now, domain)
@@ -114,6 +121,8 @@ class Node:
 
     def restart(self) -> None:
         """Come back with what is on the disk."""
+        if self.dead:
+            return
         now = self._kernel.now
         self._recorder.note(self.name, "recover", now)
         self.up = True

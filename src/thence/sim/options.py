@@ -64,6 +64,10 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """How many times the processes are cut into two halves for a while."""
     crashes: int = 0
     """How many times some process loses its memory and comes back from its disk."""
+    suspicions: int = 0
+    """How many times a replica of a relay wrongly holds another one for dead, for a while."""
+    deaths: int = 0
+    """How many replicas of relays die for good, where others can take over at once; of each relay one stays."""
     sync: str = "constant:100us"
     """How long the disk takes to make records durable."""
     durable: bool | None = None
@@ -77,7 +81,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     @property
     def faulty(self) -> bool:
         """Whether frames may get lost, so that they must be numbered, acknowledged and repeated."""
-        return bool(self.loss or self.duplication or self.reordering or self.partitions or self.crashes)
+        return bool(self.loss or self.duplication or self.reordering or self.partitions or self.crashes or self.deaths)
 
     @property
     def confirmed(self) -> bool:
@@ -87,7 +91,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     @property
     def on_disk(self) -> bool:
         """Whether records go to disk."""
-        return bool(self.crashes) if self.durable is None else self.durable
+        return bool(self.crashes or self.deaths) if self.durable is None else self.durable
 
     def domain(self) -> Domain:
         """Return the domain: processes p1, p2, …"""
@@ -110,6 +114,8 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         _within("reordering", self.reordering, 0, 1)
         _within("partitions", self.partitions, 0, MAX_PARTITIONS)
         _within("crashes", self.crashes, 0, MAX_CRASHES)
+        _within("suspicions", self.suspicions, 0, MAX_CRASHES)
+        _within("deaths", self.deaths, 0, MAX_CRASHES)
         if self.crashes and self.durable is False:
             raise ConfigError("--no-durable with --crashes: who comes back without memory is never understood again; drop one")
         if self.faulty and self.reliable is False:

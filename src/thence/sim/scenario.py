@@ -18,11 +18,14 @@ Commands:
 
     domain NAME ORDERING MEMBER MEMBER … [OPTION=VALUE …]    begin; a value is JSON, or text; several make a fabric
     link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:… wait:…]    joins two domains; only_from:A,B lets only their messages cross
+    replicas MEMBER MEMBER …                                 these stand for one relay
     send MEMBER to MEMBER … | send MEMBER to everyone        a member sends a message
     arrive FROM TO [N]                                       the first, or N-th, frame on its way arrives
     arrive everything                                        all frames arrive, oldest first, until nothing is on its way
     lose FROM TO [N]   |   repeat FROM TO [N]                a frame gets lost, or is on its way once more
     restart MEMBER                                           the member goes on from its snapshot
+    suspect MEMBER OTHER   |   trust MEMBER OTHER            the member holds another one for dead, or no longer
+    crash MEMBER                                             the member dies; what it sent before still arrives
     waits                                                    which message waits, for which one, from whom
     judge [PROPERTY …]                                       the judge's verdict on all that happened
 """
@@ -159,10 +162,13 @@ def definition(topology: Topology) -> list[str]:
         pairs = " ".join(f"{near}={far}" for near, far in link.relays)
         only = "" if link.only_from is None else f" only_from:{','.join(link.only_from)}"
         commands.append(f"link {link.name} {' '.join(link.between)} {pairs} mode:{link.mode} wait:{link.wait}{only}")
+    commands += [f"replicas {' '.join(group)}" for group in topology.replicas]
     return commands
 
 
 def _command(action: Action) -> str:
+    if action.fault is not None:
+        return " ".join(word for word in (action.fault.value, action.source, action.target) if word)
     if action.target:
         place = f" {action.place + 1}" if action.place else ""
         return f"arrive {action.source} {action.target}{place}"
@@ -177,17 +183,22 @@ class Stage:
         self._given = given
         self._domains: list[Domain] = []
         self._links: list[Link] = []
+        self._replicas: list[tuple[str, ...]] = []
         self._world: World | None = None
         self.events: list[Event] = []
         self._recorder: Recorder | None = None
         self._commands: dict[str, Callable[[list[str]], list[str]]] = {
             "domain": self._domain,
             "link": self._link,
+            "replicas": self._replicate,
             "send": self._send,
             "arrive": self._arrive,
             "lose": self._lose,
             "repeat": self._repeat,
             "restart": self._restart,
+            "suspect": lambda arguments: self._suspect(arguments, True),
+            "trust": lambda arguments: self._suspect(arguments, False),
+            "crash": self._crash,
             "waits": self._waits,
             "judge": self._judge,
         }
@@ -206,7 +217,9 @@ class Stage:
             if not self._domains:
                 raise UsageError("a scenario begins with a domain")
             # A scenario may well show what breaks, so everything that can run is let through.
-            topology = self._given or Topology("scenario", self._domains, self._links, promise="nothing", force=True)
+            topology = self._given or Topology(
+                "scenario", self._domains, self._links, replicas=self._replicas, promise="nothing", force=True
+            )
             self._world = World.of(topology)
             self._recorder = Recorder(self.events.append, topology.processes)
         return self._world
@@ -239,6 +252,11 @@ class Stage:
             raise UsageError(f"link {name}: {error}") from None
         self._links.append(link)
         return [f"{name}: joins {one} and {other} by {', '.join(f'{near} and {far}' for near, far in pairs)}"]
+
+    def _replicate(self, arguments: list[str]) -> list[str]:
+        self._define()
+        self._replicas.append(tuple(arguments))
+        return [f"{', '.join(arguments)} stand for one relay"]
 
     def _define(self) -> None:
         if self._world is not None:
@@ -287,6 +305,24 @@ class Stage:
         self._known(name)
         self._world = self.world.restart(name)
         return [f"{name} goes on from its snapshot"]
+
+    def _suspect(self, arguments: list[str], suspected: bool) -> list[str]:
+        if len(arguments) != 2:
+            raise UsageError("expected: suspect MEMBER OTHER or: trust MEMBER OTHER")
+        name, other = arguments
+        self._known(name)
+        self._world, happened = self.world.suspect(name, other, suspected)
+        return [f"{name} {'holds' if suspected else 'no longer holds'} {other} for dead", *self._saw(happened)]
+
+    def _crash(self, arguments: list[str]) -> list[str]:
+        if len(arguments) != 1:
+            raise UsageError("expected: crash MEMBER")
+        (name,) = arguments
+        self._known(name)
+        self._world = self.world.crash(name)
+        if self._recorder is not None:
+            self._recorder.note(name, "crash", self.world.actions)
+        return [f"{name} dies"]
 
     def _waits(self, arguments: list[str]) -> list[str]:
         lines = [

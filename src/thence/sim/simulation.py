@@ -30,6 +30,12 @@ from thence.sim.statistics import Statistics
 from thence.trace.events import Event
 from thence.trace.recorder import Recorder, Sink
 
+SUSPECT_AFTER_NS = 200_000_000
+"""After how long those who share a domain or a link with a process hold it for dead when it is."""
+
+SETTLED_AFTER_NS = 30_000_000_000
+"""Where somebody is dead for good, others go on repeating to it: the run ends when nothing was sent or delivered for so long."""
+
 RETRY_NS = 50_000_000
 """How long an application waits before it tries again to send, when its process is down or busy."""
 
@@ -77,6 +83,8 @@ class Simulation:
         self._gap = parse_law(options.gap)
         self._body = bytes(options.body_bytes)
         self._unsent = options.messages
+        self._dead: dict[str, None] = {}
+        """Who will die for good."""
         self.topology = Topology.flat(options.domain()) if where is None else where
         self.names = self.topology.processes
         self._numbers = {name: number for number, name in enumerate(self.names)}
@@ -96,17 +104,30 @@ class Simulation:
     def run(self) -> Result:
         """Run to the end."""
         self._schedule_crashes()
+        self._schedule_suspicions()
+        self._schedule_deaths()
         self.kernel.schedule(self._gap.draw_ns(self._traffic), self._next_send)
-        events = self.kernel.run()
-        waiting = sum(len(node.member.waiting()) for node in self.nodes.values())
+        events = self._run()
+        waits = [wait for node in self.nodes.values() if node.up for wait in node.member.waiting()]
+        # What a dead process sent behind something that reached nobody waits for it, and nobody waits for that.
+        waiting = sum(wait.missing.sender not in self._dead for wait in waits)
         return Result(self.statistics, self.network.counters(), events, self.kernel.now, waiting)
+
+    def _run(self) -> int:
+        if not self._dead:
+            return self.kernel.run()
+        events, before = 0, (-1, -1)
+        while (done := (self.statistics.messages, self.statistics.deliveries)) != before:
+            before = done
+            events += self.kernel.run(until_ns=self.kernel.now + max(SETTLED_AFTER_NS, self._span_ns()))
+        return events
 
     # Traffic.
 
     def _next_send(self) -> None:
         if not self._unsent:
             return
-        self._send(self.nodes[self._traffic.choice(self.names)])
+        self._send(self.nodes[self._traffic.choice(self.topology.senders)])
         if self._unsent:
             self.kernel.schedule(self._gap.draw_ns(self._traffic), self._next_send)
 
@@ -137,6 +158,8 @@ class Simulation:
         envelope = delivery.envelope
         # A reply is meant per message, not per delivery.
         audience = len(self.names) if envelope.to is None else len(envelope.to)
+        if node.name in self.topology.fellows:
+            return
         if self._unsent and envelope.origin != node.name and self._traffic.random() < self.options.replies / audience:
             # Not within the delivery: the application sends when it has done with it.
             self.kernel.schedule(0, self._reply, node)
@@ -195,7 +218,57 @@ class Simulation:
     def _crash(self, node: Node, down_ns: int) -> None:
         if node.up:
             node.crash()
-            self.kernel.schedule(down_ns, node.restart)
+            self.kernel.schedule(SUSPECT_AFTER_NS, self._watch, node)
+            self.kernel.schedule(down_ns, self._restart, node)
+
+    def _restart(self, node: Node) -> None:
+        node.restart()
+        self._watch(node)
+        for other in self._neighbours(node):
+            node.suspect(other.name, not other.up)
+
+    def _watch(self, node: Node) -> None:
+        """Tell everybody who has to do with a process whether it is up."""
+        for other in self._neighbours(node):
+            self.statistics.suspicions += not node.up
+            other.suspect(node.name, not node.up)
+
+    def _neighbours(self, node: Node) -> list[Node]:
+        """Return who shares a domain or a link with a process. Only where relays have replicas does anybody watch over others."""
+        if not self.topology.replicas:
+            return []
+        names = {name for home in self.topology.homes[node.name] for name in self.topology.domains[home].members}
+        names.update(name for link in self.topology.links.values() if node.name in link.members for name in link.members)
+        return [self.nodes[name] for name in sorted(names - {node.name})]
+
+    def _schedule_suspicions(self) -> None:
+        chance = Random(f"{self.options.seed}/suspicions")
+        for _ in range(self.options.suspicions if self.topology.replicas else 0):
+            node, other = chance.sample(chance.choice(self.topology.replicas), 2)
+            start, length = chance.randrange(self._span_ns()), chance.randrange(1_000_000, 1_000_000_000)
+            self.kernel.schedule(start, self._suspect, self.nodes[node], other, True)
+            self.kernel.schedule(start + length, self._suspect, self.nodes[node], other, False)
+
+    def _suspect(self, node: Node, other: str, suspected: bool) -> None:
+        self.statistics.suspicions += suspected
+        node.suspect(other, suspected or not self.nodes[other].up)
+
+    def _schedule_deaths(self) -> None:
+        chance = Random(f"{self.options.seed}/deaths")
+        able = [group for group in self.topology.replicas if self.topology.takes_over_at_once(group)]
+        for _ in range(self.options.deaths if able else 0):
+            group = chance.choice(able)
+            alive = [name for name in group if name not in self._dead]
+            if len(alive) > 1:
+                name = chance.choice(alive)
+                self._dead[name] = None
+                self.kernel.schedule(chance.randrange(self._span_ns()), self._die, self.nodes[name])
+
+    def _die(self, node: Node) -> None:
+        if node.up:
+            node.crash()
+        node.dead = True
+        self.kernel.schedule(SUSPECT_AFTER_NS, self._watch, node)
 
 
 def simulate(options: SimulationOptions, where: Topology | None = None, sink: Sink | None = None) -> tuple[Result, list[Event]]:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from thence.core.contract import Arrived, Ready, Submit
+from thence.core.contract import Arrived, Ready, Submit, Suspicion
 from thence.core.member import Member
 from thence.core.messages import Envelope, Frame, Packet
 
@@ -83,7 +83,15 @@ class Steps:
             made = self._made[key] = self._make(process, state, Arrived(self.names[source], Packet(place, (content,))))
         return made
 
-    def _make(self, process: int, state: int, given: Submit | Arrived) -> Step:
+    def suspect(self, process: int, state: int, peer: str, suspected: bool) -> Step:
+        """What happens if this member, in this state, begins or ends to hold another one for dead."""
+        key = (state, -2 if suspected else -3, peer)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = self._make(process, state, Suspicion(peer, suspected))
+        return made
+
+    def _make(self, process: int, state: int, given: Submit | Arrived | Suspicion) -> Step:
         member = self._members[state].fork()
         ready = member.step(given, 0)
         after = self._states.setdefault((process, member.snapshot()), len(self._members))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from thence.core.contract import Arrived, Delivery, Restored, Submit
+from thence.core.contract import Arrived, Delivery, Restored, Submit, Suspicion
 from thence.core.domain import Domain
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Frame, Packet
@@ -120,6 +120,16 @@ class World:
         flights = {**self.flights, (source, target): (*waiting, waiting[place])}
         return World(self.routes, self.members, flights, self.actions + 1, self.fifo)
 
+    def suspect(self, name: str, peer: str, suspected: bool) -> tuple[World, Happened]:
+        """Let a member begin or end to hold another one for dead."""
+        return self._step(name, Suspicion(peer, suspected), self.flights)
+
+    def crash(self, name: str) -> World:
+        """Let a member die: it does nothing any more, and nothing arrives at it."""
+        members = {other: member for other, member in self.members.items() if other != name}
+        flights = {pair: waiting for pair, waiting in self.flights.items() if pair[1] != name}
+        return World(self.routes, members, flights, self.actions + 1, self.fifo)
+
     def restart(self, name: str) -> World:
         """Let a member go on from its snapshot, as after a restart."""
         snapshot = self.members[name].snapshot()
@@ -127,13 +137,15 @@ class World:
         member.step(Restored(snapshot, (), 0), self.actions)
         return World(self.routes, {**self.members, name: member}, self.flights, self.actions + 1, self.fifo)
 
-    def _step(self, name: str, step_input: Submit | Arrived, flights: Flights) -> tuple[World, Happened]:
+    def _step(self, name: str, step_input: Submit | Arrived | Suspicion, flights: Flights) -> tuple[World, Happened]:
         member = self.members[name].fork()
         ready = member.step(step_input, self.actions)
         sent = tuple((peer, packet.domain, frame) for peer, packet in ready.send for frame in packet.frames)
         if sent:
             flights = dict(flights)
             for peer, place, frame in sent:
+                if peer not in self.members:
+                    continue  # It is dead.
                 flights[name, peer] = (*flights.get((name, peer), ()), Flight(frame, place, self.actions))
         world = World(self.routes, {**self.members, name: member}, flights, self.actions + 1, self.fifo)
         submitted = ready.accepted[0] if ready.accepted else None

@@ -144,7 +144,7 @@ def views_of_the_search(search: _Search) -> set[View]:
 
 
 def view_of_state(search: _Search, state: State) -> View:
-    number, _, channels = state
+    number, _, channels, _ = state
     past = search.pasts.known[number]
     count = len(search.names)
     names = {1 << bit: search.steps_of.name_of(bit) for bit in range(len(past.causes))}

@@ -14,11 +14,22 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from thence.core.ordering.base import Arrival, Ordering, Output, Predecessor, Wait
+from thence.core.ordering.base import Arrival, Gate, Ordering, Output, Predecessor, Wait
 from thence.core.ordering.holding import MAX_HELD
 from thence.errors import ConfigError
 
-__all__ = ["MAX_HELD", "ORDERINGS", "Arrival", "Ordering", "Output", "Predecessor", "Wait", "make_ordering", "ordering_named"]
+__all__ = [
+    "MAX_HELD",
+    "ORDERINGS",
+    "Arrival",
+    "Gate",
+    "Ordering",
+    "Output",
+    "Predecessor",
+    "Wait",
+    "make_ordering",
+    "ordering_named",
+]
 
 
 def _discover() -> Mapping[str, type[Ordering]]:

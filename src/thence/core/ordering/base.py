@@ -68,6 +68,21 @@ class Output(NamedTuple):
     deliver: list[Frame[Any]]
 
 
+class Gate(ABC):
+    """What a frame waits for beside its predecessors: something that happens outside of the domain.
+
+    When that has happened, whoever put up the gate calls ``Ordering.open``.
+    """
+
+    @abstractmethod
+    def missing(self, frame: Frame[Any]) -> tuple[int, int] | None:
+        """Return what this frame waits for outside, or None; as (stream, number), where such streams are below 0."""
+
+    @abstractmethod
+    def name(self, stream: int) -> str:
+        """Return whose stream that is, for people."""
+
+
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For an ordering without options of its own."""
 
@@ -91,6 +106,8 @@ class Ordering(ABC):
     arrival: so one number stands for it everywhere, and whoever has it can repeat it to anybody."""
     centralised: ClassVar[bool] = False
     """Whether every message goes through one and the same member, who passes it on."""
+    gated: ClassVar[bool] = False
+    """Whether a gate can be put up before it: its waits lead to what was sent earlier, and releases go by ``_waits_for``."""
     interchangeable: ClassVar[bool] = False
     """Whether all members play the same part, without options: who is called what makes no difference."""
     stamps: ClassVar[tuple[type, ...]]
@@ -99,6 +116,8 @@ class Ordering(ABC):
     State: ClassVar[type[msgspec.Struct]]
     state: Any
     """Everything that changes, except the frames that wait. An ordering names its type."""
+    gate: Gate | None = None
+    """Put up by whoever owns the ordering, again after a restart or a fork: it is no part of the state."""
 
     def __init__(
         self,
@@ -176,7 +195,7 @@ class Ordering(ABC):
         if number <= self._released(stream) or self._holding.holds(stream, number):
             raise ReplayedFrame(f"{self._describe(peer, frame)}: number {number} was accepted before")
         held = Held(sender, stream, number, frame, now)
-        missing = self._missing(held)
+        missing = self._waits_for(held)
         out = Output([], [])
         if missing is None:
             self._release_all(held, out)
@@ -191,13 +210,31 @@ class Ordering(ABC):
         ready = [held]
         for released in ready:
             self._release(released, out)
-            for waiting in self._holding.take(released.stream, released.number):
-                missing = self._missing(waiting)
-                if missing is None:
-                    self._holding.forget(waiting)
-                    ready.append(waiting)
-                else:
-                    self._holding.hold(waiting, missing)
+            ready += self._freed(released.stream, released.number)
+
+    def open(self, stream: int, number: int) -> Output:
+        """Something has happened for which the gate made frames wait; return what becomes deliverable."""
+        out = Output([], [])
+        for held in self._freed(stream, number):
+            self._release_all(held, out)
+        return out
+
+    def _freed(self, stream: int, number: int) -> list[Held[Any]]:
+        """Take out what waited for this and now waits for nothing more."""
+        free = []
+        for waiting in self._holding.take(stream, number):
+            missing = self._waits_for(waiting)
+            if missing is None:
+                self._holding.forget(waiting)
+                free.append(waiting)
+            else:
+                self._holding.hold(waiting, missing)
+        return free
+
+    def _waits_for(self, held: Held[Any]) -> tuple[int, int] | None:
+        """Return one thing that is still missing, in the domain or before the gate, or None if ``held`` may be released."""
+        missing = self._missing(held)
+        return self.gate.missing(held.frame) if missing is None and self.gate is not None else missing
 
     @property
     def held(self) -> int:
@@ -210,7 +247,7 @@ class Ordering(ABC):
             Wait(
                 held.frame.envelope.id if held.frame.envelope else None,
                 self.members[held.sender],
-                Predecessor(self._stream_name(stream), number),
+                Predecessor(self._stream_name(stream) if stream >= 0 or self.gate is None else self.gate.name(stream), number),
                 held.since,
             )
             for stream, number, held in self._holding.entries()

@@ -38,6 +38,7 @@ class Fifo(Ordering):
     """See the module's text."""
 
     name = "fifo"
+    gated = True
     interchangeable = True
     guarantees = frozenset({"fifo"})
     stamps = (FifoStamp,)

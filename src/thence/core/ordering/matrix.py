@@ -60,6 +60,7 @@ class Matrix(Ordering):
     """See the module's text."""
 
     name = "matrix"
+    gated = True
     interchangeable = True
     guarantees = frozenset({"fifo", "causal"})
     stamps: ClassVar[tuple[type, ...]] = (MatrixStamp, FullMatrixStamp)

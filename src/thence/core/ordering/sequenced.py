@@ -58,6 +58,7 @@ class Sequenced(Ordering):
     """See the module's text."""
 
     name = "sequenced"
+    gated = True
     centralised = True
     direct = False
     guarantees = frozenset({"fifo", "causal", "total"})

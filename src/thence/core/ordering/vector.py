@@ -57,6 +57,7 @@ class Vector(Ordering):
     """See the module's text."""
 
     name = "vector"
+    gated = True
     one_stamp = True
     interchangeable = True
     guarantees = frozenset({"fifo", "causal"})
