@@ -11,7 +11,8 @@ Rules:
 * Nobody answers, so that what is sent does not depend on how soon something is delivered.
 * Where one domain holds everybody, processes that neither write nor are written to in this run are not made; what is sent to
   them is counted (``wires``). They would change nothing.
-* Sites: see ``SITES``. Domains are sites, but in the flat group; the daisy divides each site once more.
+* Sites: see ``SITES``. Domains are sites, but in the flat group; the daisy divides each site once more. Where relays have
+  replicas (``core.takeover``) each site has two processes more, which carry messages and send none.
 
 Sources: daisy §3 and §5.1 (the delays), clusters §III, gateways §3 and §4, domains §4 and App. A, interconnect §5 and Fig.
 5.
@@ -108,12 +109,18 @@ def _other(sender: str, names: list[str] | tuple[str, ...], chance: Random) -> s
 
 def network(point: Point, sites: list[tuple[str, ...]]) -> NetworkOptions:
     """Return a LAN at every site and a WAN between them."""
+    sites = [(*site, *replicas_at(number)) for number, site in enumerate(sites)]
     return NetworkOptions(
         delay=parse_law(str(point["wan_delay"])),
         bandwidth_bytes_per_s=int(point["wan_bytes_per_s"]),
         link_delays=Near(sites, parse_law(str(point["lan_delay"]))),
         link_bandwidths_bytes_per_s=Near(sites, int(point["lan_bytes_per_s"])),
     )
+
+
+def replicas_at(site: int) -> tuple[str, str]:
+    """Return who stands for the relay of a site, where it has replicas."""
+    return f"r{site}a", f"r{site}b"
 
 
 # Architectures.
@@ -155,6 +162,14 @@ def _linked(pairs: int, ordering: str, *, printed: bool = False, **options: Any)
     return build
 
 
+def _redundant(sites: list[tuple[str, ...]]) -> Topology:
+    """Give each site a relay of two replicas; all of them together are the bus."""
+    replicas = [replicas_at(number) for number in range(len(sites))]
+    domains = [Domain(f"g{number}", (*site, *replicas[number]), "matrix") for number, site in enumerate(sites)]
+    bus = Domain("bus", tuple(name for pair in replicas for name in pair), "matrix")
+    return Topology("redundant", [*domains, bus], replicas=replicas)
+
+
 ARCHITECTURES: Final[dict[str, Callable[[list[tuple[str, ...]]], Topology]]] = {
     "flat": _flat,
     "domains": _two_levels("matrix"),
@@ -163,6 +178,7 @@ ARCHITECTURES: Final[dict[str, Callable[[list[tuple[str, ...]]], Topology]]] = {
     "clusters-sequenced": _two_levels("sequenced"),
     "gateways": _gateways,
     "interconnect": _linked(2, "vector", printed=True, **FULL),
+    "ours-redundant": _redundant,
     "ours-relaxed": _linked(2, "matrix"),
     "ours-four-pairs": _linked(4, "matrix"),
 }
