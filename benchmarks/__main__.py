@@ -13,7 +13,7 @@ from importlib import import_module
 
 from benchmarks import report
 
-BENCHMARKS = ("simulator", "orderings", "links", "confirmation", "audit", "stores", "recovery", "studies")
+BENCHMARKS = ("simulator", "orderings", "links", "confirmation", "audit", "stores", "recovery", "takeover", "studies")
 LONG = ("peers", "servers_growth")
 """Not part of a run of everything; each is written down by itself."""
 

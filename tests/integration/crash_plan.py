@@ -114,7 +114,5 @@ def write_topologies(topology: Topology, addresses: dict[str, str], proxies: dic
     """Write the topology of each server, ``NAME.toml``, with the proxies in the place of those whom it calls."""
     for me in topology.processes:
         seen = {name: proxies.get((me, name), address) for name, address in addresses.items()}
-        own = Topology(
-            topology.name, topology.domains.values(), topology.links.values(), promise=topology.promise, addresses=seen
-        )
+        own = topology.at(seen)
         (folder / f"{me}.toml").write_text(write(own), encoding="utf-8")

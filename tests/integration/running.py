@@ -36,9 +36,7 @@ def addressed(text: str) -> Topology:
     """Return the topology that a text describes, with free addresses."""
     topology = parse(text)
     addresses = dict(zip(topology.processes, free_addresses(len(topology.processes)), strict=True))
-    return Topology(
-        topology.name, topology.domains.values(), topology.links.values(), promise=topology.promise, addresses=addresses
-    )
+    return topology.at(addresses)
 
 
 def url(topology: Topology, server: str) -> str:

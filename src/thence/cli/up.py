@@ -64,9 +64,7 @@ def with_addresses(topology: Topology, kept: Path) -> Topology:
     lacking = [name for name in topology.processes if name not in addresses]
     addresses |= dict(zip(lacking, free_addresses(len(lacking)), strict=True))
     ordered = {name: addresses[name] for name in topology.processes}
-    complete = Topology(
-        topology.name, topology.domains.values(), topology.links.values(), promise=topology.promise, addresses=ordered
-    )
+    complete = topology.at(ordered)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(write(complete), encoding="utf-8")
     return complete

@@ -140,6 +140,7 @@ class Member:
         self._flat = len(self.topology.domains) - len(self.topology.inner) == 1 and not self._whole
         self._takeover = Takeover(name, self.routes) if self.topology.replicas else None
         self._put_up_gates()
+        self._suspected: dict[str, None] = {}
         self._number = 0
         self._position = 0
         self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
@@ -193,6 +194,16 @@ class Member:
             name: {"ordering": place.ordering.name, "state": msgspec.to_builtins(place.ordering._state_to_save())}
             for name, place in self._domains.items()
         }
+
+    @property
+    def takeover(self) -> Takeover | None:
+        """What we keep for the sake of replicas, in a fabric that has some."""
+        return self._takeover
+
+    @property
+    def suspected(self) -> tuple[str, ...]:
+        """Whom we were told to hold for dead."""
+        return tuple(self._suspected)
 
     @property
     def queued_bytes(self) -> int:
@@ -276,11 +287,9 @@ class Member:
 
     def _suspicion(self, suspicion: Suspicion, now: int) -> Ready:
         peer, suspected = suspicion
-        places = [place for place in self._places.values() if peer in place.peers]
-        if not places:
+        if not any(peer in place.peers for place in self._places.values()):
             raise UsageError(f"{peer!r} shares no domain and no link with {self.name!r}")
-        for place in places:
-            place.transport.suspect(peer, suspected)
+        self._tell_transports(peer, suspected)
         takeover = self._takeover
         if takeover is None or peer not in takeover.fellows or suspected == (peer in takeover.suspected):
             return Ready(send=self._collect(now), wake=self._wake())
@@ -408,15 +417,21 @@ class Member:
             return False
         return takeover.is_first(envelope)
 
+    def _tell_transports(self, peer: str, suspected: bool) -> None:
+        if suspected:
+            self._suspected[peer] = None
+        else:
+            self._suspected.pop(peer, None)
+        for place in self._places.values():
+            if peer in place.peers:
+                place.transport.suspect(peer, suspected)
+
     def _suspect(self, peer: str, suspected: bool) -> Deliverable:
         """Hold another replica for dead, or no longer; if it is now up to us to forward, forward what we kept."""
         takeover = self._takeover
         if takeover is None:
             raise StorageError(f"{self.name!r}: a stored record of a suspicion, where no relay has replicas")
-        if suspected:
-            takeover.suspected[peer] = None
-        else:
-            takeover.suspected.pop(peer, None)
+        takeover.suspect(peer, suspected)
         work = _Work()
         if takeover.forwards:
             for name, place in self._domains.items():
@@ -498,6 +513,7 @@ class Member:
         twin._links = {name: place.fork() for name, place in self._links.items()}
         twin._places = {**twin._domains, **twin._links}
         twin._unconsumed = dict(self._unconsumed)
+        twin._suspected = dict(self._suspected)
         if self._takeover is not None:
             twin._takeover = self._takeover.fork()
             twin._put_up_gates()
@@ -523,6 +539,8 @@ class Member:
         for place in self._places.values():
             place.bodies.forget_sent()
             place.transport.visit_all()
+        for peer in self._takeover.suspected if self._takeover is not None else ():
+            self._tell_transports(peer, True)
         return Ready(send=self._collect(now), deliver=deliver, wake=self._wake())
 
     def _repeated(self, record: Record) -> Ready:

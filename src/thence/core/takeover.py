@@ -72,6 +72,13 @@ class Takeover:
         """Whether it is up to us to forward: we are no replica, or suspect all before us."""
         return not self.group or all(other in self.suspected for other in self.group[: self.group.index(self.me)])
 
+    def suspect(self, peer: str, suspected: bool) -> None:
+        """Hold another replica for dead, or no longer."""
+        if suspected:
+            self.suspected[peer] = None
+        else:
+            self.suspected.pop(peer, None)
+
     @property
     def kept(self) -> int:
         """How many messages we keep for the one who forwards."""

@@ -112,6 +112,17 @@ class Topology:
         )
         return cls(domain.name, [domain], promise=promise)
 
+    def at(self, addresses: Mapping[str, str | None]) -> Topology:
+        """Return the same fabric with its servers at these addresses."""
+        return Topology(
+            self.name,
+            self.domains.values(),
+            self.links.values(),
+            replicas=self.replicas,
+            promise=self.promise,
+            addresses=addresses,
+        )
+
     @cached_property
     def fingerprint(self) -> str:
         """Return a short text that is the same for two topologies only if they are the same, wherever their servers run."""

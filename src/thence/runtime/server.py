@@ -46,6 +46,7 @@ from thence.runtime.protocol import (
 )
 from thence.runtime.sessions import Session
 from thence.runtime.tls import server_side
+from thence.runtime.watching import Watcher
 from thence.runtime.wire import Connection
 
 AWAY_S: Final = 30.0
@@ -191,6 +192,7 @@ class Server:
         node.on_failed = self._failed
         self._door = Door(node.peers.called, self._called)
         self._ticker: asyncio.Task[None] | None = None
+        self._watcher = Watcher(node)
 
     async def start(self, listen: str | None = None) -> None:
         """Open the door and call the neighbours."""
@@ -205,6 +207,7 @@ class Server:
         self._away |= dict.fromkeys(node.office.yielded(), LONG_AGO)
         node.peers.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        self._watcher.start()
         log.info("%s of %s listens on %s", node.name, node.topology.name, self.address)
 
     async def stop(self, *, drain_s: float = DRAIN_S) -> None:
@@ -220,6 +223,7 @@ class Server:
             log.warning("%d frames are not confirmed; they are in the store and go out at the next start", queued)
         if self._ticker is not None:
             self._ticker.cancel()
+        self._watcher.stop()
         await self.node.close()
 
     # Clients.
@@ -250,6 +254,8 @@ class Server:
             refuse(connection, str(error), later=True)
 
     def _objection(self, name: str) -> str:
+        if self.node.name in self.node.topology.fellows:
+            return f"{self.node.name!r} is a replica of a relay: it carries messages of others and has no clients"
         if len(name) > MAX_NAME_CHARACTERS:
             return f"a name of {len(name)} characters; MAX_NAME_CHARACTERS is {MAX_NAME_CHARACTERS}"
         home = self.node.office.home(name)
@@ -379,9 +385,11 @@ class Server:
                     "trouble": peer.trouble,
                     "connections": peer.connections,
                     "queued_frames": queued.get(peer.name, 0),
+                    "held_for_dead": peer.name in node.member.suspected,
                 }
                 for peer in node.peers.neighbours.values()
             ],
+            "relay": _relay(node),
             "clients": [
                 {
                     "name": name,
@@ -408,3 +416,11 @@ class Server:
             },
             "queued_bytes": node.member.queued_bytes,
         }
+
+
+def _relay(node: Node) -> dict[str, Any] | None:
+    """Return how it is with us as one of several replicas, if we are one."""
+    takeover = node.member.takeover
+    if takeover is None or not takeover.group:
+        return None
+    return {"replicas": takeover.group, "forwards": takeover.forwards, "kept": takeover.kept}

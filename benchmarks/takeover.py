@@ -1,0 +1,160 @@
+"""How long nothing arrives when the relay in use is killed: running servers, durable, with replicas and without.
+
+A client at one side sends a message every few milliseconds to one at the other side. The relay that forwards is killed (``kill
+-9``) in the middle and stays dead. Measured is the longest time between two deliveries, beside the same before the kill. Without
+replicas nothing arrives until the relay is started again, here after ``AWAY_S``. The bound is two seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import thence
+from benchmarks.table import Row, markdown
+from thence.cli.up import Fleet, with_addresses
+from thence.core.topology import Topology
+from thence.core.topology_text import parse
+from thence.errors import InternalError
+from thence.runtime.client import ask_status
+
+MESSAGES: Final = 2_000
+EVERY_S: Final = 0.005
+AWAY_S: Final = 5.0
+BOUND_S: Final = 2.0
+PATIENCE_S: Final = 120.0
+
+TWIN: Final = """
+name = "twin"
+[domains.A]
+members = ["a1", "a2", "r1", "r2"]
+[domains.D]
+members = ["d1", "d2", "r1", "r2"]
+[[relays]]
+replicas = ["r1", "r2"]
+"""
+
+BETWEEN: Final = """
+name = "between"
+[domains.west]
+members = ["a1", "rw1", "rw2"]
+[domains.between]
+members = ["rw1", "rw2", "re1", "re2"]
+[domains.east]
+members = ["d1", "re1", "re2"]
+[[relays]]
+replicas = ["rw1", "rw2"]
+[[relays]]
+replicas = ["re1", "re2"]
+"""
+
+ALONE: Final = """
+name = "alone"
+[domains.A]
+members = ["a1", "a2", "r1"]
+[domains.D]
+members = ["d1", "d2", "r1"]
+"""
+
+
+class Gaps(NamedTuple):
+    """The longest times between two deliveries, in seconds, and how many messages came, in which order."""
+
+    before: float
+    after: float
+    numbers: list[int]
+
+
+def measure(
+    text: str, killed: tuple[str, ...], *, back_after_s: float | None, messages: int = MESSAGES, trace: Path | None = None
+) -> Gaps:
+    """Run a fabric, kill these relays in the middle, and start them again after a while, or never."""
+    with tempfile.TemporaryDirectory(prefix="thence-takeover-") as folder:
+        data = Path(folder)
+        topology = with_addresses(parse(text), data / "topology.toml")
+        fleet = Fleet(topology, data, trace=trace)
+        try:
+            fleet.start()
+            return asyncio.run(_talk(fleet, topology, killed, back_after_s, messages))
+        finally:
+            fleet.stop()
+
+
+async def _talk(fleet: Fleet, topology: Topology, killed: tuple[str, ...], back_after_s: float | None, messages: int) -> Gaps:
+    await _all_up(topology)
+    times: list[float] = []
+    numbers: list[int] = []
+    killed_at = 0.0
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        thence.connect(_url(topology, "a1"), "ann") as ann,
+        thence.connect(_url(topology, "d1"), "dan") as dan,
+    ):
+
+        async def listen() -> None:
+            async for message in dan:
+                times.append(time.monotonic())
+                numbers.append(int(message.body))
+                if len(numbers) == messages:
+                    return
+
+        await ann.known("dan")
+        listening = asyncio.create_task(listen())
+        loop = asyncio.get_running_loop()
+        for number in range(messages):
+            if number == messages // 3:
+                killed_at = time.monotonic()
+                for name in killed:
+                    fleet.kill(name)
+                    if back_after_s is not None:
+                        loop.call_later(back_after_s, fleet.start_one, name)
+            await ann.send("dan", str(number).encode())
+            await asyncio.sleep(EVERY_S)
+        await listening
+    if back_after_s is not None:
+        await _all_up(topology)
+    gaps = [(later, later - earlier) for earlier, later in pairwise(times)]
+    before = max(gap for at, gap in gaps if at < killed_at)
+    return Gaps(before, max(gap for at, gap in gaps if at >= killed_at), numbers)
+
+
+async def _all_up(topology: Topology) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        for name in topology.processes:
+            while not await _up(topology, name):  # noqa: ASYNC110  It tells nobody when it is up.
+                await asyncio.sleep(0.05)
+
+
+async def _up(topology: Topology, name: str) -> bool:
+    try:
+        status = await ask_status(_url(topology, name))
+    except (OSError, TimeoutError):
+        return False
+    return all(peer["connected"] for peer in status["neighbours"])
+
+
+def _url(topology: Topology, server: str) -> str:
+    return f"thence://{topology.addresses[server]}"
+
+
+def run() -> list[Row]:
+    """Kill relays in three fabrics."""
+    rows = []
+    for what, text, killed, back in (
+        ("two replicas, one killed for good", TWIN, ("r1",), None),
+        ("a domain between two sites, one of two replicas killed on each side", BETWEEN, ("rw1", "re1"), None),
+        (f"no replicas, the relay back after {AWAY_S:g} s", ALONE, ("r1",), AWAY_S),
+    ):
+        gaps = measure(text, killed, back_after_s=back)
+        if gaps.numbers != list(range(MESSAGES)):
+            raise InternalError(f"{what}: {len(gaps.numbers)} messages came, not in order or not each once")
+        rows.append(Row(f"{what} (before: {gaps.before:.3f} s)", f"{gaps.after:.2f} s", f"{BOUND_S:.0f} s", BOUND_S / gaps.after))
+    return rows
+
+
+if __name__ == "__main__":
+    print(markdown(run()))

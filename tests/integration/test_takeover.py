@@ -1,0 +1,76 @@
+"""Running servers: a relay with replicas is killed under load and stays dead, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import thence
+from benchmarks.takeover import BETWEEN, TWIN, measure
+from tests.integration.running import addressed, run, servers, started, until, url
+from thence.errors import Refusal
+from thence.runtime.client import ask_status
+from thence.trace.files import read_trace
+from thence.trace.judge import judge
+
+MESSAGES = 300
+
+
+@pytest.mark.parametrize(
+    ("text", "killed", "back_after_s"),
+    [
+        (TWIN, ("r1",), None),
+        (TWIN, ("r2",), None),
+        (TWIN, ("r1",), 0.7),
+        (BETWEEN, ("rw1", "re1"), None),
+    ],
+    ids=["the one that forwards", "the other one", "back again", "one on each side of a domain between"],
+)
+def test_a_relay_that_is_killed_is_not_missed(
+    text: str, killed: tuple[str, ...], back_after_s: float | None, tmp_path: Path
+) -> None:
+    gaps = measure(text, killed, back_after_s=back_after_s, messages=MESSAGES, trace=tmp_path)
+    assert gaps.numbers == list(range(MESSAGES))
+    verdict = judge(read_trace(tmp_path))
+    # Who is dead for good wrote down nothing more, not even that.
+    dead = killed if back_after_s is None else ()
+    wrong = [row for row in verdict.violations if row.property != "completeness" or row.process not in dead]
+    assert not wrong, wrong[:5]
+    assert verdict.events > MESSAGES
+
+
+def test_a_replica_that_is_gone_is_held_for_dead_until_it_is_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = addressed(TWIN)
+        async with servers(topology, tmp_path) as running:
+            second = running["r2"]
+            assert (await ask_status(url(topology, "r2")))["relay"] == {"replicas": ["r1", "r2"], "forwards": False, "kept": 0}
+            await running["r1"].stop(drain_s=0)
+            await until(lambda: "r1" in second.node.member.suspected)
+            status = await ask_status(url(topology, "r2"))
+            assert status["relay"]["forwards"]
+            assert [peer["name"] for peer in status["neighbours"] if peer["held_for_dead"]] == ["r1"]
+            await second.stop(drain_s=0)
+            # Who was held for dead is known after a restart, and let off when it is there.
+            second = running["r2"] = await started(topology, "r2", tmp_path)
+            assert second.node.member.suspected == ("r1",)
+            running["r1"] = await started(topology, "r1", tmp_path)
+            await until(lambda: not second.node.member.suspected)
+            takeover = second.node.member.takeover
+            assert takeover is not None
+            assert not takeover.forwards
+
+    run(main)
+
+
+def test_a_replica_has_no_clients() -> None:
+    async def main() -> None:
+        topology = addressed(TWIN)
+        async with servers(topology):
+            with pytest.raises(Refusal, match="'r1' is a replica of a relay: it carries messages of others and has no clients"):
+                async with asyncio.timeout(20), thence.connect(url(topology, "r1"), "ann"):
+                    pass
+
+    run(main)
