@@ -1,0 +1,151 @@
+"""daisy §2.3, §3.1.3 and §4: crash and omission. Rows D5 and D9.
+
+Figure 2: p_a sends m1 to p_b, which is lost, then m2 to p_c, and dies; p_c sends m3 to p_b. m3 depends on m1, which nobody can
+give to p_b any more: a persistent causal hole. The paper's remedy is that every message goes to all members of a local group, and
+that whoever has it passes it on. In our words: ``confirmation`` is ``distributed``, ``nearest`` and ``whole``.
+
+A causal server that dies is replaced, in the paper, by another member of its group, elected and told what is not stable. Here
+replicas of it have seen everything themselves, and nobody is elected (docs/takeover.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from thence.core.confirmation import ConfirmationOptions
+from thence.core.contract import Arrived, Submit, Timer
+from thence.core.domain import Domain
+from thence.core.member import Member, MemberOptions
+from thence.core.messages import Packet
+from thence.core.topology import Topology
+from thence.core.topology_text import parse
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import Simulation
+from thence.trace.events import Event
+from thence.trace.judge import judge
+
+OURS = ConfirmationOptions(scheme="distributed", retransmission="nearest", whole=True)
+SECOND = 1_000_000_000
+PATIENCE_NS = 60 * SECOND
+"""Far longer than anybody waits before it repeats or asks."""
+
+GROUP = ("p_a", "p_b", "p_c")
+
+
+class Fig2:
+    """The three processes of the figure, with a network that takes what it is told to."""
+
+    def __init__(self, ordering: str, confirmation: ConfirmationOptions) -> None:
+        domain = Domain("g", GROUP, ordering, {}, confirmation)
+        self.members = {name: Member(name, domain, MemberOptions(durable=False)) for name in GROUP}
+        self.delivered: dict[str, list[str]] = {name: [] for name in GROUP}
+        self.wakes: dict[str, int | None] = dict.fromkeys(GROUP)
+        self.now = 0
+
+    def step(self, name: str, step_input: Any) -> list[tuple[str, str, Packet[Any]]]:
+        """Let somebody do something; return what it sends, as (from, to, packet)."""
+        ready = self.members[name].step(step_input, self.now)
+        self.delivered[name] += [str(delivery.envelope.id) for delivery in ready.deliver]
+        self.wakes[name] = ready.wake
+        return [(name, peer, packet) for peer, packet in ready.send]
+
+    def carry(self, packets: list[tuple[str, str, Packet[Any]]], *alive: str) -> None:
+        """Carry packets among the living, and whatever follows, until all is quiet; what is for others is lost."""
+        for source, target, packet in packets:
+            if target in alive:
+                packets += self.step(target, Arrived(source, packet))
+
+    def wait(self, *alive: str) -> None:
+        """Let time go by for the living."""
+        end = self.now + PATIENCE_NS
+        while due := [(wake, name) for name in alive if (wake := self.wakes[name]) is not None and wake <= end]:
+            self.now, name = max(self.now, min(due)[0]), min(due)[1]
+            self.carry(self.step(name, Timer()), *alive)
+
+    def play(self) -> list[str]:
+        """Play the figure, wait, and return what p_b has delivered."""
+        first = self.step("p_a", Submit(("p_b",), b"m1"))
+        self.carry([packet for packet in first if packet[1] == "p_c"], "p_c")  # What was for p_b is lost.
+        self.carry(self.step("p_a", Submit(("p_c",), b"m2")), "p_c")
+        assert self.delivered["p_c"] == ["p_a:2"]
+        # p_a is dead from here on.
+        self.carry(self.step("p_c", Submit(("p_b",), b"m3")), "p_b", "p_c")
+        assert self.delivered["p_b"] == []
+        self.wait("p_b", "p_c")
+        return self.delivered["p_b"]
+
+
+@pytest.mark.parametrize(
+    ("ordering", "confirmation"),
+    [
+        ("matrix", ConfirmationOptions()),
+        ("vector", ConfirmationOptions()),
+        ("vector", ConfirmationOptions(scheme="distributed")),
+        ("vector", ConfirmationOptions(scheme="distributed", retransmission="nearest")),
+    ],
+)
+def test_d5_fig_2_blocks_a_plain_protocol(ordering: str, confirmation: ConfirmationOptions) -> None:
+    """D5, §2.3: acknowledgements between two processes do not help; nor does asking others, if they have only a marker."""
+    figure = Fig2(ordering, confirmation)
+    assert figure.play() == []
+    assert "p_c:1" in [str(wait.message) for wait in figure.members["p_b"].waiting()]
+
+
+def test_d5_fig_2_does_not_block_ours() -> None:
+    """D5, §3.1.3: p_c has m1, though it was not for it, and gives it to p_b."""
+    figure = Fig2("vector", OURS)
+    assert figure.play() == ["p_a:1", "p_c:1"]
+    assert figure.delivered["p_c"] == ["p_a:2"]
+
+
+def daisy(groups: int, *, levels: int) -> Topology:
+    """Return groups of two processes with two causal servers each, a servers group, and with three levels a second such part."""
+    parts = "ab" if levels == 3 else "a"
+    text, top = ['name = "daisy"'], []
+    for part in parts:
+        servers = []
+        for number in range(1, groups + 1):
+            own = [f"{part}{number}s1", f"{part}{number}s2"]
+            servers += own
+            text.append(f"[domains.{part}{number}]\nmembers = {[f'{part}{number}p1', f'{part}{number}p2', *own]}")
+            text.append(f"[[relays]]\nreplicas = {own}")
+        hyper = [f"{part}h1", f"{part}h2"] if levels == 3 else []
+        top += hyper
+        text.append(f"[domains.{part}servers]\nmembers = {[*servers, *hyper]}")
+        text += [f"[[relays]]\nreplicas = {hyper}"] if hyper else []
+    text += [f"[domains.top]\nmembers = {top}"] if top else []
+    return parse("\n".join(text).replace("'", '"'))
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+@pytest.mark.parametrize("seed", range(8))
+def test_d5_d9_safe_live_and_reliable_under_crash_and_omission(seed: int, levels: int) -> None:
+    """D9, Thm 4.1, 4.4, 4.5, and D5, §3.1.3: causal servers and hyper-servers die for good, messages are lost, others crash.
+
+    Safe: in causal order. Live: nothing waits for ever. Reliable: everybody who is left gets everything, once.
+    """
+    options = SimulationOptions(
+        messages=80,
+        pattern="mixed",
+        recipients=4,
+        replies=0.5,
+        gap="exponential:3ms",
+        delay="exponential:5ms",
+        loss=0.1,
+        duplication=0.05,
+        crashes=3,
+        suspicions=4,
+        deaths=4,
+        body_bytes=4,
+        seed=seed,
+    )
+    events: list[Event] = []
+    simulation = Simulation(options, events.append, where=daisy(2, levels=levels))
+    result = simulation.run()
+    verdict = judge(events)
+    assert verdict.kept, verdict.violations[:3]
+    assert result.waiting == 0
+    assert any(node.dead for node in simulation.nodes.values())
+    assert result.network["lost"] > 50
