@@ -1,0 +1,140 @@
+"""How much memory a sender takes over ten million messages: it keeps what is not confirmed, and nothing else.
+
+A client sends to a client of another server, durably; measured is the resident memory of the sending server after each tenth of
+the messages. Then the same for a member in a program of its own that sends to another one, in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import tempfile
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final
+
+import thence
+from benchmarks.table import Row, markdown
+from thence.cli.up import Fleet, with_addresses
+from thence.core.domain import Domain
+from thence.core.topology import Topology
+from thence.core.topology_text import parse, write
+from thence.runtime.endpoint import Endpoint
+from thence.runtime.letters import Message
+
+MESSAGES: Final = 10_000_000
+PARTS: Final = 10
+BURST: Final = 1_000
+BODY: Final = bytes(100)
+
+NOTES: Final = """
+`ours` is the memory after the last message, `peer` after the first tenth of them. The ratio is 1 where nothing grows.
+"""
+
+
+def run(messages: int = MESSAGES) -> list[Row]:
+    """Measure both."""
+    with tempfile.TemporaryDirectory(prefix="thence-memory-") as folder:
+        topology = with_addresses(_pair(), Path(folder) / "topology.toml")
+        rows = [_row(f"a durable server, {messages:,} messages sent", _server(topology, Path(folder), messages))]
+    with tempfile.TemporaryDirectory(prefix="thence-memory-") as folder:
+        topology = with_addresses(_pair(), Path(folder) / "topology.toml")
+        rows.append(_row(f"a member in memory, {messages:,} messages sent", _member(topology, messages)))
+    return rows
+
+
+def _pair() -> Topology:
+    return Topology.flat(Domain("pair", ("here", "there"), "vector"))
+
+
+def _row(what: str, mib: Sequence[float]) -> Row:
+    return Row(what, f"{mib[-1]:,.0f} MiB", f"{mib[0]:,.0f} MiB", mib[0] / mib[-1])
+
+
+def _server(topology: Topology, folder: Path, messages: int) -> list[float]:
+    fleet = Fleet(topology, folder)
+    try:
+        fleet.start()
+        return asyncio.run(_through_server(fleet, topology, messages))
+    finally:
+        fleet.stop()
+
+
+async def _through_server(fleet: Fleet, topology: Topology, messages: int) -> list[float]:
+    urls = [f"thence://{topology.addresses[name]}" for name in topology.processes]
+    async with thence.connect(urls[0], "ann") as ann, thence.connect(urls[1], "bea") as bea:
+        await ann.known("bea")
+        return await _send(ann, bea, "bea", messages, fleet.processes["here"].pid)
+
+
+async def _send(sender: Endpoint, receiver: Endpoint | None, to: str, messages: int, pid: int) -> list[float]:
+    """Send everything, and return the memory after each part of it."""
+    came = 0
+
+    def count(batch: Sequence[Message]) -> None:
+        nonlocal came
+        came += len(batch)
+
+    if receiver is not None:
+        receiver.on_batch(count)
+    sizes = []
+    for part in range(PARTS):
+        for _ in range(messages // PARTS // BURST):
+            await sender.room()
+            for _ in range(BURST):
+                sender.post(to, BODY)
+            await asyncio.sleep(0)
+        await sender.flush()
+        while receiver is not None and came < (part + 1) * (messages // PARTS):  # noqa: ASYNC110  It is only counted.
+            await asyncio.sleep(0.01)
+        sizes.append(_resident_mib(pid))
+    return sizes
+
+
+def _member(topology: Topology, messages: int) -> list[float]:
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    text = write(topology)
+    process = multiprocessing.get_context("spawn").Process(target=_receive, args=(text, messages, theirs), daemon=True)
+    process.start()
+    try:
+        return asyncio.run(_from_member(text, messages, ours))
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _receive(text: str, messages: int, pipe: Connection) -> None:
+    async def receive() -> None:
+        came, all_came = 0, asyncio.Event()
+
+        def count(batch: Sequence[Message]) -> None:
+            nonlocal came
+            came += len(batch)
+            if came == messages:
+                all_came.set()
+
+        async with thence.Member(parse(text), name="there") as member:
+            member.on_batch(count)
+            await all_came.wait()
+            pipe.send(came)
+            await asyncio.Event().wait()
+
+    asyncio.run(receive())
+
+
+async def _from_member(text: str, messages: int, pipe: Connection) -> list[float]:
+    async with thence.Member(parse(text), name="here") as member:
+        await member.connected()
+        sizes = await _send(member, None, "there", messages, 0)
+        await asyncio.to_thread(pipe.recv)
+    return sizes
+
+
+def _resident_mib(pid: int) -> float:
+    status = Path(f"/proc/{pid or 'self'}/status").read_text(encoding="ascii")
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+if __name__ == "__main__":
+    print(markdown(run()))
