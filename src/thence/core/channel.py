@@ -8,16 +8,18 @@ Rules:
 * A frame is acknowledged by the packet that follows its ``Taken`` record to disk, never earlier (``core.member``).
 * Numbers that came in are kept exactly (``NumberSet``). Where the ordering needs FIFO arrival, early frames are
   kept aside, unacknowledged, until the hole before them is filled: after a crash they simply come again.
-* At most ``WINDOW`` frames, and ``WINDOW_BYTES`` of them unless it is a single one, are unacknowledged on their way; what lies
-  behind waits in the queue, which the member bounds.
-* A confirmation may wait (``core.confirmation``): for so many frames, for so long after the first of them, or for a frame that
-  goes the same way. What comes a second time is confirmed at once, since its sender has not heard that it came.
+* At most ``WINDOW`` frames, and as many bytes of them as the window allows (``core.window``) unless it is a single one, are
+  unacknowledged on their way; what lies behind waits in the queue, which the member bounds.
+* A confirmation may wait: as the domain says (``core.confirmation``) or, where it says nothing, as long as whoever runs the
+  member allows (``confirm_within_ns``), for a frame that goes the same way. It does so for at most ``CONFIRM_EVERY`` frames and
+  ``CONFIRM_BYTES``. What comes a second time is confirmed at once, since its sender has not heard that it came.
 * Sending again backs off from ``RESEND_AFTER_NS`` to ``RESEND_AT_MOST_NS``, for ever: a link is never given up
   here. The wait is for the oldest frame: others that are acknowledged meanwhile do not put it off.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -27,15 +29,13 @@ from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.messages import Frame, Packet
 from thence.core.numbers import NumberSet
 from thence.core.ordering import Arrival
+from thence.core.window import Window
 from thence.errors import ImpossibleFrame, MalformedFrame
 
 StampT = TypeVar("StampT")
 
 WINDOW = 1024
 """How many frames may be on their way without an acknowledgement."""
-
-WINDOW_BYTES = 4 * 1024 * 1024
-"""How many bytes may be: whoever carries packets must be able to hold that much for each peer."""
 
 RESEND_AFTER_NS = 200_000_000
 """How long to wait for an acknowledgement at first."""
@@ -45,6 +45,12 @@ RESEND_AT_MOST_NS = 5_000_000_000
 
 RESEND_BURST = 64
 """How many frames one attempt repeats: the oldest ones, since they are what the other side lacks."""
+
+CONFIRM_EVERY = 16
+"""How many frames a confirmation waits for at most where the domain leaves that to us."""
+
+CONFIRM_BYTES = 64 * 1024
+"""How many bytes: a quarter of the smallest window, so that waiting never holds up the sender."""
 
 
 class ChannelState(msgspec.Struct, Generic[StampT]):
@@ -60,14 +66,21 @@ class Channel:
     """One member's end of the conversation with one other member of a domain."""
 
     def __init__(
-        self, arrival: Arrival, resend_after_ns: int = RESEND_AFTER_NS, confirmation: ConfirmationOptions = AT_ONCE
+        self,
+        arrival: Arrival,
+        resend_after_ns: int = RESEND_AFTER_NS,
+        confirmation: ConfirmationOptions = AT_ONCE,
+        confirm_within_ns: int = 0,
     ) -> None:
         """Start a channel on which nothing has happened yet."""
         self.state: ChannelState[Any] = ChannelState()
+        self.window = Window()
         self._arrival = arrival
         self._early: dict[int, Frame[Any]] = {}
         self._resend_after_ns = resend_after_ns
-        self._confirmation = confirmation
+        self._confirm_every, self._confirm_after_ns = confirmation.after_messages, confirmation.after_ns
+        if confirm_within_ns and self._confirm_every == 1:
+            self._confirm_every, self._confirm_after_ns = CONFIRM_EVERY, confirm_within_ns
         self._patience_ns = resend_after_ns
         self._sent_upto = 0
         """Up to which number we have sent since we started; what lies behind is due at once."""
@@ -75,34 +88,40 @@ class Channel:
         """Nothing up to this number is in the queue any more."""
         self.queued_bytes = 0
         """How many bytes are not acknowledged, sent or not."""
-        self._flying_bytes = 0
-        """How many of these we have sent."""
+        self._unsent_bytes = 0
+        """How many of these we have not sent."""
         self.resend_at: int | None = None
+        self.confirm_at: int | None = None
         self._unconfirmed = 0
-        """How many frames came since we last confirmed."""
-        self._confirm_at: int | None = None
+        """How many frames came since we last confirmed,"""
+        self._unconfirmed_bytes = 0
+        """and how many bytes."""
         self.resent = 0
         self.repeated = 0
 
-    def push(self, frame: Frame[Any]) -> None:
-        """Queue a frame to be sent."""
+    def push(self, frame: Frame[Any], weight: int | None = None) -> None:
+        """Queue a frame to be sent; ``weight`` is its own, if that is known already."""
         state = self.state
         state.last_number += 1
         state.queue[state.last_number] = frame
-        self.queued_bytes += frame.weight
+        if weight is None:
+            weight = frame.weight
+        self.queued_bytes += weight
+        self._unsent_bytes += weight
 
     def load(self, state: ChannelState[Any]) -> None:
         """Go on from what was saved."""
         self.state = state
         self._gone_upto = next(iter(state.queue), state.last_number + 1) - 1
-        self.queued_bytes = sum(frame.weight for frame in state.queue.values())
+        self.queued_bytes = self._unsent_bytes = sum(frame.weight for frame in state.queue.values())
 
     def connected(self) -> None:
         """The way to the peer is new: whatever was on it is lost, so all that is not acknowledged is due at once."""
         self._sent_upto = 0
-        self._flying_bytes = 0
+        self._unsent_bytes = self.queued_bytes
         self._patience_ns = self._resend_after_ns
         self.resend_at = None
+        self.window = Window()
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         """Refuse a packet whose numbers cannot be, before anything changes."""
@@ -114,26 +133,30 @@ class Channel:
 
     def arrived(self, packet: Packet[Any], now: int) -> list[tuple[int, Frame[Any]]]:
         """Note what the peer has taken; return the frames to take now, in order. The caller confirms each by ``take``."""
-        self._acknowledged(packet, now)
+        if packet.taken > self._gone_upto or packet.taken_beyond:
+            self._acknowledged(packet, now)
+        if not packet.frames:
+            return []
+        if self.confirm_at is None:
+            self.confirm_at = now + self._confirm_after_ns
+        self._unconfirmed += len(packet.frames)
+        taken, early, fifo = self.state.taken, self._early, self._arrival is not Arrival.ANY
         fresh: list[tuple[int, Frame[Any]]] = []
-        if packet.frames:
-            self._unconfirmed += len(packet.frames)
-            if self._confirm_at is None:
-                self._confirm_at = now + self._confirmation.after_ns
         for number, frame in zip(packet.numbers, packet.frames, strict=True):
-            if self.had(number):
+            self._unconfirmed_bytes += frame.weight
+            if number <= taken.upto or number in taken.beyond or number in early:
                 self.repeated += 1
-                self._confirm_at = now
-            elif number > self.state.taken.upto + WINDOW:
+                self.confirm_at = now
+            elif number > taken.upto + WINDOW:
                 continue  # Nobody who keeps to the window sends this; it would make us remember holes without bound.
-            elif self._arrival is Arrival.ANY:
-                fresh.append((number, frame))
+            elif fifo:
+                early[number] = frame
             else:
-                self._early[number] = frame
-        if self._early:
-            expected = self.state.taken.upto + 1
-            while expected in self._early:
-                fresh.append((expected, self._early.pop(expected)))
+                fresh.append((number, frame))
+        if early:
+            expected = taken.upto + 1
+            while expected in early:
+                fresh.append((expected, early.pop(expected)))
                 expected += 1
         return fresh
 
@@ -146,9 +169,15 @@ class Channel:
         return self.state.taken.add(number)
 
     def _acknowledged(self, packet: Packet[Any], now: int) -> None:
-        queue = self.state.queue
+        queue, upto = self.state.queue, packet.taken
+        self.window.confirmed(upto, now)
+        if upto == self.state.last_number:  # All of it, as most often where there is little to do.
+            queue.clear()
+            self._gone_upto, self.queued_bytes, self._unsent_bytes, self.resend_at = upto, 0, 0, None
+            self._patience_ns = self._resend_after_ns
+            return
         before, first = len(queue), self._oldest()
-        for number in (*range(first, packet.taken + 1), *packet.taken_beyond):
+        for number in (*range(first, upto + 1), *packet.taken_beyond):
             frame = queue.pop(number, None)
             if frame is not None:
                 self._landed(number, frame)
@@ -171,22 +200,26 @@ class Channel:
 
     def _landed(self, number: int, frame: Frame[Any]) -> None:
         self.queued_bytes -= frame.weight
-        if number <= self._sent_upto:
-            self._flying_bytes -= frame.weight
+        if number > self._sent_upto:
+            self._unsent_bytes -= frame.weight
 
     def collect(self, domain: str, now: int) -> Packet[Any] | None:
         """Return the packet to send now, if there is anything to say."""
-        numbers = self._due(now)
-        if not numbers and not self._confirms(now):
+        state, resend_at = self.state, self.resend_at
+        numbers: Sequence[int] = ()
+        if state.queue and (self._sent_upto < state.last_number or (resend_at is not None and now >= resend_at)):
+            numbers = self._due(now)
+        if numbers:
+            if self.resend_at is None:
+                self.resend_at = now + self._patience_ns
+        elif not self._confirms(now):
             return None
-        self._unconfirmed = 0
-        self._confirm_at = None
-        queue, taken = self.state.queue, self.state.taken
-        if numbers and self.resend_at is None:
-            self.resend_at = now + self._patience_ns
+        self._unconfirmed = self._unconfirmed_bytes = 0
+        self.confirm_at = None
+        queue, taken = state.queue, state.taken
         return Packet(
             domain,
-            tuple(queue[number] for number in numbers),
+            tuple([queue[number] for number in numbers]) if numbers else (),
             tuple(numbers),
             taken.upto,
             tuple(sorted(taken.beyond)[:WINDOW]) if taken.beyond else (),
@@ -196,38 +229,56 @@ class Channel:
     def wake_at(self) -> int | None:
         """When there will be something to do, if nothing comes in before."""
         if self.resend_at is None:
-            return self._confirm_at
-        if self._confirm_at is None:
+            return self.confirm_at
+        if self.confirm_at is None:
             return self.resend_at
-        return min(self.resend_at, self._confirm_at)
+        return min(self.resend_at, self.confirm_at)
 
     def _confirms(self, now: int) -> bool:
         """Return whether what came in is to be confirmed now, also if nothing else is sent."""
-        if self._confirm_at is None:
+        if self.confirm_at is None:
             return False
-        return now >= self._confirm_at or self._unconfirmed >= self._confirmation.after_messages
+        many = self._unconfirmed >= self._confirm_every or self._unconfirmed_bytes >= CONFIRM_BYTES
+        return many or now >= self.confirm_at
 
-    def _due(self, now: int) -> list[int]:
+    def _due(self, now: int) -> Sequence[int]:
         """Return the numbers to send now: again what took too long, and whatever is new and fits the window."""
-        queue = self.state.queue
-        if not queue:
-            return []
+        queue, last = self.state.queue, self.state.last_number
         oldest = self._oldest()
         numbers: list[int] = []
         if self.resend_at is not None and now >= self.resend_at:
             sent = (number for number in range(oldest, self._sent_upto + 1) if number in queue)
             numbers += islice(sent, RESEND_BURST)
             self.resent += len(numbers)
+            self.window.sent_again()
             self._patience_ns = min(2 * self._patience_ns, RESEND_AT_MOST_NS)
             self.resend_at = now + self._patience_ns
         first_new = max(self._sent_upto + 1, oldest)
-        last_new = min(self.state.last_number, oldest + WINDOW - 1)
-        for number in range(first_new, last_new + 1):
+        last_new = min(last, oldest + WINDOW - 1)
+        if last_new == last and self.queued_bytes <= self.window.bytes:
+            # Numbers that were taken out of turn are gone from the queue already.
+            numbers += [number for number in range(first_new, last + 1) if number in queue]
+            self._sent_upto, self._unsent_bytes = last, 0
+        else:
+            numbers += self._fitting(first_new, last_new)
+        if numbers and numbers[-1] >= first_new and not self.window.timed:
+            self.window.sent(numbers[-1], now)
+        return numbers
+
+    def _fitting(self, first: int, last: int) -> list[int]:
+        """Return which of these numbers fit the window, and count them as sent."""
+        numbers: list[int] = []
+        queue, window = self.state.queue, self.window
+        flying = self.queued_bytes - self._unsent_bytes
+        for number in range(first, last + 1):
             frame = queue.get(number)
-            if frame is not None:  # Numbers that were taken out of turn are gone from the queue already.
-                if self._flying_bytes and self._flying_bytes + frame.weight > WINDOW_BYTES:
+            if frame is not None:
+                weight = frame.weight
+                if flying and flying + weight > window.bytes:
+                    window.limited = True
                     break
-                self._flying_bytes += frame.weight
+                flying += weight
+                self._unsent_bytes -= weight
                 numbers.append(number)
             self._sent_upto = number
         return numbers

@@ -1,6 +1,7 @@
 """What goes into ``member.step`` and what comes out of it: the one contract of the house, as values.
 
-``core.member`` says in which order a caller does what a ``Ready`` asks for.
+``core.member`` says in which order a caller does what a ``Ready`` asks for. What is made for every message is a
+struct, since making one calls no Python.
 """
 
 from __future__ import annotations
@@ -8,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.records import Record
 from thence.errors import FrameRefused, UsageError
 
 
-class Submit(NamedTuple):
+class Submit(msgspec.Struct, frozen=True, gc=False):
     """The application sends ``body`` to ``to`` (None: everyone, itself included)."""
 
     to: tuple[str, ...] | None
     body: bytes = b""
 
 
-class Arrived(NamedTuple):
+class Arrived(msgspec.Struct, frozen=True, gc=False):
     """A packet came in from ``peer``."""
 
     peer: str
@@ -71,7 +74,7 @@ class Suspicion(NamedTuple):
 Input = Submit | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated
 
 
-class Delivery(NamedTuple):
+class Delivery(msgspec.Struct, frozen=True, gc=False):
     """A message for the application; ``position`` counts this member's deliveries from 1."""
 
     position: int
@@ -86,7 +89,7 @@ class Delivery(NamedTuple):
         return self.frame.envelope
 
 
-class Ready(NamedTuple):
+class Ready(msgspec.Struct, frozen=True, gc=False):
     """What to do now, and in which order. See the module's text."""
 
     persist: tuple[Record, ...] = ()

@@ -90,18 +90,19 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_queued_bytes: int = MAX_QUEUED_BYTES
     max_unconsumed: int = MAX_UNCONSUMED
     resend_after_ns: int = RESEND_AFTER_NS
+    confirm_within_ns: int = 0
+    """How long a confirmation may wait for a frame that goes the same way, where the domain does not say (``core.channel``)."""
 
 
 Deliverable = list[tuple[str, Frame[Any]]]
 """Frames for the application, each with the place by which it came."""
 
 
-class _Work:
+class _Work(msgspec.Struct):
     """What is still to be done within one step: released messages, in order, and what of it is for the application."""
 
-    def __init__(self) -> None:
-        self.domain: list[tuple[DomainPlace | LinkPlace, Frame[Any]]] = []
-        self.deliver: Deliverable = []
+    domain: list[tuple[DomainPlace | LinkPlace, Frame[Any]]] = []
+    deliver: Deliverable = []
 
 
 class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
@@ -130,11 +131,13 @@ class Member:
         if name not in self.topology.homes:
             raise ConfigError(f"{name!r} is no process of fabric {self.topology.name!r}")
         resend = self.options.resend_after_ns if self.options.reliable else None
+        within = self.options.confirm_within_ns
         self._domains = {
-            home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend)
+            home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend, within)
             for home in self.topology.homes[name]
         }
-        self._links = {link.name: LinkPlace(link, name, resend) for link in self.topology.links.values() if name in link.members}
+        links = self.topology.links.values()
+        self._links = {link.name: LinkPlace(link, name, resend, within) for link in links if name in link.members}
         self._places: dict[str, DomainPlace | LinkPlace] = {**self._domains, **self._links}
         self._whole = {name for name in self._domains if self.topology.domains[name].confirmation.whole}
         self._flat = len(self.topology.domains) - len(self.topology.inner) == 1 and not self._whole
@@ -226,7 +229,7 @@ class Member:
                 f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; "
                 f"max_queued is {self.options.max_queued}"
             )
-        if self.queued_bytes >= self.options.max_queued_bytes:
+        if self._queued and self.queued_bytes >= self.options.max_queued_bytes:
             raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {self.options.max_queued_bytes}")
         envelope = Envelope(self.name, self._number + 1, submit.to, submit.body)
         deliver = self._send(envelope)
@@ -234,12 +237,12 @@ class Member:
             persist=(Submitted(envelope),) if self.options.durable else (),
             send=self._collect(now),
             accepted=(envelope,),
-            deliver=self._deliver(deliver),
+            deliver=self._deliver(deliver) if deliver else (),
             wake=self._wake(),
         )
 
     def _arrived(self, arrived: Arrived, now: int) -> Ready:
-        peer, packet = arrived
+        peer, packet = arrived.peer, arrived.packet
         try:
             place = self._place(peer, packet)
             queued = place.transport.queued
@@ -251,7 +254,7 @@ class Member:
         refused: list[FrameRefused] = []
         deliver: Deliverable = []
         for incoming in frames:
-            full = self._full()
+            full = self._full() if self._queued or self._unconsumed else ""
             if full:
                 refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {full}"))
                 break
@@ -269,10 +272,10 @@ class Member:
             if self.options.durable:
                 records.append(Taken(packet.domain, incoming.peer, incoming.number, incoming.frame, now, incoming.to))
         return Ready(
-            persist=tuple(records),
+            persist=tuple(records) if records else (),
             send=self._collect(now),
-            deliver=self._deliver(deliver),
-            refused=tuple(refused),
+            deliver=self._deliver(deliver) if deliver else (),
+            refused=tuple(refused) if refused else (),
             wake=self._wake(),
         )
 
@@ -342,9 +345,10 @@ class Member:
         peer, frame = incoming.peer, incoming.frame
         try:
             if isinstance(place, DomainPlace):
-                held = place.ordering.held
+                early = place.forward_early is not None and not self._flat
+                held = place.ordering.held if early else 0
                 output = place.ordering.accept(peer, frame, now)
-                if place.ordering.held > held:
+                if early and place.ordering.held > held:
                     self._forward_early(place, frame.envelope)
                 if output.send:
                     self._push(place, output.send)
@@ -482,13 +486,21 @@ class Member:
         self._queued += place.transport.queued - queued
 
     def _collect(self, now: int) -> tuple[tuple[str, Packet[Any]], ...]:
-        return tuple([packet for place in self._places.values() for packet in place.collect(now)])
+        places = self._places.values()
+        if len(places) == 1:
+            (place,) = places
+            return tuple(place.collect(now))
+        return tuple([packet for place in places for packet in place.collect(now)])
 
     def _wake(self) -> int | None:
         if not self.options.reliable:
             return None
-        times = [place.transport.wake_at for place in self._places.values()]
-        return times[0] if len(times) == 1 else min((time for time in times if time is not None), default=None)
+        earliest: int | None = None
+        for place in self._places.values():
+            wake_at = place.transport.wake_at
+            if wake_at is not None and (earliest is None or wake_at < earliest):
+                earliest = wake_at
+        return earliest
 
     def _deliver(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
         deliveries = []

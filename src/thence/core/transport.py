@@ -14,7 +14,9 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
+
+import msgspec
 
 from thence.core.channel import Channel, ChannelState
 from thence.core.confirmation import AT_ONCE, ConfirmationOptions
@@ -27,7 +29,7 @@ Frames = list[tuple[str, Frame[Any]]]
 Packets = list[tuple[str, Packet[Any]]]
 
 
-class Incoming(NamedTuple):
+class Incoming(msgspec.Struct, frozen=True, gc=False):
     """A frame that came in: by whom it was first sent, its number there, and for whom it is (numbers of members; None: all)."""
 
     peer: str
@@ -183,9 +185,10 @@ class Channels(Transport):
         arrival: Arrival,
         resend_after_ns: int,
         confirmation: ConfirmationOptions = AT_ONCE,
+        confirm_within_ns: int = 0,
     ) -> None:
         super().__init__(name, me, peers)
-        self.channels = {peer: Channel(arrival, resend_after_ns, confirmation) for peer in self.peers}
+        self.channels = {peer: Channel(arrival, resend_after_ns, confirmation, confirm_within_ns) for peer in self.peers}
         self._to_visit: dict[str, None] = {}
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
@@ -197,27 +200,37 @@ class Channels(Transport):
         return [self.channels[peer].had(number) for number in packet.numbers]
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
-        self.check(peer, packet)
         channel = self.channels[peer]
-        before, bytes_before = len(channel.state.queue), channel.queued_bytes
+        state = channel.state
+        if packet.taken > state.last_number or packet.taken_beyond or packet.receipts is not None:
+            self.check(peer, packet)
+        elif len(packet.numbers) != len(packet.frames):
+            self.check(peer, packet)  # Which refuses it, as what is wrong with the others.
+        before, bytes_before = len(state.queue), channel.queued_bytes
         frames = channel.arrived(packet, now)
-        self.queued += len(channel.state.queue) - before
-        self.queued_bytes += channel.queued_bytes - bytes_before
         self._to_visit[peer] = None
-        return [Incoming(peer, number, frame) for number, frame in frames]
+        if before:
+            self.queued += len(state.queue) - before
+            self.queued_bytes += channel.queued_bytes - bytes_before
+        return [Incoming(peer, number, frame) for number, frame in frames] if frames else []
 
     def take(self, incoming: Incoming) -> None:
-        self.channels[incoming.peer].take(incoming.number)
+        taken = self.channels[incoming.peer].state.taken
+        if incoming.number == taken.upto + 1 and not taken.beyond:
+            taken.upto = incoming.number
+        else:
+            taken.add(incoming.number)
 
     def skip(self, peer: str, number: int) -> None:
         self.channels[peer].take(number)
 
     def push(self, frames: Frames) -> None:
         for peer, frame in frames:
-            self.channels[peer].push(frame)
+            weight = frame.weight
+            self.channels[peer].push(frame, weight)
             self._to_visit[peer] = None
-            self.queued_bytes += frame.weight
-        self.queued += len(frames)
+            self.queued_bytes += weight
+            self.queued += 1
 
     def visit_all(self) -> None:
         self._to_visit = dict.fromkeys(self.channels)
@@ -229,17 +242,16 @@ class Channels(Transport):
 
     def collect(self, now: int) -> Packets:
         packets: Packets = []
-        if not self._to_visit:
-            return packets
         for peer in self._to_visit:
             channel = self.channels[peer]
             packet = channel.collect(self.name, now)
             if packet is not None:
                 packets.append((peer, packet))
-            wake_at = channel.wake_at
-            if wake_at is not None and (self.wake_at is None or wake_at < self.wake_at):
-                self.wake_at = wake_at
-        self._to_visit = {}
+            for wake_at in (channel.resend_at, channel.confirm_at):
+                if wake_at is not None and (self.wake_at is None or wake_at < self.wake_at):
+                    self.wake_at = wake_at
+        if self._to_visit:
+            self._to_visit = {}
         return packets
 
     def queued_by_peer(self) -> dict[str, int]:
