@@ -19,7 +19,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -205,10 +204,18 @@ class Channel:
 
     def collect(self, domain: str, now: int) -> Packet[Any] | None:
         """Return the packet to send now, if there is anything to say."""
-        state, resend_at = self.state, self.resend_at
-        numbers: Sequence[int] = ()
-        if state.queue and (self._sent_upto < state.last_number or (resend_at is not None and now >= resend_at)):
-            numbers = self._due(now)
+        state = self.state
+        queue, last, taken = state.queue, state.last_number, state.taken
+        numbers: tuple[int, ...] = ()
+        frames: tuple[Frame[Any], ...] = ()
+        if self.resend_at is None and self._sent_upto + 1 == last and len(queue) == 1 and last in queue:
+            # One new frame and nothing else, as most often where there is little to do.
+            numbers, frames = (last,), (queue[last],)
+            self._sent_upto, self._unsent_bytes = last, 0
+            self.window.sent(last, now)
+        elif queue and (self._sent_upto < last or (self.resend_at is not None and now >= self.resend_at)):
+            numbers = tuple(self._due(now))
+            frames = tuple([queue[number] for number in numbers])
         if numbers:
             if self.resend_at is None:
                 self.resend_at = now + self._patience_ns
@@ -216,14 +223,7 @@ class Channel:
             return None
         self._unconfirmed = self._unconfirmed_bytes = 0
         self.confirm_at = None
-        queue, taken = state.queue, state.taken
-        return Packet(
-            domain,
-            tuple([queue[number] for number in numbers]) if numbers else (),
-            tuple(numbers),
-            taken.upto,
-            tuple(sorted(taken.beyond)[:WINDOW]) if taken.beyond else (),
-        )
+        return Packet(domain, frames, numbers, taken.upto, tuple(sorted(taken.beyond)[:WINDOW]) if taken.beyond else ())
 
     @property
     def wake_at(self) -> int | None:
@@ -238,10 +238,9 @@ class Channel:
         """Return whether what came in is to be confirmed now, also if nothing else is sent."""
         if self.confirm_at is None:
             return False
-        many = self._unconfirmed >= self._confirm_every or self._unconfirmed_bytes >= CONFIRM_BYTES
-        return many or now >= self.confirm_at
+        return self._unconfirmed >= self._confirm_every or self._unconfirmed_bytes >= CONFIRM_BYTES or now >= self.confirm_at
 
-    def _due(self, now: int) -> Sequence[int]:
+    def _due(self, now: int) -> list[int]:
         """Return the numbers to send now: again what took too long, and whatever is new and fits the window."""
         queue, last = self.state.queue, self.state.last_number
         oldest = self._oldest()

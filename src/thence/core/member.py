@@ -157,6 +157,9 @@ class Member:
         if isinstance(step_input, Arrived):  # First what comes most often.
             self._started, self._restoring = True, False
             return self._arrived(step_input, now)
+        if isinstance(step_input, Submit):
+            self._started, self._restoring = True, False
+            return self._submit(step_input, now)
         if isinstance(step_input, Restored):
             return self._restored(step_input, now)
         if isinstance(step_input, Repeated):
@@ -166,8 +169,6 @@ class Member:
             self._consumed(step_input.position)  # Also between records that are repeated: what they deliver is consumed at once.
             return Ready(wake=self._wake())
         self._restoring = False
-        if isinstance(step_input, Submit):
-            return self._submit(step_input, now)
         if isinstance(step_input, Connected):
             return self._connected(step_input.peer, now)
         if isinstance(step_input, Suspicion):
@@ -341,11 +342,13 @@ class Member:
 
     def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
         """Accept one frame: the ordering or the link first, since it may refuse; then the transport, which then confirms it."""
+        if self._flat and isinstance(place, DomainPlace):
+            return self._take_flat(place, incoming, now)
         work = _Work()
         peer, frame = incoming.peer, incoming.frame
         try:
             if isinstance(place, DomainPlace):
-                early = place.forward_early is not None and not self._flat
+                early = place.forward_early is not None
                 held = place.ordering.held if early else 0
                 output = place.ordering.accept(peer, frame, now)
                 if early and place.ordering.held > held:
@@ -361,9 +364,21 @@ class Member:
             place.transport.skip(peer, incoming.number)  # It will never become acceptable: do not ask for it again.
             raise
         place.transport.take(incoming)
-        if self._flat:
-            return [(place.name, released) for _, released in work.domain]
         return self._drain(work)
+
+    def _take_flat(self, place: DomainPlace, incoming: Incoming, now: int) -> Deliverable:
+        """The same where there is one domain: what is released is for us, and nothing is to be forwarded."""
+        try:
+            output = place.ordering.accept(incoming.peer, incoming.frame, now)
+        except OverflowingFrame:
+            raise
+        except FrameRefused:
+            place.transport.skip(incoming.peer, incoming.number)
+            raise
+        if output.send:
+            self._push(place, output.send)
+        place.transport.take(incoming)
+        return [(place.name, released) for released in output.deliver]
 
     def _forward_early(self, place: DomainPlace, envelope: Envelope | None) -> None:
         """A message has to wait here for its turn. Its body need not: it goes ahead to whom we will forward the message."""

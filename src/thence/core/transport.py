@@ -247,9 +247,11 @@ class Channels(Transport):
             packet = channel.collect(self.name, now)
             if packet is not None:
                 packets.append((peer, packet))
-            for wake_at in (channel.resend_at, channel.confirm_at):
-                if wake_at is not None and (self.wake_at is None or wake_at < self.wake_at):
-                    self.wake_at = wake_at
+            wake_at, confirm_at = channel.resend_at, channel.confirm_at
+            if wake_at is None or (confirm_at is not None and confirm_at < wake_at):
+                wake_at = confirm_at
+            if wake_at is not None and (self.wake_at is None or wake_at < self.wake_at):
+                self.wake_at = wake_at
         if self._to_visit:
             self._to_visit = {}
         return packets

@@ -50,6 +50,10 @@ log = logging.getLogger("thence.driver")
 class Actions(Protocol):
     """What the driver needs to have done."""
 
+    @property
+    def records(self) -> bool:
+        """Whether it wants to be told of steps where nothing has to be durable."""
+
     def stepped(self, sequence: int, ready: Ready) -> None:
         """The member has made a step; what follows from it happens when the entry with this number is durable."""
 
@@ -97,7 +101,7 @@ class Driver:
         """Drive ``member``, which has been restored. ``start`` makes it work."""
         self.member = member
         self.store = store
-        self.clock = clock
+        self._now = clock.now
         self.stalled = ""
         """Why nothing is taken at the moment."""
         self.commits = 0
@@ -105,6 +109,8 @@ class Driver:
         self.steps = 0
         self._actions = actions
         self._volatile = isinstance(store, MemoryStore)
+        """Whether nothing has to be durable: then nothing has to wait either."""
+        self._records = actions.records
         self._pending: deque[tuple[int, Ready | Callable[[], None]]] = deque()
         """What follows from entries that are not durable yet, by their numbers."""
         self._loop = asyncio.get_running_loop()
@@ -133,8 +139,20 @@ class Driver:
         if self._closed:
             raise Busy("the server is stopping")
         self.steps += 1
-        ready = self.member.step(step_input, self.clock.now())
-        self._handle(ready)
+        ready = self.member.step(step_input, self._now())
+        for refusal in ready.refused:
+            self._actions.refused(refusal)
+        wake = ready.wake
+        if wake is not None and (self._wake is None or wake < self._wake_at):
+            self._set_wake(wake)
+        if not self._volatile:
+            self._store(ready)
+        elif self._records:
+            self._actions.stepped(0, ready)
+            self._perform(ready)
+            self._actions.stored(0)
+        else:
+            self._perform(ready)
         return ready
 
     def write(self, records: Sequence[Written], then: Callable[[], None] | None = None) -> None:
@@ -150,19 +168,7 @@ class Driver:
             self._pending.append((self.store.appended, then))
         self._commit()
 
-    def _handle(self, ready: Ready) -> None:
-        for refusal in ready.refused:
-            self._actions.refused(refusal)
-        if ready.wake is not None:
-            self._set_wake(ready.wake)
-        if self._volatile:
-            if ready.accepted or ready.deliver:
-                self._actions.stepped(0, ready)
-                self._perform(ready)
-                self._actions.stored(0)
-            elif ready.send:
-                self._perform(ready)
-            return
+    def _store(self, ready: Ready) -> None:
         if ready.persist:
             self.store.append(encode_entry(ready.persist))
         self._actions.stepped(self.store.appended, ready)
@@ -174,12 +180,13 @@ class Driver:
             self._perform(ready)
 
     def _perform(self, ready: Ready) -> None:
+        actions = self._actions
         for peer, packet in ready.send:
-            self._actions.transmit(peer, packet)
+            actions.transmit(peer, packet)
         for envelope in ready.accepted:
-            self._actions.accepted(envelope)
+            actions.accepted(envelope)
         if ready.deliver:
-            self._actions.deliver(ready.deliver)
+            actions.deliver(ready.deliver)
 
     # The store.
 
@@ -235,12 +242,10 @@ class Driver:
     # Time.
 
     def _set_wake(self, wake: int) -> None:
-        if self._wake is not None and self._wake_at <= wake:
-            return
         if self._wake is not None:
             self._wake.cancel()
         self._wake_at = wake
-        self._wake = self._loop.call_later(max(0.0, (wake - self.clock.now()) / 1e9), self._woken)
+        self._wake = self._loop.call_later(max(0.0, (wake - self._now()) / 1e9), self._woken)
 
     def _woken(self) -> None:
         self._wake = None

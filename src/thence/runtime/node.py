@@ -42,6 +42,9 @@ MAX_QUEUED: Final = 1_000_000
 """How many frames may wait for acknowledgement before clients have to wait: more than a member has by itself, since a server
 whose neighbour is away for a night should go on."""
 
+CONFIRM_WITHIN_NS: Final = 5_000_000
+"""How long a neighbour may wait to hear that its frames were taken, where nothing else goes to it before."""
+
 MAX_LOGGED_REFUSALS: Final = 20
 """How many refused frames are described in the log for each neighbour; all are counted."""
 
@@ -75,7 +78,8 @@ class Node:
         self.office = Office(name, topology.processes, embedded=options.embedded)
         # What is only in memory need not be told apart from what the application has consumed: both are lost together.
         durable = options.data is not None
-        self.member = Member(name, topology, msgspec.structs.replace(options.member, durable=durable))
+        within = options.member.confirm_within_ns or CONFIRM_WITHIN_NS
+        self.member = Member(name, topology, msgspec.structs.replace(options.member, durable=durable, confirm_within_ns=within))
         self._durable = durable
         self.store = _open_store(options, topology, name)
         self.history = History(options.trace, name, topology)
@@ -88,6 +92,8 @@ class Node:
         """Told when something that was refused as busy may be tried again."""
         self.on_failed: Callable[[Exception], None] = _ignore
         self.refusals: dict[str, int] = {}
+        self._refused_some = False
+        """Whether something was refused as busy since ``on_room`` was last told."""
         self._held: deque[Delivery] = deque()
         self._handing = False
         self._consumed = 0
@@ -119,7 +125,7 @@ class Node:
             acknowledging = snapshot.acknowledging
             self.history.resume(snapshot.events)
             deliveries = self.member.step(Restored(snapshot.member, (), snapshot.consumed), now).deliver
-        self._hand_over(deliveries)
+        self.deliver(deliveries)
         for client, upto in acknowledging.items():
             self._acknowledged(client, upto)
         for entry in entries:
@@ -142,7 +148,7 @@ class Node:
         for envelope in ready.accepted:
             self._note_sent(envelope)
         self.history.record(0, ready.accepted, ready.deliver, now)
-        self._hand_over(ready.deliver)
+        self.deliver(ready.deliver)
 
     def _begin(self, now: int, *, first: bool) -> None:
         if first:
@@ -171,29 +177,32 @@ class Node:
         self._submit(notice, None)
 
     def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
-        full = self.driver.full or (f"the box of {self.office.full!r} is full" if self.office.full else "")
+        office = self.office
+        full = (self._durable and self.driver.full) or (office.full and f"the box of {office.full!r} is full")
         if full:
+            self._refused_some = True
             raise Busy(f"{self.name!r} takes nothing now: {full}")
-        written = self.office.write(body)
-        if not isinstance(body, Bundle):
-            self._step(Submit(servers, written), None)
-            return
+        written = office.write(body)
         # Noted before the step, from which handlers may be called that send more.
-        last = body.first + body.count - 1
-        before = self.office.sent(body.sender, last)
-        try:
-            self._step(Submit(servers, written), (body.sender, last))
-        except UsageError:
-            self.office.unsend(body.sender, before)
-            raise
-
-    def _step(self, submit: Submit, told: tuple[str, int] | None) -> None:
+        told, before = None, 0
+        if isinstance(body, Bundle):
+            told = (body.sender, body.first + body.count - 1)
+            before = office.sent(*told)
         self._submitted.append(told)
         try:
-            self.driver.step(submit)
+            self.driver.step(Submit(servers, written))
         except UsageError:
+            self._refused_some = True
             self._submitted.pop()
+            if told is not None:
+                office.unsend(told[0], before)
             raise
+
+    def _tell_of_room(self) -> None:
+        """Something has changed: what was refused may be tried again."""
+        if self._refused_some:
+            self._refused_some = False
+            self.on_room()
 
     def acknowledge(self, client: str, upto: int) -> None:
         """A client has done with its letters up to a position.
@@ -213,9 +222,15 @@ class Node:
         was_full = self.office.full
         self.office.acknowledge(client, upto)
         if was_full and not self.office.full:
-            self._hand_over(())
+            self.deliver(())
+            self._tell_of_room()
 
     # What the driver asks for.
+
+    @property
+    def records(self) -> bool:
+        """Whether a history is written."""
+        return self.history.active
 
     def stepped(self, sequence: int, ready: Ready) -> None:
         """Note what will have happened once the entry with this number is durable."""
@@ -238,10 +253,6 @@ class Node:
         """Return up to which number the letters of a client are accepted."""
         return self._accepted.get(client, 0)
 
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Messages for us, in order."""
-        self._hand_over(deliveries)
-
     def refused(self, refusal: FrameRefused) -> None:
         """Say which frames were not taken, but not for ever."""
         kind = type(refusal).__name__
@@ -253,7 +264,7 @@ class Node:
     def stored(self, durable: int) -> None:
         """All up to this entry is durable: it may be told."""
         self.history.release(durable)
-        self.on_room()
+        self._tell_of_room()
 
     def snapshot(self) -> bytes:
         """Return everything at this moment."""
@@ -295,14 +306,18 @@ class Node:
 
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
         """A packet came in."""
-        if packet.frames and (self.driver.full or len(self._held) >= self.options.member.max_unconsumed):
+        if packet.frames and ((self._durable and self.driver.full) or (self._held and self._holds_too_many())):
             return  # It will come again. What cannot be stored, or waits for a box that is full, is not taken.
         self.driver.step(Arrived(peer, packet))
-        self.on_room()
+        if self._refused_some:
+            self._tell_of_room()
+
+    def _holds_too_many(self) -> bool:
+        return len(self._held) >= self.options.member.max_unconsumed
 
     # Boxes.
 
-    def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Put deliveries into boxes, as far as these take them; then tell whose they are."""
         held, office = self._held, self.office
         held.extend(deliveries)
@@ -328,9 +343,9 @@ class Node:
         except MalformedFrame as error:
             log.warning("%s", error)
             return
-        if handed.boxes:
-            boxes.update(dict.fromkeys(handed.boxes))
-        else:
+        for name in handed.boxes:
+            boxes[name] = None
+        if not handed.boxes:
             if handed.left is not None:
                 self._accepted.pop(handed.left, None)  # Whoever gets the name next begins with nothing.
             self.on_notice(handed)

@@ -19,8 +19,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final
 
 import msgspec
 
@@ -90,11 +90,12 @@ class Box(msgspec.Struct, array_like=True):
     since: int = 0
     """The number of the notice by which the client got its name; one that was forgotten and comes again has another box."""
 
-    def put(self, bundle: Bundle) -> None:
-        """Add letters at the end."""
+    def put(self, bundle: Bundle) -> bool:
+        """Add letters at the end; return whether a limit is reached."""
         self.waiting[self.position + 1] = bundle
         self.position += bundle.count
         self.bytes += len(bundle.letters)
+        return self.full
 
     def acknowledge(self, upto: int) -> None:
         """Forget the bundles that are done with."""
@@ -129,7 +130,7 @@ class OfficeState(msgspec.Struct, array_like=True):
     """The clients that follow each topic."""
 
 
-class Handed(NamedTuple):
+class Handed(msgspec.Struct, frozen=True):
     """What a delivery changed for clients of this server."""
 
     boxes: tuple[str, ...] = ()
@@ -155,6 +156,8 @@ class Office:
         self._routes: dict[str | None, tuple[str, ...]] = {}
         """Servers by topic, until somebody follows or leaves."""
         self._full: dict[str, None] = {}
+        self.full = ""
+        """The client whose box is full, if there is one: then no more deliveries are taken."""
         self._written: tuple[bytes, Body | None] = (b"", None)
         """What was written last: where it is delivered here too, it need not be read."""
 
@@ -185,7 +188,7 @@ class Office:
         if bundle.to is None:
             return None
         if len(bundle.to) == 1:
-            return (self._home_of(bundle.to[0]),)
+            return bundle.to if bundle.to[0] in self._servers else (self._home_of(bundle.to[0]),)
         return tuple(sorted({self._home_of(client) for client in bundle.to}))
 
     def _home_of(self, client: str) -> str:
@@ -222,20 +225,19 @@ class Office:
         return self._follows(body)
 
     def _put(self, bundle: Bundle) -> tuple[str, ...]:
-        boxes = self.state.boxes
+        boxes, names = self.state.boxes, bundle.to
         if bundle.topic is not None:
-            names = [name for name in self.state.followers.get(bundle.topic, ()) if name in boxes]
-        elif bundle.to is None:
-            names = [name for name in boxes if name != self.server or self._embedded]
-        else:
+            names = tuple([name for name in self.state.followers.get(bundle.topic, ()) if name in boxes])
+        elif names is None:
+            names = tuple([name for name in boxes if name != self.server or self._embedded])
+        elif len(names) > 1 or names[0] not in boxes:
             # A server in which no program runs has no box of its own: nobody would ever empty it.
-            names = [name for name in bundle.to if name in boxes]
+            names = tuple([name for name in names if name in boxes])
         for name in names:
-            box = boxes[name]
-            box.put(bundle)
-            if box.full:
+            if boxes[name].put(bundle):
                 self._full[name] = None
-        return tuple(names)
+                self.full = self.full or name
+        return names
 
     def _joined(self, notice: Joined, number: int) -> Handed:
         claims = self.state.claims.setdefault(notice.client, [])
@@ -247,7 +249,7 @@ class Office:
         if claims[0] == self.server == notice.server:
             self.state.boxes.setdefault(notice.client, Box(notice.temporary, since=number))
         elif claims[0] != self.server and self.server in claims:
-            handed = self._drop(notice.client)._replace(joined=notice.client, yielded=notice.client)
+            handed = msgspec.structs.replace(self._drop(notice.client), joined=notice.client, yielded=notice.client)
         return handed
 
     def _left(self, notice: Left) -> Handed:
@@ -271,7 +273,7 @@ class Office:
         ]
 
     def _drop(self, client: str) -> Handed:
-        self._full.pop(client, None)
+        self._has_room(client)
         return Handed(left=client if self.state.boxes.pop(client, None) is not None else None)
 
     def _follows(self, notice: Follows) -> Handed:
@@ -295,13 +297,12 @@ class Office:
         box = self.state.boxes.get(client)
         if box is not None:
             box.acknowledge(upto)
-            if not box.full:
-                self._full.pop(client, None)
+            if self._full and not box.full:
+                self._has_room(client)
 
-    @property
-    def full(self) -> str:
-        """The client whose box is full, if there is one: then no more deliveries are taken."""
-        return next(iter(self._full)) if self._full else ""
+    def _has_room(self, client: str) -> None:
+        self._full.pop(client, None)
+        self.full = next(iter(self._full), "")
 
     # Snapshots.
 
@@ -319,21 +320,22 @@ class Office:
             self.state.boxes.setdefault(self.server, Box())
         self._routes = {}
         self._full = {name: None for name, box in self.state.boxes.items() if box.full}
+        self.full = next(iter(self._full), "")
 
 
 _encoder = msgspec.msgpack.Encoder()
 _body_decoder = msgspec.msgpack.Decoder(Body)
+_decode_body: Any = _body_decoder.decode
 _state_decoder = msgspec.msgpack.Decoder(OfficeState)
 
 
-def write_body(body: Body) -> bytes:
-    """Return the body of a message between offices."""
-    return _encoder.encode(body)
+write_body: Callable[[Body], bytes] = _encoder.encode
+"""Returns the body of a message between offices."""
 
 
 def read_body(written: bytes, origin: str) -> Body:
     """Return what an office wrote."""
     try:
-        return cast("Body", _body_decoder.decode(written))
+        return _decode_body(written)  # type: ignore[no-any-return]
     except UNREADABLE as error:
         raise MalformedFrame(f"a message of {origin!r} that no office wrote: {error}") from None

@@ -11,7 +11,8 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
@@ -211,6 +212,7 @@ Said = (
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Said)
+_decode_said: Any = _decoder.decode
 _letters_decoder = msgspec.msgpack.Decoder(list[Letter])
 
 
@@ -219,14 +221,13 @@ def understand(frame: memoryview, sender: str) -> Said:
     if frame[0] != CONTROL:
         raise MalformedFrame(f"a frame of kind {frame[0]} from {sender}; there is no such kind")
     try:
-        return cast("Said", _decoder.decode(frame[1:]))
+        return _decode_said(frame[1:])  # type: ignore[no-any-return]
     except UNREADABLE as error:
         raise MalformedFrame(f"a frame from {sender} that cannot be read: {error}") from None
 
 
-def write_letters(letters: list[Letter]) -> bytes:
-    """Return letters as they travel."""
-    return _encoder.encode(letters)
+write_letters: Callable[[list[Letter]], bytes] = _encoder.encode
+"""Returns letters as they travel."""
 
 
 def count_letters(written: bytes) -> int:

@@ -99,18 +99,18 @@ class ClientConnection:
         tell(self.connection, ClientWelcome(node.name, node.topology.name, box.sent, accepted, acknowledged, box.since))
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
-        said = understand(frame, f"client {self.name!r}")
+        said = understand(frame, self.name)
         session = self.session
-        if isinstance(said, StatusQuestion):
+        if type(said) is Publish and session is not None:  # First what comes most often.
+            if said.hurry:
+                self._hurried = said.first + said.count - 1
+            session.publish(said)
+        elif isinstance(said, StatusQuestion):
             tell(connection, StatusAnswer(msgspec.json.encode(self._server.status())))
         elif isinstance(said, Ping):
             pass
         elif session is None:
             raise MalformedFrame(f"a {type(said).__name__} from client {self.name!r} before it was welcome")
-        elif isinstance(said, Publish):
-            if said.hurry:
-                self._hurried = said.first + said.count - 1
-            session.publish(said)
         elif isinstance(said, Acknowledge):
             session.acknowledge(said.upto, said.limit)
         elif isinstance(said, Subscribe):
@@ -153,7 +153,6 @@ class ClientConnection:
 
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for the client."""
-        self._tell_accepted()
         tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters))
 
     def subscribed(self, topic: str, wanted: bool) -> None:
@@ -294,7 +293,7 @@ class Server:
     def _accepted(self, name: str, upto: int) -> None:
         client = self._clients.get(name)
         if client is not None and client.session is not None:
-            client.session.accepted(upto)
+            client.session.accepted(name, upto)
 
     def _letters(self, names: Collection[str]) -> None:
         for name in names:

@@ -53,11 +53,11 @@ class Turn:
         """Do what is to be done."""
         self._awaited = True
         for stage in self._stages:
-            for _ in range(MAX_PASSES):
-                if not stage:
-                    break
+            passes = MAX_PASSES
+            while stage and passes:
+                passes -= 1
                 calls = stage[:]
-                stage.clear()
+                del stage[:]
                 for call in calls:
                     try:
                         call()

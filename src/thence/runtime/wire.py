@@ -50,7 +50,9 @@ HEADER: Final = struct.Struct("<III")
 
 _NUMBERS: Final = struct.Struct("<II")
 _CHECK: Final = struct.Struct("<I")
-_pack_numbers, _pack_check, _unpack = _NUMBERS.pack_into, _CHECK.pack_into, HEADER.unpack_from
+_HEADER_BYTES: Final = HEADER.size
+_NUMBERS_BYTES: Final = _NUMBERS.size
+_pack_numbers, _pack_check, _unpack = _NUMBERS.pack, _CHECK.pack, HEADER.unpack_from
 _EMPTY_HEADER: Final = bytes(HEADER.size)
 _encode_into = msgspec.msgpack.Encoder().encode_into
 
@@ -74,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self.bytes_out = 0
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
         self._turn = turn_of(self._loop)
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._filled = 0
@@ -106,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.heard_at = self._loop.time()
+        self.heard_at = self._time()
         self._filled += nbytes
         full = self._filled == len(self._buffer)
         self._turn.begin()
@@ -129,20 +132,19 @@ class Connection(asyncio.BufferedProtocol):
     def _read(self) -> int:
         """Hand over all whole frames, and move the rest to the front; return how long the buffer must be for the next one."""
         at, end, view, wanted = 0, self._filled, self._buffer, 0
-        while end - at >= HEADER.size and self._transport is not None:
+        while end - at >= _HEADER_BYTES and self._transport is not None:
             length, checksum, check = _unpack(view, at)
-            if crc32(view[at : at + _NUMBERS.size]) != check:
+            if crc32(view[at : at + _NUMBERS_BYTES]) != check:
                 self.fail(MalformedFrame("the head of a frame that was damaged on its way"))
                 break
             if not 0 < length <= self.max_frame_bytes:
                 self.fail(MalformedFrame(f"a frame of {length} bytes; the limit here is {self.max_frame_bytes}"))
                 break
-            begin = at + HEADER.size
-            at = begin + length
-            if end < at:
-                at = begin - HEADER.size
-                wanted = HEADER.size + length
+            begin = at + _HEADER_BYTES
+            if end < begin + length:
+                wanted = _HEADER_BYTES + length
                 break
+            at = begin + length
             frame = view[begin:at]
             if crc32(frame) != checksum:
                 self.fail(MalformedFrame(f"a frame of {length} bytes that was damaged on its way"))
@@ -153,8 +155,10 @@ class Connection(asyncio.BufferedProtocol):
             except MalformedFrame as error:
                 self.fail(error)
                 break
-        self._filled = max(0, end - at)
-        if at and self._filled:
+        if at >= end:
+            self._filled = 0
+        elif at:
+            self._filled = end - at
             view[: self._filled] = view[at:end]
         return wanted
 
@@ -173,18 +177,17 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return 0
         outgoing = self._outgoing
-        if not outgoing:
-            self._turn.soon(self.flush, WRITES)
         at = len(outgoing)
-        begin = at + HEADER.size
+        if not at:
+            self._turn.soon(self.flush, WRITES)
+        begin = at + _HEADER_BYTES
         outgoing += _EMPTY_HEADER
         outgoing += kind
-        _encode_into(value, outgoing, len(outgoing))
+        _encode_into(value, outgoing, begin + len(kind))
         length = len(outgoing) - begin
         with memoryview(outgoing) as view:
-            _pack_numbers(view, at, length, crc32(view[begin:]))
-            check = at + _NUMBERS.size
-            _pack_check(view, check, crc32(view[at:check]))
+            numbers = _pack_numbers(length, crc32(view[begin:]))
+        outgoing[at:begin] = numbers + _pack_check(crc32(numbers))
         self.frames_out += 1
         return length
 
@@ -192,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send now what was collected."""
         outgoing = self._outgoing
         if outgoing and self._transport is not None:
-            self.wrote_at = self._loop.time()
+            self.wrote_at = self._time()
             self.bytes_out += len(outgoing)
             self._outgoing = bytearray()
             self._transport.write(outgoing)

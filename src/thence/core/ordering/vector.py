@@ -70,6 +70,9 @@ class Vector(Ordering):
         self._full = options.stamps == "full"
         self._names = frozenset(self.members)
         self._others = [member for member in self.members if member != self.me]
+        plain = type(self) is Vector and not self._full
+        self._senders = {name: number for name, number in self.index.items() if name != self.me} if plain else {}
+        """Whose frames may go the short way."""
         self.state = VectorState([0] * len(self.members), {})
 
     def send(self, envelope: Envelope, to: Collection[str] | None) -> Output:
@@ -110,25 +113,28 @@ class Vector(Ordering):
 
         Whoever builds on this ordering, and all else, goes the long way.
         """
-        stamp, sender, state = frame.stamp, self.index.get(peer, self.my_index), self.state
-        if type(stamp) is not VectorStamp or self._full or self.__class__ is not Vector:
+        stamp, sender, state = frame.stamp, self._senders.get(peer), self.state
+        if sender is None or type(stamp) is not VectorStamp or self._holding.held:
             return None
-        if sender == self.my_index or stamp.number != state.delivered[sender] + 1 or self._holding:
+        number, after, delivered = stamp.number, stamp.after, state.delivered
+        if number != delivered[sender] + 1:
             return None
-        after, direct = stamp.after, state.direct
-        if after and (len(after) != 2 or not self._is_here(after[0], after[1], sender)):
-            return None
-        state.delivered[sender] = stamp.number
+        direct = state.direct
+        if after:
+            if (
+                len(after) != 2
+                or not 0 <= after[0] < len(delivered)
+                or not 1 <= after[1] <= delivered[after[0]]
+                or after[0] == sender
+            ):
+                return None
+            if frame.envelope is not None and direct and direct.get(after[0], after[1] + 1) <= after[1]:
+                del direct[after[0]]
+        delivered[sender] = number
         if frame.envelope is None:
             return Output([], [])
-        if after and direct.get(after[0], after[1] + 1) <= after[1]:
-            del direct[after[0]]
-        direct[sender] = stamp.number
+        direct[sender] = number
         return Output([], [frame])
-
-    def _is_here(self, member: int, number: int, sender: int) -> bool:
-        """Return whether a message of a member, and not of the sender of what depends on it, has been delivered here."""
-        return 0 <= member < len(self.members) and member != sender and 1 <= number <= self.state.delivered[member]
 
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         stamp = frame.stamp
