@@ -75,25 +75,26 @@ class Channel:
         self.state: ChannelState[Any] = ChannelState()
         self.window = Window()
         self._arrival = arrival
-        self._early: dict[int, Frame[Any]] = {}
-        self._resend_after_ns = resend_after_ns
-        self._confirm_every, self._confirm_after_ns = confirmation.after_messages, confirmation.after_ns
-        if confirm_within_ns and self._confirm_every == 1:
-            self._confirm_every, self._confirm_after_ns = CONFIRM_EVERY, confirm_within_ns
-        self._patience_ns = resend_after_ns
-        self._sent_upto = 0
+        self.early: dict[int, Frame[Any]] = {}
+        self.resend_after_ns = resend_after_ns
+        self.confirm_every, self.confirm_after_ns = confirmation.after_messages, confirmation.after_ns
+        if confirm_within_ns and self.confirm_every == 1:
+            self.confirm_every, self.confirm_after_ns = CONFIRM_EVERY, confirm_within_ns
+        self.patience_ns = resend_after_ns
+        self.sent_upto = 0
         """Up to which number we have sent since we started; what lies behind is due at once."""
-        self._gone_upto = 0
+        self.gone_upto = 0
         """Nothing up to this number is in the queue any more."""
         self.queued_bytes = 0
         """How many bytes are not acknowledged, sent or not."""
-        self._unsent_bytes = 0
+        self.unsent_bytes = 0
         """How many of these we have not sent."""
         self.resend_at: int | None = None
         self.confirm_at: int | None = None
-        self._unconfirmed = 0
+        """When what came in is confirmed, if nothing else is sent before."""
+        self.unconfirmed = 0
         """How many frames came since we last confirmed,"""
-        self._unconfirmed_bytes = 0
+        self.unconfirmed_bytes = 0
         """and how many bytes."""
         self.resent = 0
         self.repeated = 0
@@ -106,19 +107,19 @@ class Channel:
         if weight is None:
             weight = frame.weight
         self.queued_bytes += weight
-        self._unsent_bytes += weight
+        self.unsent_bytes += weight
 
     def load(self, state: ChannelState[Any]) -> None:
         """Go on from what was saved."""
         self.state = state
-        self._gone_upto = next(iter(state.queue), state.last_number + 1) - 1
-        self.queued_bytes = self._unsent_bytes = sum(frame.weight for frame in state.queue.values())
+        self.gone_upto = next(iter(state.queue), state.last_number + 1) - 1
+        self.queued_bytes = self.unsent_bytes = sum(frame.weight for frame in state.queue.values())
 
     def connected(self) -> None:
         """The way to the peer is new: whatever was on it is lost, so all that is not acknowledged is due at once."""
-        self._sent_upto = 0
-        self._unsent_bytes = self.queued_bytes
-        self._patience_ns = self._resend_after_ns
+        self.sent_upto = 0
+        self.unsent_bytes = self.queued_bytes
+        self.patience_ns = self.resend_after_ns
         self.resend_at = None
         self.window = Window()
 
@@ -132,17 +133,23 @@ class Channel:
 
     def arrived(self, packet: Packet[Any], now: int) -> list[tuple[int, Frame[Any]]]:
         """Note what the peer has taken; return the frames to take now, in order. The caller confirms each by ``take``."""
-        if packet.taken > self._gone_upto or packet.taken_beyond:
+        if packet.taken > self.gone_upto or packet.taken_beyond:
             self._acknowledged(packet, now)
         if not packet.frames:
             return []
-        if self.confirm_at is None:
-            self.confirm_at = now + self._confirm_after_ns
-        self._unconfirmed += len(packet.frames)
-        taken, early, fifo = self.state.taken, self._early, self._arrival is not Arrival.ANY
+        fresh = self._fresh(packet, now)
+        if self.unconfirmed >= self.confirm_every or self.unconfirmed_bytes >= CONFIRM_BYTES:
+            self.confirm_at = now
+        elif self.confirm_at is None:
+            self.confirm_at = now + self.confirm_after_ns
+        return fresh
+
+    def _fresh(self, packet: Packet[Any], now: int) -> list[tuple[int, Frame[Any]]]:
+        taken, early, fifo = self.state.taken, self.early, self._arrival is not Arrival.ANY
         fresh: list[tuple[int, Frame[Any]]] = []
         for number, frame in zip(packet.numbers, packet.frames, strict=True):
-            self._unconfirmed_bytes += frame.weight
+            self.unconfirmed += 1
+            self.unconfirmed_bytes += frame.weight
             if number <= taken.upto or number in taken.beyond or number in early:
                 self.repeated += 1
                 self.confirm_at = now
@@ -161,7 +168,7 @@ class Channel:
 
     def had(self, number: int) -> bool:
         """Return whether a frame with this number is here already, taken or before its turn."""
-        return number in self.state.taken or number in self._early
+        return number in self.state.taken or number in self.early
 
     def take(self, number: int) -> bool:
         """Note that a frame was accepted; return whether that is news."""
@@ -169,11 +176,10 @@ class Channel:
 
     def _acknowledged(self, packet: Packet[Any], now: int) -> None:
         queue, upto = self.state.queue, packet.taken
-        self.window.confirmed(upto, now)
-        if upto == self.state.last_number:  # All of it, as most often where there is little to do.
-            queue.clear()
-            self._gone_upto, self.queued_bytes, self._unsent_bytes, self.resend_at = upto, 0, 0, None
-            self._patience_ns = self._resend_after_ns
+        if 0 < self.window.timed <= upto:
+            self.window.confirmed(now)
+        if upto == self.state.last_number:  # As most often where there is little to do.
+            self.all_taken(now)
             return
         before, first = len(queue), self._oldest()
         for number in (*range(first, upto + 1), *packet.taken_beyond):
@@ -181,11 +187,19 @@ class Channel:
             if frame is not None:
                 self._landed(number, frame)
         if len(queue) < before:
-            self._patience_ns = self._resend_after_ns
+            self.patience_ns = self.resend_after_ns
             if not queue:
                 self.resend_at = None
             elif self._oldest() != first:
-                self.resend_at = now + self._patience_ns
+                self.resend_at = now + self.patience_ns
+
+    def all_taken(self, now: int) -> None:
+        """The peer has taken everything that we ever sent."""
+        self.state.queue.clear()
+        self.gone_upto, self.queued_bytes, self.unsent_bytes, self.resend_at = self.state.last_number, 0, 0, None
+        self.patience_ns = self.resend_after_ns
+        if self.window.timed:
+            self.window.confirmed(now)
 
     def _oldest(self) -> int:
         """Return the number of the oldest frame in the queue, or the next number if there is none.
@@ -193,14 +207,14 @@ class Channel:
         Asking the table itself for its first key would step over all that was removed before it, each time.
         """
         queue, last = self.state.queue, self.state.last_number
-        while self._gone_upto < last and self._gone_upto + 1 not in queue:
-            self._gone_upto += 1
-        return self._gone_upto + 1
+        while self.gone_upto < last and self.gone_upto + 1 not in queue:
+            self.gone_upto += 1
+        return self.gone_upto + 1
 
     def _landed(self, number: int, frame: Frame[Any]) -> None:
         self.queued_bytes -= frame.weight
-        if number > self._sent_upto:
-            self._unsent_bytes -= frame.weight
+        if number > self.sent_upto:
+            self.unsent_bytes -= frame.weight
 
     def collect(self, domain: str, now: int) -> Packet[Any] | None:
         """Return the packet to send now, if there is anything to say."""
@@ -208,20 +222,21 @@ class Channel:
         queue, last, taken = state.queue, state.last_number, state.taken
         numbers: tuple[int, ...] = ()
         frames: tuple[Frame[Any], ...] = ()
-        if self.resend_at is None and self._sent_upto + 1 == last and len(queue) == 1 and last in queue:
+        if self.resend_at is None and self.sent_upto + 1 == last and len(queue) == 1 and last in queue:
             # One new frame and nothing else, as most often where there is little to do.
             numbers, frames = (last,), (queue[last],)
-            self._sent_upto, self._unsent_bytes = last, 0
-            self.window.sent(last, now)
-        elif queue and (self._sent_upto < last or (self.resend_at is not None and now >= self.resend_at)):
+            self.sent_upto, self.unsent_bytes = last, 0
+            if now >= self.window.next_at:
+                self.window.sent(last, now)
+        elif queue and (self.sent_upto < last or (self.resend_at is not None and now >= self.resend_at)):
             numbers = tuple(self._due(now))
             frames = tuple([queue[number] for number in numbers])
         if numbers:
             if self.resend_at is None:
-                self.resend_at = now + self._patience_ns
-        elif not self._confirms(now):
+                self.resend_at = now + self.patience_ns
+        elif self.confirm_at is None or now < self.confirm_at:
             return None
-        self._unconfirmed = self._unconfirmed_bytes = 0
+        self.unconfirmed = self.unconfirmed_bytes = 0
         self.confirm_at = None
         return Packet(domain, frames, numbers, taken.upto, tuple(sorted(taken.beyond)[:WINDOW]) if taken.beyond else ())
 
@@ -234,33 +249,27 @@ class Channel:
             return self.resend_at
         return min(self.resend_at, self.confirm_at)
 
-    def _confirms(self, now: int) -> bool:
-        """Return whether what came in is to be confirmed now, also if nothing else is sent."""
-        if self.confirm_at is None:
-            return False
-        return self._unconfirmed >= self._confirm_every or self._unconfirmed_bytes >= CONFIRM_BYTES or now >= self.confirm_at
-
     def _due(self, now: int) -> list[int]:
         """Return the numbers to send now: again what took too long, and whatever is new and fits the window."""
         queue, last = self.state.queue, self.state.last_number
         oldest = self._oldest()
         numbers: list[int] = []
         if self.resend_at is not None and now >= self.resend_at:
-            sent = (number for number in range(oldest, self._sent_upto + 1) if number in queue)
+            sent = (number for number in range(oldest, self.sent_upto + 1) if number in queue)
             numbers += islice(sent, RESEND_BURST)
             self.resent += len(numbers)
             self.window.sent_again()
-            self._patience_ns = min(2 * self._patience_ns, RESEND_AT_MOST_NS)
-            self.resend_at = now + self._patience_ns
-        first_new = max(self._sent_upto + 1, oldest)
+            self.patience_ns = min(2 * self.patience_ns, RESEND_AT_MOST_NS)
+            self.resend_at = now + self.patience_ns
+        first_new = max(self.sent_upto + 1, oldest)
         last_new = min(last, oldest + WINDOW - 1)
         if last_new == last and self.queued_bytes <= self.window.bytes:
             # Numbers that were taken out of turn are gone from the queue already.
             numbers += [number for number in range(first_new, last + 1) if number in queue]
-            self._sent_upto, self._unsent_bytes = last, 0
+            self.sent_upto, self.unsent_bytes = last, 0
         else:
             numbers += self._fitting(first_new, last_new)
-        if numbers and numbers[-1] >= first_new and not self.window.timed:
+        if numbers and numbers[-1] >= first_new and now >= self.window.next_at and not self.window.timed:
             self.window.sent(numbers[-1], now)
         return numbers
 
@@ -268,7 +277,7 @@ class Channel:
         """Return which of these numbers fit the window, and count them as sent."""
         numbers: list[int] = []
         queue, window = self.state.queue, self.window
-        flying = self.queued_bytes - self._unsent_bytes
+        flying = self.queued_bytes - self.unsent_bytes
         for number in range(first, last + 1):
             frame = queue.get(number)
             if frame is not None:
@@ -277,7 +286,7 @@ class Channel:
                     window.limited = True
                     break
                 flying += weight
-                self._unsent_bytes -= weight
+                self.unsent_bytes -= weight
                 numbers.append(number)
-            self._sent_upto = number
+            self.sent_upto = number
         return numbers

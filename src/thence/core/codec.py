@@ -56,12 +56,8 @@ def encode_packet(packet: Packet[Any]) -> bytes:
 
 def decode_packet(written: bytes | memoryview, sender: str = "?") -> Packet[Any]:
     """Return the packet that somebody wrote; ``sender`` is named in the error if it cannot be one."""
-    size = len(written)
-    if size > MAX_PACKET_BYTES:
-        raise MalformedFrame(f"a packet of {size} bytes from {sender!r}; MAX_PACKET_BYTES is {MAX_PACKET_BYTES}")
-    if not size or written[0] != FORMAT_VERSION:
-        found = written[0] if size else "nothing at all"
-        raise MalformedFrame(f"a packet from {sender!r} in format {found}; this is format {FORMAT_VERSION}")
+    if not 0 < len(written) <= MAX_PACKET_BYTES or written[0] != FORMAT_VERSION:
+        raise _unreadable(written, sender)
     try:
         packet: Packet[Any] = _decode_packet(memoryview(written)[1:])
     except UNREADABLE as error:
@@ -69,6 +65,14 @@ def decode_packet(written: bytes | memoryview, sender: str = "?") -> Packet[Any]
     if packet.numbers and len(packet.numbers) != len(packet.frames):
         raise MalformedFrame(f"a packet from {sender!r} with {len(packet.frames)} frames and {len(packet.numbers)} numbers")
     return packet
+
+
+def _unreadable(written: bytes | memoryview, sender: str) -> MalformedFrame:
+    size = len(written)
+    if size > MAX_PACKET_BYTES:
+        return MalformedFrame(f"a packet of {size} bytes from {sender!r}; MAX_PACKET_BYTES is {MAX_PACKET_BYTES}")
+    found = written[0] if size else "nothing at all"
+    return MalformedFrame(f"a packet from {sender!r} in format {found}; this is format {FORMAT_VERSION}")
 
 
 def encode_record(record: Record) -> bytes:

@@ -43,6 +43,7 @@ from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, UNREADABLE, E
 from thence.core.ordering import MAX_HELD, Predecessor, Wait
 from thence.core.ordering.base import stamp_union
 from thence.core.places import DomainPlace, LinkPlace, SavedPlace
+from thence.core.quick import send_at_once, take_at_once
 from thence.core.records import Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.routing import Plan, Routes
 from thence.core.takeover import MAX_KEPT, OriginalFirst, SavedTakeover, Takeover
@@ -144,6 +145,9 @@ class Member:
         self._takeover = Takeover(name, self.routes) if self.topology.replicas else None
         self._put_up_gates()
         self._suspected: dict[str, None] = {}
+        self._simple = self._flat and len(self._places) == 1 and self._takeover is None
+        self._simple = self._simple and self.options.reliable and not self.options.durable
+        """Whether most messages can go the short way."""
         self._number = 0
         self._position = 0
         self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
@@ -156,10 +160,10 @@ class Member:
         """Do what the input asks for; return what must be done outside."""
         if isinstance(step_input, Arrived):  # First what comes most often.
             self._started, self._restoring = True, False
-            return self._arrived(step_input, now)
+            return (self._simple and self._arrived_at_once(step_input, now)) or self._arrived(step_input, now)
         if isinstance(step_input, Submit):
             self._started, self._restoring = True, False
-            return self._submit(step_input, now)
+            return (self._simple and self._submit_at_once(step_input, now)) or self._submit(step_input, now)
         if isinstance(step_input, Restored):
             return self._restored(step_input, now)
         if isinstance(step_input, Repeated):
@@ -242,20 +246,57 @@ class Member:
             wake=self._wake(),
         )
 
+    def _submit_at_once(self, submit: Submit, now: int) -> Ready | None:
+        """What ``_submit`` does, if nothing is unusual."""
+        to, body = submit.to, submit.body
+        if len(body) > MAX_BODY_BYTES or self._queued >= self.options.max_queued or (to is not None and len(to) != 1):
+            return None
+        (place,) = self._domains.values()
+        if place.transport.queued_bytes >= self.options.max_queued_bytes:
+            return None
+        envelope = Envelope(self.name, self._number + 1, to, body)
+        sent = send_at_once(place, envelope, now)
+        if sent is None:
+            return None
+        packets, deliver = sent
+        self._number += 1
+        self._queued += len(packets)
+        deliveries = self._deliver([(place.name, frame) for frame in deliver]) if deliver else ()
+        return Ready((), tuple(packets), (envelope,), deliveries, (), place.transport.wake_at)
+
+    def _arrived_at_once(self, arrived: Arrived, now: int) -> Ready | None:
+        """What ``_arrived`` does, if nothing is unusual."""
+        packet = arrived.packet
+        place = self._domains.get(packet.domain)
+        if place is None or self._queued >= MAX_QUEUED or place.transport.queued_bytes >= MAX_QUEUED_BYTES:
+            return None
+        queued = place.transport.queued
+        frame = take_at_once(place, arrived.peer, packet, now)
+        if frame is None:
+            return None
+        self._queued += place.transport.queued - queued
+        self._position += 1
+        send = tuple(place.transport.collect(now))
+        return Ready((), send, (), (Delivery(self._position, place.name, frame),), (), place.transport.wake_at)
+
     def _arrived(self, arrived: Arrived, now: int) -> Ready:
         peer, packet = arrived.peer, arrived.packet
+        place = self._places.get(packet.domain)
         try:
-            place = self._place(peer, packet)
+            if place is None:
+                raise self._stranger(peer, packet)
             queued = place.transport.queued
             frames = place.frames_in(peer, packet, now)
         except FrameRefused as refusal:
             return Ready(refused=(refusal,), wake=self._wake())
-        self._queued += place.transport.queued - queued
+        if queued:
+            self._queued += place.transport.queued - queued
         records: list[Record] = []
         refused: list[FrameRefused] = []
         deliver: Deliverable = []
+        durable = self.options.durable
         for incoming in frames:
-            full = self._full() if self._queued or self._unconsumed else ""
+            full = self._full() if self._queued or self._unconsumed or self._takeover is not None else ""
             if full:
                 refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {full}"))
                 break
@@ -267,10 +308,10 @@ class Member:
                 break
             except FrameRefused as refusal:
                 refused.append(refusal)
-                if self.options.durable and self.options.reliable:
+                if durable and self.options.reliable:
                     records.append(Skipped(packet.domain, incoming.peer, incoming.number))
                 continue
-            if self.options.durable:
+            if durable:
                 records.append(Taken(packet.domain, incoming.peer, incoming.number, incoming.frame, now, incoming.to))
         return Ready(
             persist=tuple(records) if records else (),
@@ -313,13 +354,10 @@ class Member:
             return f"the application has not consumed {len(self._unconsumed)} deliveries; the limit is max_unconsumed"
         return ""
 
-    def _place(self, peer: str, packet: Packet[Any]) -> DomainPlace | LinkPlace:
-        place = self._places.get(packet.domain)
-        if place is None:
-            raise StrangerFrame(
-                f"a packet for {packet.domain!r} from {peer!r} at {self.name!r}, which takes part in {', '.join(self._places)}"
-            )
-        return place
+    def _stranger(self, peer: str, packet: Packet[Any]) -> StrangerFrame:
+        return StrangerFrame(
+            f"a packet for {packet.domain!r} from {peer!r} at {self.name!r}, which takes part in {', '.join(self._places)}"
+        )
 
     # What follows from them.
 
@@ -504,12 +542,11 @@ class Member:
         places = self._places.values()
         if len(places) == 1:
             (place,) = places
-            return tuple(place.collect(now))
+            packets = place.collect(now)
+            return tuple(packets) if packets else ()
         return tuple([packet for place in places for packet in place.collect(now)])
 
     def _wake(self) -> int | None:
-        if not self.options.reliable:
-            return None
         earliest: int | None = None
         for place in self._places.values():
             wake_at = place.transport.wake_at

@@ -189,7 +189,7 @@ class Channels(Transport):
     ) -> None:
         super().__init__(name, me, peers)
         self.channels = {peer: Channel(arrival, resend_after_ns, confirmation, confirm_within_ns) for peer in self.peers}
-        self._to_visit: dict[str, None] = {}
+        self.to_visit: dict[str, None] = {}
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         if packet.receipts is not None:
@@ -208,10 +208,14 @@ class Channels(Transport):
             self.check(peer, packet)  # Which refuses it, as what is wrong with the others.
         before, bytes_before = len(state.queue), channel.queued_bytes
         frames = channel.arrived(packet, now)
-        self._to_visit[peer] = None
+        confirm_at = channel.confirm_at
         if before:
             self.queued += len(state.queue) - before
             self.queued_bytes += channel.queued_bytes - bytes_before
+        if state.queue or (confirm_at is not None and confirm_at <= now):
+            self.to_visit[peer] = None
+        elif confirm_at is not None and (self.wake_at is None or confirm_at < self.wake_at):
+            self.wake_at = confirm_at
         return [Incoming(peer, number, frame) for number, frame in frames] if frames else []
 
     def take(self, incoming: Incoming) -> None:
@@ -225,24 +229,27 @@ class Channels(Transport):
         self.channels[peer].take(number)
 
     def push(self, frames: Frames) -> None:
+        channels, to_visit = self.channels, self.to_visit
         for peer, frame in frames:
             weight = frame.weight
-            self.channels[peer].push(frame, weight)
-            self._to_visit[peer] = None
+            channels[peer].push(frame, weight)
+            to_visit[peer] = None
             self.queued_bytes += weight
-            self.queued += 1
+        self.queued += len(frames)
 
     def visit_all(self) -> None:
-        self._to_visit = dict.fromkeys(self.channels)
+        self.to_visit = dict.fromkeys(self.channels)
         self.wake_at = None
 
     def connected(self, peer: str) -> None:
         self.channels[peer].connected()
-        self._to_visit[peer] = None
+        self.to_visit[peer] = None
 
     def collect(self, now: int) -> Packets:
         packets: Packets = []
-        for peer in self._to_visit:
+        if not self.to_visit:
+            return packets
+        for peer in self.to_visit:
             channel = self.channels[peer]
             packet = channel.collect(self.name, now)
             if packet is not None:
@@ -252,8 +259,7 @@ class Channels(Transport):
                 wake_at = confirm_at
             if wake_at is not None and (self.wake_at is None or wake_at < self.wake_at):
                 self.wake_at = wake_at
-        if self._to_visit:
-            self._to_visit = {}
+        self.to_visit = {}
         return packets
 
     def queued_by_peer(self) -> dict[str, int]:

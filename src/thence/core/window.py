@@ -7,8 +7,8 @@ small and follows the round trip.
 
 Rules:
 
-* Each round trip is judged once, by one frame that is sent while no other is being timed. Nothing is judged by a frame that was
-  sent again: nobody knows which copy was confirmed.
+* A round trip is judged by one frame that is sent while no other is being timed, at most every ``TIME_EVERY_NS``. Nothing is
+  judged by a frame that was sent again: nobody knows which copy was confirmed.
 * The shortest round trip since the way was new is what the line takes by itself. A round that took less than ``QUEUED_TIMES`` as
   long met no queue worth the name: where the window held something back in it, the window doubles. A round that took longer
   spent its time in a queue: the window halves.
@@ -22,6 +22,9 @@ WINDOW_BYTES = 4 * 1024 * 1024
 
 FIRST_WINDOW_BYTES = 256 * 1024
 """How many may be at first, and at least."""
+
+TIME_EVERY_NS = 1_000_000
+"""How often a round trip is timed at most: where they are quick, that is often enough."""
 
 QUEUED_TIMES = 2
 """From so many times the shortest round trip on, most of a round trip is waiting."""
@@ -37,22 +40,23 @@ class Window:
         """Whether it has held something back since the frame that is timed now."""
         self.timed = 0
         """The number of the frame that is timed; 0: none is."""
+        self.next_at = 0
+        """When the next one may be."""
         self._began = 0
         self._shortest_ns = 0
 
     def sent(self, number: int, now: int) -> None:
         """Time this frame, which goes out for the first time; only while no other is timed."""
         self.timed, self._began = number, now
+        self.next_at = now + TIME_EVERY_NS
 
     def sent_again(self) -> None:
         """Something was repeated: what is timed now says nothing."""
         self.timed = 0
         self.limited = False
 
-    def confirmed(self, upto: int, now: int) -> None:
-        """Every frame up to this one has been taken."""
-        if not 0 < self.timed <= upto:
-            return
+    def confirmed(self, now: int) -> None:
+        """The frame that is timed has been taken."""
         took_ns = now - self._began
         self.timed = 0
         if not self._shortest_ns or took_ns < self._shortest_ns:

@@ -41,6 +41,9 @@ FULL_DISK_RETRY_S: Final = 1.0
 MAX_PENDING_STEPS: Final = 50_000
 """How many steps may wait for the store before nothing more is taken."""
 
+NEVER_NS: Final = 2**63
+"""A time that does not come."""
+
 MAX_PENDING_BYTES: Final = (MAX_BUFFERED_BYTES - MAX_ENTRY_BYTES) // 2
 """How many bytes may: one more step of any size fits behind them, and then many small records that nobody can refuse."""
 
@@ -109,15 +112,15 @@ class Driver:
         self.steps = 0
         self._actions = actions
         self._volatile = isinstance(store, MemoryStore)
-        """Whether nothing has to be durable: then nothing has to wait either."""
-        self._records = actions.records
+        self._at_once = self._volatile and not actions.records
+        """Whether nothing has to be durable or told: then nothing has to wait either."""
         self._pending: deque[tuple[int, Ready | Callable[[], None]]] = deque()
         """What follows from entries that are not durable yet, by their numbers."""
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "thence-store")
         self._committing: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
-        self._wake_at = 0
+        self._wake_at = NEVER_NS
         # A store that may not hold much must be made short all the more often.
         self._compact_every = COMPACT_BYTES if store.limit_bytes is None else min(COMPACT_BYTES, store.limit_bytes // 4)
         self._compact_at = self._compact_every
@@ -140,19 +143,15 @@ class Driver:
             raise Busy("the server is stopping")
         self.steps += 1
         ready = self.member.step(step_input, self._now())
-        for refusal in ready.refused:
-            self._actions.refused(refusal)
-        wake = ready.wake
-        if wake is not None and (self._wake is None or wake < self._wake_at):
-            self._set_wake(wake)
-        if not self._volatile:
-            self._store(ready)
-        elif self._records:
-            self._actions.stepped(0, ready)
+        if ready.refused:
+            for refusal in ready.refused:
+                self._actions.refused(refusal)
+        if ready.wake is not None and ready.wake < self._wake_at:
+            self._set_wake(ready.wake)
+        if self._at_once:
             self._perform(ready)
-            self._actions.stored(0)
         else:
-            self._perform(ready)
+            self._store(ready)
         return ready
 
     def write(self, records: Sequence[Written], then: Callable[[], None] | None = None) -> None:
@@ -169,6 +168,11 @@ class Driver:
         self._commit()
 
     def _store(self, ready: Ready) -> None:
+        if self._volatile:
+            self._actions.stepped(0, ready)
+            self._perform(ready)
+            self._actions.stored(0)
+            return
         if ready.persist:
             self.store.append(encode_entry(ready.persist))
         self._actions.stepped(self.store.appended, ready)
@@ -181,10 +185,12 @@ class Driver:
 
     def _perform(self, ready: Ready) -> None:
         actions = self._actions
-        for peer, packet in ready.send:
-            actions.transmit(peer, packet)
-        for envelope in ready.accepted:
-            actions.accepted(envelope)
+        if ready.send:
+            for peer, packet in ready.send:
+                actions.transmit(peer, packet)
+        if ready.accepted:
+            for envelope in ready.accepted:
+                actions.accepted(envelope)
         if ready.deliver:
             actions.deliver(ready.deliver)
 
@@ -249,6 +255,7 @@ class Driver:
 
     def _woken(self) -> None:
         self._wake = None
+        self._wake_at = NEVER_NS
         if not self._closed:
             self.step(Timer())
 

@@ -74,6 +74,8 @@ class Member(Endpoint):
         self._session = session = Session(node, self.name, self)
         node.on_accepted = session.accepted
         node.on_letters = self._letters
+        if self._options.data is None:
+            node.on_bundle = session.hand
         node.on_notice = self._notice
         node.on_room = session.go_on
         node.on_failed = self._fail

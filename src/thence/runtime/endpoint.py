@@ -22,7 +22,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from thence.errors import Busy, InternalError, UsageError
-from thence.runtime.letters import EVERYONE, Message, To, checked_headers, checked_topic, recipients, written_body
+from thence.runtime.letters import (
+    EVERYONE,
+    MAX_LETTER_BYTES,
+    Message,
+    To,
+    checked_headers,
+    checked_topic,
+    recipients,
+    written_body,
+)
 from thence.runtime.protocol import Letter, Publish, read_letters, write_letters
 from thence.runtime.turns import turn_of
 
@@ -126,7 +135,7 @@ class Endpoint(ABC):
 
     def post(self, to: To, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
         """Send without waiting. ``Busy`` if too much is on its way already; ``flush`` waits for all of it."""
-        if headers is None and type(body) is bytes and (to == self._filling or self._begins(to)):
+        if self._filling is not None and to == self._filling and type(body) is bytes and headers is None:
             size = len(body) + LETTER_WEIGHT
             if self._bundle_bytes + size <= BUNDLE_BYTES and len(self._bundle) < self._most:
                 self._number += 1
@@ -134,24 +143,10 @@ class Endpoint(ABC):
                 self._bundle_bytes += size
                 self._bundle.append(Letter(body))
                 return
-        self._post(recipients(to), None, body, headers)
-
-    def _begins(self, to: To) -> bool:
-        """Begin a bundle for one recipient or everyone, if that can be done without further checks; return whether it was."""
-        if self._bundle or self._closed or self._failure is not None or self._unaccepted_bytes >= MAX_UNACCEPTED_BYTES:
-            return False
-        if type(to) is str:
-            self._bundle_to = ((to,), None)
-        elif to is EVERYONE:
-            self._bundle_to = (None, None)
-        else:
-            return False
-        self._filling = to
-        self._most = min(BUNDLE_LETTERS, MAX_UNACCEPTED - self._number + self._accepted)
-        if not self._flushing:
-            self._flushing = True
-            self._soon(self._send_bundle)
-        return True
+        self._post((to,) if type(to) is str else recipients(to), None, body, headers)
+        if type(to) is str or to is EVERYONE:
+            self._filling = to
+            self._most = min(BUNDLE_LETTERS, MAX_UNACCEPTED - self._number + self._accepted + len(self._bundle))
 
     def post_topic(self, topic: str, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
         """Publish without waiting, as ``post`` sends."""
@@ -211,12 +206,12 @@ class Endpoint(ABC):
     ) -> None:
         if self._closed or self._failure is not None:
             self._check_usable()
-        if self._full():
+        if self._number - self._accepted >= MAX_UNACCEPTED or self._unaccepted_bytes >= MAX_UNACCEPTED_BYTES:
             raise Busy(
                 f"{self._number - self._accepted} letters of {self._unaccepted_bytes} bytes are not accepted yet; the limits are "
                 f"MAX_UNACCEPTED ({MAX_UNACCEPTED}) and MAX_UNACCEPTED_BYTES ({MAX_UNACCEPTED_BYTES})"
             )
-        written, coded = written_body(body)
+        written, coded = (body, False) if type(body) is bytes and len(body) <= MAX_LETTER_BYTES else written_body(body)
         letter = Letter(written, coded, checked_headers(headers) if headers else None, request, reply)
         recipients = (to, topic)
         size = len(written) + LETTER_WEIGHT
@@ -379,8 +374,13 @@ class Endpoint(ABC):
                 replies = True
         if replies:
             fresh = self._hand_replies(fresh)
-        if self._failure is None:
+        if not self._failed:
             self._hand(fresh, at - 1)
+
+    @property
+    def _failed(self) -> bool:
+        """Whether a handler has failed meanwhile."""
+        return self._failure is not None
 
     def _hand_replies(self, messages: Sequence[Message]) -> list[Message]:
         """Hand over what comes up to the last reply, each in its turn; return what comes behind it."""

@@ -87,6 +87,8 @@ class Node:
         """Told which client, and up to which number its letters are accepted."""
         self.on_letters: Callable[[Collection[str]], None] = _ignore
         """Told which clients have new letters."""
+        self.on_bundle: Callable[[Bundle], bool] | None = None
+        """Offered letters for the program itself, where it needs no box that would outlast it; says whether it has taken them."""
         self.on_notice: Callable[[Handed], None] = _ignore
         self.on_room: Callable[[], None] = _ignore
         """Told when something that was refused as busy may be tried again."""
@@ -178,7 +180,9 @@ class Node:
 
     def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
         office = self.office
-        full = (self._durable and self.driver.full) or (office.full and f"the box of {office.full!r} is full")
+        full = ((self._durable or self.driver.stalled) and self.driver.full) or (
+            office.full and f"the box of {office.full!r} is full"
+        )
         if full:
             self._refused_some = True
             raise Busy(f"{self.name!r} takes nothing now: {full}")
@@ -187,7 +191,7 @@ class Node:
         told, before = None, 0
         if isinstance(body, Bundle):
             told = (body.sender, body.first + body.count - 1)
-            before = office.sent(*told)
+            before = office.sent(told[0], told[1])
         self._submitted.append(told)
         try:
             self.driver.step(Submit(servers, written))
@@ -306,7 +310,9 @@ class Node:
 
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
         """A packet came in."""
-        if packet.frames and ((self._durable and self.driver.full) or (self._held and self._holds_too_many())):
+        if packet.frames and (
+            ((self._durable or self.driver.stalled) and self.driver.full) or (self._held and self._holds_too_many())
+        ):
             return  # It will come again. What cannot be stored, or waits for a box that is full, is not taken.
         self.driver.step(Arrived(peer, packet))
         if self._refused_some:
@@ -338,17 +344,24 @@ class Node:
 
     def _hand_one(self, delivery: Delivery, boxes: dict[str, None]) -> None:
         self._consumed = delivery.position
+        envelope = delivery.envelope
         try:
-            handed = self.office.deliver(delivery.envelope)
+            body = self.office.read(envelope)
         except MalformedFrame as error:
             log.warning("%s", error)
             return
+        if self.on_bundle is not None and type(body) is Bundle and self._for_program(body) and self.on_bundle(body):
+            return
+        handed = self.office.take(body, envelope)
         for name in handed.boxes:
             boxes[name] = None
         if not handed.boxes:
             if handed.left is not None:
                 self._accepted.pop(handed.left, None)  # Whoever gets the name next begins with nothing.
             self.on_notice(handed)
+
+    def _for_program(self, bundle: Bundle) -> bool:
+        return bundle.topic is None and (bundle.to is None or self.name in bundle.to)
 
     def _note_sent(self, envelope: Envelope) -> None:
         body = read_body(envelope.body, envelope.origin)

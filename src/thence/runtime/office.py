@@ -33,6 +33,12 @@ MAX_BOX_LETTERS: Final = 1_000_000
 MAX_BOX_BYTES: Final = 1024 * 1024 * 1024
 """How many bytes may."""
 
+PASS_BY_LETTERS: Final = 1_024
+"""How many letters a program may have in hand that were never in its box,"""
+
+PASS_BY_BYTES: Final = 4 * 1024
+"""and how long a bundle of them may be."""
+
 MAX_TOPIC_CHARACTERS: Final = 200
 
 
@@ -96,6 +102,19 @@ class Box(msgspec.Struct, array_like=True):
         self.position += bundle.count
         self.bytes += len(bundle.letters)
         return self.full
+
+    def pass_by(self, bundle: Bundle) -> bool:
+        """Count letters as put in and taken out, if they are few and short enough to need no limit of their own; say whether."""
+        behind = self.position + bundle.count
+        if (
+            self.waiting
+            or len(bundle.letters) > PASS_BY_BYTES
+            or behind - self.acknowledged >= min(PASS_BY_LETTERS, MAX_BOX_LETTERS)
+        ):
+            return False
+        self.position = behind
+        self.front = behind + 1
+        return True
 
     def acknowledge(self, upto: int) -> None:
         """Forget the bundles that are done with."""
@@ -188,11 +207,12 @@ class Office:
         if bundle.to is None:
             return None
         if len(bundle.to) == 1:
-            return bundle.to if bundle.to[0] in self._servers else (self._home_of(bundle.to[0]),)
+            home = self._home_of(bundle.to[0])
+            return bundle.to if home == bundle.to[0] else (home,)
         return tuple(sorted({self._home_of(client) for client in bundle.to}))
 
     def _home_of(self, client: str) -> str:
-        home = self.home(client)
+        home = client if client in self._servers else self.home(client)
         if home is None:
             raise UsageError(f"nobody is called {client!r}, as far as {self.server!r} knows; a client exists once it connected")
         return home
@@ -214,8 +234,16 @@ class Office:
 
     def deliver(self, envelope: Envelope) -> Handed:
         """Take what the member delivered."""
-        written, known = self._written
-        body = known if known is not None and envelope.body is written else read_body(envelope.body, envelope.origin)
+        return self.take(self.read(envelope), envelope)
+
+    def read(self, envelope: Envelope) -> Body:
+        """Return what the member delivered."""
+        if envelope.body is self._written[0] and self._written[1] is not None:
+            return self._written[1]
+        return read_body(envelope.body, envelope.origin)
+
+    def take(self, body: Body, envelope: Envelope) -> Handed:
+        """Do what the body of a message says."""
         if isinstance(body, Bundle):
             return Handed(boxes=self._put(body))
         if isinstance(body, Joined):

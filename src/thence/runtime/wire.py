@@ -10,7 +10,7 @@ Rules:
 * Nothing is kept before its length has been checked against the limit that holds for this connection.
 * A frame that is damaged, too long or unknown ends the connection with a ``MalformedFrame`` that says so. What was lost with it
   is sent again over the next one; a stream that has lost its place cannot be trusted any further.
-* Frames written within one turn of the loop leave in one piece.
+* Frames written within one turn of the loop leave in one piece. One that is alone in its turn leaves at once.
 * A frame that comes in is handed over as a view of the buffer that the next ones are read into: whoever wants to keep anything of
   it takes a copy, as decoding does. A frame that goes out is encoded where it is sent from. Long frames cost what copying costs.
 """
@@ -26,7 +26,7 @@ import msgspec
 
 from thence.errors import MalformedFrame
 from thence.runtime.checksum import crc32
-from thence.runtime.turns import WRITES, turn_of
+from thence.runtime.turns import WRITES, Turn, turn_of
 
 MAX_FRAME_BYTES: Final = 96 * 1024 * 1024
 """The longest frame between those who have introduced themselves."""
@@ -79,6 +79,8 @@ class Connection(asyncio.BufferedProtocol):
         self._time = self._loop.time
         self._turn = turn_of(self._loop)
         self._buffer = memoryview(bytearray(READ_BYTES))
+        self._room = READ_BYTES
+        """How long the buffer is."""
         self._filled = 0
         """How many bytes at the front of the buffer have come in and were not handed over."""
         self._outgoing = bytearray()
@@ -111,15 +113,19 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_at = self._time()
         self._filled += nbytes
-        full = self._filled == len(self._buffer)
-        self._turn.begin()
+        full = self._filled == self._room
+        turn = self._turn
+        turn.awaited = True
         try:
-            wanted = self._read()
+            wanted = self._read(turn)
         finally:
-            self._turn.end()
-        if full and len(self._buffer) < MAX_READ_BYTES:
-            wanted = max(wanted, 2 * len(self._buffer))
-        if wanted > len(self._buffer):
+            if turn.busy:
+                turn.end()
+            else:
+                turn.awaited = turn.alone = False
+        if full and self._room < MAX_READ_BYTES:
+            wanted = max(wanted, 2 * self._room)
+        if wanted > self._room:
             self._grow(wanted)
 
     # Reading.
@@ -127,9 +133,9 @@ class Connection(asyncio.BufferedProtocol):
     def _grow(self, size: int) -> None:
         larger = memoryview(bytearray(size))
         larger[: self._filled] = self._buffer[: self._filled]
-        self._buffer = larger
+        self._buffer, self._room = larger, size
 
-    def _read(self) -> int:
+    def _read(self, turn: Turn) -> int:
         """Hand over all whole frames, and move the rest to the front; return how long the buffer must be for the next one."""
         at, end, view, wanted = 0, self._filled, self._buffer, 0
         while end - at >= _HEADER_BYTES and self._transport is not None:
@@ -150,6 +156,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.fail(MalformedFrame(f"a frame of {length} bytes that was damaged on its way"))
                 break
             self.frames_in += 1
+            if at == end:
+                turn.alone = not turn.busy
             try:
                 self.on_frame(self, frame)
             except MalformedFrame as error:
@@ -178,17 +186,19 @@ class Connection(asyncio.BufferedProtocol):
             return 0
         outgoing = self._outgoing
         at = len(outgoing)
-        if not at:
-            self._turn.soon(self.flush, WRITES)
         begin = at + _HEADER_BYTES
-        outgoing += _EMPTY_HEADER
-        outgoing += kind
-        _encode_into(value, outgoing, begin + len(kind))
+        outgoing += _EMPTY_HEADER + kind
+        _encode_into(value, outgoing, len(outgoing))
         length = len(outgoing) - begin
-        with memoryview(outgoing) as view:
-            numbers = _pack_numbers(length, crc32(view[begin:]))
+        # The view is gone as soon as its checksum is known: only then may the buffer grow again.
+        numbers = _pack_numbers(length, crc32(memoryview(outgoing)[begin:]))
         outgoing[at:begin] = numbers + _pack_check(crc32(numbers))
         self.frames_out += 1
+        if not at:
+            if self._turn.alone:
+                self.flush()
+            else:
+                self._turn.soon(self.flush, WRITES)
         return length
 
     def flush(self) -> None:
