@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -64,6 +65,7 @@ class Endpoint(ABC):
     def __init__(self, name: str) -> None:
         """Start with nothing sent; ``_resume`` says where to go on."""
         self.name = name
+        self._myself = weakref.ref(self)
         self._loop = asyncio.get_running_loop()
         self._soon = turn_of(self._loop).soon
         self._number = 0
@@ -366,9 +368,9 @@ class Endpoint(ABC):
         if not letters:
             return
         self._untold_bytes += len(written)
-        replies, fresh, at = False, [], first
+        me, replies, fresh, at = self._myself, False, [], first
         for letter in letters:
-            fresh.append(Message(self, at, sender, topic, letter))
+            fresh.append(Message(me, at, sender, topic, letter, letter.body))
             at += 1
             if letter.reply:
                 replies = True

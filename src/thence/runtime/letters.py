@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar, overload
 
 import msgspec
@@ -31,20 +31,20 @@ EVERYONE: Final = Everyone()
 To = str | Iterable[str] | Everyone
 
 
-class Message(msgspec.Struct, eq=False):
-    """A letter that came in. A struct, since making these is most of what it costs to listen."""
+class Message(msgspec.Struct, eq=False, gc=False):
+    """A letter that came in. A struct, since making these is most of what it costs to listen.
 
-    _endpoint: Any
+    It is none that the collector of garbage looks at, so it must be part of no circle: it knows its endpoint weakly.
+    """
+
+    _endpoint: Callable[[], Any]
     position: int
     """Counts the letters of this endpoint from 1."""
     sender: str
     topic: str | None
     letter: Letter
-
-    @property
-    def body(self) -> bytes:
-        """What was sent, as bytes."""
-        return self.letter.body
+    body: bytes
+    """What was sent, as bytes."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -71,7 +71,10 @@ class Message(msgspec.Struct, eq=False):
 
     def reply(self, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
         """Answer a request; the answer is queued, as with ``post``."""
-        self._endpoint.reply(self, body, headers=headers)
+        endpoint = self._endpoint()
+        if endpoint is None:
+            raise UsageError(f"whoever got the message from {self.sender!r} is gone, and cannot reply")
+        endpoint.reply(self, body, headers=headers)
 
     def __repr__(self) -> str:
         where = f" on {self.topic!r}" if self.topic is not None else ""

@@ -350,7 +350,7 @@ class Node:
         except MalformedFrame as error:
             log.warning("%s", error)
             return
-        if self.on_bundle is not None and type(body) is Bundle and self._for_program(body) and self.on_bundle(body):
+        if self.on_bundle is not None and isinstance(body, Bundle) and self._for_program(body) and self.on_bundle(body):
             return
         handed = self.office.take(body, envelope)
         for name in handed.boxes:

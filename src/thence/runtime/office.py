@@ -53,6 +53,12 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     letters: bytes
 
 
+class ReadBundle(Bundle, frozen=True, array_like=True, gc=False, tag=1):
+    """A bundle as it was read: its letters are a part of the message that brought it, and not copied out of it."""
+
+    letters: memoryview  # type: ignore[assignment]
+
+
 class Joined(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """There is a client of this name at ``server``."""
 
@@ -352,7 +358,7 @@ class Office:
 
 
 _encoder = msgspec.msgpack.Encoder()
-_body_decoder = msgspec.msgpack.Decoder(Body)
+_body_decoder = msgspec.msgpack.Decoder(ReadBundle | Joined | Left | Follows)
 _decode_body: Any = _body_decoder.decode
 _state_decoder = msgspec.msgpack.Decoder(OfficeState)
 

@@ -11,8 +11,10 @@ Rules:
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -129,6 +131,12 @@ class Deliver(_Said, frozen=True, array_like=True, tag=15):
     letters: bytes
 
 
+class ReadDeliver(Deliver, frozen=True, array_like=True, tag=15):
+    """The same as it was read: the letters are a part of the frame, and must be read before the next one comes."""
+
+    letters: memoryview  # type: ignore[assignment]
+
+
 class Acknowledge(_Said, frozen=True, array_like=True, tag=16):
     """The client has done with every letter up to ``upto`` and takes more up to position ``limit``."""
 
@@ -210,8 +218,9 @@ Said = (
     | Leave
 )
 
+_Readable: Any = functools.reduce(operator.or_, [ReadDeliver if kind is Deliver else kind for kind in get_args(Said)])
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Said)
+_decoder = msgspec.msgpack.Decoder(_Readable)
 _decode_said: Any = _decoder.decode
 _letters_decoder = msgspec.msgpack.Decoder(list[Letter])
 
