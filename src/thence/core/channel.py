@@ -20,7 +20,7 @@ Rules:
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,7 +28,7 @@ from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.messages import Frame, Packet
 from thence.core.numbers import NumberSet
 from thence.core.ordering import Arrival
-from thence.core.window import Window
+from thence.core.window import FIRST_WINDOW_BYTES, Window
 from thence.errors import ImpossibleFrame, MalformedFrame
 
 StampT = TypeVar("StampT")
@@ -52,6 +52,19 @@ CONFIRM_BYTES = 64 * 1024
 """How many bytes: a quarter of the smallest window, so that waiting never holds up the sender."""
 
 
+class Pace(NamedTuple):
+    """How a channel takes its time, beside what its domain says."""
+
+    confirm_within_ns: int = 0
+    """How long a confirmation may wait for a frame that goes the same way."""
+    least_window_bytes: int = FIRST_WINDOW_BYTES
+    """How many bytes may be on their way at any time."""
+
+
+UNHURRIED = Pace()
+"""Confirms as the domain says, and begins with a small window."""
+
+
 class ChannelState(msgspec.Struct, Generic[StampT]):
     """Everything about a channel that a restart must find again."""
 
@@ -69,17 +82,18 @@ class Channel:
         arrival: Arrival,
         resend_after_ns: int = RESEND_AFTER_NS,
         confirmation: ConfirmationOptions = AT_ONCE,
-        confirm_within_ns: int = 0,
+        pace: Pace = UNHURRIED,
     ) -> None:
         """Start a channel on which nothing has happened yet."""
         self.state: ChannelState[Any] = ChannelState()
-        self.window = Window()
+        self._pace = pace
+        self.window = Window(pace.least_window_bytes)
         self._arrival = arrival
         self.early: dict[int, Frame[Any]] = {}
         self.resend_after_ns = resend_after_ns
         self.confirm_every, self.confirm_after_ns = confirmation.after_messages, confirmation.after_ns
-        if confirm_within_ns and self.confirm_every == 1:
-            self.confirm_every, self.confirm_after_ns = CONFIRM_EVERY, confirm_within_ns
+        if pace.confirm_within_ns and self.confirm_every == 1:
+            self.confirm_every, self.confirm_after_ns = CONFIRM_EVERY, pace.confirm_within_ns
         self.patience_ns = resend_after_ns
         self.sent_upto = 0
         """Up to which number we have sent since we started; what lies behind is due at once."""
@@ -121,7 +135,7 @@ class Channel:
         self.unsent_bytes = self.queued_bytes
         self.patience_ns = self.resend_after_ns
         self.resend_at = None
-        self.window = Window()
+        self.window = Window(self._pace.least_window_bytes)
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         """Refuse a packet whose numbers cannot be, before anything changes."""

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from thence.core.channel import RESEND_AFTER_NS
+from thence.core.channel import RESEND_AFTER_NS, Pace
 from thence.core.contract import (
     Arrived,
     Connected,
@@ -49,6 +49,7 @@ from thence.core.routing import Plan, Routes
 from thence.core.takeover import MAX_KEPT, OriginalFirst, SavedTakeover, Takeover
 from thence.core.topology import Topology
 from thence.core.transport import Incoming
+from thence.core.window import FIRST_WINDOW_BYTES, WINDOW_BYTES
 from thence.errors import (
     Busy,
     ConfigError,
@@ -132,13 +133,13 @@ class Member:
         if name not in self.topology.homes:
             raise ConfigError(f"{name!r} is no process of fabric {self.topology.name!r}")
         resend = self.options.resend_after_ns if self.options.reliable else None
-        within = self.options.confirm_within_ns
+        pace = Pace(self.options.confirm_within_ns, WINDOW_BYTES if self.options.durable else FIRST_WINDOW_BYTES)
         self._domains = {
-            home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend, within)
+            home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend, pace)
             for home in self.topology.homes[name]
         }
         links = self.topology.links.values()
-        self._links = {link.name: LinkPlace(link, name, resend, within) for link in links if name in link.members}
+        self._links = {link.name: LinkPlace(link, name, resend, pace) for link in links if name in link.members}
         self._places: dict[str, DomainPlace | LinkPlace] = {**self._domains, **self._links}
         self._whole = {name for name in self._domains if self.topology.domains[name].confirmation.whole}
         self._flat = len(self.topology.domains) - len(self.topology.inner) == 1 and not self._whole

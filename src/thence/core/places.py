@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from thence.core.ahead import Bodies, SavedBodies
-from thence.core.channel import ChannelState
+from thence.core.channel import UNHURRIED, ChannelState, Pace
 from thence.core.distributed import Distributed
 from thence.core.domain import Domain
 from thence.core.links import LINK_STAMPS, LinkEnd, LinkState
@@ -93,13 +93,13 @@ class Place:
 class DomainPlace(Place):
     """A domain, with the ordering kept in it."""
 
-    def __init__(self, domain: Domain, me: str, max_held: int, resend_after_ns: int | None, confirm_within_ns: int = 0) -> None:
+    def __init__(self, domain: Domain, me: str, max_held: int, resend_after_ns: int | None, pace: Pace = UNHURRIED) -> None:
         """Take part in ``domain`` as ``me``. ``resend_after_ns`` is None where the network is trusted to be exact."""
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
         self.forward_early = domain.forward_early
-        super().__init__(domain.name, me, self._transport(domain, me, resend_after_ns, confirm_within_ns))
+        super().__init__(domain.name, me, self._transport(domain, me, resend_after_ns, pace))
 
-    def _transport(self, domain: Domain, me: str, resend_after_ns: int | None, confirm_within_ns: int) -> Transport:
+    def _transport(self, domain: Domain, me: str, resend_after_ns: int | None, pace: Pace) -> Transport:
         peers = [member for member in domain.members if member != me]
         if resend_after_ns is None:
             return Direct(domain.name, me, peers)
@@ -108,7 +108,7 @@ class DomainPlace(Place):
         if domain.confirmation.scheme == "distributed":
             return Distributed(domain.name, me, domain.members, resend_after_ns, domain.confirmation)
         arrival = self.ordering.arrival
-        return Channels(domain.name, me, peers, arrival, resend_after_ns, domain.confirmation, confirm_within_ns)
+        return Channels(domain.name, me, peers, arrival, resend_after_ns, domain.confirmation, pace)
 
     @property
     def stamps(self) -> tuple[type, ...]:
@@ -140,7 +140,7 @@ class LinkPlace(Place):
 
     stamps = LINK_STAMPS
 
-    def __init__(self, link: Link, me: str, resend_after_ns: int | None, confirm_within_ns: int = 0) -> None:
+    def __init__(self, link: Link, me: str, resend_after_ns: int | None, pace: Pace = UNHURRIED) -> None:
         """Take part in ``link`` as ``me``."""
         self.end = LinkEnd(link, me)
         # Without numbers, the order in which a relay transfers is the order that the far side must keep.
@@ -148,7 +148,7 @@ class LinkPlace(Place):
         peers = [member for member in link.members if member != me]
         transport: Transport = Direct(link.name, me, peers)
         if resend_after_ns is not None:
-            transport = Channels(link.name, me, peers, arrival, resend_after_ns, confirm_within_ns=confirm_within_ns)
+            transport = Channels(link.name, me, peers, arrival, resend_after_ns, pace=pace)
         super().__init__(link.name, me, transport)
 
     def fork(self) -> LinkPlace:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from thence.core.channel import Channel, ChannelState
+from thence.core.channel import UNHURRIED, Channel, ChannelState, Pace
 from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.messages import Frame, Packet
 from thence.core.ordering import Arrival
@@ -185,10 +185,10 @@ class Channels(Transport):
         arrival: Arrival,
         resend_after_ns: int,
         confirmation: ConfirmationOptions = AT_ONCE,
-        confirm_within_ns: int = 0,
+        pace: Pace = UNHURRIED,
     ) -> None:
         super().__init__(name, me, peers)
-        self.channels = {peer: Channel(arrival, resend_after_ns, confirmation, confirm_within_ns) for peer in self.peers}
+        self.channels = {peer: Channel(arrival, resend_after_ns, confirmation, pace) for peer in self.peers}
         self.to_visit: dict[str, None] = {}
 
     def check(self, peer: str, packet: Packet[Any]) -> None:

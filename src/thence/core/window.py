@@ -12,7 +12,9 @@ Rules:
 * The shortest round trip since the way was new is what the line takes by itself. A round that took less than ``QUEUED_TIMES`` as
   long met no queue worth the name: where the window held something back in it, the window doubles. A round that took longer
   spent its time in a queue: the window halves.
-* It stays between ``FIRST_WINDOW_BYTES`` and ``WINDOW_BYTES``. Time is an argument, as everywhere here.
+* It stays between what it is at first and ``WINDOW_BYTES``. Time is an argument, as everywhere here.
+* Where a confirmation waits for a disk the round trip says nothing about the line, and the window is ``WINDOW_BYTES`` from the
+  beginning.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ WINDOW_BYTES = 4 * 1024 * 1024
 """How many bytes may be on their way at most: whoever carries packets must be able to hold that much for each peer."""
 
 FIRST_WINDOW_BYTES = 256 * 1024
-"""How many may be at first, and at least."""
+"""How many may be at first, and at least, where nobody waits for a disk."""
 
 TIME_EVERY_NS = 1_000_000
 """How often a round trip is timed at most: where they are quick, that is often enough."""
@@ -33,9 +35,9 @@ QUEUED_TIMES = 2
 class Window:
     """See the module's text."""
 
-    def __init__(self) -> None:
+    def __init__(self, least_bytes: int = FIRST_WINDOW_BYTES) -> None:
         """Start with a way that nothing is known of."""
-        self.bytes = FIRST_WINDOW_BYTES
+        self.bytes = self._least_bytes = least_bytes
         self.limited = False
         """Whether it has held something back since the frame that is timed now."""
         self.timed = 0
@@ -62,7 +64,7 @@ class Window:
         if not self._shortest_ns or took_ns < self._shortest_ns:
             self._shortest_ns = took_ns
         if took_ns >= QUEUED_TIMES * self._shortest_ns:
-            self.bytes = max(self.bytes // 2, FIRST_WINDOW_BYTES)
+            self.bytes = max(self.bytes // 2, self._least_bytes)
         elif self.limited:
             self.bytes = min(2 * self.bytes, WINDOW_BYTES)
         self.limited = False

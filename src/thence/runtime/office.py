@@ -124,11 +124,16 @@ class Box(msgspec.Struct, array_like=True):
 
     def acknowledge(self, upto: int) -> None:
         """Forget the bundles that are done with."""
-        self.acknowledged = max(self.acknowledged, min(upto, self.position))
-        while self.front <= self.position and self.front + self.waiting[self.front].count - 1 <= self.acknowledged:
-            bundle = self.waiting.pop(self.front)
-            self.front += bundle.count
+        done = self.acknowledged = max(self.acknowledged, min(upto, self.position))
+        front, waiting = self.front, self.waiting
+        while front <= done:
+            bundle = waiting[front]
+            if front + bundle.count - 1 > done:
+                break
+            del waiting[front]
+            front += bundle.count
             self.bytes -= len(bundle.letters)
+        self.front = front
 
     def behind(self, position: int) -> Iterator[tuple[int, Bundle]]:
         """Give the bundles with letters behind a position, each with the position of its first letter."""

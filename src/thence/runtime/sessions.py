@@ -196,15 +196,18 @@ class Session:
         box = self._node.office.state.boxes.get(self.client)
         if box is None:
             return  # It has lost its name, and its connection ends.
-        while self._next <= box.position and self._next <= self.limit and not self._outlet.blocked:
-            bundle = box.waiting.get(self._next)
+        outlet = self._outlet
+        while (first := self._next) <= box.position and first <= self.limit and not outlet.blocked:
+            bundle = box.waiting.get(first)
             if bundle is None:  # It was acknowledged before it was sent: by an earlier connection.
                 self._next = box.front
                 continue
-            first, self._next = self._next, self._next + bundle.count
-            skip = self._acknowledged - first + 1 if self._acknowledged >= first else 0
-            if skip < bundle.count:
-                self._outlet.deliver(first + skip, skip, bundle)
+            self._next = first + bundle.count
+            if self._acknowledged < first:
+                outlet.deliver(first, 0, bundle)
+            elif self._acknowledged < self._next - 1:
+                skip = self._acknowledged - first + 1
+                outlet.deliver(first + skip, skip, bundle)
 
 
 def behind(publish: Publish, seen: int) -> Publish:

@@ -18,6 +18,7 @@ from thence.core.channel import (
     RESEND_BURST,
     WINDOW,
     Channel,
+    Pace,
 )
 from thence.core.confirmation import ConfirmationOptions
 from thence.core.messages import FRAME_WEIGHT, Envelope, Frame, Packet
@@ -174,6 +175,12 @@ def test_the_window_stays_small_where_more_would_only_wait() -> None:
     sent(channel, 0)
     channel.arrived(packet(taken=1), MS // 10)
     assert set(rounds(channel, lambda flying: flying * 10)) == {FIRST_WINDOW_BYTES}
+
+
+def test_where_a_disk_is_waited_for_the_window_is_large_from_the_beginning() -> None:
+    channel = Channel(Arrival.ANY, pace=Pace(least_window_bytes=WINDOW_BYTES))
+    sent_first = rounds(channel, lambda flying: flying * 10)
+    assert set(sent_first) == {WINDOW_BYTES}
 
 
 def test_the_window_of_a_new_way_is_small_again() -> None:
@@ -387,7 +394,7 @@ def test_exactly_once_whatever_the_network_does(arrival: Arrival, seed: int, los
 
 def waiting(frames: int) -> Channel:
     """A channel that has taken some small frames, one at a time, and may wait a little before it says so."""
-    channel = Channel(Arrival.ANY, confirm_within_ns=5 * MS)
+    channel = Channel(Arrival.ANY, pace=Pace(confirm_within_ns=5 * MS))
     for number in range(1, frames + 1):
         take_all(channel, packet(number))
     return channel
