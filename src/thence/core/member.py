@@ -197,6 +197,14 @@ class Member:
                 queued[peer] = queued.get(peer, 0) + count
         return queued
 
+    def windows(self) -> dict[str, int]:
+        """Return how many bytes may be on their way to each peer; of several places, the most."""
+        windows: dict[str, int] = {}
+        for place in self._places.values():
+            for peer, size in place.transport.windows().items():
+                windows[peer] = max(size, windows.get(peer, 0))
+        return windows
+
     def clocks(self) -> dict[str, Any]:
         """Return the state of each domain's ordering, for people."""
         return {

@@ -99,6 +99,10 @@ class Transport(ABC):
     def queued_by_peer(self) -> dict[str, int]:
         """Return how many frames each peer has not confirmed."""
 
+    def windows(self) -> dict[str, int]:
+        """Return how many bytes may be on their way to each peer (``core.window``), where that is limited."""
+        return {}
+
     def fork(self) -> Transport:
         """Return a transport that goes on from here on its own."""
         return copy.deepcopy(self)
@@ -264,6 +268,9 @@ class Channels(Transport):
 
     def queued_by_peer(self) -> dict[str, int]:
         return {peer: len(channel.state.queue) for peer, channel in self.channels.items()}
+
+    def windows(self) -> dict[str, int]:
+        return {peer: channel.window.bytes for peer, channel in self.channels.items()}
 
     def save(self) -> dict[str, ChannelState[Any]]:
         return {peer: channel.state for peer, channel in self.channels.items()}

@@ -367,7 +367,7 @@ class Server:
     def status(self) -> dict[str, Any]:
         """Return how everything is, for people and programs."""
         node, now = self.node, self.node.clock.now()
-        queued = node.member.queued()
+        queued, windows = node.member.queued(), node.member.windows()
         waits = node.member.waiting()
         return {
             "server": node.name,
@@ -385,6 +385,7 @@ class Server:
                     "connections": peer.connections,
                     "queued_frames": queued.get(peer.name, 0),
                     "held_for_dead": peer.name in node.member.suspected,
+                    "window_bytes": windows.get(peer.name),
                 }
                 for peer in node.peers.neighbours.values()
             ],
