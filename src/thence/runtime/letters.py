@@ -32,11 +32,10 @@ To = str | Iterable[str] | Everyone
 
 
 class Message(msgspec.Struct, eq=False, gc=False):
-    """A letter that came in. A struct, since making these is most of what it costs to listen.
+    """A letter that came in: its ``body`` as bytes, its ``sender``, its ``topic`` if it came by one, its ``position`` here."""
 
-    It is none that the collector of garbage looks at, so it must be part of no circle: it knows its endpoint weakly.
-    """
-
+    # A struct, since making these is most of what it costs to listen. The collector of garbage does not look at it, which would
+    # cost as much again: so it must be part of no circle, and knows its endpoint weakly.
     _endpoint: Callable[[], Any]
     position: int
     """Counts the letters of this endpoint from 1."""
