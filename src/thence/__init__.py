@@ -27,6 +27,7 @@ from thence.errors import (
 )
 
 if _TYPE_CHECKING:
+    from thence.runtime.agent import Agent
     from thence.runtime.blocking import BlockingClient, connect_blocking
     from thence.runtime.client import Client, connect
     from thence.runtime.embedded import Member
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 
 _RUNNING = {
     "EVERYONE": "letters",
+    "Agent": "agent",
     "BlockingClient": "blocking",
     "Client": "client",
     "Member": "embedded",
@@ -58,6 +60,7 @@ def __getattr__(name: str) -> _Any:
 
 __all__ = [
     "EVERYONE",
+    "Agent",
     "BlockingClient",
     "Busy",
     "Client",

@@ -20,6 +20,12 @@ class Submit(NamedTuple):
     body: bytes = b""
 
 
+class SubmitAll(NamedTuple):
+    """The application sends several messages, in this order, in one step: all of them, or none."""
+
+    submits: tuple[Submit, ...]
+
+
 class Arrived(NamedTuple):
     """A packet came in from ``peer``."""
 
@@ -68,7 +74,7 @@ class Suspicion(NamedTuple):
     suspected: bool
 
 
-Input = Submit | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated
+Input = Submit | SubmitAll | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated
 
 
 class Delivery(NamedTuple):

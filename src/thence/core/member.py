@@ -35,6 +35,7 @@ from thence.core.contract import (
     Repeated,
     Restored,
     Submit,
+    SubmitAll,
     Suspicion,
 )
 from thence.core.domain import Domain
@@ -165,6 +166,8 @@ class Member:
         self._restoring = False
         if isinstance(step_input, Submit):
             return self._submit(step_input, now)
+        if isinstance(step_input, SubmitAll):
+            return self._submit_all(step_input.submits, now)
         if isinstance(step_input, Connected):
             return self._connected(step_input.peer, now)
         if isinstance(step_input, Suspicion):
@@ -213,12 +216,7 @@ class Member:
     # Inputs.
 
     def _submit(self, submit: Submit, now: int) -> Ready:
-        if len(submit.body) > MAX_BODY_BYTES:
-            raise UsageError(f"a body of {len(submit.body)} bytes; MAX_BODY_BYTES is {MAX_BODY_BYTES}")
-        if self.name in self.topology.fellows:
-            raise UsageError(f"{self.name!r} is a replica of a relay: it carries messages of others and sends none itself")
-        if submit.to is not None and not 0 < len(submit.to) <= MAX_DESTINATIONS:
-            raise UsageError(f"{len(submit.to)} destinations; there must be 1 to {MAX_DESTINATIONS} (MAX_DESTINATIONS)")
+        self._check(submit)
         if self._queued >= self.options.max_queued:
             queued = self.queued()
             slowest = max(queued, key=lambda peer: queued[peer])
@@ -237,6 +235,37 @@ class Member:
             deliver=self._deliver(deliver),
             wake=self._wake(),
         )
+
+    def _submit_all(self, submits: tuple[Submit, ...], now: int) -> Ready:
+        """What can be refused is, before anything is sent. The limits are those of what we send on for others."""
+        for submit in submits:
+            self._check(submit)
+            for name in submit.to or ():
+                if name not in self.topology.homes:
+                    raise UsageError(f"there is no process {name!r} in fabric {self.topology.name!r}")
+        if self._queued >= MAX_QUEUED_HARD or self.queued_bytes >= MAX_QUEUED_BYTES_HARD:
+            raise Busy(f"frames at {self.name!r}: {self._full()}")
+        envelopes: list[Envelope] = []
+        deliver: Deliverable = []
+        for submit in submits:
+            envelope = Envelope(self.name, self._number + 1, submit.to, submit.body)
+            deliver += self._send(envelope)
+            envelopes.append(envelope)
+        return Ready(
+            persist=tuple(Submitted(envelope) for envelope in envelopes) if self.options.durable else (),
+            send=self._collect(now),
+            accepted=tuple(envelopes),
+            deliver=self._deliver(deliver),
+            wake=self._wake(),
+        )
+
+    def _check(self, submit: Submit) -> None:
+        if len(submit.body) > MAX_BODY_BYTES:
+            raise UsageError(f"a body of {len(submit.body)} bytes; MAX_BODY_BYTES is {MAX_BODY_BYTES}")
+        if self.name in self.topology.fellows:
+            raise UsageError(f"{self.name!r} is a replica of a relay: it carries messages of others and sends none itself")
+        if submit.to is not None and not 0 < len(submit.to) <= MAX_DESTINATIONS:
+            raise UsageError(f"{len(submit.to)} destinations; there must be 1 to {MAX_DESTINATIONS} (MAX_DESTINATIONS)")
 
     def _arrived(self, arrived: Arrived, now: int) -> Ready:
         peer, packet = arrived

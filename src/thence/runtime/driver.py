@@ -128,14 +128,26 @@ class Driver:
             return f"{self.store.buffered_bytes} bytes wait for the store"
         return f"{len(self._pending)} steps wait for the store" if len(self._pending) >= MAX_PENDING_STEPS else ""
 
-    def step(self, step_input: Input) -> Ready:
-        """Step, and see to what follows. A submission that cannot be taken raises ``Busy``."""
+    def step(self, step_input: Input, also: Sequence[Written] = (), then: Callable[[], None] | None = None) -> Ready:
+        """Step, and see to what follows. A submission that cannot be taken raises ``Busy``.
+
+        ``also`` is stored in the same entry, behind what the member has to store; ``then`` is called behind what follows from it.
+        """
         if self._closed:
             raise Busy("the server is stopping")
         self.steps += 1
         ready = self.member.step(step_input, self.clock.now())
-        self._handle(ready)
+        self._handle(ready, also)
+        if then is not None:
+            self.when_durable(then)
         return ready
+
+    def when_durable(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when everything that was written so far is durable and has had its consequences."""
+        if self._volatile or (not self._pending and self.store.durable >= self.store.appended):
+            then()
+        else:
+            self._pending.append((self.store.appended, then))
 
     def write(self, records: Sequence[Written], then: Callable[[], None] | None = None) -> None:
         """Store what is not the member's. ``then`` is called when it is durable, in its turn among what follows from steps."""
@@ -150,7 +162,7 @@ class Driver:
             self._pending.append((self.store.appended, then))
         self._commit()
 
-    def _handle(self, ready: Ready) -> None:
+    def _handle(self, ready: Ready, also: Sequence[Written] = ()) -> None:
         for refusal in ready.refused:
             self._actions.refused(refusal)
         if ready.wake is not None:
@@ -164,7 +176,7 @@ class Driver:
                 self._perform(ready)
             return
         if ready.persist:
-            self.store.append(encode_entry(ready.persist))
+            self.store.append(encode_entry((*ready.persist, *also) if also else ready.persist))
         self._actions.stepped(self.store.appended, ready)
         if ready.persist or self._pending:
             if ready.persist or ready.send or ready.deliver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import UnionType
 from typing import Any, Final, TypeVar, overload
 
 import msgspec
@@ -55,6 +56,8 @@ class Message(msgspec.Struct, eq=False):
     def value(self) -> Any: ...
     @overload
     def value(self, as_type: type[T]) -> T: ...
+    @overload
+    def value(self, as_type: UnionType) -> Any: ...
     def value(self, as_type: Any = Any) -> Any:
         """Return the body as a value: what was sent if that was no bytes, checked to be of this type."""
         if not self.letter.coded and as_type in (Any, bytes):

@@ -12,6 +12,7 @@ Rules:
 * Two servers may give the same name at the same time: both claim it. Of those that claim a name the server whose name comes
   first has it, everywhere; the client of the other is told, and its server takes its claim back. So all come to agree, in
   whatever order they hear of it.
+* An agent (``runtime.engine``) is a client that lives in the server: the notice of it says its class and what it begins with.
 * A client sends letters in bundles (``Publish``): consecutive letters for the same recipients are one message of the member.
   Nobody but clients looks into them.
 * The name of a server is an address too, of the program that runs in it (``runtime.embedded``).
@@ -53,6 +54,10 @@ class Joined(msgspec.Struct, frozen=True, array_like=True, tag=2):
     client: str
     server: str
     temporary: bool
+    kind: str = ""
+    """Of an agent: its class, by name."""
+    state: bytes = b""
+    """Of an agent: what it begins with."""
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -141,6 +146,8 @@ class Handed(NamedTuple):
     yielded: str | None = None
     """A client that this server claims and another one has: the claim must be taken back."""
     follows: Follows | None = None
+    made: Joined | None = None
+    """An agent of this server that there is from now on."""
 
 
 class Office:
@@ -223,13 +230,13 @@ class Office:
 
     def _put(self, bundle: Bundle) -> tuple[str, ...]:
         boxes = self.state.boxes
-        if bundle.topic is not None:
-            names = [name for name in self.state.followers.get(bundle.topic, ()) if name in boxes]
-        elif bundle.to is None:
-            names = [name for name in boxes if name != self.server or self._embedded]
-        else:
+        if bundle.to is not None:
             # A server in which no program runs has no box of its own: nobody would ever empty it.
             names = [name for name in bundle.to if name in boxes]
+        elif bundle.topic is not None:
+            names = [name for name in self.state.followers.get(bundle.topic, ()) if name in boxes]
+        else:
+            names = [name for name in boxes if name != self.server or self._embedded]
         for name in names:
             box = boxes[name]
             box.put(bundle)
@@ -245,7 +252,9 @@ class Office:
             self._routes = {}
         handed = Handed(joined=notice.client)
         if claims[0] == self.server == notice.server:
-            self.state.boxes.setdefault(notice.client, Box(notice.temporary, since=number))
+            if notice.client not in self.state.boxes:
+                self.state.boxes[notice.client] = Box(notice.temporary, since=number)
+                handed = handed._replace(made=notice if notice.kind else None)
         elif claims[0] != self.server and self.server in claims:
             handed = self._drop(notice.client)._replace(joined=notice.client, yielded=notice.client)
         return handed
@@ -297,6 +306,10 @@ class Office:
             box.acknowledge(upto)
             if not box.full:
                 self._full.pop(client, None)
+
+    def is_full(self, client: str) -> bool:
+        """Whether the box of a client is full."""
+        return client in self._full
 
     @property
     def full(self) -> str:
