@@ -1,7 +1,8 @@
 """A bank whose accounts are agents, for tests: money that moves along trees of messages, and the audit of what came of it.
 
 A client sends the root of a tree to an account. Each account takes what the move brings and sends on, in the same reaction, what
-its branches take. The sum of all balances never changes, and every move of every tree is made once. ``Poison`` cannot be reacted to.
+its branches take. The sum of all balances never changes, and every move of every tree is made once. No account can react to
+``Poison``.
 """
 
 from __future__ import annotations
@@ -53,15 +54,18 @@ class Account(thence.Agent):
         move = message.value(Move | Poison)
         self.state.seen.append(move.id)
         if isinstance(move, Poison):
-            if self.state.balance % 2:
-                await self.send(self.name, Move(f"{move.id} must not be sent", 1))
-            raise RuntimeError(move.id)
+            await self.send(self.name, Move(f"{move.id} must not be sent", 1))
+            raise self.poisoned(move)
         self.state.balance += move.amount
         for to, branch in move.branches:
             self.state.balance -= branch.amount
             await self.send(to, branch)
         if message.wants_reply:
             message.reply(self.state.balance)
+
+    def poisoned(self, poison: Poison) -> Exception:
+        """Return what is raised after something was changed and sent."""
+        return RuntimeError(poison.id)
 
 
 def tree(chance: Random, accounts: Sequence[str], name: str, depth: int = 3) -> Move:

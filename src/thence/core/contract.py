@@ -21,7 +21,11 @@ class Submit(NamedTuple):
 
 
 class SubmitAll(NamedTuple):
-    """The application sends several messages, in this order, in one step: all of them, or none."""
+    """The application sends several messages, in this order, in one step: all of them, or none.
+
+    It is for what follows from something that was delivered. Were it refused as early as ``Submit`` is, applications that have to
+    send before they can take more could wait for each other for ever. So it is refused as late as what is forwarded.
+    """
 
     submits: tuple[Submit, ...]
 

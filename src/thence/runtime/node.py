@@ -44,6 +44,9 @@ MAX_QUEUED: Final = 1_000_000
 """How many frames may wait for acknowledgement before clients have to wait: more than a member has by itself, since a server
 whose neighbour is away for a night should go on."""
 
+MAX_HELD_HARD: Final = 1_000_000
+"""How many deliveries may wait because a box is full before agents have to wait too, even those who make room in it."""
+
 MAX_LOGGED_REFUSALS: Final = 20
 """How many refused frames are described in the log for each neighbour; all are counted."""
 
@@ -267,8 +270,8 @@ class Node:
         """Say why nothing can be sent now. An agent whose own box is full may: it is who makes room there."""
         if self.office.full and not self.office.is_full(agent):
             return f"the box of {self.office.full!r} is full"
-        if len(self._held) >= self.options.member.max_unconsumed:
-            return f"{len(self._held)} deliveries wait for boxes that are full"
+        if len(self._held) >= MAX_HELD_HARD:
+            return f"{len(self._held)} deliveries wait for boxes that are full; MAX_HELD_HARD is {MAX_HELD_HARD}"
         return ""
 
     def _write_together(self, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
