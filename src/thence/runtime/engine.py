@@ -125,7 +125,8 @@ class Engine:
 
     def start(self) -> None:
         """Let those react for whom letters wait."""
-        self.letters(list(self._node.ledger.agents))
+        boxes = self._node.office.state.boxes
+        self.letters([name for name, kept in self._node.ledger.agents.items() if boxes[name].position > kept.done])
 
     async def close(self) -> None:
         """Stop. What is being reacted to comes again at the next start."""
@@ -155,10 +156,12 @@ class Engine:
 
     def trouble(self, name: str) -> str:
         """Say why an agent does not react, if so."""
+        kind = self._node.ledger.agents[name].kind
+        if kind not in self.kinds:
+            return _unknown(kind)
         running = self._running.get(name)
         if running is None:
-            kept = self._node.ledger.agents[name]
-            return "" if kept.kind in self.kinds else _unknown(kept.kind)
+            return ""
         if running.attempts:
             return f"attempt {running.attempts} of {MAX_ATTEMPTS} at letter {running.position + 1} has failed"
         return running.resting or running.waiting_for
