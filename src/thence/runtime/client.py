@@ -99,8 +99,7 @@ class Client(Endpoint):
         self._wanted: dict[str, bool] = {}
         self._looked_for: dict[str, asyncio.Future[None]] = {}
         self._questions: deque[asyncio.Future[bytes]] = deque()
-        self.agents = Agents(self._ask)
-        """The agents of the server that this client is connected to."""
+        self._agents = Agents(self._ask)
         self._box = 0
         self._heard_accepted = 0
         self._new = True
@@ -181,7 +180,7 @@ class Client(Endpoint):
                 self._connection = None
                 while self._questions:
                     _answer(self._questions.popleft(), ConnectionError(f"the connection to {self.url} was lost"))
-                self.agents.lost(ConnectionError(f"the connection to {self.url} was lost"))
+                self._agents.lost(ConnectionError(f"the connection to {self.url} was lost"))
             if isinstance(error, ThenceError):
                 self._trouble = str(error)
             lost.set()
@@ -222,7 +221,7 @@ class Client(Endpoint):
             if self._questions:
                 _answer(self._questions.popleft(), said.status)
         elif isinstance(said, AgentAnswer):
-            self.agents.answered(said)
+            self._agents.answered(said)
         elif isinstance(said, Refused):
             self._refused(connection, said)
         elif not isinstance(said, Ping):
@@ -300,7 +299,7 @@ class Client(Endpoint):
         await asyncio.shield(done)
 
     def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
-        return (*self._topics.values(), *self._looked_for.values(), *self._questions, *self.agents.waiting)
+        return (*self._topics.values(), *self._looked_for.values(), *self._questions, *self._agents.waiting)
 
     def _subscribed(self, said: Subscribed) -> None:
         if self._wanted.get(said.topic) == said.wanted:
@@ -319,6 +318,11 @@ class Client(Endpoint):
         found = self._looked_for.pop(said.name, None)
         if found is not None and not found.done():
             found.set_result(None)
+
+    @property
+    def agents(self) -> Agents:
+        """The agents of the server that this client is connected to: to make, look at and remove them."""
+        return self._agents
 
     def number_from(self, number: int) -> None:
         """Give the next letter the number behind this one. What the server has had with that number or a later one is left out.
