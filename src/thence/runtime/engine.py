@@ -232,6 +232,7 @@ class Engine:
             agent = self._instance(running) if self._has_letters(running) else None
             if agent is None:
                 running.scheduled = False
+                running.bundle, running.letters = None, []  # Many agents rest, and should keep little.
                 return False
             message = self._next(running, agent)
             if message is not None and not await self._react(running, agent, message, pump):
