@@ -33,6 +33,8 @@ AGENTS = 100
 MANY_AGENTS = 10_000
 BATCH = 100
 """How many messages the program with Redis reads and commits at a time."""
+IN_A_ROW = 100
+"""How many messages to the same agent follow each other where they may travel as one."""
 REPEATS = 3
 LOOK_S = 0.01
 CREATING = 200
@@ -79,6 +81,7 @@ def run(messages: int = MESSAGES, many: int = MANY_AGENTS) -> list[Row]:
                 asyncio.run(_create(url, _names(AGENTS)))
                 note(f"react, {where}", asyncio.run(_react(url, messages, AGENTS, sends=False)))
                 note(f"send, {where}", asyncio.run(_react(url, messages, AGENTS, sends=True)))
+                note(f"runs, {where}", asyncio.run(_react(url, messages, AGENTS, sends=False, in_a_row=IN_A_ROW)))
             if with_redis:
                 for sends in (False, True):
                     note(f"redis {'send' if sends else 'react'}, {where}", _redis(messages, disk=disk, sends=sends))
@@ -100,6 +103,15 @@ def _rows(best: dict[str, float], many: int, *, with_redis: bool) -> list[Row]:
                 told = "reactions, one in two sends" if what == "send" else "reactions"
                 rows.append(Row(f"{told}, {where}", f"{ours:,.0f}/s", f"Redis {peer:,.0f}/s", ours / peer))
         rows.append(Row(f"reactions, {where}", f"{react:,.0f}/s", f"plain delivery {plain:,.0f}/s", react / plain))
+        runs = best[f"runs, {where}"]
+        rows.append(
+            Row(
+                f"reactions, {IN_A_ROW} messages to one agent in a row, {where}",
+                f"{runs:,.0f}/s",
+                f"one {react:,.0f}/s",
+                runs / react,
+            )
+        )
     react, at_many = best[f"react, {_where(True)}"], best["many"]
     rows.append(Row(f"{many:,} agents, on disk", f"{at_many:,.0f}/s", f"{AGENTS} agents {react:,.0f}/s", at_many / react))
     create, plain = best["create"], best[f"plain, {_where(True)}"]
@@ -140,14 +152,14 @@ async def _create(url: str, names: list[str]) -> float:
         return len(names) / (perf_counter() - began)
 
 
-async def _react(url: str, messages: int, agents: int, *, sends: bool) -> float:
+async def _react(url: str, messages: int, agents: int, *, sends: bool, in_a_row: int = 1) -> float:
     names = _names(agents)
     count = messages // 2 if sends else messages
     async with thence.connect(url, "poster", connect_timeout=UP_WITHIN_S) as client:
         before = (await client.status())["agents"]["reactions"]
         began = perf_counter()
         for number in range(count):
-            await _posted(client, names[number % agents], names[(number + 7) % agents] if sends else "")
+            await _posted(client, names[number // in_a_row % agents], names[(number + 7) % agents] if sends else "")
         await client.flush()
         while (await client.status())["agents"]["reactions"] - before < messages:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
