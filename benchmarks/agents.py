@@ -256,6 +256,9 @@ is sent, XACK. So sending is in our time, and not in that of Redis. On disk mean
 always`). Where a reaction sends, it sends one message to another agent, which reacts to it too; both are counted. Plain delivery
 is the same client writing to two other clients of the same server, in turn.
 
+Messages that go to one agent in a row travel together, and show what a reaction itself costs; in the other rows most of the time
+goes into each message's own way from the client into the log.
+
 What a program on top of Redis would have to add for the rest, such as retries, letters that are set aside, and the order of one
 client's messages to several agents at several servers, is not in its figures.
 """
