@@ -100,12 +100,13 @@ def nats_server(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[tuple[int, int]]:
-    """Run Redis so that it syncs before it answers; give its port and process."""
+def redis_server(folder: Path, *, disk: bool = True) -> Iterator[tuple[int, int]]:
+    """Run Redis so that it syncs before it answers, or keeps everything in memory; give its port and process."""
     folder.mkdir()
     port = free_port()
     arguments = [_found("redis-server") or "", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
-    running = [_start([*arguments, "--appendonly", "yes", "--appendfsync", "always"], folder / "redis.log", port)]
+    kept = ["--appendonly", "yes", "--appendfsync", "always"] if disk else ["--appendonly", "no"]
+    running = [_start([*arguments, *kept], folder / "redis.log", port)]
     try:
         yield port, running[0].pid
     finally:

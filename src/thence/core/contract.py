@@ -23,6 +23,16 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
     body: bytes = b""
 
 
+class SubmitAll(msgspec.Struct, frozen=True, gc=False):
+    """The application sends several messages, in this order, in one step: all of them, or none.
+
+    It is for what follows from something that was delivered. Were it refused as early as ``Submit`` is, applications that have to
+    send before they can take more could wait for each other for ever. So it is refused as late as what is forwarded.
+    """
+
+    submits: tuple[Submit, ...]
+
+
 class Arrived(msgspec.Struct, frozen=True, gc=False):
     """A packet came in from ``peer``."""
 
@@ -71,7 +81,7 @@ class Suspicion(NamedTuple):
     suspected: bool
 
 
-Input = Submit | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated
+Input = Submit | SubmitAll | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):

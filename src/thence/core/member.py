@@ -35,7 +35,9 @@ from thence.core.contract import (
     Repeated,
     Restored,
     Submit,
+    SubmitAll,
     Suspicion,
+    Timer,
 )
 from thence.core.domain import Domain
 from thence.core.links import LinkOutput
@@ -174,6 +176,11 @@ class Member:
             self._consumed(step_input.position)  # Also between records that are repeated: what they deliver is consumed at once.
             return Ready(wake=self._wake())
         self._restoring = False
+        return self._seldom(step_input, now)
+
+    def _seldom(self, step_input: SubmitAll | Connected | Suspicion | Timer, now: int) -> Ready:
+        if isinstance(step_input, SubmitAll):
+            return self._submit(step_input, now)
         if isinstance(step_input, Connected):
             return self._connected(step_input.peer, now)
         if isinstance(step_input, Suspicion):
@@ -229,31 +236,47 @@ class Member:
 
     # Inputs.
 
-    def _submit(self, submit: Submit, now: int) -> Ready:
+    def _submit(self, step_input: Submit | SubmitAll, now: int) -> Ready:
+        """Whatever can be refused is, before anything is sent."""
+        submits: tuple[Submit, ...] = (step_input,) if isinstance(step_input, Submit) else step_input.submits
+        if isinstance(step_input, SubmitAll):
+            for name in {name for submit in submits for name in submit.to or () if name not in self.topology.homes}:
+                raise UsageError(f"there is no process {name!r} in fabric {self.topology.name!r}")
+        for submit in submits:
+            self._check(submit)
+        self._check_room(hard=isinstance(step_input, SubmitAll))
+        envelopes: list[Envelope] = []
+        deliver: Deliverable = []
+        for submit in submits:
+            envelope = Envelope(self.name, self._number + 1, submit.to, submit.body)
+            deliver += self._send(envelope)
+            envelopes.append(envelope)
+        return Ready(
+            persist=tuple([Submitted(envelope) for envelope in envelopes]) if self.options.durable else (),
+            send=self._collect(now),
+            accepted=tuple(envelopes),
+            deliver=self._deliver(deliver),
+            wake=self._wake(),
+        )
+
+    def _check_room(self, *, hard: bool) -> None:
+        most, most_bytes = self.options.max_queued, self.options.max_queued_bytes
+        if hard and (self._queued >= MAX_QUEUED_HARD or self.queued_bytes >= MAX_QUEUED_BYTES_HARD):
+            raise Busy(self._full())
+        if not hard and self._queued >= most:
+            queued = self.queued()
+            slowest = max(queued, key=lambda peer: queued[peer])
+            raise Busy(f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; max_queued is {most}")
+        if not hard and self.queued_bytes >= most_bytes:
+            raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {most_bytes}")
+
+    def _check(self, submit: Submit) -> None:
         if len(submit.body) > MAX_BODY_BYTES:
             raise UsageError(f"a body of {len(submit.body)} bytes; MAX_BODY_BYTES is {MAX_BODY_BYTES}")
         if self.name in self.topology.fellows:
             raise UsageError(f"{self.name!r} is a replica of a relay: it carries messages of others and sends none itself")
         if submit.to is not None and not 0 < len(submit.to) <= MAX_DESTINATIONS:
             raise UsageError(f"{len(submit.to)} destinations; there must be 1 to {MAX_DESTINATIONS} (MAX_DESTINATIONS)")
-        if self._queued >= self.options.max_queued:
-            queued = self.queued()
-            slowest = max(queued, key=lambda peer: queued[peer])
-            raise Busy(
-                f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; "
-                f"max_queued is {self.options.max_queued}"
-            )
-        if self._queued and self.queued_bytes >= self.options.max_queued_bytes:
-            raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {self.options.max_queued_bytes}")
-        envelope = Envelope(self.name, self._number + 1, submit.to, submit.body)
-        deliver = self._send(envelope)
-        return Ready(
-            persist=(Submitted(envelope),) if self.options.durable else (),
-            send=self._collect(now),
-            accepted=(envelope,),
-            deliver=self._deliver(deliver) if deliver else (),
-            wake=self._wake(),
-        )
 
     def _submit_at_once(self, submit: Submit, now: int) -> Ready | None:
         """What ``_submit`` does, if nothing is unusual."""

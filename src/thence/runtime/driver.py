@@ -137,8 +137,11 @@ class Driver:
             return f"{self.store.buffered_bytes} bytes wait for the store"
         return f"{len(self._pending)} steps wait for the store" if len(self._pending) >= MAX_PENDING_STEPS else ""
 
-    def step(self, step_input: Input) -> Ready:
-        """Step, and see to what follows. A submission that cannot be taken raises ``Busy``."""
+    def step(self, step_input: Input, also: Sequence[Written] = (), then: Callable[[], None] | None = None) -> Ready:
+        """Step, and see to what follows. A submission that cannot be taken raises ``Busy``.
+
+        ``also`` is stored in the same entry, behind what the member has to store; ``then`` is called behind what follows from it.
+        """
         if self._closed:
             raise Busy("the server is stopping")
         self.steps += 1
@@ -151,8 +154,17 @@ class Driver:
         if self._at_once:
             self._perform(ready)
         else:
-            self._store(ready)
+            self._store(ready, also)
+        if then is not None:
+            self.when_durable(then)
         return ready
+
+    def when_durable(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when everything that was written so far is durable and has had its consequences."""
+        if self._volatile or (not self._pending and self.store.durable >= self.store.appended):
+            then()
+        else:
+            self._pending.append((self.store.appended, then))
 
     def write(self, records: Sequence[Written], then: Callable[[], None] | None = None) -> None:
         """Store what is not the member's. ``then`` is called when it is durable, in its turn among what follows from steps."""
@@ -167,14 +179,14 @@ class Driver:
             self._pending.append((self.store.appended, then))
         self._commit()
 
-    def _store(self, ready: Ready) -> None:
+    def _store(self, ready: Ready, also: Sequence[Written] = ()) -> None:
         if self._volatile:
             self._actions.stepped(0, ready)
             self._perform(ready)
             self._actions.stored(0)
             return
         if ready.persist:
-            self.store.append(encode_entry(ready.persist))
+            self.store.append(encode_entry((*ready.persist, *also) if also else ready.persist))
         self._actions.stepped(self.store.appended, ready)
         if ready.persist or self._pending:
             if ready.persist or ready.send or ready.deliver:

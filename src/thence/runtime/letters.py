@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import UnionType
 from typing import Any, Final, TypeVar, overload
 
 import msgspec
@@ -31,6 +32,10 @@ EVERYONE: Final = Everyone()
 To = str | Iterable[str] | Everyone
 
 
+def nobody() -> None:
+    """Whom a message belongs to that nobody can reply to."""
+
+
 class Message(msgspec.Struct, eq=False, gc=False):
     """A letter that came in: its ``body`` as bytes, its ``sender``, its ``topic`` if it came by one, its ``position`` here."""
 
@@ -54,6 +59,8 @@ class Message(msgspec.Struct, eq=False, gc=False):
     def value(self) -> Any: ...
     @overload
     def value(self, as_type: type[T]) -> T: ...
+    @overload
+    def value(self, as_type: UnionType) -> Any: ...
     def value(self, as_type: Any = Any) -> Any:
         """Return the body as a value: what was sent if that was no bytes, checked to be of this type."""
         if not self.letter.coded and as_type in (Any, bytes):

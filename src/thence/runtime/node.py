@@ -9,7 +9,8 @@ Rules:
 * On the way in: what the member delivers goes into boxes, unless one of them is full. Then deliveries wait, the member counts
   them as not consumed, takes no more frames when there are too many, and so its neighbours, and in the end the senders, wait.
 * Records and office are brought back together: the member is restored, and what follows from each record goes to the office
-  again.
+  again, and to the ledger of the agents.
+* A reaction of an agent is one entry: what it consumed, what it is now and all that it sends. It follows together, or not at all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from thence.core.codec import FORMAT_VERSION
-from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit
+from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit, SubmitAll
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Packet
 from thence.core.topology import Topology
@@ -32,7 +33,8 @@ from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, 
 from thence.runtime import journal
 from thence.runtime.driver import Clock, Driver
 from thence.runtime.history import History
-from thence.runtime.journal import Acknowledged, Met, Started
+from thence.runtime.journal import Acknowledged, Met, Started, Written
+from thence.runtime.ledger import Buried, Ledger, Reacted
 from thence.runtime.office import Body, Bundle, Handed, Office, read_body
 from thence.runtime.peers import Peers
 from thence.runtime.store import MemoryStore, Store
@@ -44,6 +46,8 @@ whose neighbour is away for a night should go on."""
 
 CONFIRM_WITHIN_NS: Final = 5_000_000
 """How long a neighbour may wait to hear that its frames were taken, where nothing else goes to it before."""
+MAX_HELD_HARD: Final = 1_000_000
+"""How many deliveries may wait because a box is full before agents have to wait too, even those who make room in it."""
 
 MAX_LOGGED_REFUSALS: Final = 20
 """How many refused frames are described in the log for each neighbour; all are counted."""
@@ -76,6 +80,7 @@ class Node:
         self.options = options
         self.clock = Clock()
         self.office = Office(name, topology.processes, embedded=options.embedded)
+        self.ledger = Ledger()
         # What is only in memory need not be told apart from what the application has consumed: both are lost together.
         durable = options.data is not None
         within = options.member.confirm_within_ns or CONFIRM_WITHIN_NS
@@ -122,6 +127,7 @@ class Node:
         else:
             snapshot = journal.decode_snapshot(written)
             self.office.restore(snapshot.office)
+            self.ledger.restore(snapshot.agents)
             self._met = dict(snapshot.met)
             self._consumed = snapshot.consumed
             acknowledging = snapshot.acknowledging
@@ -130,20 +136,31 @@ class Node:
         self.deliver(deliveries)
         for client, upto in acknowledging.items():
             self._acknowledged(client, upto)
+        for agent, since, done in list(self.ledger.done()):
+            self._reacted(agent, since, done)
         for entry in entries:
             for record in journal.decode_entry(entry):
-                if isinstance(record, Acknowledged):
-                    # In its turn: where a box was full then it is full now, and what waited for room comes behind this.
-                    self._acknowledged(record.client, record.upto)
-                elif isinstance(record, Met):
-                    self._met[record.peer] = record.incarnation
-                elif isinstance(record, Started):
-                    self.history.started(0, record.at)
-                else:
-                    self._repeat(record, now)
+                self._again(record, now)
         self._accepted = {name: box.sent for name, box in self.office.state.boxes.items()}
         self.history.release(self.store.durable)
         self._begin(now, first=self.name not in self._met)
+
+    def _again(self, record: Written, now: int) -> None:
+        """Let a record have its consequences once more."""
+        if isinstance(record, Acknowledged):
+            # In its turn: where a box was full then it is full now, and what waited for room comes behind this.
+            self._acknowledged(record.client, record.upto)
+        elif isinstance(record, Reacted):
+            self.ledger.reacted(record)
+            self._reacted(record.agent, record.since, record.upto)
+        elif isinstance(record, Buried):
+            self.ledger.buried(record)
+        elif isinstance(record, Met):
+            self._met[record.peer] = record.incarnation
+        elif isinstance(record, Started):
+            self.history.started(0, record.at)
+        else:
+            self._repeat(record, now)
 
     def _repeat(self, record: Any, now: int) -> None:
         ready = self.member.step(Repeated(record), now)
@@ -229,6 +246,64 @@ class Node:
             self.deliver(())
             self._tell_of_room()
 
+    # Agents.
+
+    def react(self, reacted: Reacted, bodies: Sequence[Body]) -> None:
+        """Commit a reaction with all that it sends. ``Busy`` means: later. Any other ``UsageError`` means: never."""
+        self.ledger.check(reacted)
+        submits = [
+            Submit(servers, self.office.write(body))
+            for body in bodies
+            if (servers := self.office.route(body) if isinstance(body, Bundle) else None) != ()
+        ]
+        full = self.driver.full or (self._no_room_for(reacted.agent) if submits else "")
+        if full:
+            raise Busy(f"{self.name!r} commits no reaction now: {full}")
+        self._write_together(submits, reacted, lambda: self._reacted(reacted.agent, reacted.since, reacted.upto))
+        self.ledger.reacted(reacted)
+
+    def revive(self, number: int) -> None:
+        """Send a letter that was set aside to its agent once more."""
+        dead = self.ledger.dead_letter(number)
+        full = self.driver.full or self._no_room_for("")
+        if full:
+            raise Busy(f"{self.name!r} takes nothing now: {full}")
+        # It has a number of its sender no longer: that one was answered for long ago.
+        bundle = msgspec.structs.replace(dead.bundle, first=1 - dead.bundle.count, to=(dead.agent,))
+        self._write_together([Submit((self.name,), self.office.write(bundle))], Buried(number), None)
+        self.ledger.buried(Buried(number))
+
+    def bury(self, number: int) -> None:
+        """Drop a letter that was set aside."""
+        self.ledger.dead_letter(number)
+        self._write_together([], Buried(number), None)
+        self.ledger.buried(Buried(number))
+
+    def _no_room_for(self, agent: str) -> str:
+        """Say why nothing can be sent now. An agent whose own box is full may: it is who makes room there."""
+        if self.office.full and not self.office.is_full(agent):
+            return f"the box of {self.office.full!r} is full"
+        if len(self._held) >= MAX_HELD_HARD:
+            return f"{len(self._held)} deliveries wait for boxes that are full; MAX_HELD_HARD is {MAX_HELD_HARD}"
+        return ""
+
+    def _write_together(self, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
+        if not submits:
+            self.driver.write([record], then)
+            return
+        self._submitted.extend([None] * len(submits))
+        try:
+            self.driver.step(SubmitAll(tuple(submits)), (record,), then)
+        except UsageError:
+            for _ in submits:
+                self._submitted.pop()
+            raise
+
+    def _reacted(self, agent: str, since: int, upto: int) -> None:
+        box = self.office.state.boxes.get(agent)
+        if box is not None and box.since == since:
+            self._acknowledged(agent, upto)
+
     # What the driver asks for.
 
     @property
@@ -280,6 +355,7 @@ class Node:
             self.history.events,
             self._met,
             self._acknowledging,
+            self.ledger.snapshot(),
         )
         return journal.encode_snapshot(saved)
 
@@ -358,6 +434,9 @@ class Node:
         if not handed.boxes:
             if handed.left is not None:
                 self._accepted.pop(handed.left, None)  # Whoever gets the name next begins with nothing.
+                self.ledger.forget(handed.left)
+            if handed.made is not None:
+                self.ledger.made(handed.made, delivery.envelope.number)
             self.on_notice(handed)
 
     def _for_program(self, bundle: Bundle) -> bool:

@@ -12,6 +12,7 @@ Rules:
 * Two servers may give the same name at the same time: both claim it. Of those that claim a name the server whose name comes
   first has it, everywhere; the client of the other is told, and its server takes its claim back. So all come to agree, in
   whatever order they hear of it.
+* An agent (``runtime.engine``) is a client that lives in the server: the notice of it says its class and what it begins with.
 * A client sends letters in bundles (``Publish``): consecutive letters for the same recipients are one message of the member.
   Nobody but clients looks into them.
 * The name of a server is an address too, of the program that runs in it (``runtime.embedded``).
@@ -65,6 +66,10 @@ class Joined(msgspec.Struct, frozen=True, array_like=True, tag=2):
     client: str
     server: str
     temporary: bool
+    kind: str = ""
+    """Of an agent: its class, by name."""
+    state: bytes = b""
+    """Of an agent: what it begins with."""
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -172,6 +177,8 @@ class Handed(msgspec.Struct, frozen=True):
     yielded: str | None = None
     """A client that this server claims and another one has: the claim must be taken back."""
     follows: Follows | None = None
+    made: Joined | None = None
+    """An agent of this server that there is from now on."""
 
 
 class Office:
@@ -265,13 +272,14 @@ class Office:
 
     def _put(self, bundle: Bundle) -> tuple[str, ...]:
         boxes, names = self.state.boxes, bundle.to
-        if bundle.topic is not None:
+        if names is not None:
+            if len(names) > 1 or names[0] not in boxes:
+                # A server in which no program runs has no box of its own: nobody would ever empty it.
+                names = tuple([name for name in names if name in boxes])
+        elif bundle.topic is not None:
             names = tuple([name for name in self.state.followers.get(bundle.topic, ()) if name in boxes])
-        elif names is None:
+        else:
             names = tuple([name for name in boxes if name != self.server or self._embedded])
-        elif len(names) > 1 or names[0] not in boxes:
-            # A server in which no program runs has no box of its own: nobody would ever empty it.
-            names = tuple([name for name in names if name in boxes])
         for name in names:
             if boxes[name].put(bundle):
                 self._full[name] = None
@@ -286,7 +294,9 @@ class Office:
             self._routes = {}
         handed = Handed(joined=notice.client)
         if claims[0] == self.server == notice.server:
-            self.state.boxes.setdefault(notice.client, Box(notice.temporary, since=number))
+            if notice.client not in self.state.boxes:
+                self.state.boxes[notice.client] = Box(notice.temporary, since=number)
+                handed = msgspec.structs.replace(handed, made=notice if notice.kind else None)
         elif claims[0] != self.server and self.server in claims:
             handed = msgspec.structs.replace(self._drop(notice.client), joined=notice.client, yielded=notice.client)
         return handed
@@ -342,6 +352,10 @@ class Office:
     def _has_room(self, client: str) -> None:
         self._full.pop(client, None)
         self.full = next(iter(self._full), "")
+
+    def is_full(self, client: str) -> bool:
+        """Whether the box of a client is full."""
+        return client in self._full
 
     # Snapshots.
 

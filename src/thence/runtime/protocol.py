@@ -184,6 +184,21 @@ class Leave(_Said, frozen=True, array_like=True, tag=22):
     """The client gives up its name, its letters and its topics."""
 
 
+class AgentQuestion(_Said, frozen=True, array_like=True, tag=30):
+    """Something is to be done about the agents of this server, or to be known (``runtime.agent_desk``)."""
+
+    number: int
+    question: bytes
+
+
+class AgentAnswer(_Said, frozen=True, array_like=True, tag=31):
+    """The answer to the question with this number, as JSON; or why there is none."""
+
+    number: int
+    answer: bytes
+    error: str = ""
+
+
 class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message of a client, as clients see it."""
 
@@ -216,6 +231,8 @@ Said = (
     | StatusQuestion
     | StatusAnswer
     | Leave
+    | AgentQuestion
+    | AgentAnswer
 )
 
 _Readable: Any = functools.reduce(operator.or_, [ReadDeliver if kind is Deliver else kind for kind in get_args(Said)])
