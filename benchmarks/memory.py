@@ -30,6 +30,7 @@ BODY: Final = bytes(100)
 
 NOTES: Final = """
 `ours` is the memory after the last message, `peer` after the first half of them. The ratio is 1 where nothing grows.
+Each figure is of a moment, at which more or less may be queued (`MAX_UNACCEPTED_BYTES` is 64 MiB).
 """
 
 

@@ -144,7 +144,7 @@ def campaign_papers() -> list[ModuleType]:
 def campaign_cases() -> list[Case]:
     """Return every case that the explorer searches in a campaign."""
     cases = [case for module in campaign_papers() if not hasattr(module, "main") for case in module.CAMPAIGN]
-    return [*explorer_cases.CAMPAIGN_CASES, *cases]
+    return [*explorer_cases.CAMPAIGN_CASES, *explorer_cases.TAKEOVER_CAMPAIGN_CASES.values(), *cases]
 
 
 def run_paper(name: str) -> tuple[str, int]:
@@ -162,7 +162,8 @@ def describe(case: Case) -> str:
     """Name a case, for the report."""
     if len(case.topology.domains) == 1:
         return explorer_cases.label(case)
-    return f"{case.topology.name}-{case.pattern}-{case.messages}"
+    faults = "".join(f"-{fault.fault.value}" for fault in case.faults if fault.fault)
+    return f"{case.topology.name}-{case.pattern}-{case.messages}{faults}"
 
 
 def _in_chunks(pool: Executor, run: Callable[[Iterable[int]], Sequence[Run]], first: int, count: int) -> Iterator[Run]:
