@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.records import Record
+from thence.core.views import Hold, Prepare, Resume, Switch
 from thence.errors import FrameRefused, UsageError
 
 
@@ -68,7 +69,7 @@ class Suspicion(NamedTuple):
     suspected: bool
 
 
-Input = Submit | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated
+Input = Submit | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated | Hold | Prepare | Switch | Resume
 
 
 class Delivery(NamedTuple):
@@ -95,6 +96,9 @@ class Ready(NamedTuple):
     """Second: send these packets."""
     accepted: tuple[Envelope, ...] = ()
     """Second: the application may be told that these were accepted."""
+    sent: tuple[Envelope, ...] = ()
+    """Second: these are on their way from here on, for the trace. What is accepted is, unless a change of the fabric lets it
+    wait (``core.views``)."""
     deliver: tuple[Delivery, ...] = ()
     """Third: hand these to the application, in this order."""
     refused: tuple[FrameRefused, ...] = ()

@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from thence.core.changing import Changing, Deliverable
 from thence.core.channel import RESEND_AFTER_NS
 from thence.core.contract import (
     Arrived,
@@ -43,11 +44,12 @@ from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, UNREADABLE, E
 from thence.core.ordering import MAX_HELD, Predecessor, Wait
 from thence.core.ordering.base import stamp_union
 from thence.core.places import DomainPlace, LinkPlace, SavedPlace
-from thence.core.records import Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.records import Changed, Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.routing import Plan, Routes
 from thence.core.takeover import MAX_KEPT, OriginalFirst, SavedTakeover, Takeover
 from thence.core.topology import Topology
 from thence.core.transport import Incoming
+from thence.core.views import Hold, Prepare, Resume, Switch, View, ViewState
 from thence.errors import (
     Busy,
     ConfigError,
@@ -92,10 +94,6 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     resend_after_ns: int = RESEND_AFTER_NS
 
 
-Deliverable = list[tuple[str, Frame[Any]]]
-"""Frames for the application, each with the place by which it came."""
-
-
 class _Work:
     """What is still to be done within one step: released messages, in order, and what of it is for the application."""
 
@@ -114,19 +112,45 @@ class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
     places: dict[str, SavedPlace[StampT]]
     unconsumed: list[tuple[int, str, Frame[StampT]]]
     takeover: SavedTakeover | None = None
+    view: ViewState | None = None
 
 
-class Member:
+class _SavedView(msgspec.Struct, array_like=True):
+    """As much of a snapshot as says which places the rest is of."""
+
+    name: str
+    fabric: str
+    number: int
+    position: int
+    places: msgspec.Raw
+    unconsumed: msgspec.Raw
+    takeover: msgspec.Raw | None = None
+    view: ViewState | None = None
+
+
+class Member(Changing):
     """One process of a fabric. See the module's text for the rules."""
 
     def __init__(self, name: str, where: Domain | Topology | Routes, options: MemberOptions | None = None) -> None:
         """Make the member called ``name`` of a domain or a fabric; nothing has happened yet."""
         self.name = name
-        self.routes = (
+        self.options = options or MemberOptions()
+        self._enter(
             where if isinstance(where, Routes) else Routes(where if isinstance(where, Topology) else Topology.flat(where))
         )
-        self.topology = self.routes.topology
-        self.options = options or MemberOptions()
+        self.view = View()
+        self._number = 0
+        self._position = 0
+        self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
+        self._consumed_upto = 0
+        self._started = False
+        self._restoring = False
+
+    def _enter(self, routes: Routes) -> None:
+        """Take part in a fabric, as one to whom nothing has happened there yet."""
+        name = self.name
+        self.routes = routes
+        self.topology = routes.topology
         if name not in self.topology.homes:
             raise ConfigError(f"{name!r} is no process of fabric {self.topology.name!r}")
         resend = self.options.resend_after_ns if self.options.reliable else None
@@ -141,13 +165,7 @@ class Member:
         self._takeover = Takeover(name, self.routes) if self.topology.replicas else None
         self._put_up_gates()
         self._suspected: dict[str, None] = {}
-        self._number = 0
-        self._position = 0
-        self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
-        self._consumed_upto = 0
         self._queued = 0
-        self._started = False
-        self._restoring = False
 
     def step(self, step_input: Input, now: int) -> Ready:
         """Do what the input asks for; return what must be done outside."""
@@ -169,6 +187,8 @@ class Member:
             return self._connected(step_input.peer, now)
         if isinstance(step_input, Suspicion):
             return self._suspicion(step_input, now)
+        if isinstance(step_input, Hold | Prepare | Switch | Resume):
+            return self._change(step_input, now)
         for place in self._places.values():
             place.transport.visit_all()
         return Ready(send=self._collect(now), wake=self._wake())
@@ -229,11 +249,14 @@ class Member:
         if self.queued_bytes >= self.options.max_queued_bytes:
             raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {self.options.max_queued_bytes}")
         envelope = Envelope(self.name, self._number + 1, submit.to, submit.body)
-        deliver = self._send(envelope)
+        if self.view.state.phase != "normal":
+            self._check_held(submit)
+        sent, deliver = self._send_or_wait(envelope)
         return Ready(
             persist=(Submitted(envelope),) if self.options.durable else (),
             send=self._collect(now),
             accepted=(envelope,),
+            sent=sent,
             deliver=self._deliver(deliver),
             wake=self._wake(),
         )
@@ -517,6 +540,7 @@ class Member:
         if self._takeover is not None:
             twin._takeover = self._takeover.fork()
             twin._put_up_gates()
+        twin.view = self.view.fork()
         return twin
 
     def snapshot(self) -> bytes:
@@ -524,7 +548,10 @@ class Member:
         places = {name: place.save() for name, place in self._places.items()}
         unconsumed = [(position, place, frame) for position, (place, frame) in self._unconsumed.items()]
         takeover = None if self._takeover is None else self._takeover.save()
-        return _ENCODER.encode(_Saved(self.name, self.topology.name, self._number, self._position, places, unconsumed, takeover))
+        saved = _Saved(
+            self.name, self.topology.name, self._number, self._position, places, unconsumed, takeover, self.view.save()
+        )
+        return _ENCODER.encode(saved)
 
     def _restored(self, restored: Restored, now: int) -> Ready:
         if self._started:
@@ -532,8 +559,7 @@ class Member:
         self._started = self._restoring = True
         if restored.snapshot is not None:
             self._load(restored.snapshot)
-        for record in restored.records:
-            self._repeat(record)
+        sent = [envelope for record in restored.records for envelope in self._repeat(record)[0]]
         self._consumed(restored.consumed)
         deliver = tuple(Delivery(position, place, frame) for position, (place, frame) in self._unconsumed.items())
         for place in self._places.values():
@@ -541,48 +567,54 @@ class Member:
             place.transport.visit_all()
         for peer in self._takeover.suspected if self._takeover is not None else ():
             self._tell_transports(peer, True)
-        return Ready(send=self._collect(now), deliver=deliver, wake=self._wake())
+        return Ready(send=self._collect(now), sent=tuple(sent), deliver=deliver, wake=self._wake())
 
     def _repeated(self, record: Record) -> Ready:
         if not self._restoring:
             raise UsageError(f"{self.name!r} is not being restored; records are repeated right behind Restored")
-        deliver = self._repeat(record)
+        sent, deliver = self._repeat(record)
         accepted = (record.envelope,) if isinstance(record, Submitted) else ()
-        return Ready(accepted=accepted, deliver=deliver, wake=self._wake())
+        return Ready(accepted=accepted, sent=sent, deliver=deliver, wake=self._wake())
 
-    def _repeat(self, record: Record) -> tuple[Delivery, ...]:
+    def _repeat(self, record: Record) -> tuple[tuple[Envelope, ...], tuple[Delivery, ...]]:
         """Step through a record again. What follows from it is queued or delivered as it was the first time."""
+        sent: tuple[Envelope, ...] = ()
         if isinstance(record, Submitted):
             if (record.envelope.origin, record.envelope.number) != (self.name, self._number + 1):
                 raise StorageError(
                     f"{self.name!r}: a stored record of message {record.envelope.id} after {self.name}:{self._number}"
                 )
         elif isinstance(record, Suspecting):
-            return self._deliver(self._suspect(record.peer, record.suspected))
-        elif record.domain not in self._places or record.peer not in self._places[record.domain].peers:
+            return (), self._deliver(self._suspect(record.peer, record.suspected))
+        elif not isinstance(record, Changed) and (
+            record.domain not in self._places or record.peer not in self._places[record.domain].peers
+        ):
             raise StorageError(
                 f"{self.name!r}: a stored record names {record.peer!r} in {record.domain!r}, to whom there is no channel"
             )
         try:
             if isinstance(record, Submitted):
-                deliver = self._send(record.envelope)
+                sent, deliver = self._send_or_wait(record.envelope)
             elif isinstance(record, Taken):
                 if record.frame.bodiless:
                     raise MalformedFrame(f"a frame from {record.peer!r} without its body")
                 incoming = Incoming(record.peer, record.number, record.frame, record.to)
                 deliver = self._take(self._places[record.domain], incoming, record.at)
+            elif isinstance(record, Changed):
+                sent, deliver = self._follow(record)
             else:
                 deliver = []
                 self._places[record.domain].transport.skip(record.peer, record.number)
         except (FrameRefused, UsageError) as error:
             raise StorageError(f"{self.name!r}: a stored record does not follow from those before it: {error}") from error
-        return self._deliver(deliver)
+        return sent, self._deliver(deliver)
 
     def _load(self, snapshot: bytes) -> None:
-        kinds = [kind for place in self._places.values() for kind in place.stamps]
         saved_type: Any = _Saved
         try:
-            saved = msgspec.msgpack.decode(snapshot, type=saved_type[stamp_union(kinds) | None])
+            self._load_view(msgspec.msgpack.decode(snapshot, type=_SavedView).view)
+            kinds = [kind for place in self._places.values() for kind in place.stamps]
+            saved = msgspec.msgpack.decode(snapshot, type=saved_type[stamp_union(kinds) | None if kinds else None])
         except UNREADABLE as error:
             raise StorageError(f"{self.name!r}: a snapshot that cannot be read: {error}") from None
         if (saved.name, saved.fabric, set(saved.places)) != (self.name, self.topology.name, set(self._places)):

@@ -97,6 +97,10 @@ class Transport(ABC):
     def queued_by_peer(self) -> dict[str, int]:
         """Return how many frames each peer has not confirmed."""
 
+    @abstractmethod
+    def moved(self) -> tuple[int, int]:
+        """Return how many frames were sent, and how many taken, since the first start."""
+
     def fork(self) -> Transport:
         """Return a transport that goes on from here on its own."""
         return copy.deepcopy(self)
@@ -122,6 +126,7 @@ class Direct(Transport):
     def __init__(self, name: str, me: str, peers: Iterable[str]) -> None:
         super().__init__(name, me, peers)
         self._frames: Frames = []
+        self._sent = self._taken = 0
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         pass
@@ -133,13 +138,14 @@ class Direct(Transport):
         return [Incoming(peer, 0, frame) for frame in packet.frames]
 
     def take(self, incoming: Incoming) -> None:
-        pass
+        self._taken += 1
 
     def skip(self, peer: str, number: int) -> None:
         pass
 
     def push(self, frames: Frames) -> None:
         self._frames += frames
+        self._sent += len(frames)
 
     def visit_all(self) -> None:
         pass
@@ -158,6 +164,9 @@ class Direct(Transport):
 
     def queued_by_peer(self) -> dict[str, int]:
         return {}
+
+    def moved(self) -> tuple[int, int]:
+        return self._sent, self._taken
 
     def fork(self) -> Direct:
         twin = copy.copy(self)
@@ -244,6 +253,10 @@ class Channels(Transport):
 
     def queued_by_peer(self) -> dict[str, int]:
         return {peer: len(channel.state.queue) for peer, channel in self.channels.items()}
+
+    def moved(self) -> tuple[int, int]:
+        states = [channel.state for channel in self.channels.values()]
+        return sum(state.last_number for state in states), sum(state.taken.count for state in states)
 
     def save(self) -> dict[str, ChannelState[Any]]:
         return {peer: channel.state for peer, channel in self.channels.items()}

@@ -156,7 +156,7 @@ class Driver:
         if ready.wake is not None:
             self._set_wake(ready.wake)
         if self._volatile:
-            if ready.accepted or ready.deliver:
+            if ready.accepted or ready.sent or ready.deliver:
                 self._actions.stepped(0, ready)
                 self._perform(ready)
                 self._actions.stored(0)

@@ -141,7 +141,7 @@ class Node:
         ready = self.member.step(Repeated(record), now)
         for envelope in ready.accepted:
             self._note_sent(envelope)
-        self.history.record(0, ready.accepted, ready.deliver, now)
+        self.history.record(0, ready.sent, ready.deliver, now)
         self._hand_over(ready.deliver)
 
     def _begin(self, now: int, *, first: bool) -> None:
@@ -219,8 +219,8 @@ class Node:
 
     def stepped(self, sequence: int, ready: Ready) -> None:
         """Note what will have happened once the entry with this number is durable."""
-        if ready.accepted or ready.deliver:
-            self.history.record(sequence, ready.accepted, ready.deliver, self.clock.now())
+        if ready.sent or ready.deliver:
+            self.history.record(sequence, ready.sent, ready.deliver, self.clock.now())
 
     def transmit(self, peer: str, packet: Packet[Any]) -> None:
         """Send a packet."""
