@@ -9,7 +9,8 @@ Rules, and why they are enough:
 
 * *Quiet* is found by counting (Mattern's rule for termination): two rounds of questions, the second begun when the first was
   over, in which all hold in one attempt and nobody has sent or taken a frame in between, and as many frames were taken as sent.
-  Between the two rounds lies a moment for which this is all true at once. From then on nothing can happen: nobody sends but who takes.
+  Between the two rounds lies a moment for which this is all true at once. From then on nothing can happen: nobody sends
+  but who takes.
 * Only who has seen quiet prepares others, and only who has seen all prepared, in one attempt, lets them switch. Who holds may go
   back by itself until it is prepared, and can never be in that attempt again. So if all were prepared, nobody has gone back, and
   nobody will. If one has switched, the others are prepared, and need only be told.

@@ -44,6 +44,8 @@ from thence.runtime.protocol import (
     Subscribe,
     Subscribed,
     Undeliverable,
+    ViewAnswer,
+    ViewRequest,
     understand,
 )
 from thence.runtime.tls import TlsFiles, client_side
@@ -95,7 +97,7 @@ class Client(Endpoint):
         """Subscriptions and their ends that the server has not confirmed."""
         self._wanted: dict[str, bool] = {}
         self._looked_for: dict[str, asyncio.Future[None]] = {}
-        self._questions: deque[asyncio.Future[bytes]] = deque()
+        self._questions: deque[asyncio.Future[StatusAnswer | ViewAnswer]] = deque()
         self._box = 0
         self._heard_accepted = 0
         self._new = True
@@ -214,9 +216,9 @@ class Client(Endpoint):
             found = self._looked_for.pop(said.name, None)
             if found is not None and not found.done():
                 found.set_result(None)
-        elif isinstance(said, StatusAnswer):
+        elif isinstance(said, StatusAnswer | ViewAnswer):
             if self._questions:
-                _answer(self._questions.popleft(), said.status)
+                _answer(self._questions.popleft(), said)
         elif isinstance(said, Refused):
             self._refused(connection, said)
         elif not isinstance(said, Ping):
@@ -329,16 +331,27 @@ class Client(Endpoint):
 
     async def status(self) -> dict[str, Any]:
         """Return how the server is."""
+        answer = await self._ask(StatusQuestion())
+        return dict(msgspec.json.decode(answer.status if isinstance(answer, StatusAnswer) else b"{}"))
+
+    async def view(self, request: ViewRequest) -> ViewAnswer:
+        """Ask the server to take part in a change of the fabric; return where it stands (``runtime.applying``)."""
+        answer = await self._ask(request)
+        if not isinstance(answer, ViewAnswer):
+            raise MalformedFrame(f"{self.url} answers another question")
+        return answer
+
+    async def _ask(self, question: StatusQuestion | ViewRequest) -> StatusAnswer | ViewAnswer:
         if self._connection is None:
             raise ConnectionError(f"not connected to {self.url}: {self._trouble}")
-        answer: asyncio.Future[bytes] = self._loop.create_future()
+        answer: asyncio.Future[StatusAnswer | ViewAnswer] = self._loop.create_future()
         self._questions.append(answer)
-        tell(self._connection, StatusQuestion())
+        tell(self._connection, question)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            return dict(msgspec.json.decode(await answer))
+            return await answer
 
 
-def _answer(question: asyncio.Future[bytes], answer: bytes | Exception) -> None:
+def _answer(question: asyncio.Future[Any], answer: object) -> None:
     """Answer somebody who may not wait any more."""
     if question.done():
         return

@@ -150,6 +150,14 @@ class Driver:
             self._pending.append((self.store.appended, then))
         self._commit()
 
+    def when_durable(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when all that was done so far is durable, in its turn among what follows from that."""
+        if self.store.durable < self.store.appended or self._pending:
+            self._pending.append((self.store.appended, then))
+            self._commit()
+        else:
+            then()
+
     def _handle(self, ready: Ready) -> None:
         for refusal in ready.refused:
             self._actions.refused(refusal)

@@ -37,7 +37,13 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag=13):
     at: int
 
 
-Written = Record | Acknowledged | Met | Started
+class Opened(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """The server began, with this topology. Only ever the first record."""
+
+    topology: str
+
+
+Written = Record | Acknowledged | Met | Started | Opened
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -53,11 +59,13 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     met: dict[str, str]
     acknowledging: dict[str, int] = {}
     """What clients had acknowledged in entries that the snapshot stands for, and the office had not been told yet."""
+    topology: str = ""
+    """The topology that was in force."""
 
 
 _stored: Any = STORED_RECORD
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[int, list[_stored | Acknowledged | Met | Started]])
+_decoder = msgspec.msgpack.Decoder(tuple[int, list[_stored | Acknowledged | Met | Started | Opened]])
 _snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
 
 

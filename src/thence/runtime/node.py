@@ -27,16 +27,20 @@ from thence.core.codec import FORMAT_VERSION
 from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Packet
+from thence.core.records import Changed
 from thence.core.topology import Topology
+from thence.core.topology_text import write
 from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, UsageError
 from thence.runtime import journal
 from thence.runtime.driver import Clock, Driver
+from thence.runtime.evolution import Evolution, stored_topology
 from thence.runtime.history import History
-from thence.runtime.journal import Acknowledged, Met, Started
+from thence.runtime.journal import Acknowledged, Met, Opened, Started
 from thence.runtime.office import Body, Bundle, Handed, Office, read_body
 from thence.runtime.peers import Peers
 from thence.runtime.store import MemoryStore, Store
 from thence.runtime.tls import TlsFiles, client_side
+from thence.trace.events import JOIN
 
 MAX_QUEUED: Final = 1_000_000
 """How many frames may wait for acknowledgement before clients have to wait: more than a member has by itself, since a server
@@ -68,16 +72,18 @@ class Node:
         """Open the store and bring back what is in it."""
         if name not in topology.homes:
             raise UsageError(f"{name!r} is no server of {topology.name!r}; there are {', '.join(topology.processes)}")
-        self.topology = topology
         self.name = name
         self.options = options
         self.clock = Clock()
+        self.store = _open_store(options, topology, name)
+        given, topology = topology, stored_topology(self.store) or topology
+        self.topology = topology
+        """The one in force: what is stored, not what was given."""
         self.office = Office(name, topology.processes, embedded=options.embedded)
         # What is only in memory need not be told apart from what the application has consumed: both are lost together.
         durable = options.data is not None
         self.member = Member(name, topology, msgspec.structs.replace(options.member, durable=durable))
         self._durable = durable
-        self.store = _open_store(options, topology, name)
         self.history = History(options.trace, name, topology)
         self.on_accepted: Callable[[str, int], None] = _ignore
         """Told which client, and up to which number its letters are accepted."""
@@ -99,8 +105,12 @@ class Node:
         self._acknowledging: dict[str, int] = {}
         """What clients have acknowledged and is not durable yet."""
         self.driver = Driver(self.member, self.store, self, self.clock)
+        self.evolution = Evolution(self)
         self._bring_back()
-        self.peers = Peers(topology, name, self._met[name], self, client_side(options.tls) if options.tls else None)
+        self.topology = self.evolution.chosen(given)
+        self.peers = Peers(self.topology, name, self._met[name], self, client_side(options.tls) if options.tls else None)
+        if self.evolution.left:
+            self.peers.enter(None)
 
     # Starting.
 
@@ -131,6 +141,8 @@ class Node:
                     self._met[record.peer] = record.incarnation
                 elif isinstance(record, Started):
                     self.history.started(0, record.at)
+                elif isinstance(record, Opened):
+                    self._note_opened(0, now)
                 else:
                     self._repeat(record, now)
         self._accepted = {name: box.sent for name, box in self.office.state.boxes.items()}
@@ -141,17 +153,24 @@ class Node:
         ready = self.member.step(Repeated(record), now)
         for envelope in ready.accepted:
             self._note_sent(envelope)
+        if isinstance(record, Changed):
+            self.evolution.followed(0)
         self.history.record(0, ready.sent, ready.deliver, now)
         self._hand_over(ready.deliver)
 
     def _begin(self, now: int, *, first: bool) -> None:
         if first:
             self._met[self.name] = os.urandom(8).hex()
-            self.driver.write([Met(self.name, self._met[self.name])])
+            self.driver.write([Opened(write(self.topology)), Met(self.name, self._met[self.name])])
+            self._note_opened(self.store.appended, now)
             self.store.commit()  # Before any neighbour hears of it: one that dies now must not come back as somebody else.
         else:
             self.driver.write([Started(now)])
             self.history.started(self.store.appended, now)
+
+    def _note_opened(self, sequence: int, now: int) -> None:
+        if self.topology.version > 1:
+            self.history.note(sequence, JOIN, now)
 
     # Clients.
 
@@ -219,6 +238,8 @@ class Node:
 
     def stepped(self, sequence: int, ready: Ready) -> None:
         """Note what will have happened once the entry with this number is durable."""
+        if self.member.topology is not self.topology or self.evolution.pending:
+            self.evolution.followed(sequence)
         if ready.sent or ready.deliver:
             self.history.record(sequence, ready.sent, ready.deliver, self.clock.now())
 
@@ -265,6 +286,7 @@ class Node:
             self.history.events,
             self._met,
             self._acknowledging,
+            write(self.topology),
         )
         return journal.encode_snapshot(saved)
 
@@ -299,6 +321,10 @@ class Node:
             return  # It will come again. What cannot be stored, or waits for a box that is full, is not taken.
         self.driver.step(Arrived(peer, packet))
         self.on_room()
+
+    def told(self, peer: str, version: int, fingerprint: str) -> None:
+        """A neighbour has another version of the topology."""
+        self.evolution.told(peer, version, fingerprint)
 
     # Boxes.
 
