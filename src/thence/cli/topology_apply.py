@@ -109,8 +109,8 @@ def _show_plan(old: Topology, new: Topology, found: list[Difference], *, json: b
     if joining:
         console.say_plainly(f"before: start {', '.join(joining)} with the new file")
     console.say_plainly(
-        f"then: all {console.count(len(old.processes), 'server')} hold: what clients send is accepted and waits until all that is "
-        "on its way is delivered; then all switch, and what waited goes out"
+        f"then: all {console.count(len(old.processes), 'server')} hold: what clients send is accepted and waits until all that "
+        "is on its way is delivered; then all switch, and what waited goes out"
     )
     leaving = [name for name in old.processes if name not in new.homes]
     if leaving:

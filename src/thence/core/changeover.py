@@ -148,16 +148,16 @@ class Changeover:
             raise UsageError(
                 f"some have switched to version {self.new.version} already: it can only be finished, without --abort"
             )
+        requests: dict[str, ViewInput] = {
+            name: Resume(standing.attempt) for name, standing in answers.items() if standing.phase == "holding"
+        }
         silent = [name for name in self.members if name not in answers]
         if silent:
-            return Decision({}, f"waiting for {_named(silent)} to answer")
+            return Decision(requests, f"waiting for {_named(silent)} to answer")
         before, self._before = self._before, dict(answers)
         prepared = {name: standing for name, standing in answers.items() if standing.phase == "prepared"}
         if len(prepared) == len(answers) and len({standing.attempt for standing in prepared.values()}) == 1:
             raise UsageError("all are prepared, and may have switched by now: it can only be finished, without --abort")
-        requests: dict[str, ViewInput] = {
-            name: Resume(standing.attempt) for name, standing in answers.items() if standing.phase == "holding"
-        }
         requests |= self._free(prepared, before, answers)
         held = [name for name, standing in answers.items() if standing.phase in HELD]
         return Decision(requests, f"{len(held)} servers hold", done=not held)

@@ -32,8 +32,11 @@ ANSWER_S: Final = 3.0
 ROUND_PAUSE_S: Final = 0.02
 """How long it waits between two rounds."""
 
-ABORT_ROUNDS: Final = 50
-"""How many rounds a change that took too long is given to go back."""
+CONNECT_S: Final = 1.0
+"""How long it waits for a connection."""
+
+BACK_S: Final = 10.0
+"""How long a change that took too long is given to go back."""
 
 Told = Callable[[str], None]
 
@@ -59,7 +62,7 @@ class Access(NamedTuple):
         """Return somebody who only asks."""
         scheme = "thences" if self.tls or self.authority else "thence"
         return Client(
-            f"{scheme}://{address}", "", temporary=False, tls=self.tls, authority=self.authority, connect_timeout=ANSWER_S
+            f"{scheme}://{address}", "", temporary=False, tls=self.tls, authority=self.authority, connect_timeout=CONNECT_S
         )
 
 
@@ -166,11 +169,12 @@ class Applying:
         """After a change that took too long."""
         lead, callers = Changeover(self._lead.old, self._lead.new), Callers(self.callers.addresses, self._access)
         try:
-            for _ in range(ABORT_ROUNDS):
+            deadline = time.monotonic() + BACK_S
+            while time.monotonic() < deadline:
                 answers = await callers.ask_all({name: ViewRequest("ask") for name in lead.members})
                 decision = lead.decide_abort({name: answer.standing for name, answer in answers.items()})
-                if decision.done:
-                    return "All servers are back to normal"
+                if all(answer.standing.phase == "normal" for answer in answers.values()):
+                    return "All servers that answer are back to normal"
                 await callers.ask_all({name: _request(request) for name, request in decision.requests.items()})
         except UsageError as error:
             return str(error)

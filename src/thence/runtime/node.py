@@ -30,7 +30,7 @@ from thence.core.messages import Envelope, Packet
 from thence.core.records import Changed
 from thence.core.topology import Topology
 from thence.core.topology_text import write
-from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, UsageError
+from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, ThenceError, UsageError
 from thence.runtime import journal
 from thence.runtime.driver import Clock, Driver
 from thence.runtime.evolution import Evolution, stored_topology
@@ -106,8 +106,13 @@ class Node:
         """What clients have acknowledged and is not durable yet."""
         self.driver = Driver(self.member, self.store, self, self.clock)
         self.evolution = Evolution(self)
-        self._bring_back()
-        self.topology = self.evolution.chosen(given)
+        try:
+            self._bring_back()
+            self.topology = self.evolution.chosen(given)
+        except ThenceError:
+            self.store.close()
+            raise
+        self._begin(first=name not in self._met)
         self.peers = Peers(self.topology, name, self._met[name], self, client_side(options.tls) if options.tls else None)
         if self.evolution.left:
             self.peers.enter(None)
@@ -147,7 +152,6 @@ class Node:
                     self._repeat(record, now)
         self._accepted = {name: box.sent for name, box in self.office.state.boxes.items()}
         self.history.release(self.store.durable)
-        self._begin(now, first=self.name not in self._met)
 
     def _repeat(self, record: Any, now: int) -> None:
         ready = self.member.step(Repeated(record), now)
@@ -158,7 +162,8 @@ class Node:
         self.history.record(0, ready.sent, ready.deliver, now)
         self._hand_over(ready.deliver)
 
-    def _begin(self, now: int, *, first: bool) -> None:
+    def _begin(self, *, first: bool) -> None:
+        now = self.clock.now()
         if first:
             self._met[self.name] = os.urandom(8).hex()
             self.driver.write([Opened(write(self.topology)), Met(self.name, self._met[self.name])])
