@@ -58,9 +58,8 @@ def _domains(old: Topology, new: Topology) -> Iterator[Difference]:
             continue
         staying = [member for member in domain.members if member in old.homes]
         source = next((other for other in old.domains.values() if staying and set(staying) <= set(other.members)), None)
-        above = len(domain.members) > 1 and all(len(_domains_of(new, member)) > 1 for member in domain.members)
-        if source is not None and not above:
-            rest = new.domains.get(source.name)
+        rest = new.domains.get(source.name) if source is not None else None
+        if source is not None and (rest is None or not set(staying) <= set(rest.members)):
             kept = f"{source.name} keeps {_listed(rest.members)}" if rest is not None else f"there is no {source.name} any more"
             yield Difference("split", source.name, f"domain {source.name} splits: {name} takes {_listed(domain.members)}; {kept}")
             explained |= set(source.members)

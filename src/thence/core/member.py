@@ -24,7 +24,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from thence.core.changing import Changing, Deliverable
+from thence.core.changing import Changing
+from thence.core.changing import Deliverable as Deliverable  # noqa: PLC0414  A name of this module, too.
 from thence.core.channel import RESEND_AFTER_NS
 from thence.core.contract import (
     Arrived,
