@@ -10,12 +10,16 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.evolving import CHANGES, run_one
+from tests.evolving import CHANGES, REQUIRED, options_for, run_one, trouble_for
 from thence.core.changeover import Changeover
 from thence.core.messages import Envelope
+from thence.core.topology import Topology
+from thence.core.topology_text import parse
 from thence.core.views import Resume, Standing, View
 from thence.errors import InternalError
-from thence.sim.evolution import Command, EvolvingNode, Trouble
+from thence.sim.evolution import Command, EvolvingNode, EvolvingSimulation, Trouble
+from thence.trace.events import Event
+from thence.trace.judge import judge
 
 SEEDS_IN_CI = 240
 CHUNKS = 8
@@ -35,6 +39,25 @@ def test_fabrics_that_change_under_traffic_keep_what_they_promise(chunk: int) ->
     assert {"changes", "deaths", "crashes", "resumed", "aborted"} <= set(+counts)
     assert {what for outcome in outcomes for what in outcome.done} == set(CHANGES)
     assert sum(outcome.deliveries for outcome in outcomes) > 100 * size
+
+
+def _twin(version: int, *relays: str) -> Topology:
+    """Return two domains and the relay between them, with its replicas."""
+    names = ", ".join(f'"{name}"' for name in relays)
+    replicas = f"[[relays]]\nreplicas = [{names}]\n" if len(relays) > 1 else ""
+    domains = "".join(f'[domains.{name}]\nmembers = ["{name}1", "{name}2", {names}]\n' for name in "ad")
+    return parse(f'name = "twin"\nversion = {version}\n{domains}{replicas}')
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_relay_gets_a_replica_and_loses_it_again(seed: int) -> None:
+    versions = [_twin(1, "r1"), _twin(2, "r1", "r2"), _twin(3, "r1")]
+    events: list[Event] = []
+    run = EvolvingSimulation(options_for(seed), events.append, versions, trouble_for(seed))
+    run.run()
+    verdict = judge(events, REQUIRED)
+    assert not verdict.violations, verdict.violations[:3]
+    assert run.counts["changes"] == 2
 
 
 class _WithoutQuiet(Changeover):
@@ -67,8 +90,8 @@ def test_a_switch_without_quiet_is_caught() -> None:
 def test_held_submissions_that_overtake_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     release = View.release
 
-    def reversed_release(self: View) -> tuple[Envelope, ...]:
-        return release(self)[::-1]
+    def reversed_release(self: View, greetings: int = 0) -> tuple[Envelope, ...]:
+        return release(self, greetings)[::-1]
 
     monkeypatch.setattr(View, "release", reversed_release)
     assert caught(lambda seed: run_one(seed, trouble=FAST), 40) is not None

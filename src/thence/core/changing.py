@@ -21,6 +21,7 @@ from thence.errors import Busy, UsageError
 if TYPE_CHECKING:
     from thence.core.member import MemberOptions
     from thence.core.ordering import Wait
+    from thence.core.takeover import Takeover
 
 Deliverable = list[tuple[str, Frame[Any]]]
 """Frames for the application, each with the place by which it came."""
@@ -41,6 +42,7 @@ class Changing(ABC):
     _queued: int
     _number: int
     _unconsumed: dict[int, tuple[str, Frame[Any]]]
+    _takeover: Takeover | None
 
     @abstractmethod
     def queued(self) -> dict[str, int]:
@@ -98,6 +100,9 @@ class Changing(ABC):
         if waits:
             missing = waits[0].missing
             return f"{len(waits)} messages wait, the first of them for number {missing.number} of {missing.sender}"
+        kept = self._takeover.kept if self._takeover is not None else 0
+        if kept:
+            return f"{kept} messages are kept for the replica that forwards"
         unnumbered = sum(len(place.end.state.unnumbered) + len(place.end.state.unclaimed) for place in self._links.values())
         return f"{unnumbered} messages wait for their number" if unnumbered else ""
 
@@ -110,7 +115,8 @@ class Changing(ABC):
         elif isinstance(change, Resume):
             record = self.view.resume(change)
         else:
-            numbers = range(self._number + 1, self._number + 1 + len(change.greetings))
+            first = self._number - len(self.view.state.waiting) + 1
+            numbers = range(first, first + len(change.greetings))
             pairs = zip(numbers, change.greetings, strict=True)
             record = self.view.switch(change, tuple(Envelope(self.name, number, None, body) for number, body in pairs))
         if record is None:
@@ -141,7 +147,7 @@ class Changing(ABC):
             self._unconsumed = {at: (place, Frame(None, frame.envelope)) for at, (place, frame) in self._unconsumed.items()}
             self._enter(Routes(following))
         number = self._number + len(record.greetings)
-        going = (*record.greetings, *view.release())
+        going = (*record.greetings, *view.release(len(record.greetings)))
         deliver = [delivery for envelope in going for delivery in self._send(envelope)]
         self._number = number
         return going, deliver

@@ -126,6 +126,7 @@ class Topology:
             replicas=self.replicas,
             promise=self.promise,
             addresses=addresses,
+            version=self.version,
         )
 
     @cached_property

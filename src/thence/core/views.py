@@ -183,9 +183,12 @@ class View:
         """The topology of this text is in force, after ``old``."""
         self.state.text, self.state.previous = text, write(old)
 
-    def release(self) -> tuple[Envelope, ...]:
-        """Return what waited, in order; it waits no longer."""
-        released, self.state.waiting = tuple(self.state.waiting), []
+    def release(self, greetings: int = 0) -> tuple[Envelope, ...]:
+        """Return what waited, in order, numbered behind ``greetings``: numbers rise in the order in which messages are sent."""
+        released = tuple(
+            Envelope(envelope.origin, envelope.number + greetings, envelope.to, envelope.body) for envelope in self.state.waiting
+        )
+        self.state.waiting = []
         self.waiting_bytes = 0
         return released
 
@@ -201,6 +204,10 @@ class View:
         for name in to or ():
             if name not in self.next.homes:
                 raise UsageError(f"{name!r} {leaving}")
+        if me in self.next.fellows:
+            raise Busy(
+                f"{me!r} is about to be a replica, which sends nothing itself, with version {self.next.version}"
+            )
         if to is not None:
             self._next_routes().plan(me, me, to, None)
 

@@ -141,6 +141,11 @@ class Peers:
             for name in neighbours_of(topology, self.me)
         }
 
+    @property
+    def between(self) -> bool:
+        """Whether we are between two topologies, or have left."""
+        return self._cut
+
     def cut(self) -> None:
         """Hang up, before anything of another version can come or go on a connection of this one."""
         self._cut = True
