@@ -24,7 +24,7 @@ import msgspec
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
 from thence.core.views import Hold, Prepare, Resume, Standing, Switch, ViewInput
-from thence.errors import ConfigError, UsageError
+from thence.errors import Busy, ConfigError, UsageError
 from thence.runtime import journal
 from thence.runtime.protocol import ViewAnswer, ViewRequest
 from thence.runtime.store import MemoryStore, Store
@@ -99,14 +99,14 @@ class Evolution:
         prepared = member.view.state.phase == "prepared" and following is not None
         if not prepared or following is None or peer not in self._node.topology.homes or peer not in following.homes:
             return
-        if (following.version, following.fingerprint) == (version, fingerprint):
+        if (following.version, following.fingerprint) == (version, fingerprint) and not self._node.driver.full:
             log.info("%s has switched to version %d, so we do too", peer, version)
             self._step(Switch(member.view.state.attempt))
 
     def tick(self) -> None:
         """Go back to normal if nobody leads any more."""
         state = self._node.member.view.state
-        if state.phase == "holding" and time.monotonic() - self._heard_at > HOLD_LEASE_S:
+        if state.phase == "holding" and time.monotonic() - self._heard_at > HOLD_LEASE_S and not self._node.driver.full:
             log.warning("nobody has led the change for %g s: going back to normal", HOLD_LEASE_S)
             self._step(Resume(state.attempt))
 
@@ -129,6 +129,8 @@ class Evolution:
     def _step(self, change: ViewInput) -> None:
         node = self._node
         view = node.member.view
+        if node.driver.full:
+            raise Busy(f"{node.name!r} takes nothing now: {node.driver.full}")
         if isinstance(change, Switch):
             if view.state.phase == "prepared" and view.state.attempt == change.attempt:
                 node.peers.cut()
