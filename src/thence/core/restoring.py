@@ -46,7 +46,7 @@ class _SavedView(msgspec.Struct, array_like=True):
     position: int
     places: msgspec.Raw
     unconsumed: msgspec.Raw
-    takeover: msgspec.Raw | None = None
+    takeover: msgspec.Raw = msgspec.Raw(b"\xc0")
     view: ViewState | None = None
 
 

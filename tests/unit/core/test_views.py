@@ -221,6 +221,20 @@ def test_a_restart_in_any_phase_goes_on_in_that_phase(steps: int) -> None:
         assert [ready.sent for ready in rest] == [ready.sent for ready in expected]
 
 
+def test_a_snapshot_with_replicas_is_found_again_on_both_sides_of_a_switch() -> None:
+    domains = '[domains.a]\nmembers = ["A", "R", "S"]\n[domains.d]\nmembers = ["D", "R", "S"]\n'
+    relays = '[[relays]]\nreplicas = ["R", "S"]\n'
+    old, new = (parse(f'name = "f"\nversion = {version}\n{domains}{relays}') for version in (1, 2))
+    life = Life("A", old)
+    for step_input in (Submit(None, b"1"), Hold(1, new), Submit(None, b"2"), Prepare(1), Switch(1)):
+        life.step(step_input)
+        assert life.restarted(life.member.snapshot())[0].standing() == life.member.standing()
+    replica = Life("R", fabric(1, a="AR", d="RD"))
+    replica.step(Hold(1, Topology("f", new.domains.values(), replicas=new.replicas, version=2)))
+    with pytest.raises(Busy, match="'R' is about to be a replica"):
+        replica.step(Submit(None))
+
+
 def test_deliveries_that_were_not_consumed_survive_the_switch() -> None:
     life = Life()
     life.step(Submit(None, b"seen"))
