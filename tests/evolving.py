@@ -21,6 +21,9 @@ from thence.trace.events import Event
 from thence.trace.judge import judge
 
 MAX_VERSIONS: Final = 4
+MAX_EVENTS: Final = 300_000
+"""A run has far fewer. One that has more never comes to rest, and is stopped."""
+
 REQUIRED: Final = ("well-formed", "creation", "duplication", "fifo", "causal", "completeness")
 
 
@@ -223,6 +226,7 @@ def run_one(
         trouble_for(seed) if trouble is None else trouble,
         node_type=node_type,
         command_type=command_type,
+        max_events=MAX_EVENTS,
     )
     result = run.run()
     verdict = judge(events, REQUIRED)
