@@ -54,8 +54,8 @@ def _members(thing: type) -> Iterator[tuple[str, Any]]:
                     yield member, getattr(thing, member) if inspect.isfunction(value) else value
 
 
-OUTLET = {"accepted", "undeliverable", "deliver", "subscribed"}
-"""What an embedded member has for its own session, not for its users."""
+OUTLET = {"accepted", "undeliverable", "deliver", "subscribed", "answered", "lost", "waiting"}
+"""What an embedded member has for its own session, and the agents of a client for the client, not for users."""
 
 
 def _entry(member: str, value: Any) -> str:

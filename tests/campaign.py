@@ -8,8 +8,10 @@ repeats it, and the campaign then ends with 1.
     python -m tests.campaign --kind fabrics --runs 1000
     python -m tests.campaign --kind explorer
     python -m tests.campaign --kind servers --seconds 600 --seed 0
+    python -m tests.campaign --kind agents --seconds 600 --seed 0
 
-The last one crashes real servers (``tests/integration/crashes.py``), in rounds of ``ROUND_S`` seconds with a seed each.
+The last two crash real servers (``tests/integration/crashes.py`` and ``agent_crashes.py``), in rounds of ``ROUND_S`` seconds
+with a seed each.
 
 The explorer's cases are ``CAMPAIGN_CASES`` in ``tests/explorer_cases.py`` and whatever a module of ``tests/papers`` calls
 ``CAMPAIGN``: a list of cases, or, where the module has a ``main`` of its own, whatever that makes of it.
@@ -33,7 +35,7 @@ from typing import Any, NamedTuple, Protocol
 from rich.progress import Progress
 
 from tests import explorer_cases, fabrics
-from tests.integration import crashes
+from tests.integration import agent_crashes, crashes
 from thence.core.ordering import ORDERINGS
 from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
@@ -246,6 +248,33 @@ def run_servers(arguments: argparse.Namespace) -> int:
     return broken
 
 
+def run_agents(arguments: argparse.Namespace) -> int:
+    """Kill servers with agents in one round after the other, report, and return how many rounds broke a promise."""
+    began = time.monotonic()
+    counts: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    broken = rounds = 0
+    left = arguments.seconds
+    while left > 0:
+        options = agent_crashes.Options(seed=arguments.seed + rounds, fault_s=min(ROUND_S, left))
+        outcome = agent_crashes.run_once(options)
+        left -= options.fault_s
+        rounds += 1
+        counts.update(outcome.counts)
+        faults.update(outcome.faults)
+        if outcome.wrong:
+            broken += 1
+            print(f"BROKEN: {agent_crashes.replay(options)}\n  kept in {outcome.folder}", flush=True)
+            for what in outcome.wrong[: crashes.MAX_WRONG_TOLD]:
+                print(f"  {what}", flush=True)
+        took = f"{outcome.seconds:.0f} s, of these {outcome.healing_s:.0f} s to heal"
+        print(f"  round {options.seed}: {took}, {outcome.counts['moves']:,} moves, {len(outcome.wrong)} wrong", flush=True)
+    print(f"agents: {rounds} rounds in {time.monotonic() - began:,.0f} s: " + _listed(counts))
+    print("  faults: " + _listed(faults))
+    print(f"  rounds that broke a promise: {broken}", flush=True)
+    return broken
+
+
 def _listed(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
@@ -253,7 +282,7 @@ def _listed(counts: Counter[str]) -> str:
 def main() -> int:
     """Run the campaign and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", choices=("orderings", "fabrics", "explorer", "servers", "all"), default="all")
+    parser.add_argument("--kind", choices=("orderings", "fabrics", "explorer", "servers", "agents", "all"), default="all")
     parser.add_argument("--runs", type=int, default=100_000, help="random runs of each kind")
     parser.add_argument("--first", type=int, default=0, help="the first run's number")
     parser.add_argument("--workers", type=int, default=2)
@@ -269,6 +298,8 @@ def main() -> int:
         broken += run_explorer(arguments)
     if arguments.kind in ("servers", "all"):
         broken += run_servers(arguments)
+    if arguments.kind in ("agents", "all"):
+        broken += run_agents(arguments)
     return 1 if broken else 0
 
 

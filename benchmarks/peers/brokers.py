@@ -89,7 +89,7 @@ def thence_servers(folder: Path, names: tuple[str, ...], *, durable: bool) -> It
 def nats_server(folder: Path) -> Iterator[tuple[str, int]]:
     """Run NATS, with JetStream in the folder and everything else as it comes."""
     folder.mkdir()
-    port = _free_port()
+    port = free_port()
     config = folder / "nats.conf"
     config.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder / "streams"}" }}\nmax_pending: 1GB\n')
     running = [_start([_found("nats-server") or "", "-c", str(config)], folder / "nats.log", port)]
@@ -100,12 +100,13 @@ def nats_server(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[tuple[int, int]]:
-    """Run Redis so that it syncs before it answers; give its port and process."""
+def redis_server(folder: Path, *, disk: bool = True) -> Iterator[tuple[int, int]]:
+    """Run Redis so that it syncs before it answers, or keeps everything in memory; give its port and process."""
     folder.mkdir()
-    port = _free_port()
+    port = free_port()
     arguments = [_found("redis-server") or "", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
-    running = [_start([*arguments, "--appendonly", "yes", "--appendfsync", "always"], folder / "redis.log", port)]
+    kept = ["--appendonly", "yes", "--appendfsync", "always"] if disk else ["--appendonly", "no"]
+    running = [_start([*arguments, *kept], folder / "redis.log", port)]
     try:
         yield port, running[0].pid
     finally:
@@ -116,7 +117,7 @@ def redis_server(folder: Path) -> Iterator[tuple[int, int]]:
 def rabbitmq_server(folder: Path) -> Iterator[tuple[str, int]]:
     """Run RabbitMQ with nothing but a port and places of our own; give its address and process."""
     folder.mkdir()
-    port, names, between = _free_port(), _free_port(), _free_port()
+    port, names, between = free_port(), free_port(), free_port()
     config = folder / "rabbitmq.conf"
     config.write_text(f"listeners.tcp.local = 127.0.0.1:{port}\n", encoding="utf-8")
     (folder / "plugins").write_text("[].\n", encoding="utf-8")
@@ -150,7 +151,8 @@ def cpu_s(processes: Sequence[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nobody uses."""
     return int(free_addresses(1)[0].rpartition(":")[2])
 
 

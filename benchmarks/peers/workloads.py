@@ -20,9 +20,10 @@ from itertools import count as counting
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.peers import nats_side, ours, rabbit_side, redis_side
+from benchmarks.peers import least_side, nats_side, ours, rabbit_side, redis_side
 from benchmarks.peers.brokers import (
     cpu_s,
+    free_port,
     install_missing,
     nats_server,
     rabbitmq_server,
@@ -67,8 +68,8 @@ class Workload(NamedTuple):
 
     name: str
     ours: Side
-    peers: dict[str, tuple[Side, float]]
-    """Each with the ratio that is to be reached."""
+    peers: dict[str, tuple[Side, float | None]]
+    """Each with the ratio that is to be reached; None: it is there for comparison."""
     latency: bool = False
 
 
@@ -145,7 +146,13 @@ def nats_pings(setting: Setting, size: int) -> list[Worker]:
     return [Worker(nats_side.ping, {"asks": asks, **common}) for asks in (True, False)]
 
 
+def least_pings(_: Setting, size: int) -> list[Worker]:
+    common = {"port": free_port(), "count": PINGS, "body_bytes": size}
+    return [Worker(least_side.ping, {"asks": asks, **common}) for asks in (True, False)]
+
+
 CORE = "nats-py core"
+LEAST = "the least in Python"
 WORKLOADS = (
     Workload("group of 4 members, each to all", Side(our_group), {CORE: (Side(nats_group, "nats"), 4)}),
     Workload("client to client by one server, in memory", Side(our_clients, "memory"), {CORE: (Side(nats_clients, "nats"), 2)}),
@@ -159,7 +166,10 @@ WORKLOADS = (
         },
     ),
     Workload(
-        "round trip between two members, in memory", Side(our_member_pings), {CORE: (Side(nats_pings, "nats"), 2)}, latency=True
+        "round trip between two members, in memory",
+        Side(our_member_pings),
+        {CORE: (Side(nats_pings, "nats"), 2), LEAST: (Side(least_pings), None)},
+        latency=True,
     ),
     Workload(
         "round trip between clients of one server, in memory",
@@ -210,7 +220,7 @@ def measure(workload: Workload, setting: Setting, size: int, rounds: int) -> Ite
         theirs, what = found[peer], f"{workload.name}, {size:,} B"
         ratio = max(each.rate for each in ours) / max(each.rate for each in theirs)
         shown = [_speed(each, latency=workload.latency) for each in (ours, theirs)]
-        yield Row(f"{what} (goal {goal:g})", shown[0], f"{peer}: {shown[1]}", ratio)
+        yield Row(what if goal is None else f"{what} (goal {goal:g})", shown[0], f"{peer}: {shown[1]}", ratio)
         cost, their_cost = min(each.cpu_s for each in ours), min(each.cpu_s for each in theirs)
         yield Row(f"{what}: processor time", f"{cost * 1e6:.1f} µs", f"{peer}: {their_cost * 1e6:.1f} µs", their_cost / cost)
 

@@ -27,6 +27,8 @@ from thence.errors import (
 )
 
 if _TYPE_CHECKING:
+    from thence.runtime.agent import Agent
+    from thence.runtime.agent_client import Agents
     from thence.runtime.blocking import BlockingClient, connect_blocking
     from thence.runtime.client import Client, connect
     from thence.runtime.embedded import Member
@@ -37,6 +39,8 @@ __version__ = "0.1.0"
 
 _RUNNING = {
     "EVERYONE": "letters",
+    "Agent": "agent",
+    "Agents": "agent_client",
     "BlockingClient": "blocking",
     "Client": "client",
     "Member": "embedded",
@@ -58,6 +62,8 @@ def __getattr__(name: str) -> _Any:
 
 __all__ = [
     "EVERYONE",
+    "Agent",
+    "Agents",
     "BlockingClient",
     "Busy",
     "Client",

@@ -180,7 +180,7 @@ class Crashes:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  There are no threads here.
+                preexec_fn=die_with_parent,  # noqa: PLW1509  There are no threads here.
             )
 
     def _look_for_the_dead(self) -> None:
@@ -404,7 +404,7 @@ class Crashes:
         ]
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Ask the system for a kill when the parent dies, so that nothing is left behind by a test that was killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

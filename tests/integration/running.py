@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -86,9 +86,9 @@ async def started(topology: Topology, name: str, data: Path | None = None, trace
 
 
 @contextmanager
-def fleet(topology: Topology, data: Path, trace: Path | None = None) -> Iterator[Fleet]:
+def fleet(topology: Topology, data: Path, trace: Path | None = None, agents: Sequence[str] = ()) -> Iterator[Fleet]:
     """Run all servers of a topology as processes."""
-    running = Fleet(with_addresses(topology, data / "topology.toml"), data, trace=trace)
+    running = Fleet(with_addresses(topology, data / "topology.toml"), data, trace=trace, agents=agents)
     try:
         running.start()
         for name in topology.processes:

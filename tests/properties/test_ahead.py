@@ -51,7 +51,7 @@ choices = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 9999)), ma
 def held(bag: Bag) -> int:
     """Return how many messages wait for their bodies."""
     places = [place for member in bag.members.values() for place in member._places.values()]
-    return sum(len(store.held) for place in places for store in place.bodies._stores.values())
+    return sum(len(store.held) for place in places for store in place.bodies.stores.values())
 
 
 @every_fabric
@@ -108,8 +108,8 @@ class RepeatsWithoutBody(Bodies):
 
     def _without_bodies(self, peer: str, packet: Packet[Any]) -> Packet[Any]:
         gone: dict[Any, int] = self.__dict__.setdefault("gone", {})
-        gone.update(self._sent.get(peer, {}))
-        self._sent[peer] = dict(gone)
+        gone.update(self.sent.get(peer, {}))
+        self.sent[peer] = dict(gone)
         return super()._without_bodies(peer, packet)
 
 
@@ -128,10 +128,10 @@ class LeavesOutTheOthersBody(Bodies):
 
     def send(self, peers: Iterable[str], envelope: Envelope) -> None:
         super().send(list(peers)[:1], envelope)
-        for sent in self._sent.values():
+        for sent in self.sent.values():
             sent.setdefault(envelope.id, 0)
         for peer in ("t", "u", "w"):
-            self._sent.setdefault(peer, {})[envelope.id] = 0
+            self.sent.setdefault(peer, {})[envelope.id] = 0
 
 
 # Over channels whatever is lost comes again, whole, so that some mistakes only cost time there.

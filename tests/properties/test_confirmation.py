@@ -151,7 +151,7 @@ class RepeatsToAnybody(Distributed):
     """Forgets for whom a message is that it keeps for others."""
 
     def take(self, incoming: Incoming) -> None:
-        super().take(incoming._replace(to=None))
+        super().take(msgspec.structs.replace(incoming, to=None))
 
 
 class ForgetsWhatItTook(Distributed):

@@ -100,14 +100,14 @@ class SendsBeforeTheDisk(Node):
     def _handle(self, ready: Ready) -> None:
         for peer, packet in ready.send:
             self._transmit(peer, packet)
-        super()._handle(ready._replace(send=()))
+        super()._handle(msgspec.structs.replace(ready, send=()))
 
 
 class ForgetsItsRecords(Node):
     """A mistake: submissions are not written to disk."""
 
     def _handle(self, ready: Ready) -> None:
-        super()._handle(ready._replace(persist=()))
+        super()._handle(msgspec.structs.replace(ready, persist=()))
 
 
 class ForgetsWhatItConsumed(Node):
@@ -124,7 +124,7 @@ class DeliversBeforeTheDisk(Node):
     def _handle(self, ready: Ready) -> None:
         for delivery in ready.deliver:
             self._deliver(delivery)
-        super()._handle(ready._replace(deliver=()))
+        super()._handle(msgspec.structs.replace(ready, deliver=()))
 
 
 class LosesWhatItHadQueued(Node):

@@ -205,6 +205,8 @@ def test_import_thence_is_quick(tmp_path: Path) -> None:
 def test_public_names_are_pinned() -> None:
     assert thence.__all__ == [
         "EVERYONE",
+        "Agent",
+        "Agents",
         "BlockingClient",
         "Busy",
         "Client",

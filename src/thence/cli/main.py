@@ -68,6 +68,7 @@ COMMANDS: Final = (
     Entry("status", SERVE, "Ask a server how it is: neighbours, queues, clocks, and what waits for what."),
     Entry("send", SERVE, "Send a message by way of a server."),
     Entry("listen", SERVE, "Print the messages that come for a client."),
+    Entry("agent", SERVE, "Make, list, show and remove agents of a server; look through letters they could not react to."),
     Entry("bench", SERVE, "Measure how fast messages go through a server and back."),
     Entry("store", SERVE, "Look into the store of a server, check it, and print its entries."),
 )

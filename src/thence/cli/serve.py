@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from thence.core.topology import Topology
 from thence.errors import ConfigError, StorageError
-from thence.runtime import allocator, logs, loops
+from thence.runtime import agent_kinds, allocator, logs, loops
+from thence.runtime.agent_kinds import Kind
 from thence.runtime.node import NodeOptions
 from thence.runtime.server import DRAIN_S, Server
 from thence.runtime.tls import TlsFiles
@@ -45,6 +47,10 @@ def command(
     ] = Durability.DISK,
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="HOST:PORT", help="Listen here, not at the address in the topology.")
+    ] = None,
+    agents: Annotated[
+        list[str] | None,
+        typer.Option("--agents", metavar="MODULE[:CLASS]", help="Know these classes of agents; may be given several times."),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="DIR", help="Write every send and delivery here, for judge and audit.")
@@ -81,9 +87,10 @@ def command(
         trace=trace,
         max_store_bytes=max_store_bytes,
     )
+    kinds = agent_kinds.load(agents or ())
     logs.set_up(server, log_form.value)
     allocator.keep_freed_memory()
-    loops.run(_serve(fabric, server, options, listen, drain_s))
+    loops.run(_serve(Start(fabric, server, options, kinds), listen, drain_s))
 
 
 def tls_files(certificate: Path | None, key: Path | None, authority: Path | None) -> TlsFiles | None:
@@ -95,8 +102,17 @@ def tls_files(certificate: Path | None, key: Path | None, authority: Path | None
     return TlsFiles(certificate=certificate, key=key, authority=authority)
 
 
-async def _serve(topology: Topology, name: str, options: NodeOptions, listen: str | None, drain_s: float) -> None:
-    server = Server(topology, name, options)
+class Start(NamedTuple):
+    """What a server is made of."""
+
+    topology: Topology
+    name: str
+    options: NodeOptions
+    kinds: Mapping[str, Kind]
+
+
+async def _serve(start: Start, listen: str | None, drain_s: float) -> None:
+    server = Server(*start)
     await server.start(listen)
     loop = asyncio.get_running_loop()
     told = asyncio.Event()

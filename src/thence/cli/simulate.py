@@ -60,12 +60,8 @@ def command(
     crashes: Annotated[
         int, typer.Option(help="How many times a process loses its memory and restarts from disk.", rich_help_panel=FAULTS)
     ] = DEFAULT.crashes,
-    suspicions: Annotated[
-        int, typer.Option(help="How many times a replica of a relay wrongly holds another for dead.", rich_help_panel=FAULTS)
-    ] = DEFAULT.suspicions,
-    deaths: Annotated[
-        int, typer.Option(help="How many replicas of relays die for good.", rich_help_panel=FAULTS)
-    ] = DEFAULT.deaths,
+    suspicions: Annotated[int, typer.Option(help="How many times replicas suspect wrongly.", rich_help_panel=FAULTS)] = 0,
+    deaths: Annotated[int, typer.Option(help="How many replicas of relays die for good.", rich_help_panel=FAULTS)] = 0,
     sync: Annotated[str, typer.Option(help="How long the disk takes to sync, a law.", rich_help_panel=FAULTS)] = DEFAULT.sync,
     durable: Annotated[
         bool | None, typer.Option(help="Whether records go to disk; default: if there are crashes.", rich_help_panel=FAULTS)

@@ -76,6 +76,10 @@ def _show(status: dict[str, Any]) -> None:
         for client in status["clients"]
     ]
     console.out.print(console.table(("client", "state", "sent", "waiting for it"), clients))
+    agents = status["agents"]
+    if agents["count"]:
+        dead = console.count(agents["dead_letters"], "dead letter")
+        console.say(f"{console.count(agents['count'], 'agent')}: {agents['reactions']:,} reactions since the start, {dead}")
     for name, clock in status["clocks"].items():
         console.say_plainly(f"clock of {name} ({clock['ordering']}): {json_.dumps(clock['state'])[:300]}")
     console.say(f"{console.count(status['waiting_count'], 'message')} waiting for an earlier one")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -29,6 +29,10 @@ def command(
         Path, typer.Option("--data", metavar="DIR", help="Where the servers keep what must survive, a folder each.")
     ] = Path("data"),
     memory: Annotated[bool, typer.Option("--memory", help="Keep nothing on disk but the topology with addresses.")] = False,
+    agents: Annotated[
+        list[str] | None,
+        typer.Option("--agents", metavar="MODULE[:CLASS]", help="Let all servers know these classes of agents; several times."),
+    ] = None,
     trace: Annotated[Path | None, typer.Option("--trace", metavar="DIR", help="Let all servers write their trace here.")] = None,
 ) -> None:
     """Run all servers of a fabric on this machine until Ctrl-C or SIGTERM.
@@ -41,7 +45,7 @@ def command(
     Example: thence up city.toml --data data
     """
     fabric = with_addresses(read_topology(topology), data / "topology.toml")
-    fleet = Fleet(fabric, data, memory=memory, trace=trace)
+    fleet = Fleet(fabric, data, memory=memory, trace=trace, agents=agents or ())
     for number in (signal.SIGINT, signal.SIGTERM):
         # Also where whoever started us ignores them, as shells do for what runs in the background.
         signal.signal(number, signal.default_int_handler)
@@ -92,6 +96,7 @@ class Fleet:
         *,
         memory: bool = False,
         trace: Path | None = None,
+        agents: Sequence[str] = (),
         log: Callable[[str], None] | None = None,
     ) -> None:
         """``data`` holds ``topology.toml``. ``log`` gets every line of every log; by default they are printed."""
@@ -100,6 +105,7 @@ class Fleet:
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self._memory = memory
         self._trace = trace
+        self._agents = agents
         self._width = max(len(name) for name in topology.processes)
         self._log = log or _print_line
         self._threads: list[threading.Thread] = []
@@ -116,6 +122,8 @@ class Fleet:
         arguments += ["--durability", "memory"] if self._memory else ["--data", str(self.data / name)]
         if self._trace is not None:
             arguments += ["--trace", str(self._trace)]
+        for place in self._agents:
+            arguments += ["--agents", place]
         process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
         self.processes[name] = process
         if process.stderr is not None:

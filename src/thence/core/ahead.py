@@ -85,9 +85,10 @@ class Bodies:
     def __init__(self, exact: bool) -> None:
         """``exact`` says that the network is trusted to be so."""
         self._exact = exact
-        self._stores: dict[str, _Store] = {}
+        self.stores: dict[str, _Store] = {}
+        """What each peer has sent, if it has sent anything of the kind."""
         self._outgoing: dict[str, list[Envelope]] = {}
-        self._sent: dict[str, dict[MessageId, int]] = {}
+        self.sent: dict[str, dict[MessageId, int]] = {}
         """What is ahead of its message at each peer, and how long it is."""
 
     # What goes out.
@@ -96,28 +97,28 @@ class Bodies:
         """Send a body ahead to ``peers``, where there is room."""
         size = len(envelope.body)
         for peer in peers:
-            sent = self._sent.setdefault(peer, {})
+            sent = self.sent.setdefault(peer, {})
             if envelope.id not in sent and len(sent) < MAX_AHEAD and sum(sent.values()) + size <= MAX_AHEAD_BYTES:
                 sent[envelope.id] = size
                 self._outgoing.setdefault(peer, []).append(envelope)
 
     def collect(self, place: str, packets: list[tuple[str, Packet[Any]]]) -> list[tuple[str, Packet[Any]]]:
         """Leave out of ``packets`` the bodies that went ahead, and add packets with those that go ahead now."""
-        if not self._sent:
+        if not self.sent:
             return packets
         leaving = [(peer, self._without_bodies(peer, packet)) for peer, packet in packets]
         for peer, envelopes in self._outgoing.items():
             # A message whose turn has come before its body was on its way needs none.
-            ahead = [envelope for envelope in envelopes if envelope.id in self._sent[peer]]
+            ahead = [envelope for envelope in envelopes if envelope.id in self.sent[peer]]
             numbers = () if self._exact else (0,) * len(ahead)
             if ahead:
                 leaving.append((peer, Packet(place, tuple(Frame(AHEAD, envelope) for envelope in ahead), numbers)))
         self._outgoing = {}
-        self._sent = {peer: sent for peer, sent in self._sent.items() if sent}
+        self.sent = {peer: sent for peer, sent in self.sent.items() if sent}
         return leaving
 
     def _without_bodies(self, peer: str, packet: Packet[Any]) -> Packet[Any]:
-        sent = self._sent.get(peer)
+        sent = self.sent.get(peer)
         if not sent:
             return packet
         unsent = [envelope.id for envelope in self._outgoing.get(peer, ())]
@@ -133,7 +134,10 @@ class Bodies:
     @staticmethod
     def concern(packet: Packet[Any]) -> bool:
         """Return whether a packet holds a body without its message, or a message without its body."""
-        return any(frame.bodiless or type(frame.stamp) is BodyAhead for frame in packet.frames)
+        for frame in packet.frames:  # noqa: SIM110  This is asked of every packet, and ``any`` would take longer.
+            if frame.bodiless or type(frame.stamp) is BodyAhead:
+                return True
+        return False
 
     @staticmethod
     def check(peer: str, packet: Packet[Any]) -> bool:
@@ -190,32 +194,32 @@ class Bodies:
         return _part(packet, there, frames)
 
     def _store(self, peer: str) -> _Store:
-        return self._stores.setdefault(peer, _Store(not self._exact))
+        return self.stores.setdefault(peer, _Store(not self._exact))
 
     def keeps_from(self, peer: str) -> bool:
         """Return whether something of this peer's waits here for its message or its body."""
-        store = self._stores.get(peer)
+        store = self.stores.get(peer)
         return store is not None and bool(store.bodies or store.held)
 
     def forget_sent(self) -> None:
         """Send everything whole: whoever starts again does not rely on what went ahead before."""
-        self._sent, self._outgoing = {}, {}
+        self.sent, self._outgoing = {}, {}
 
     def kept(self) -> int:
         """Return how many bodies and messages wait here for each other."""
-        return sum(len(store.bodies) + len(store.held) for store in self._stores.values())
+        return sum(len(store.bodies) + len(store.held) for store in self.stores.values())
 
     # Copies of it, in memory and on disk.
 
     def fork(self) -> Bodies:
         """Return bodies that go on from here on their own."""
-        return copy.deepcopy(self) if self._stores or self._sent else type(self)(self._exact)
+        return copy.deepcopy(self) if self.stores or self.sent else type(self)(self._exact)
 
     def save(self) -> SavedBodies[Any] | None:
         """Return what a restart must find again: nothing, where it comes again anyway."""
         if not self._exact or not self.kept():
             return None
-        stores = self._stores.items()
+        stores = self.stores.items()
         return SavedBodies(
             [(peer, envelope) for peer, store in stores for envelope in store.bodies.values()],
             [(peer, packet) for peer, store in stores for packet in store.held.values()],

@@ -8,10 +8,11 @@ Rules:
 * A frame is acknowledged by the packet that follows its ``Taken`` record to disk, never earlier (``core.member``).
 * Numbers that came in are kept exactly (``NumberSet``). Where the ordering needs FIFO arrival, early frames are
   kept aside, unacknowledged, until the hole before them is filled: after a crash they simply come again.
-* At most ``WINDOW`` frames, and ``WINDOW_BYTES`` of them unless it is a single one, are unacknowledged on their way; what lies
-  behind waits in the queue, which the member bounds.
-* A confirmation may wait (``core.confirmation``): for so many frames, for so long after the first of them, or for a frame that
-  goes the same way. What comes a second time is confirmed at once, since its sender has not heard that it came.
+* At most ``WINDOW`` frames, and as many bytes of them as the window allows (``core.window``) unless it is a single one, are
+  unacknowledged on their way; what lies behind waits in the queue, which the member bounds.
+* A confirmation may wait: as the domain says (``core.confirmation``) or, where it says nothing, as long as whoever runs the
+  member allows (``confirm_within_ns``), for a frame that goes the same way. It does so for at most ``CONFIRM_EVERY`` frames and
+  ``CONFIRM_BYTES``. What comes a second time is confirmed at once, since its sender has not heard that it came.
 * Sending again backs off from ``RESEND_AFTER_NS`` to ``RESEND_AT_MOST_NS``, for ever: a link is never given up
   here. The wait is for the oldest frame: others that are acknowledged meanwhile do not put it off.
 """
@@ -19,7 +20,7 @@ Rules:
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,15 +28,13 @@ from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.messages import Frame, Packet
 from thence.core.numbers import NumberSet
 from thence.core.ordering import Arrival
+from thence.core.window import FIRST_WINDOW_BYTES, Window
 from thence.errors import ImpossibleFrame, MalformedFrame
 
 StampT = TypeVar("StampT")
 
 WINDOW = 1024
 """How many frames may be on their way without an acknowledgement."""
-
-WINDOW_BYTES = 4 * 1024 * 1024
-"""How many bytes may be: whoever carries packets must be able to hold that much for each peer."""
 
 RESEND_AFTER_NS = 200_000_000
 """How long to wait for an acknowledgement at first."""
@@ -45,6 +44,25 @@ RESEND_AT_MOST_NS = 5_000_000_000
 
 RESEND_BURST = 64
 """How many frames one attempt repeats: the oldest ones, since they are what the other side lacks."""
+
+CONFIRM_EVERY = 16
+"""How many frames a confirmation waits for at most where the domain leaves that to us."""
+
+CONFIRM_BYTES = 64 * 1024
+"""How many bytes: a quarter of the smallest window, so that waiting never holds up the sender."""
+
+
+class Pace(NamedTuple):
+    """How a channel takes its time, beside what its domain says."""
+
+    confirm_within_ns: int = 0
+    """How long a confirmation may wait for a frame that goes the same way."""
+    least_window_bytes: int = FIRST_WINDOW_BYTES
+    """How many bytes may be on their way at any time."""
+
+
+UNHURRIED = Pace()
+"""Confirms as the domain says, and begins with a small window."""
 
 
 class ChannelState(msgspec.Struct, Generic[StampT]):
@@ -60,49 +78,64 @@ class Channel:
     """One member's end of the conversation with one other member of a domain."""
 
     def __init__(
-        self, arrival: Arrival, resend_after_ns: int = RESEND_AFTER_NS, confirmation: ConfirmationOptions = AT_ONCE
+        self,
+        arrival: Arrival,
+        resend_after_ns: int = RESEND_AFTER_NS,
+        confirmation: ConfirmationOptions = AT_ONCE,
+        pace: Pace = UNHURRIED,
     ) -> None:
         """Start a channel on which nothing has happened yet."""
         self.state: ChannelState[Any] = ChannelState()
+        self._pace = pace
+        self.window = Window(pace.least_window_bytes)
         self._arrival = arrival
-        self._early: dict[int, Frame[Any]] = {}
-        self._resend_after_ns = resend_after_ns
-        self._confirmation = confirmation
-        self._patience_ns = resend_after_ns
-        self._sent_upto = 0
+        self.early: dict[int, Frame[Any]] = {}
+        self.resend_after_ns = resend_after_ns
+        self.confirm_every, self.confirm_after_ns = confirmation.after_messages, confirmation.after_ns
+        if pace.confirm_within_ns and self.confirm_every == 1:
+            self.confirm_every, self.confirm_after_ns = CONFIRM_EVERY, pace.confirm_within_ns
+        self.patience_ns = resend_after_ns
+        self.sent_upto = 0
         """Up to which number we have sent since we started; what lies behind is due at once."""
-        self._gone_upto = 0
+        self.gone_upto = 0
         """Nothing up to this number is in the queue any more."""
         self.queued_bytes = 0
         """How many bytes are not acknowledged, sent or not."""
-        self._flying_bytes = 0
-        """How many of these we have sent."""
+        self.unsent_bytes = 0
+        """How many of these we have not sent."""
         self.resend_at: int | None = None
-        self._unconfirmed = 0
-        """How many frames came since we last confirmed."""
-        self._confirm_at: int | None = None
+        self.confirm_at: int | None = None
+        """When what came in is confirmed, if nothing else is sent before."""
+        self.unconfirmed = 0
+        """How many frames came since we last confirmed,"""
+        self.unconfirmed_bytes = 0
+        """and how many bytes."""
         self.resent = 0
         self.repeated = 0
 
-    def push(self, frame: Frame[Any]) -> None:
-        """Queue a frame to be sent."""
+    def push(self, frame: Frame[Any], weight: int | None = None) -> None:
+        """Queue a frame to be sent; ``weight`` is its own, if that is known already."""
         state = self.state
         state.last_number += 1
         state.queue[state.last_number] = frame
-        self.queued_bytes += frame.weight
+        if weight is None:
+            weight = frame.weight
+        self.queued_bytes += weight
+        self.unsent_bytes += weight
 
     def load(self, state: ChannelState[Any]) -> None:
         """Go on from what was saved."""
         self.state = state
-        self._gone_upto = next(iter(state.queue), state.last_number + 1) - 1
-        self.queued_bytes = sum(frame.weight for frame in state.queue.values())
+        self.gone_upto = next(iter(state.queue), state.last_number + 1) - 1
+        self.queued_bytes = self.unsent_bytes = sum(frame.weight for frame in state.queue.values())
 
     def connected(self) -> None:
         """The way to the peer is new: whatever was on it is lost, so all that is not acknowledged is due at once."""
-        self._sent_upto = 0
-        self._flying_bytes = 0
-        self._patience_ns = self._resend_after_ns
+        self.sent_upto = 0
+        self.unsent_bytes = self.queued_bytes
+        self.patience_ns = self.resend_after_ns
         self.resend_at = None
+        self.window = Window(self._pace.least_window_bytes)
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         """Refuse a packet whose numbers cannot be, before anything changes."""
@@ -114,50 +147,73 @@ class Channel:
 
     def arrived(self, packet: Packet[Any], now: int) -> list[tuple[int, Frame[Any]]]:
         """Note what the peer has taken; return the frames to take now, in order. The caller confirms each by ``take``."""
-        self._acknowledged(packet, now)
+        if packet.taken > self.gone_upto or packet.taken_beyond:
+            self._acknowledged(packet, now)
+        if not packet.frames:
+            return []
+        fresh = self._fresh(packet, now)
+        if self.unconfirmed >= self.confirm_every or self.unconfirmed_bytes >= CONFIRM_BYTES:
+            self.confirm_at = now
+        elif self.confirm_at is None:
+            self.confirm_at = now + self.confirm_after_ns
+        return fresh
+
+    def _fresh(self, packet: Packet[Any], now: int) -> list[tuple[int, Frame[Any]]]:
+        taken, early, fifo = self.state.taken, self.early, self._arrival is not Arrival.ANY
         fresh: list[tuple[int, Frame[Any]]] = []
-        if packet.frames:
-            self._unconfirmed += len(packet.frames)
-            if self._confirm_at is None:
-                self._confirm_at = now + self._confirmation.after_ns
         for number, frame in zip(packet.numbers, packet.frames, strict=True):
-            if self.had(number):
+            self.unconfirmed += 1
+            self.unconfirmed_bytes += frame.weight
+            if number <= taken.upto or number in taken.beyond or number in early:
                 self.repeated += 1
-                self._confirm_at = now
-            elif number > self.state.taken.upto + WINDOW:
+                self.confirm_at = now
+            elif number > taken.upto + WINDOW:
                 continue  # Nobody who keeps to the window sends this; it would make us remember holes without bound.
-            elif self._arrival is Arrival.ANY:
-                fresh.append((number, frame))
+            elif fifo:
+                early[number] = frame
             else:
-                self._early[number] = frame
-        if self._early:
-            expected = self.state.taken.upto + 1
-            while expected in self._early:
-                fresh.append((expected, self._early.pop(expected)))
+                fresh.append((number, frame))
+        if early:
+            expected = taken.upto + 1
+            while expected in early:
+                fresh.append((expected, early.pop(expected)))
                 expected += 1
         return fresh
 
     def had(self, number: int) -> bool:
         """Return whether a frame with this number is here already, taken or before its turn."""
-        return number in self.state.taken or number in self._early
+        return number in self.state.taken or number in self.early
 
     def take(self, number: int) -> bool:
         """Note that a frame was accepted; return whether that is news."""
         return self.state.taken.add(number)
 
     def _acknowledged(self, packet: Packet[Any], now: int) -> None:
-        queue = self.state.queue
+        queue, upto = self.state.queue, packet.taken
+        if 0 < self.window.timed <= upto:
+            self.window.confirmed(now)
+        if upto == self.state.last_number:  # As most often where there is little to do.
+            self.all_taken(now)
+            return
         before, first = len(queue), self._oldest()
-        for number in (*range(first, packet.taken + 1), *packet.taken_beyond):
+        for number in (*range(first, upto + 1), *packet.taken_beyond):
             frame = queue.pop(number, None)
             if frame is not None:
                 self._landed(number, frame)
         if len(queue) < before:
-            self._patience_ns = self._resend_after_ns
+            self.patience_ns = self.resend_after_ns
             if not queue:
                 self.resend_at = None
             elif self._oldest() != first:
-                self.resend_at = now + self._patience_ns
+                self.resend_at = now + self.patience_ns
+
+    def all_taken(self, now: int) -> None:
+        """The peer has taken everything that we ever sent."""
+        self.state.queue.clear()
+        self.gone_upto, self.queued_bytes, self.unsent_bytes, self.resend_at = self.state.last_number, 0, 0, None
+        self.patience_ns = self.resend_after_ns
+        if self.window.timed:
+            self.window.confirmed(now)
 
     def _oldest(self) -> int:
         """Return the number of the oldest frame in the queue, or the next number if there is none.
@@ -165,69 +221,86 @@ class Channel:
         Asking the table itself for its first key would step over all that was removed before it, each time.
         """
         queue, last = self.state.queue, self.state.last_number
-        while self._gone_upto < last and self._gone_upto + 1 not in queue:
-            self._gone_upto += 1
-        return self._gone_upto + 1
+        while self.gone_upto < last and self.gone_upto + 1 not in queue:
+            self.gone_upto += 1
+        return self.gone_upto + 1
 
     def _landed(self, number: int, frame: Frame[Any]) -> None:
         self.queued_bytes -= frame.weight
-        if number <= self._sent_upto:
-            self._flying_bytes -= frame.weight
+        if number > self.sent_upto:
+            self.unsent_bytes -= frame.weight
 
     def collect(self, domain: str, now: int) -> Packet[Any] | None:
         """Return the packet to send now, if there is anything to say."""
-        numbers = self._due(now)
-        if not numbers and not self._confirms(now):
+        state = self.state
+        queue, last, taken = state.queue, state.last_number, state.taken
+        numbers: tuple[int, ...] = ()
+        frames: tuple[Frame[Any], ...] = ()
+        if self.resend_at is None and self.sent_upto + 1 == last and len(queue) == 1 and last in queue:
+            # One new frame and nothing else, as most often where there is little to do.
+            numbers, frames = (last,), (queue[last],)
+            self.sent_upto, self.unsent_bytes = last, 0
+            if now >= self.window.next_at:
+                self.window.sent(last, now)
+        elif queue and (self.sent_upto < last or (self.resend_at is not None and now >= self.resend_at)):
+            numbers = tuple(self._due(now))
+            frames = tuple([queue[number] for number in numbers])
+        if numbers:
+            if self.resend_at is None:
+                self.resend_at = now + self.patience_ns
+        elif self.confirm_at is None or now < self.confirm_at:
             return None
-        self._unconfirmed = 0
-        self._confirm_at = None
-        queue, taken = self.state.queue, self.state.taken
-        if numbers and self.resend_at is None:
-            self.resend_at = now + self._patience_ns
-        return Packet(
-            domain,
-            tuple(queue[number] for number in numbers),
-            tuple(numbers),
-            taken.upto,
-            tuple(sorted(taken.beyond)[:WINDOW]) if taken.beyond else (),
-        )
+        self.unconfirmed = self.unconfirmed_bytes = 0
+        self.confirm_at = None
+        return Packet(domain, frames, numbers, taken.upto, tuple(sorted(taken.beyond)[:WINDOW]) if taken.beyond else ())
 
     @property
     def wake_at(self) -> int | None:
         """When there will be something to do, if nothing comes in before."""
         if self.resend_at is None:
-            return self._confirm_at
-        if self._confirm_at is None:
+            return self.confirm_at
+        if self.confirm_at is None:
             return self.resend_at
-        return min(self.resend_at, self._confirm_at)
-
-    def _confirms(self, now: int) -> bool:
-        """Return whether what came in is to be confirmed now, also if nothing else is sent."""
-        if self._confirm_at is None:
-            return False
-        return now >= self._confirm_at or self._unconfirmed >= self._confirmation.after_messages
+        return min(self.resend_at, self.confirm_at)
 
     def _due(self, now: int) -> list[int]:
         """Return the numbers to send now: again what took too long, and whatever is new and fits the window."""
-        queue = self.state.queue
-        if not queue:
-            return []
+        queue, last = self.state.queue, self.state.last_number
         oldest = self._oldest()
         numbers: list[int] = []
         if self.resend_at is not None and now >= self.resend_at:
-            sent = (number for number in range(oldest, self._sent_upto + 1) if number in queue)
+            sent = (number for number in range(oldest, self.sent_upto + 1) if number in queue)
             numbers += islice(sent, RESEND_BURST)
             self.resent += len(numbers)
-            self._patience_ns = min(2 * self._patience_ns, RESEND_AT_MOST_NS)
-            self.resend_at = now + self._patience_ns
-        first_new = max(self._sent_upto + 1, oldest)
-        last_new = min(self.state.last_number, oldest + WINDOW - 1)
-        for number in range(first_new, last_new + 1):
+            self.window.sent_again()
+            self.patience_ns = min(2 * self.patience_ns, RESEND_AT_MOST_NS)
+            self.resend_at = now + self.patience_ns
+        first_new = max(self.sent_upto + 1, oldest)
+        last_new = min(last, oldest + WINDOW - 1)
+        if last_new == last and self.queued_bytes <= self.window.bytes:
+            # Numbers that were taken out of turn are gone from the queue already.
+            numbers += [number for number in range(first_new, last + 1) if number in queue]
+            self.sent_upto, self.unsent_bytes = last, 0
+        else:
+            numbers += self._fitting(first_new, last_new)
+        if numbers and numbers[-1] >= first_new and now >= self.window.next_at and not self.window.timed:
+            self.window.sent(numbers[-1], now)
+        return numbers
+
+    def _fitting(self, first: int, last: int) -> list[int]:
+        """Return which of these numbers fit the window, and count them as sent."""
+        numbers: list[int] = []
+        queue, window = self.state.queue, self.window
+        flying = self.queued_bytes - self.unsent_bytes
+        for number in range(first, last + 1):
             frame = queue.get(number)
-            if frame is not None:  # Numbers that were taken out of turn are gone from the queue already.
-                if self._flying_bytes and self._flying_bytes + frame.weight > WINDOW_BYTES:
+            if frame is not None:
+                weight = frame.weight
+                if flying and flying + weight > window.bytes:
+                    window.limited = True
                     break
-                self._flying_bytes += frame.weight
+                flying += weight
+                self.unsent_bytes -= weight
                 numbers.append(number)
-            self._sent_upto = number
+            self.sent_upto = number
         return numbers

@@ -40,6 +40,7 @@ _any_stamp = stamp_union([*(stamp for ordering in ORDERINGS.values() for stamp i
 _VERSION = bytes([FORMAT_VERSION])
 _encoder = msgspec.msgpack.Encoder()
 _packet_decoder = msgspec.msgpack.Decoder(_generic_packet[_any_stamp])
+_decode_packet: Any = _packet_decoder.decode
 STORED_RECORD: Any = Submitted | _generic_taken[_any_stamp] | Skipped | Suspecting | Changed
 """The type of a record with any stamp, for whoever decodes records among other things."""
 _record_decoder = msgspec.msgpack.Decoder(STORED_RECORD)
@@ -55,18 +56,23 @@ def encode_packet(packet: Packet[Any]) -> bytes:
 
 def decode_packet(written: bytes | memoryview, sender: str = "?") -> Packet[Any]:
     """Return the packet that somebody wrote; ``sender`` is named in the error if it cannot be one."""
-    if len(written) > MAX_PACKET_BYTES:
-        raise MalformedFrame(f"a packet of {len(written)} bytes from {sender!r}; MAX_PACKET_BYTES is {MAX_PACKET_BYTES}")
-    if not len(written) or written[0] != FORMAT_VERSION:
-        found = written[0] if len(written) else "nothing at all"
-        raise MalformedFrame(f"a packet from {sender!r} in format {found}; this is format {FORMAT_VERSION}")
+    if not 0 < len(written) <= MAX_PACKET_BYTES or written[0] != FORMAT_VERSION:
+        raise _unreadable(written, sender)
     try:
-        packet = cast("Packet[Any]", _packet_decoder.decode(memoryview(written)[1:]))
+        packet: Packet[Any] = _decode_packet(memoryview(written)[1:])
     except UNREADABLE as error:
         raise MalformedFrame(f"a packet from {sender!r} that cannot be read: {error}") from None
     if packet.numbers and len(packet.numbers) != len(packet.frames):
         raise MalformedFrame(f"a packet from {sender!r} with {len(packet.frames)} frames and {len(packet.numbers)} numbers")
     return packet
+
+
+def _unreadable(written: bytes | memoryview, sender: str) -> MalformedFrame:
+    size = len(written)
+    if size > MAX_PACKET_BYTES:
+        return MalformedFrame(f"a packet of {size} bytes from {sender!r}; MAX_PACKET_BYTES is {MAX_PACKET_BYTES}")
+    found = written[0] if size else "nothing at all"
+    return MalformedFrame(f"a packet from {sender!r} in format {found}; this is format {FORMAT_VERSION}")
 
 
 def encode_record(record: Record) -> bytes:

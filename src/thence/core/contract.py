@@ -1,6 +1,7 @@
 """What goes into ``member.step`` and what comes out of it: the one contract of the house, as values.
 
-``core.member`` says in which order a caller does what a ``Ready`` asks for.
+``core.member`` says in which order a caller does what a ``Ready`` asks for. What is made for every message is a
+struct, since making one calls no Python.
 """
 
 from __future__ import annotations
@@ -8,20 +9,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.records import Record
-from thence.core.views import Hold, Prepare, Resume, Switch
+from thence.core.views import ViewInput
 from thence.errors import FrameRefused, UsageError
 
 
-class Submit(NamedTuple):
+class Submit(msgspec.Struct, frozen=True, gc=False):
     """The application sends ``body`` to ``to`` (None: everyone, itself included)."""
 
     to: tuple[str, ...] | None
     body: bytes = b""
 
 
-class Arrived(NamedTuple):
+class SubmitAll(msgspec.Struct, frozen=True, gc=False):
+    """The application sends several messages, in this order, in one step: all of them, or none.
+
+    It is for what follows from something that was delivered. Were it refused as early as ``Submit`` is, applications that have to
+    send before they can take more could wait for each other for ever. So it is refused as late as what is forwarded.
+    """
+
+    submits: tuple[Submit, ...]
+
+
+class Arrived(msgspec.Struct, frozen=True, gc=False):
     """A packet came in from ``peer``."""
 
     peer: str
@@ -69,10 +82,10 @@ class Suspicion(NamedTuple):
     suspected: bool
 
 
-Input = Submit | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated | Hold | Prepare | Switch | Resume
+Input = Submit | SubmitAll | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated | ViewInput
 
 
-class Delivery(NamedTuple):
+class Delivery(msgspec.Struct, frozen=True, gc=False):
     """A message for the application; ``position`` counts this member's deliveries from 1."""
 
     position: int
@@ -87,7 +100,7 @@ class Delivery(NamedTuple):
         return self.frame.envelope
 
 
-class Ready(NamedTuple):
+class Ready(msgspec.Struct, frozen=True, gc=False):
     """What to do now, and in which order. See the module's text."""
 
     persist: tuple[Record, ...] = ()
@@ -96,12 +109,12 @@ class Ready(NamedTuple):
     """Second: send these packets."""
     accepted: tuple[Envelope, ...] = ()
     """Second: the application may be told that these were accepted."""
-    sent: tuple[Envelope, ...] = ()
-    """Second: these are on their way from here on, for the trace. What is accepted is, unless a change of the fabric lets it
-    wait (``core.views``)."""
     deliver: tuple[Delivery, ...] = ()
     """Third: hand these to the application, in this order."""
     refused: tuple[FrameRefused, ...] = ()
     """Frames that were not taken, and why. For the log; nothing needs to be done."""
     wake: int | None = None
     """Call again with ``Timer`` at this time, or earlier if something else happens."""
+    sent: tuple[Envelope, ...] = ()
+    """Second: these are on their way from here on, for the trace. What is accepted is, unless a change of the fabric lets it
+    wait (``core.views``)."""

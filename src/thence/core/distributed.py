@@ -444,7 +444,7 @@ class Distributed(Transport):
         self._copied = sum(len(copies) for copies in saved.copies)
         for stream, taken in enumerate(saved.taken):
             self._unstable[stream] = None
-            self._stable_upto[stream] = min(saved.copies[stream], default=taken.upto + 1) - 1
+            self._stable_upto[stream] = min(taken.upto, min(saved.copies[stream], default=taken.upto + 1) - 1)
             self._hear_of(stream, max(taken.beyond, default=0))
 
     def _fits(self, saved: DistributedState[Any]) -> bool:

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from thence.core.changing import Deliverable as Deliverable  # noqa: PLC0414  A name of this module, too.
-from thence.core.channel import RESEND_AFTER_NS
+from thence.core.channel import RESEND_AFTER_NS, Pace
 from thence.core.contract import (
     Arrived,
     Connected,
@@ -36,20 +36,24 @@ from thence.core.contract import (
     Repeated,
     Restored,
     Submit,
+    SubmitAll,
     Suspicion,
+    Timer,
 )
 from thence.core.domain import Domain
 from thence.core.links import LinkOutput
 from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, Packet
 from thence.core.ordering import MAX_HELD, Predecessor, Wait
 from thence.core.places import DomainPlace, LinkPlace
+from thence.core.quick import send_at_once, take_at_once
 from thence.core.records import Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.restoring import Restoring
 from thence.core.routing import Plan, Routes
 from thence.core.takeover import MAX_KEPT, OriginalFirst, Takeover
 from thence.core.topology import Topology
 from thence.core.transport import Incoming
-from thence.core.views import Hold, Prepare, Resume, Switch, View
+from thence.core.views import Hold, Prepare, Resume, Switch, View, ViewInput
+from thence.core.window import FIRST_WINDOW_BYTES, WINDOW_BYTES
 from thence.errors import (
     Busy,
     ConfigError,
@@ -91,14 +95,15 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_queued_bytes: int = MAX_QUEUED_BYTES
     max_unconsumed: int = MAX_UNCONSUMED
     resend_after_ns: int = RESEND_AFTER_NS
+    confirm_within_ns: int = 0
+    """How long a confirmation may wait for a frame that goes the same way, where the domain does not say (``core.channel``)."""
 
 
-class _Work:
+class _Work(msgspec.Struct):
     """What is still to be done within one step: released messages, in order, and what of it is for the application."""
 
-    def __init__(self) -> None:
-        self.domain: list[tuple[DomainPlace | LinkPlace, Frame[Any]]] = []
-        self.deliver: Deliverable = []
+    domain: list[tuple[DomainPlace | LinkPlace, Frame[Any]]] = []
+    deliver: Deliverable = []
 
 
 class Member(Restoring):
@@ -127,24 +132,32 @@ class Member(Restoring):
         if name not in self.topology.homes:
             raise ConfigError(f"{name!r} is no process of fabric {self.topology.name!r}")
         resend = self.options.resend_after_ns if self.options.reliable else None
+        pace = Pace(self.options.confirm_within_ns, WINDOW_BYTES if self.options.durable else FIRST_WINDOW_BYTES)
         self._domains = {
-            home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend)
+            home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend, pace)
             for home in self.topology.homes[name]
         }
-        self._links = {link.name: LinkPlace(link, name, resend) for link in self.topology.links.values() if name in link.members}
+        links = self.topology.links.values()
+        self._links = {link.name: LinkPlace(link, name, resend, pace) for link in links if name in link.members}
         self._places: dict[str, DomainPlace | LinkPlace] = {**self._domains, **self._links}
         self._whole = {name for name in self._domains if self.topology.domains[name].confirmation.whole}
         self._flat = len(self.topology.domains) - len(self.topology.inner) == 1 and not self._whole
         self._takeover = Takeover(name, self.routes) if self.topology.replicas else None
         self._put_up_gates()
         self._suspected: dict[str, None] = {}
+        self._simple = self._flat and len(self._places) == 1 and self._takeover is None
+        self._simple = self._simple and self.options.reliable and not self.options.durable
+        """Whether most messages can go the short way."""
         self._queued = 0
 
     def step(self, step_input: Input, now: int) -> Ready:
         """Do what the input asks for; return what must be done outside."""
         if isinstance(step_input, Arrived):  # First what comes most often.
             self._started, self._restoring = True, False
-            return self._arrived(step_input, now)
+            return (self._simple and self._arrived_at_once(step_input, now)) or self._arrived(step_input, now)
+        if isinstance(step_input, Submit):
+            self._started, self._restoring = True, False
+            return (self._simple and self._submit_at_once(step_input, now)) or self._submit(step_input, now)
         if isinstance(step_input, Restored | Repeated):
             return self._brought_back(step_input, now)
         self._started = True
@@ -152,7 +165,10 @@ class Member(Restoring):
             self._consumed(step_input.position)  # Also between records that are repeated: what they deliver is consumed at once.
             return Ready(wake=self._wake())
         self._restoring = False
-        if isinstance(step_input, Submit):
+        return self._seldom(step_input, now)
+
+    def _seldom(self, step_input: SubmitAll | Connected | Suspicion | Timer | ViewInput, now: int) -> Ready:
+        if isinstance(step_input, SubmitAll):
             return self._submit(step_input, now)
         if isinstance(step_input, Connected):
             return self._connected(step_input.peer, now)
@@ -179,6 +195,14 @@ class Member(Restoring):
                 queued[peer] = queued.get(peer, 0) + count
         return queued
 
+    def windows(self) -> dict[str, int]:
+        """Return how many bytes may be on their way to each peer; of several places, the most."""
+        windows: dict[str, int] = {}
+        for place in self._places.values():
+            for peer, size in place.transport.windows().items():
+                windows[peer] = max(size, windows.get(peer, 0))
+        return windows
+
     def clocks(self) -> dict[str, Any]:
         """Return the state of each domain's ordering, for people."""
         return {
@@ -203,49 +227,107 @@ class Member(Restoring):
 
     # Inputs.
 
-    def _submit(self, submit: Submit, now: int) -> Ready:
+    def _submit(self, step_input: Submit | SubmitAll, now: int) -> Ready:
+        """Whatever can be refused is, before anything is sent."""
+        submits: tuple[Submit, ...] = (step_input,) if isinstance(step_input, Submit) else step_input.submits
+        if isinstance(step_input, SubmitAll):
+            for name in {name for submit in submits for name in submit.to or () if name not in self.topology.homes}:
+                raise UsageError(f"there is no process {name!r} in fabric {self.topology.name!r}")
+        for submit in submits:
+            self._check(submit)
+        self._check_room(hard=isinstance(step_input, SubmitAll))
+        envelopes: list[Envelope] = []
+        sent: list[Envelope] = []
+        deliver: Deliverable = []
+        for submit in submits:
+            envelope = Envelope(self.name, self._number + 1, submit.to, submit.body)
+            going, delivered = self._send_or_wait(envelope)
+            sent += going
+            deliver += delivered
+            envelopes.append(envelope)
+        return Ready(
+            persist=tuple([Submitted(envelope) for envelope in envelopes]) if self.options.durable else (),
+            send=self._collect(now),
+            accepted=tuple(envelopes),
+            deliver=self._deliver(deliver),
+            wake=self._wake(),
+            sent=tuple(sent),
+        )
+
+    def _check_room(self, *, hard: bool) -> None:
+        most, most_bytes = self.options.max_queued, self.options.max_queued_bytes
+        if hard and (self._queued >= MAX_QUEUED_HARD or self.queued_bytes >= MAX_QUEUED_BYTES_HARD):
+            raise Busy(self._full())
+        if not hard and self._queued >= most:
+            queued = self.queued()
+            slowest = max(queued, key=lambda peer: queued[peer])
+            raise Busy(f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; max_queued is {most}")
+        if not hard and self.queued_bytes >= most_bytes:
+            raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {most_bytes}")
+
+    def _check(self, submit: Submit) -> None:
         if len(submit.body) > MAX_BODY_BYTES:
             raise UsageError(f"a body of {len(submit.body)} bytes; MAX_BODY_BYTES is {MAX_BODY_BYTES}")
         if self.name in self.topology.fellows:
             raise UsageError(f"{self.name!r} is a replica of a relay: it carries messages of others and sends none itself")
         if submit.to is not None and not 0 < len(submit.to) <= MAX_DESTINATIONS:
             raise UsageError(f"{len(submit.to)} destinations; there must be 1 to {MAX_DESTINATIONS} (MAX_DESTINATIONS)")
-        if self._queued >= self.options.max_queued:
-            queued = self.queued()
-            slowest = max(queued, key=lambda peer: queued[peer])
-            raise Busy(
-                f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; "
-                f"max_queued is {self.options.max_queued}"
-            )
-        if self.queued_bytes >= self.options.max_queued_bytes:
-            raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {self.options.max_queued_bytes}")
-        envelope = Envelope(self.name, self._number + 1, submit.to, submit.body)
         if self.view.state.phase != "normal":
             self._check_held(submit)
-        sent, deliver = self._send_or_wait(envelope)
-        return Ready(
-            persist=(Submitted(envelope),) if self.options.durable else (),
-            send=self._collect(now),
-            accepted=(envelope,),
-            sent=sent,
-            deliver=self._deliver(deliver),
-            wake=self._wake(),
-        )
+
+    def _submit_at_once(self, submit: Submit, now: int) -> Ready | None:
+        """What ``_submit`` does, if nothing is unusual."""
+        to, body = submit.to, submit.body
+        if len(body) > MAX_BODY_BYTES or self._queued >= self.options.max_queued or (to is not None and len(to) != 1):
+            return None
+        if self.view.state.phase != "normal":
+            return None
+        (place,) = self._domains.values()
+        if place.transport.queued_bytes >= self.options.max_queued_bytes:
+            return None
+        envelope = Envelope(self.name, self._number + 1, to, body)
+        sent = send_at_once(place, envelope, now)
+        if sent is None:
+            return None
+        packets, deliver = sent
+        self._number += 1
+        self._queued += len(packets)
+        deliveries = self._deliver([(place.name, frame) for frame in deliver]) if deliver else ()
+        return Ready((), tuple(packets), (envelope,), deliveries, (), place.transport.wake_at, (envelope,))
+
+    def _arrived_at_once(self, arrived: Arrived, now: int) -> Ready | None:
+        """What ``_arrived`` does, if nothing is unusual."""
+        packet = arrived.packet
+        place = self._domains.get(packet.domain)
+        if place is None or self._queued >= MAX_QUEUED or place.transport.queued_bytes >= MAX_QUEUED_BYTES:
+            return None
+        queued = place.transport.queued
+        frame = take_at_once(place, arrived.peer, packet, now)
+        if frame is None:
+            return None
+        self._queued += place.transport.queued - queued
+        self._position += 1
+        send = tuple(place.transport.collect(now))
+        return Ready((), send, (), (Delivery(self._position, place.name, frame),), (), place.transport.wake_at)
 
     def _arrived(self, arrived: Arrived, now: int) -> Ready:
-        peer, packet = arrived
+        peer, packet = arrived.peer, arrived.packet
+        place = self._places.get(packet.domain)
         try:
-            place = self._place(peer, packet)
+            if place is None:
+                raise self._stranger(peer, packet)
             queued = place.transport.queued
             frames = place.frames_in(peer, packet, now)
         except FrameRefused as refusal:
             return Ready(refused=(refusal,), wake=self._wake())
-        self._queued += place.transport.queued - queued
+        if queued:
+            self._queued += place.transport.queued - queued
         records: list[Record] = []
         refused: list[FrameRefused] = []
         deliver: Deliverable = []
+        durable = self.options.durable
         for incoming in frames:
-            full = self._full()
+            full = self._full() if self._queued or self._unconsumed or self._takeover is not None else ""
             if full:
                 refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {full}"))
                 break
@@ -257,16 +339,16 @@ class Member(Restoring):
                 break
             except FrameRefused as refusal:
                 refused.append(refusal)
-                if self.options.durable and self.options.reliable:
+                if durable and self.options.reliable:
                     records.append(Skipped(packet.domain, incoming.peer, incoming.number))
                 continue
-            if self.options.durable:
+            if durable:
                 records.append(Taken(packet.domain, incoming.peer, incoming.number, incoming.frame, now, incoming.to))
         return Ready(
-            persist=tuple(records),
+            persist=tuple(records) if records else (),
             send=self._collect(now),
-            deliver=self._deliver(deliver),
-            refused=tuple(refused),
+            deliver=self._deliver(deliver) if deliver else (),
+            refused=tuple(refused) if refused else (),
             wake=self._wake(),
         )
 
@@ -303,13 +385,10 @@ class Member(Restoring):
             return f"the application has not consumed {len(self._unconsumed)} deliveries; the limit is max_unconsumed"
         return ""
 
-    def _place(self, peer: str, packet: Packet[Any]) -> DomainPlace | LinkPlace:
-        place = self._places.get(packet.domain)
-        if place is None:
-            raise StrangerFrame(
-                f"a packet for {packet.domain!r} from {peer!r} at {self.name!r}, which takes part in {', '.join(self._places)}"
-            )
-        return place
+    def _stranger(self, peer: str, packet: Packet[Any]) -> StrangerFrame:
+        return StrangerFrame(
+            f"a packet for {packet.domain!r} from {peer!r} at {self.name!r}, which takes part in {', '.join(self._places)}"
+        )
 
     # What follows from them.
 
@@ -332,13 +411,16 @@ class Member(Restoring):
 
     def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
         """Accept one frame: the ordering or the link first, since it may refuse; then the transport, which then confirms it."""
+        if self._flat and isinstance(place, DomainPlace):
+            return self._take_flat(place, incoming, now)
         work = _Work()
         peer, frame = incoming.peer, incoming.frame
         try:
             if isinstance(place, DomainPlace):
-                held = place.ordering.held
+                early = place.forward_early is not None
+                held = place.ordering.held if early else 0
                 output = place.ordering.accept(peer, frame, now)
-                if place.ordering.held > held:
+                if early and place.ordering.held > held:
                     self._forward_early(place, frame.envelope)
                 if output.send:
                     self._push(place, output.send)
@@ -351,9 +433,21 @@ class Member(Restoring):
             place.transport.skip(peer, incoming.number)  # It will never become acceptable: do not ask for it again.
             raise
         place.transport.take(incoming)
-        if self._flat:
-            return [(place.name, released) for _, released in work.domain]
         return self._drain(work)
+
+    def _take_flat(self, place: DomainPlace, incoming: Incoming, now: int) -> Deliverable:
+        """The same where there is one domain: what is released is for us, and nothing is to be forwarded."""
+        try:
+            output = place.ordering.accept(incoming.peer, incoming.frame, now)
+        except OverflowingFrame:
+            raise
+        except FrameRefused:
+            place.transport.skip(incoming.peer, incoming.number)
+            raise
+        if output.send:
+            self._push(place, output.send)
+        place.transport.take(incoming)
+        return [(place.name, released) for released in output.deliver]
 
     def _forward_early(self, place: DomainPlace, envelope: Envelope | None) -> None:
         """A message has to wait here for its turn. Its body need not: it goes ahead to whom we will forward the message."""
@@ -476,13 +570,20 @@ class Member(Restoring):
         self._queued += place.transport.queued - queued
 
     def _collect(self, now: int) -> tuple[tuple[str, Packet[Any]], ...]:
-        return tuple([packet for place in self._places.values() for packet in place.collect(now)])
+        places = self._places.values()
+        if len(places) == 1:
+            (place,) = places
+            packets = place.collect(now)
+            return tuple(packets) if packets else ()
+        return tuple([packet for place in places for packet in place.collect(now)])
 
     def _wake(self) -> int | None:
-        if not self.options.reliable:
-            return None
-        times = [place.transport.wake_at for place in self._places.values()]
-        return times[0] if len(times) == 1 else min((time for time in times if time is not None), default=None)
+        earliest: int | None = None
+        for place in self._places.values():
+            wake_at = place.transport.wake_at
+            if wake_at is not None and (earliest is None or wake_at < earliest):
+                earliest = wake_at
+        return earliest
 
     def _deliver(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
         deliveries = []

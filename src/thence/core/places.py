@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from thence.core.ahead import Bodies, SavedBodies
-from thence.core.channel import ChannelState
+from thence.core.channel import UNHURRIED, ChannelState, Pace
 from thence.core.distributed import Distributed
 from thence.core.domain import Domain
 from thence.core.links import LINK_STAMPS, LinkEnd, LinkState
@@ -56,7 +56,8 @@ class Place:
             raise StrangerFrame(
                 f"a packet for {self.name!r} from {peer!r} at {self.me!r}, where the others are {', '.join(self.peers)}"
             )
-        if not self.bodies.keeps_from(peer) and not Bodies.concern(packet):
+        bodies = self.bodies
+        if not (bodies.stores and bodies.keeps_from(peer)) and not Bodies.concern(packet):
             return self.transport.frames_in(peer, packet, now)
         if Bodies.check(peer, packet):
             parts = list(self.bodies.came(peer, packet))
@@ -67,7 +68,8 @@ class Place:
 
     def collect(self, now: int) -> Packets:
         """Return the packets to send."""
-        return self.bodies.collect(self.name, self.transport.collect(now))
+        packets = self.transport.collect(now)
+        return self.bodies.collect(self.name, packets) if self.bodies.sent else packets
 
     def fork(self) -> Place:
         """Return a place that goes on from here on its own."""
@@ -91,13 +93,13 @@ class Place:
 class DomainPlace(Place):
     """A domain, with the ordering kept in it."""
 
-    def __init__(self, domain: Domain, me: str, max_held: int, resend_after_ns: int | None) -> None:
+    def __init__(self, domain: Domain, me: str, max_held: int, resend_after_ns: int | None, pace: Pace = UNHURRIED) -> None:
         """Take part in ``domain`` as ``me``. ``resend_after_ns`` is None where the network is trusted to be exact."""
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
         self.forward_early = domain.forward_early
-        super().__init__(domain.name, me, self._transport(domain, me, resend_after_ns))
+        super().__init__(domain.name, me, self._transport(domain, me, resend_after_ns, pace))
 
-    def _transport(self, domain: Domain, me: str, resend_after_ns: int | None) -> Transport:
+    def _transport(self, domain: Domain, me: str, resend_after_ns: int | None, pace: Pace) -> Transport:
         peers = [member for member in domain.members if member != me]
         if resend_after_ns is None:
             return Direct(domain.name, me, peers)
@@ -105,7 +107,8 @@ class DomainPlace(Place):
         domain.confirmation.check_patience(resend_after_ns)
         if domain.confirmation.scheme == "distributed":
             return Distributed(domain.name, me, domain.members, resend_after_ns, domain.confirmation)
-        return Channels(domain.name, me, peers, self.ordering.arrival, resend_after_ns, domain.confirmation)
+        arrival = self.ordering.arrival
+        return Channels(domain.name, me, peers, arrival, resend_after_ns, domain.confirmation, pace)
 
     @property
     def stamps(self) -> tuple[type, ...]:
@@ -137,7 +140,7 @@ class LinkPlace(Place):
 
     stamps = LINK_STAMPS
 
-    def __init__(self, link: Link, me: str, resend_after_ns: int | None) -> None:
+    def __init__(self, link: Link, me: str, resend_after_ns: int | None, pace: Pace = UNHURRIED) -> None:
         """Take part in ``link`` as ``me``."""
         self.end = LinkEnd(link, me)
         # Without numbers, the order in which a relay transfers is the order that the far side must keep.
@@ -145,7 +148,7 @@ class LinkPlace(Place):
         peers = [member for member in link.members if member != me]
         transport: Transport = Direct(link.name, me, peers)
         if resend_after_ns is not None:
-            transport = Channels(link.name, me, peers, arrival, resend_after_ns)
+            transport = Channels(link.name, me, peers, arrival, resend_after_ns, pace=pace)
         super().__init__(link.name, me, transport)
 
     def fork(self) -> LinkPlace:

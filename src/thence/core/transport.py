@@ -14,9 +14,11 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-from thence.core.channel import Channel, ChannelState
+import msgspec
+
+from thence.core.channel import UNHURRIED, Channel, ChannelState, Pace
 from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.messages import Frame, Packet
 from thence.core.ordering import Arrival
@@ -27,7 +29,7 @@ Frames = list[tuple[str, Frame[Any]]]
 Packets = list[tuple[str, Packet[Any]]]
 
 
-class Incoming(NamedTuple):
+class Incoming(msgspec.Struct, frozen=True, gc=False):
     """A frame that came in: by whom it was first sent, its number there, and for whom it is (numbers of members; None: all)."""
 
     peer: str
@@ -100,6 +102,10 @@ class Transport(ABC):
     @abstractmethod
     def moved(self) -> tuple[int, int]:
         """Return how many frames were sent, and how many taken, since the first start."""
+
+    def windows(self) -> dict[str, int]:
+        """Return how many bytes may be on their way to each peer (``core.window``), where that is limited."""
+        return {}
 
     def fork(self) -> Transport:
         """Return a transport that goes on from here on its own."""
@@ -192,10 +198,11 @@ class Channels(Transport):
         arrival: Arrival,
         resend_after_ns: int,
         confirmation: ConfirmationOptions = AT_ONCE,
+        pace: Pace = UNHURRIED,
     ) -> None:
         super().__init__(name, me, peers)
-        self.channels = {peer: Channel(arrival, resend_after_ns, confirmation) for peer in self.peers}
-        self._to_visit: dict[str, None] = {}
+        self.channels = {peer: Channel(arrival, resend_after_ns, confirmation, pace) for peer in self.peers}
+        self.to_visit: dict[str, None] = {}
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         if packet.receipts is not None:
@@ -206,49 +213,66 @@ class Channels(Transport):
         return [self.channels[peer].had(number) for number in packet.numbers]
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
-        self.check(peer, packet)
         channel = self.channels[peer]
-        before, bytes_before = len(channel.state.queue), channel.queued_bytes
+        state = channel.state
+        if packet.taken > state.last_number or packet.taken_beyond or packet.receipts is not None:
+            self.check(peer, packet)
+        elif len(packet.numbers) != len(packet.frames):
+            self.check(peer, packet)  # Which refuses it, as what is wrong with the others.
+        before, bytes_before = len(state.queue), channel.queued_bytes
         frames = channel.arrived(packet, now)
-        self.queued += len(channel.state.queue) - before
-        self.queued_bytes += channel.queued_bytes - bytes_before
-        self._to_visit[peer] = None
-        return [Incoming(peer, number, frame) for number, frame in frames]
+        confirm_at = channel.confirm_at
+        if before:
+            self.queued += len(state.queue) - before
+            self.queued_bytes += channel.queued_bytes - bytes_before
+        if state.queue or (confirm_at is not None and confirm_at <= now):
+            self.to_visit[peer] = None
+        elif confirm_at is not None and (self.wake_at is None or confirm_at < self.wake_at):
+            self.wake_at = confirm_at
+        return [Incoming(peer, number, frame) for number, frame in frames] if frames else []
 
     def take(self, incoming: Incoming) -> None:
-        self.channels[incoming.peer].take(incoming.number)
+        taken = self.channels[incoming.peer].state.taken
+        if incoming.number == taken.upto + 1 and not taken.beyond:
+            taken.upto = incoming.number
+        else:
+            taken.add(incoming.number)
 
     def skip(self, peer: str, number: int) -> None:
         self.channels[peer].take(number)
 
     def push(self, frames: Frames) -> None:
+        channels, to_visit = self.channels, self.to_visit
         for peer, frame in frames:
-            self.channels[peer].push(frame)
-            self._to_visit[peer] = None
-            self.queued_bytes += frame.weight
+            weight = frame.weight
+            channels[peer].push(frame, weight)
+            to_visit[peer] = None
+            self.queued_bytes += weight
         self.queued += len(frames)
 
     def visit_all(self) -> None:
-        self._to_visit = dict.fromkeys(self.channels)
+        self.to_visit = dict.fromkeys(self.channels)
         self.wake_at = None
 
     def connected(self, peer: str) -> None:
         self.channels[peer].connected()
-        self._to_visit[peer] = None
+        self.to_visit[peer] = None
 
     def collect(self, now: int) -> Packets:
         packets: Packets = []
-        if not self._to_visit:
+        if not self.to_visit:
             return packets
-        for peer in self._to_visit:
+        for peer in self.to_visit:
             channel = self.channels[peer]
             packet = channel.collect(self.name, now)
             if packet is not None:
                 packets.append((peer, packet))
-            wake_at = channel.wake_at
+            wake_at, confirm_at = channel.resend_at, channel.confirm_at
+            if wake_at is None or (confirm_at is not None and confirm_at < wake_at):
+                wake_at = confirm_at
             if wake_at is not None and (self.wake_at is None or wake_at < self.wake_at):
                 self.wake_at = wake_at
-        self._to_visit = {}
+        self.to_visit = {}
         return packets
 
     def queued_by_peer(self) -> dict[str, int]:
@@ -257,6 +281,9 @@ class Channels(Transport):
     def moved(self) -> tuple[int, int]:
         states = [channel.state for channel in self.channels.values()]
         return sum(state.last_number for state in states), sum(state.taken.count for state in states)
+
+    def windows(self) -> dict[str, int]:
+        return {peer: channel.window.bytes for peer, channel in self.channels.items()}
 
     def save(self) -> dict[str, ChannelState[Any]]:
         return {peer: channel.state for peer, channel in self.channels.items()}

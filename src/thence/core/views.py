@@ -205,9 +205,7 @@ class View:
             if name not in self.next.homes:
                 raise UsageError(f"{name!r} {leaving}")
         if me in self.next.fellows:
-            raise Busy(
-                f"{me!r} is about to be a replica, which sends nothing itself, with version {self.next.version}"
-            )
+            raise Busy(f"{me!r} is about to be a replica, which sends nothing itself, with version {self.next.version}")
         if to is not None:
             self._next_routes().plan(me, me, to, None)
 

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from thence.errors import ConfigError, MalformedFrame, Refusal, ThenceError, UsageError
+from thence.runtime.agent_client import Agents
 from thence.runtime.door import parse_address, tell
 from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
 from thence.runtime.letters import checked_topic
@@ -30,6 +31,7 @@ from thence.runtime.protocol import (
     PROTOCOL,
     Accepted,
     Acknowledge,
+    AgentAnswer,
     ClientHello,
     ClientWelcome,
     Deliver,
@@ -39,6 +41,7 @@ from thence.runtime.protocol import (
     Ping,
     Publish,
     Refused,
+    Said,
     StatusAnswer,
     StatusQuestion,
     Subscribe,
@@ -97,7 +100,8 @@ class Client(Endpoint):
         """Subscriptions and their ends that the server has not confirmed."""
         self._wanted: dict[str, bool] = {}
         self._looked_for: dict[str, asyncio.Future[None]] = {}
-        self._questions: deque[asyncio.Future[StatusAnswer | ViewAnswer]] = deque()
+        self._questions: deque[asyncio.Future[Any]] = deque()
+        self._agents = Agents(self._ask)
         self._box = 0
         self._heard_accepted = 0
         self._new = True
@@ -178,6 +182,7 @@ class Client(Endpoint):
                 self._connection = None
                 while self._questions:
                     _answer(self._questions.popleft(), ConnectionError(f"the connection to {self.url} was lost"))
+                self._agents.lost(ConnectionError(f"the connection to {self.url} was lost"))
             if isinstance(error, ThenceError):
                 self._trouble = str(error)
             lost.set()
@@ -213,12 +218,12 @@ class Client(Endpoint):
         elif isinstance(said, Subscribed):
             self._subscribed(said)
         elif isinstance(said, Found):
-            found = self._looked_for.pop(said.name, None)
-            if found is not None and not found.done():
-                found.set_result(None)
+            self._found(said)
         elif isinstance(said, StatusAnswer | ViewAnswer):
             if self._questions:
                 _answer(self._questions.popleft(), said)
+        elif isinstance(said, AgentAnswer):
+            self._agents.answered(said)
         elif isinstance(said, Refused):
             self._refused(connection, said)
         elif not isinstance(said, Ping):
@@ -296,7 +301,7 @@ class Client(Endpoint):
         await asyncio.shield(done)
 
     def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
-        return (*self._topics.values(), *self._looked_for.values(), *self._questions)
+        return (*self._topics.values(), *self._looked_for.values(), *self._questions, *self._agents.waiting)
 
     def _subscribed(self, said: Subscribed) -> None:
         if self._wanted.get(said.topic) == said.wanted:
@@ -310,6 +315,16 @@ class Client(Endpoint):
         if self._connection is not None:
             tell(self._connection, Find(name))
         await asyncio.shield(found)
+
+    def _found(self, said: Found) -> None:
+        found = self._looked_for.pop(said.name, None)
+        if found is not None and not found.done():
+            found.set_result(None)
+
+    @property
+    def agents(self) -> Agents:
+        """The agents of the server that this client is connected to: to make, look at and remove them."""
+        return self._agents
 
     def number_from(self, number: int) -> None:
         """Give the next letter the number behind this one. What the server has had with that number or a later one is left out.
@@ -331,24 +346,25 @@ class Client(Endpoint):
 
     async def status(self) -> dict[str, Any]:
         """Return how the server is."""
-        answer = await self._ask(StatusQuestion())
-        return dict(msgspec.json.decode(answer.status if isinstance(answer, StatusAnswer) else b"{}"))
+        answer: StatusAnswer = await self._question(StatusQuestion())
+        return dict(msgspec.json.decode(answer.status))
 
     async def view(self, request: ViewRequest) -> ViewAnswer:
         """Ask the server to take part in a change of the fabric; return where it stands (``runtime.applying``)."""
-        answer = await self._ask(request)
-        if not isinstance(answer, ViewAnswer):
-            raise MalformedFrame(f"{self.url} answers another question")
+        answer: ViewAnswer = await self._question(request)
         return answer
 
-    async def _ask(self, question: StatusQuestion | ViewRequest) -> StatusAnswer | ViewAnswer:
-        if self._connection is None:
-            raise ConnectionError(f"not connected to {self.url}: {self._trouble}")
-        answer: asyncio.Future[StatusAnswer | ViewAnswer] = self._loop.create_future()
+    async def _question(self, question: StatusQuestion | ViewRequest) -> Any:
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._ask(question)
         self._questions.append(answer)
-        tell(self._connection, question)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             return await answer
+
+    def _ask(self, question: Said) -> None:
+        if self._connection is None:
+            raise ConnectionError(f"not connected to {self.url}: {self._trouble}")
+        tell(self._connection, question)
 
 
 def _answer(question: asyncio.Future[Any], answer: object) -> None:

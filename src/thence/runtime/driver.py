@@ -41,6 +41,9 @@ FULL_DISK_RETRY_S: Final = 1.0
 MAX_PENDING_STEPS: Final = 50_000
 """How many steps may wait for the store before nothing more is taken."""
 
+NEVER_NS: Final = 2**63
+"""A time that does not come."""
+
 MAX_PENDING_BYTES: Final = (MAX_BUFFERED_BYTES - MAX_ENTRY_BYTES) // 2
 """How many bytes may: one more step of any size fits behind them, and then many small records that nobody can refuse."""
 
@@ -49,6 +52,10 @@ log = logging.getLogger("thence.driver")
 
 class Actions(Protocol):
     """What the driver needs to have done."""
+
+    @property
+    def records(self) -> bool:
+        """Whether it wants to be told of steps where nothing has to be durable."""
 
     def stepped(self, sequence: int, ready: Ready) -> None:
         """The member has made a step; what follows from it happens when the entry with this number is durable."""
@@ -97,7 +104,7 @@ class Driver:
         """Drive ``member``, which has been restored. ``start`` makes it work."""
         self.member = member
         self.store = store
-        self.clock = clock
+        self._now = clock.now
         self.stalled = ""
         """Why nothing is taken at the moment."""
         self.commits = 0
@@ -105,13 +112,15 @@ class Driver:
         self.steps = 0
         self._actions = actions
         self._volatile = isinstance(store, MemoryStore)
+        self._at_once = self._volatile and not actions.records
+        """Whether nothing has to be durable or told: then nothing has to wait either."""
         self._pending: deque[tuple[int, Ready | Callable[[], None]]] = deque()
         """What follows from entries that are not durable yet, by their numbers."""
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "thence-store")
         self._committing: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
-        self._wake_at = 0
+        self._wake_at = NEVER_NS
         # A store that may not hold much must be made short all the more often.
         self._compact_every = COMPACT_BYTES if store.limit_bytes is None else min(COMPACT_BYTES, store.limit_bytes // 4)
         self._compact_at = self._compact_every
@@ -128,14 +137,34 @@ class Driver:
             return f"{self.store.buffered_bytes} bytes wait for the store"
         return f"{len(self._pending)} steps wait for the store" if len(self._pending) >= MAX_PENDING_STEPS else ""
 
-    def step(self, step_input: Input) -> Ready:
-        """Step, and see to what follows. A submission that cannot be taken raises ``Busy``."""
+    def step(self, step_input: Input, also: Sequence[Written] = (), then: Callable[[], None] | None = None) -> Ready:
+        """Step, and see to what follows. A submission that cannot be taken raises ``Busy``.
+
+        ``also`` is stored in the same entry, behind what the member has to store; ``then`` is called behind what follows from it.
+        """
         if self._closed:
             raise Busy("the server is stopping")
         self.steps += 1
-        ready = self.member.step(step_input, self.clock.now())
-        self._handle(ready)
+        ready = self.member.step(step_input, self._now())
+        if ready.refused:
+            for refusal in ready.refused:
+                self._actions.refused(refusal)
+        if ready.wake is not None and ready.wake < self._wake_at:
+            self._set_wake(ready.wake)
+        if self._at_once:
+            self._perform(ready)
+        else:
+            self._store(ready, also)
+        if then is not None:
+            self.when_durable(then)
         return ready
+
+    def when_durable(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when everything that was written so far is durable and has had its consequences."""
+        if self._volatile or (not self._pending and self.store.durable >= self.store.appended):
+            then()
+        else:
+            self._pending.append((self.store.appended, then))
 
     def write(self, records: Sequence[Written], then: Callable[[], None] | None = None) -> None:
         """Store what is not the member's. ``then`` is called when it is durable, in its turn among what follows from steps."""
@@ -150,29 +179,14 @@ class Driver:
             self._pending.append((self.store.appended, then))
         self._commit()
 
-    def when_durable(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when all that was done so far is durable, in its turn among what follows from that."""
-        if self.store.durable < self.store.appended or self._pending:
-            self._pending.append((self.store.appended, then))
-            self._commit()
-        else:
-            then()
-
-    def _handle(self, ready: Ready) -> None:
-        for refusal in ready.refused:
-            self._actions.refused(refusal)
-        if ready.wake is not None:
-            self._set_wake(ready.wake)
+    def _store(self, ready: Ready, also: Sequence[Written] = ()) -> None:
         if self._volatile:
-            if ready.accepted or ready.sent or ready.deliver:
-                self._actions.stepped(0, ready)
-                self._perform(ready)
-                self._actions.stored(0)
-            elif ready.send:
-                self._perform(ready)
+            self._actions.stepped(0, ready)
+            self._perform(ready)
+            self._actions.stored(0)
             return
         if ready.persist:
-            self.store.append(encode_entry(ready.persist))
+            self.store.append(encode_entry((*ready.persist, *also) if also else ready.persist))
         self._actions.stepped(self.store.appended, ready)
         if ready.persist or self._pending:
             if ready.persist or ready.send or ready.deliver:
@@ -182,12 +196,15 @@ class Driver:
             self._perform(ready)
 
     def _perform(self, ready: Ready) -> None:
-        for peer, packet in ready.send:
-            self._actions.transmit(peer, packet)
-        for envelope in ready.accepted:
-            self._actions.accepted(envelope)
+        actions = self._actions
+        if ready.send:
+            for peer, packet in ready.send:
+                actions.transmit(peer, packet)
+        if ready.accepted:
+            for envelope in ready.accepted:
+                actions.accepted(envelope)
         if ready.deliver:
-            self._actions.deliver(ready.deliver)
+            actions.deliver(ready.deliver)
 
     # The store.
 
@@ -243,15 +260,14 @@ class Driver:
     # Time.
 
     def _set_wake(self, wake: int) -> None:
-        if self._wake is not None and self._wake_at <= wake:
-            return
         if self._wake is not None:
             self._wake.cancel()
         self._wake_at = wake
-        self._wake = self._loop.call_later(max(0.0, (wake - self.clock.now()) / 1e9), self._woken)
+        self._wake = self._loop.call_later(max(0.0, (wake - self._now()) / 1e9), self._woken)
 
     def _woken(self) -> None:
         self._wake = None
+        self._wake_at = NEVER_NS
         if not self._closed:
             self.step(Timer())
 

@@ -72,8 +72,10 @@ class Member(Endpoint):
         self._number = self._accepted = box.sent
         self._received = self._done = self._told = box.acknowledged
         self._session = session = Session(node, self.name, self)
-        node.on_accepted = lambda _, upto: session.accepted(upto)
+        node.on_accepted = session.accepted
         node.on_letters = self._letters
+        if self._options.data is None:
+            node.on_bundle = session.hand
         node.on_notice = self._notice
         node.on_room = session.go_on
         node.on_failed = self._fail
@@ -115,7 +117,7 @@ class Member(Endpoint):
     def _transmit(self, publish: Publish) -> None:
         if self._session is None:
             raise UsageError("use the member in an 'async with' block")
-        self._session.publish(publish)
+        self._session.submit(publish)
 
     def _acknowledge(self, upto: int, limit: int) -> None:
         if self._session is not None:

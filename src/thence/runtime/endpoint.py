@@ -16,13 +16,23 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from thence.errors import Busy, InternalError, UsageError
-from thence.runtime.letters import Everyone, Message, To, checked_headers, checked_topic, recipients, written_body
+from thence.runtime.letters import (
+    EVERYONE,
+    MAX_LETTER_BYTES,
+    Message,
+    To,
+    checked_headers,
+    checked_topic,
+    recipients,
+    written_body,
+)
 from thence.runtime.protocol import Letter, Publish, read_letters, write_letters
 from thence.runtime.turns import turn_of
 
@@ -36,7 +46,13 @@ LETTER_WEIGHT: Final = 16
 """What a letter counts for in limits by bytes, beside its body."""
 WINDOW_LETTERS: Final = 16_384
 ACKNOWLEDGE_EVERY: Final = 1_024
-"""After how many letters done the other side is told, if the loop does not come to rest before."""
+"""After how many letters done the other side is told at once,"""
+ACKNOWLEDGE_SOON: Final = 64
+"""after how many when the loop comes to rest,"""
+ACKNOWLEDGE_SOON_BYTES: Final = 64 * 1024
+"""or after how many bytes of them;"""
+ACKNOWLEDGE_WITHIN_S: Final = 0.005
+"""and how much later if there are fewer: nobody waits for it, and a letter alone is answered sooner without."""
 
 
 Handler = Callable[[Message], None]
@@ -49,6 +65,7 @@ class Endpoint(ABC):
     def __init__(self, name: str) -> None:
         """Start with nothing sent; ``_resume`` says where to go on."""
         self.name = name
+        self._myself = weakref.ref(self)
         self._loop = asyncio.get_running_loop()
         self._soon = turn_of(self._loop).soon
         self._number = 0
@@ -67,6 +84,8 @@ class Endpoint(ABC):
         self._refusals: dict[int, str] = {}
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._room: asyncio.Event = asyncio.Event()
+        self._short_of_room = False
+        """Whether somebody waits for it."""
         self._requests: dict[int, asyncio.Future[Message]] = {}
         self._received = 0
         """The position of the last letter that came."""
@@ -77,6 +96,10 @@ class Endpoint(ABC):
         self._arrival = asyncio.Event()
         self._handler: BatchHandler | None = None
         self._acknowledging = False
+        """Whether the other side is told at the end of this turn,"""
+        self._acknowledging_later = False
+        """or a little later."""
+        self._untold_bytes = 0
         self._failure: Exception | None = None
         self._closed = False
 
@@ -114,16 +137,16 @@ class Endpoint(ABC):
 
     def post(self, to: To, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
         """Send without waiting. ``Busy`` if too much is on its way already; ``flush`` waits for all of it."""
-        if to == self._filling and type(body) is bytes and headers is None and len(self._bundle) < self._most:
+        if self._filling is not None and to == self._filling and type(body) is bytes and headers is None:
             size = len(body) + LETTER_WEIGHT
-            if self._bundle_bytes + size <= BUNDLE_BYTES and not self._closed:
+            if self._bundle_bytes + size <= BUNDLE_BYTES and len(self._bundle) < self._most:
                 self._number += 1
                 self._unaccepted_bytes += size
                 self._bundle_bytes += size
                 self._bundle.append(Letter(body))
                 return
-        self._post(recipients(to), None, body, headers)
-        if isinstance(to, str | Everyone):
+        self._post((to,) if type(to) is str else recipients(to), None, body, headers)
+        if type(to) is str or to is EVERYONE:
             self._filling = to
             self._most = min(BUNDLE_LETTERS, MAX_UNACCEPTED - self._number + self._accepted + len(self._bundle))
 
@@ -162,6 +185,7 @@ class Endpoint(ABC):
         while self._full():
             self._check_usable()
             self._room.clear()
+            self._short_of_room = True
             self._send_bundle()
             await self._room.wait()
         self._check_usable()
@@ -182,13 +206,14 @@ class Endpoint(ABC):
         request: int = 0,
         reply: int = 0,
     ) -> None:
-        self._check_usable()
-        if self._full():
+        if self._closed or self._failure is not None:
+            self._check_usable()
+        if self._number - self._accepted >= MAX_UNACCEPTED or self._unaccepted_bytes >= MAX_UNACCEPTED_BYTES:
             raise Busy(
                 f"{self._number - self._accepted} letters of {self._unaccepted_bytes} bytes are not accepted yet; the limits are "
                 f"MAX_UNACCEPTED ({MAX_UNACCEPTED}) and MAX_UNACCEPTED_BYTES ({MAX_UNACCEPTED_BYTES})"
             )
-        written, coded = written_body(body)
+        written, coded = (body, False) if type(body) is bytes and len(body) <= MAX_LETTER_BYTES else written_body(body)
         letter = Letter(written, coded, checked_headers(headers) if headers else None, request, reply)
         recipients = (to, topic)
         size = len(written) + LETTER_WEIGHT
@@ -243,7 +268,9 @@ class Endpoint(ABC):
             _, waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-        self._room.set()
+        if self._short_of_room:
+            self._short_of_room = False
+            self._room.set()
 
     def _on_undeliverable(self, first: int, count: int, reason: str) -> None:
         """These letters will not be accepted. Whoever waits for one of them is told; what was posted is in ``refused``."""
@@ -279,7 +306,7 @@ class Endpoint(ABC):
         if self._handler is not None:
             raise UsageError("there is a handler already")
         self._handler = handler
-        self._loop.call_soon(self._handle, self._take_inbox())
+        self._loop.call_soon(self._handle, handler, self._take_inbox())
 
     def _take_inbox(self) -> list[Message]:
         messages, self._inbox = list(self._inbox), deque()
@@ -333,19 +360,29 @@ class Endpoint(ABC):
             return
         letters = read_letters(written, sender)
         first = position - skip
-        if position > self._received + 1:
-            raise InternalError(f"letter {position} of {self.name!r} came after {self._received}")
-        had = self._received + 1 - first
-        if had > 0:
+        if first != self._received + 1:
+            if position > self._received + 1:
+                raise InternalError(f"letter {position} of {self.name!r} came after {self._received}")
+            had = self._received + 1 - first
             letters, first = letters[had:], first + had
         if not letters:
             return
-        fresh = [Message(self, at, sender, topic, letter) for at, letter in enumerate(letters, first)]
-        last = first + len(letters) - 1
-        if any(letter.reply for letter in letters):
+        self._untold_bytes += len(written)
+        me, replies, fresh, at = self._myself, False, [], first
+        for letter in letters:
+            fresh.append(Message(me, at, sender, topic, letter, letter.body))
+            at += 1
+            if letter.reply:
+                replies = True
+        if replies:
             fresh = self._hand_replies(fresh)
-        if self._failure is None:
-            self._hand(fresh, last)
+        if not self._failed:
+            self._hand(fresh, at - 1)
+
+    @property
+    def _failed(self) -> bool:
+        """Whether a handler has failed meanwhile."""
+        return self._failure is not None
 
     def _hand_replies(self, messages: Sequence[Message]) -> list[Message]:
         """Hand over what comes up to the last reply, each in its turn; return what comes behind it."""
@@ -367,7 +404,7 @@ class Endpoint(ABC):
         """Hand messages to the program; everything up to ``last`` has come."""
         self._received = last
         if self._handler is not None:
-            self._handle(messages)
+            self._handle(self._handler, messages)
         else:
             self._inbox.extend(messages)
             self._arrival.set()
@@ -380,10 +417,10 @@ class Endpoint(ABC):
         if answer is not None and not answer.done():
             answer.set_result(message)
 
-    def _handle(self, messages: Sequence[Message]) -> None:
-        if messages and self._handler is not None:
+    def _handle(self, handler: BatchHandler, messages: Sequence[Message]) -> None:
+        if messages:
             try:
-                self._handler(messages)
+                handler(messages)
             except Exception as error:  # noqa: BLE001  Whatever it is, the program has not done with these letters.
                 self._loop.call_exception_handler({"message": f"thence: a handler of {self.name!r} failed", "exception": error})
                 self._fail(error)
@@ -394,16 +431,26 @@ class Endpoint(ABC):
     def _finish(self, position: int) -> None:
         """Everything up to this position is done with: tell so, a little later or at once if it is much."""
         self._done = max(self._done, position)
-        if self._done - self._told >= ACKNOWLEDGE_EVERY:
+        untold = self._done - self._told
+        if untold >= ACKNOWLEDGE_EVERY:
             self._tell_done()
-        elif self._done > self._told and not self._acknowledging:
-            self._acknowledging = True
-            self._soon(self._tell_done)
+        elif untold >= ACKNOWLEDGE_SOON or self._untold_bytes >= ACKNOWLEDGE_SOON_BYTES:
+            if not self._acknowledging:
+                self._acknowledging = True
+                self._soon(self._tell_done)
+        elif untold and not self._acknowledging_later:
+            self._acknowledging_later = True
+            self._loop.call_later(ACKNOWLEDGE_WITHIN_S, self._tell_done_later)
+
+    def _tell_done_later(self) -> None:
+        self._acknowledging_later = False
+        self._tell_done()
 
     def _tell_done(self) -> None:
         self._acknowledging = False
         if self._done > self._told and not self._closed:
             self._told = self._done
+            self._untold_bytes = 0
             self._acknowledge(self._done, self._done + WINDOW_LETTERS)
 
     # The end.
@@ -429,6 +476,7 @@ class Endpoint(ABC):
             _, waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(failure)
+        self._short_of_room = False
         for answer in (*self._requests.values(), *self._others_waiting()):
             if not answer.done():
                 answer.set_exception(failure)

@@ -51,6 +51,7 @@ class History:
         self._sequence = 0
         self._written = 0
         self._folder = folder
+        self.active = folder is not None
         self._folders = 0
         self._writer: LiveTraceWriter | None = None
         self._unfinished: deque[Event] = deque()

@@ -1,4 +1,4 @@
-"""What a server writes to its store: the records of its member, and what its clients acknowledged.
+"""What a server writes to its store: the records of its member, what its clients acknowledged, and what its agents did.
 
 An entry is one turn of the driver: msgpack of the version of the format and a list of records. A snapshot holds the member's and
 the office's state at the same point. See ``core.records`` for why inputs are enough.
@@ -15,6 +15,7 @@ from thence.core.codec import FORMAT_VERSION, STORED_RECORD
 from thence.core.messages import UNREADABLE
 from thence.core.records import Record
 from thence.errors import StorageError
+from thence.runtime.ledger import Buried, Reacted
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -43,7 +44,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, tag=16):
     topology: str
 
 
-Written = Record | Acknowledged | Met | Started | Opened
+Written = Record | Acknowledged | Met | Started | Reacted | Buried | Opened
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -59,13 +60,15 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     met: dict[str, str]
     acknowledging: dict[str, int] = {}
     """What clients had acknowledged in entries that the snapshot stands for, and the office had not been told yet."""
+    agents: bytes = b""
+    """The ledger of the agents."""
     topology: str = ""
     """The topology that was in force."""
 
 
 _stored: Any = STORED_RECORD
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[int, list[_stored | Acknowledged | Met | Started | Opened]])
+_decoder = msgspec.msgpack.Decoder(tuple[int, list[_stored | Acknowledged | Met | Started | Reacted | Buried | Opened]])
 _snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
 
 

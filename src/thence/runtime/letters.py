@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import UnionType
 from typing import Any, Final, TypeVar, overload
 
 import msgspec
@@ -31,20 +32,23 @@ EVERYONE: Final = Everyone()
 To = str | Iterable[str] | Everyone
 
 
-class Message(msgspec.Struct, eq=False):
-    """A letter that came in. A struct, since making these is most of what it costs to listen."""
+def nobody() -> None:
+    """Whom a message belongs to that nobody can reply to."""
 
-    _endpoint: Any
+
+class Message(msgspec.Struct, eq=False, gc=False):
+    """A letter that came in: its ``body`` as bytes, its ``sender``, its ``topic`` if it came by one, its ``position`` here."""
+
+    # A struct, since making these is most of what it costs to listen. The collector of garbage does not look at it, which would
+    # cost as much again: so it must be part of no circle, and knows its endpoint weakly.
+    _endpoint: Callable[[], Any]
     position: int
     """Counts the letters of this endpoint from 1."""
     sender: str
     topic: str | None
     letter: Letter
-
-    @property
-    def body(self) -> bytes:
-        """What was sent, as bytes."""
-        return self.letter.body
+    body: bytes
+    """What was sent, as bytes."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -55,6 +59,8 @@ class Message(msgspec.Struct, eq=False):
     def value(self) -> Any: ...
     @overload
     def value(self, as_type: type[T]) -> T: ...
+    @overload
+    def value(self, as_type: UnionType) -> Any: ...
     def value(self, as_type: Any = Any) -> Any:
         """Return the body as a value: what was sent if that was no bytes, checked to be of this type."""
         if not self.letter.coded and as_type in (Any, bytes):
@@ -71,7 +77,10 @@ class Message(msgspec.Struct, eq=False):
 
     def reply(self, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
         """Answer a request; the answer is queued, as with ``post``."""
-        self._endpoint.reply(self, body, headers=headers)
+        endpoint = self._endpoint()
+        if endpoint is None:
+            raise UsageError(f"whoever got the message from {self.sender!r} is gone, and cannot reply")
+        endpoint.reply(self, body, headers=headers)
 
     def __repr__(self) -> str:
         where = f" on {self.topic!r}" if self.topic is not None else ""

@@ -9,7 +9,8 @@ Rules:
 * On the way in: what the member delivers goes into boxes, unless one of them is full. Then deliveries wait, the member counts
   them as not consumed, takes no more frames when there are too many, and so its neighbours, and in the end the senders, wait.
 * Records and office are brought back together: the member is restored, and what follows from each record goes to the office
-  again.
+  again, and to the ledger of the agents.
+* A reaction of an agent is one entry: what it consumed, what it is now and all that it sends. It follows together, or not at all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from thence.core.codec import FORMAT_VERSION
-from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit
+from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit, SubmitAll
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Packet
 from thence.core.records import Changed
@@ -35,7 +36,8 @@ from thence.runtime import journal
 from thence.runtime.driver import Clock, Driver
 from thence.runtime.evolution import Evolution, stored_topology
 from thence.runtime.history import History
-from thence.runtime.journal import Acknowledged, Met, Opened, Started
+from thence.runtime.journal import Acknowledged, Met, Opened, Started, Written
+from thence.runtime.ledger import Buried, Ledger, Reacted
 from thence.runtime.office import Body, Bundle, Handed, Office, read_body
 from thence.runtime.peers import Peers
 from thence.runtime.store import MemoryStore, Store
@@ -45,6 +47,11 @@ from thence.trace.events import JOIN
 MAX_QUEUED: Final = 1_000_000
 """How many frames may wait for acknowledgement before clients have to wait: more than a member has by itself, since a server
 whose neighbour is away for a night should go on."""
+
+CONFIRM_WITHIN_NS: Final = 5_000_000
+"""How long a neighbour may wait to hear that its frames were taken, where nothing else goes to it before."""
+MAX_HELD_HARD: Final = 1_000_000
+"""How many deliveries may wait because a box is full before agents have to wait too, even those who make room in it."""
 
 MAX_LOGGED_REFUSALS: Final = 20
 """How many refused frames are described in the log for each neighbour; all are counted."""
@@ -80,20 +87,26 @@ class Node:
         self.topology = topology
         """The one in force: what is stored, not what was given."""
         self.office = Office(name, topology.processes, embedded=options.embedded)
+        self.ledger = Ledger()
         # What is only in memory need not be told apart from what the application has consumed: both are lost together.
         durable = options.data is not None
-        self.member = Member(name, topology, msgspec.structs.replace(options.member, durable=durable))
+        within = options.member.confirm_within_ns or CONFIRM_WITHIN_NS
+        self.member = Member(name, topology, msgspec.structs.replace(options.member, durable=durable, confirm_within_ns=within))
         self._durable = durable
         self.history = History(options.trace, name, topology)
         self.on_accepted: Callable[[str, int], None] = _ignore
         """Told which client, and up to which number its letters are accepted."""
         self.on_letters: Callable[[Collection[str]], None] = _ignore
         """Told which clients have new letters."""
+        self.on_bundle: Callable[[Bundle], bool] | None = None
+        """Offered letters for the program itself, where it needs no box that would outlast it; says whether it has taken them."""
         self.on_notice: Callable[[Handed], None] = _ignore
         self.on_room: Callable[[], None] = _ignore
         """Told when something that was refused as busy may be tried again."""
         self.on_failed: Callable[[Exception], None] = _ignore
         self.refusals: dict[str, int] = {}
+        self._refused_some = False
+        """Whether something was refused as busy since ``on_room`` was last told."""
         self._held: deque[Delivery] = deque()
         self._handing = False
         self._consumed = 0
@@ -106,18 +119,21 @@ class Node:
         """What clients have acknowledged and is not durable yet."""
         self.driver = Driver(self.member, self.store, self, self.clock)
         self.evolution = Evolution(self)
+        self._go_on_from_store(given)
+        self.peers = Peers(self.topology, name, self._met[name], self, client_side(options.tls) if options.tls else None)
+        if self.evolution.left:
+            self.peers.enter(None)
+
+    # Starting.
+
+    def _go_on_from_store(self, given: Topology) -> None:
         try:
             self._bring_back()
             self.topology = self.evolution.chosen(given)
         except ThenceError:
             self.store.close()
             raise
-        self._begin(first=name not in self._met)
-        self.peers = Peers(self.topology, name, self._met[name], self, client_side(options.tls) if options.tls else None)
-        if self.evolution.left:
-            self.peers.enter(None)
-
-    # Starting.
+        self._begin(first=self.name not in self._met)
 
     def _bring_back(self) -> None:
         written, entries = self.store.take_recovered()
@@ -129,29 +145,41 @@ class Node:
         else:
             snapshot = journal.decode_snapshot(written)
             self.office.restore(snapshot.office)
+            self.ledger.restore(snapshot.agents)
             self._met = dict(snapshot.met)
             self._consumed = snapshot.consumed
             acknowledging = snapshot.acknowledging
             self.history.resume(snapshot.events)
             deliveries = self.member.step(Restored(snapshot.member, (), snapshot.consumed), now).deliver
-        self._hand_over(deliveries)
+        self.deliver(deliveries)
         for client, upto in acknowledging.items():
             self._acknowledged(client, upto)
+        for agent, since, done in list(self.ledger.done()):
+            self._reacted(agent, since, done)
         for entry in entries:
             for record in journal.decode_entry(entry):
-                if isinstance(record, Acknowledged):
-                    # In its turn: where a box was full then it is full now, and what waited for room comes behind this.
-                    self._acknowledged(record.client, record.upto)
-                elif isinstance(record, Met):
-                    self._met[record.peer] = record.incarnation
-                elif isinstance(record, Started):
-                    self.history.started(0, record.at)
-                elif isinstance(record, Opened):
-                    self._note_opened(0, now)
-                else:
-                    self._repeat(record, now)
+                self._again(record, now)
         self._accepted = {name: box.sent for name, box in self.office.state.boxes.items()}
         self.history.release(self.store.durable)
+
+    def _again(self, record: Written, now: int) -> None:
+        """Let a record have its consequences once more."""
+        if isinstance(record, Acknowledged):
+            # In its turn: where a box was full then it is full now, and what waited for room comes behind this.
+            self._acknowledged(record.client, record.upto)
+        elif isinstance(record, Reacted):
+            self.ledger.reacted(record)
+            self._reacted(record.agent, record.since, record.upto)
+        elif isinstance(record, Buried):
+            self.ledger.buried(record)
+        elif isinstance(record, Met):
+            self._met[record.peer] = record.incarnation
+        elif isinstance(record, Started):
+            self.history.started(0, record.at)
+        elif isinstance(record, Opened):
+            self._note_opened(0, now)
+        else:
+            self._repeat(record, now)
 
     def _repeat(self, record: Any, now: int) -> None:
         ready = self.member.step(Repeated(record), now)
@@ -160,7 +188,7 @@ class Node:
         if isinstance(record, Changed):
             self.evolution.followed(0)
         self.history.record(0, ready.sent, ready.deliver, now)
-        self._hand_over(ready.deliver)
+        self.deliver(ready.deliver)
 
     def _begin(self, *, first: bool) -> None:
         now = self.clock.now()
@@ -195,29 +223,34 @@ class Node:
         self._submit(notice, None)
 
     def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
-        full = self.driver.full or (f"the box of {self.office.full!r} is full" if self.office.full else "")
+        office = self.office
+        full = ((self._durable or self.driver.stalled) and self.driver.full) or (
+            office.full and f"the box of {office.full!r} is full"
+        )
         if full:
+            self._refused_some = True
             raise Busy(f"{self.name!r} takes nothing now: {full}")
-        written = self.office.write(body)
-        if not isinstance(body, Bundle):
-            self._step(Submit(servers, written), None)
-            return
+        written = office.write(body)
         # Noted before the step, from which handlers may be called that send more.
-        last = body.first + body.count - 1
-        before = self.office.sent(body.sender, last)
-        try:
-            self._step(Submit(servers, written), (body.sender, last))
-        except UsageError:
-            self.office.unsend(body.sender, before)
-            raise
-
-    def _step(self, submit: Submit, told: tuple[str, int] | None) -> None:
+        told, before = None, 0
+        if isinstance(body, Bundle):
+            told = (body.sender, body.first + body.count - 1)
+            before = office.sent(told[0], told[1])
         self._submitted.append(told)
         try:
-            self.driver.step(submit)
+            self.driver.step(Submit(servers, written))
         except UsageError:
+            self._refused_some = True
             self._submitted.pop()
+            if told is not None:
+                office.unsend(told[0], before)
             raise
+
+    def _tell_of_room(self) -> None:
+        """Something has changed: what was refused may be tried again."""
+        if self._refused_some:
+            self._refused_some = False
+            self.on_room()
 
     def acknowledge(self, client: str, upto: int) -> None:
         """A client has done with its letters up to a position.
@@ -237,9 +270,73 @@ class Node:
         was_full = self.office.full
         self.office.acknowledge(client, upto)
         if was_full and not self.office.full:
-            self._hand_over(())
+            self.deliver(())
+            self._tell_of_room()
+
+    # Agents.
+
+    def react(self, reacted: Reacted, bodies: Sequence[Body]) -> None:
+        """Commit a reaction with all that it sends. ``Busy`` means: later. Any other ``UsageError`` means: never."""
+        self.ledger.check(reacted)
+        submits = [
+            Submit(servers, self.office.write(body))
+            for body in bodies
+            if (servers := self.office.route(body) if isinstance(body, Bundle) else None) != ()
+        ]
+        full = self.driver.full or (self._no_room_for(reacted.agent) if submits else "")
+        if full:
+            raise Busy(f"{self.name!r} commits no reaction now: {full}")
+        self._write_together(submits, reacted, lambda: self._reacted(reacted.agent, reacted.since, reacted.upto))
+        self.ledger.reacted(reacted)
+
+    def revive(self, number: int) -> None:
+        """Send a letter that was set aside to its agent once more."""
+        dead = self.ledger.dead_letter(number)
+        full = self.driver.full or self._no_room_for("")
+        if full:
+            raise Busy(f"{self.name!r} takes nothing now: {full}")
+        # It has a number of its sender no longer: that one was answered for long ago.
+        bundle = msgspec.structs.replace(dead.bundle, first=1 - dead.bundle.count, to=(dead.agent,))
+        self._write_together([Submit((self.name,), self.office.write(bundle))], Buried(number), None)
+        self.ledger.buried(Buried(number))
+
+    def bury(self, number: int) -> None:
+        """Drop a letter that was set aside."""
+        self.ledger.dead_letter(number)
+        self._write_together([], Buried(number), None)
+        self.ledger.buried(Buried(number))
+
+    def _no_room_for(self, agent: str) -> str:
+        """Say why nothing can be sent now. An agent whose own box is full may: it is who makes room there."""
+        if self.office.full and not self.office.is_full(agent):
+            return f"the box of {self.office.full!r} is full"
+        if len(self._held) >= MAX_HELD_HARD:
+            return f"{len(self._held)} deliveries wait for boxes that are full; MAX_HELD_HARD is {MAX_HELD_HARD}"
+        return ""
+
+    def _write_together(self, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
+        if not submits:
+            self.driver.write([record], then)
+            return
+        self._submitted.extend([None] * len(submits))
+        try:
+            self.driver.step(SubmitAll(tuple(submits)), (record,), then)
+        except UsageError:
+            for _ in submits:
+                self._submitted.pop()
+            raise
+
+    def _reacted(self, agent: str, since: int, upto: int) -> None:
+        box = self.office.state.boxes.get(agent)
+        if box is not None and box.since == since:
+            self._acknowledged(agent, upto)
 
     # What the driver asks for.
+
+    @property
+    def records(self) -> bool:
+        """Whether a history is written."""
+        return self.history.active
 
     def stepped(self, sequence: int, ready: Ready) -> None:
         """Note what will have happened once the entry with this number is durable."""
@@ -264,10 +361,6 @@ class Node:
         """Return up to which number the letters of a client are accepted."""
         return self._accepted.get(client, 0)
 
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Messages for us, in order."""
-        self._hand_over(deliveries)
-
     def refused(self, refusal: FrameRefused) -> None:
         """Say which frames were not taken, but not for ever."""
         kind = type(refusal).__name__
@@ -279,7 +372,7 @@ class Node:
     def stored(self, durable: int) -> None:
         """All up to this entry is durable: it may be told."""
         self.history.release(durable)
-        self.on_room()
+        self._tell_of_room()
 
     def snapshot(self) -> bytes:
         """Return everything at this moment."""
@@ -291,6 +384,7 @@ class Node:
             self.history.events,
             self._met,
             self._acknowledging,
+            self.ledger.snapshot(),
             write(self.topology),
         )
         return journal.encode_snapshot(saved)
@@ -322,10 +416,16 @@ class Node:
 
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
         """A packet came in."""
-        if packet.frames and (self.driver.full or len(self._held) >= self.options.member.max_unconsumed):
+        if packet.frames and (
+            ((self._durable or self.driver.stalled) and self.driver.full) or (self._held and self._holds_too_many())
+        ):
             return  # It will come again. What cannot be stored, or waits for a box that is full, is not taken.
         self.driver.step(Arrived(peer, packet))
-        self.on_room()
+        if self._refused_some:
+            self._tell_of_room()
+
+    def _holds_too_many(self) -> bool:
+        return len(self._held) >= self.options.member.max_unconsumed
 
     def told(self, peer: str, version: int, fingerprint: str) -> None:
         """A neighbour has another version of the topology."""
@@ -333,7 +433,7 @@ class Node:
 
     # Boxes.
 
-    def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Put deliveries into boxes, as far as these take them; then tell whose they are."""
         held, office = self._held, self.office
         held.extend(deliveries)
@@ -354,17 +454,27 @@ class Node:
 
     def _hand_one(self, delivery: Delivery, boxes: dict[str, None]) -> None:
         self._consumed = delivery.position
+        envelope = delivery.envelope
         try:
-            handed = self.office.deliver(delivery.envelope)
+            body = self.office.read(envelope)
         except MalformedFrame as error:
             log.warning("%s", error)
             return
-        if handed.boxes:
-            boxes.update(dict.fromkeys(handed.boxes))
-        else:
+        if self.on_bundle is not None and isinstance(body, Bundle) and self._for_program(body) and self.on_bundle(body):
+            return
+        handed = self.office.take(body, envelope)
+        for name in handed.boxes:
+            boxes[name] = None
+        if not handed.boxes:
             if handed.left is not None:
                 self._accepted.pop(handed.left, None)  # Whoever gets the name next begins with nothing.
+                self.ledger.forget(handed.left)
+            if handed.made is not None:
+                self.ledger.made(handed.made, delivery.envelope.number)
             self.on_notice(handed)
+
+    def _for_program(self, bundle: Bundle) -> bool:
+        return bundle.topic is None and (bundle.to is None or self.name in bundle.to)
 
     def _note_sent(self, envelope: Envelope) -> None:
         body = read_body(envelope.body, envelope.origin)

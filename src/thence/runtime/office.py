@@ -12,6 +12,7 @@ Rules:
 * Two servers may give the same name at the same time: both claim it. Of those that claim a name the server whose name comes
   first has it, everywhere; the client of the other is told, and its server takes its claim back. So all come to agree, in
   whatever order they hear of it.
+* An agent (``runtime.engine``) is a client that lives in the server: the notice of it says its class and what it begins with.
 * A client sends letters in bundles (``Publish``): consecutive letters for the same recipients are one message of the member.
   Nobody but clients looks into them.
 * The name of a server is an address too, of the program that runs in it (``runtime.embedded``).
@@ -19,8 +20,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final
 
 import msgspec
 
@@ -32,6 +33,12 @@ MAX_BOX_LETTERS: Final = 1_000_000
 
 MAX_BOX_BYTES: Final = 1024 * 1024 * 1024
 """How many bytes may."""
+
+PASS_BY_LETTERS: Final = 1_024
+"""How many letters a program may have in hand that were never in its box,"""
+
+PASS_BY_BYTES: Final = 4 * 1024
+"""and how long a bundle of them may be."""
 
 MAX_TOPIC_CHARACTERS: Final = 200
 
@@ -50,12 +57,22 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     letters: bytes
 
 
+class ReadBundle(Bundle, frozen=True, array_like=True, gc=False, tag=1):
+    """A bundle as it was read: its letters are a part of the message that brought it, and not copied out of it."""
+
+    letters: memoryview  # type: ignore[assignment]
+
+
 class Joined(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """There is a client of this name at ``server``."""
 
     client: str
     server: str
     temporary: bool
+    kind: str = ""
+    """Of an agent: its class, by name."""
+    state: bytes = b""
+    """Of an agent: what it begins with."""
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -103,19 +120,38 @@ class Box(msgspec.Struct, array_like=True):
     since: int = 0
     """The number of the notice by which the client got its name; one that was forgotten and comes again has another box."""
 
-    def put(self, bundle: Bundle) -> None:
-        """Add letters at the end."""
+    def put(self, bundle: Bundle) -> bool:
+        """Add letters at the end; return whether a limit is reached."""
         self.waiting[self.position + 1] = bundle
         self.position += bundle.count
         self.bytes += len(bundle.letters)
+        return self.full
+
+    def pass_by(self, bundle: Bundle) -> bool:
+        """Count letters as put in and taken out, if they are few and short enough to need no limit of their own; say whether."""
+        behind = self.position + bundle.count
+        if (
+            self.waiting
+            or len(bundle.letters) > PASS_BY_BYTES
+            or behind - self.acknowledged >= min(PASS_BY_LETTERS, MAX_BOX_LETTERS)
+        ):
+            return False
+        self.position = behind
+        self.front = behind + 1
+        return True
 
     def acknowledge(self, upto: int) -> None:
         """Forget the bundles that are done with."""
-        self.acknowledged = max(self.acknowledged, min(upto, self.position))
-        while self.front <= self.position and self.front + self.waiting[self.front].count - 1 <= self.acknowledged:
-            bundle = self.waiting.pop(self.front)
-            self.front += bundle.count
+        done = self.acknowledged = max(self.acknowledged, min(upto, self.position))
+        front, waiting = self.front, self.waiting
+        while front <= done:
+            bundle = waiting[front]
+            if front + bundle.count - 1 > done:
+                break
+            del waiting[front]
+            front += bundle.count
             self.bytes -= len(bundle.letters)
+        self.front = front
 
     def behind(self, position: int) -> Iterator[tuple[int, Bundle]]:
         """Give the bundles with letters behind a position, each with the position of its first letter."""
@@ -142,7 +178,7 @@ class OfficeState(msgspec.Struct, array_like=True):
     """The clients that follow each topic."""
 
 
-class Handed(NamedTuple):
+class Handed(msgspec.Struct, frozen=True):
     """What a delivery changed for clients of this server."""
 
     boxes: tuple[str, ...] = ()
@@ -156,6 +192,8 @@ class Handed(NamedTuple):
     follows: Follows | None = None
     known: tuple[str, ...] = ()
     """Clients of another server that there are from now on."""
+    made: Joined | None = None
+    """An agent of this server that there is from now on."""
 
 
 class Office:
@@ -171,6 +209,8 @@ class Office:
         self._routes: dict[str | None, tuple[str, ...]] = {}
         """Servers by topic, until somebody follows or leaves."""
         self._full: dict[str, None] = {}
+        self.full = ""
+        """The client whose box is full, if there is one: then no more deliveries are taken."""
         self._written: tuple[bytes, Body | None] = (b"", None)
         """What was written last: where it is delivered here too, it need not be read."""
 
@@ -202,11 +242,12 @@ class Office:
         if bundle.to is None:
             return None
         if len(bundle.to) == 1:
-            return (self._home_of(bundle.to[0]),)
+            home = self._home_of(bundle.to[0])
+            return bundle.to if home == bundle.to[0] else (home,)
         return tuple(sorted({self._home_of(client) for client in bundle.to}))
 
     def _home_of(self, client: str) -> str:
-        home = self.home(client)
+        home = client if client in self._servers else self.home(client)
         if home is None:
             raise UsageError(f"nobody is called {client!r}, as far as {self.server!r} knows; a client exists once it connected")
         return home
@@ -228,8 +269,16 @@ class Office:
 
     def deliver(self, envelope: Envelope) -> Handed:
         """Take what the member delivered."""
-        written, known = self._written
-        body = known if known is not None and envelope.body is written else read_body(envelope.body, envelope.origin)
+        return self.take(self.read(envelope), envelope)
+
+    def read(self, envelope: Envelope) -> Body:
+        """Return what the member delivered."""
+        if envelope.body is self._written[0] and self._written[1] is not None:
+            return self._written[1]
+        return read_body(envelope.body, envelope.origin)
+
+    def take(self, body: Body, envelope: Envelope) -> Handed:
+        """Do what the body of a message says."""
         if isinstance(body, Bundle):
             return Handed(boxes=self._put(body))
         if isinstance(body, Joined):
@@ -241,20 +290,20 @@ class Office:
         return self._follows(body)
 
     def _put(self, bundle: Bundle) -> tuple[str, ...]:
-        boxes = self.state.boxes
-        if bundle.topic is not None:
-            names = [name for name in self.state.followers.get(bundle.topic, ()) if name in boxes]
-        elif bundle.to is None:
-            names = [name for name in boxes if name != self.server or self._embedded]
+        boxes, names = self.state.boxes, bundle.to
+        if names is not None:
+            if len(names) > 1 or names[0] not in boxes:
+                # A server in which no program runs has no box of its own: nobody would ever empty it.
+                names = tuple([name for name in names if name in boxes])
+        elif bundle.topic is not None:
+            names = tuple([name for name in self.state.followers.get(bundle.topic, ()) if name in boxes])
         else:
-            # A server in which no program runs has no box of its own: nobody would ever empty it.
-            names = [name for name in bundle.to if name in boxes]
+            names = tuple([name for name in boxes if name != self.server or self._embedded])
         for name in names:
-            box = boxes[name]
-            box.put(bundle)
-            if box.full:
+            if boxes[name].put(bundle):
                 self._full[name] = None
-        return tuple(names)
+                self.full = self.full or name
+        return names
 
     def _joined(self, notice: Joined, number: int) -> Handed:
         claims = self.state.claims.setdefault(notice.client, [])
@@ -264,9 +313,11 @@ class Office:
             self._routes = {}
         handed = Handed(joined=notice.client)
         if claims[0] == self.server == notice.server:
-            self.state.boxes.setdefault(notice.client, Box(notice.temporary, since=number))
+            if notice.client not in self.state.boxes:
+                self.state.boxes[notice.client] = Box(notice.temporary, since=number)
+                handed = msgspec.structs.replace(handed, made=notice if notice.kind else None)
         elif claims[0] != self.server and self.server in claims:
-            handed = self._drop(notice.client)._replace(joined=notice.client, yielded=notice.client)
+            handed = msgspec.structs.replace(self._drop(notice.client), joined=notice.client, yielded=notice.client)
         return handed
 
     def _left(self, notice: Left) -> Handed:
@@ -290,7 +341,7 @@ class Office:
         ]
 
     def _drop(self, client: str) -> Handed:
-        self._full.pop(client, None)
+        self._has_room(client)
         return Handed(left=client if self.state.boxes.pop(client, None) is not None else None)
 
     def _follows(self, notice: Follows) -> Handed:
@@ -360,13 +411,16 @@ class Office:
         box = self.state.boxes.get(client)
         if box is not None:
             box.acknowledge(upto)
-            if not box.full:
-                self._full.pop(client, None)
+            if self._full and not box.full:
+                self._has_room(client)
 
-    @property
-    def full(self) -> str:
-        """The client whose box is full, if there is one: then no more deliveries are taken."""
-        return next(iter(self._full)) if self._full else ""
+    def _has_room(self, client: str) -> None:
+        self._full.pop(client, None)
+        self.full = next(iter(self._full), "")
+
+    def is_full(self, client: str) -> bool:
+        """Whether the box of a client is full."""
+        return client in self._full
 
     # Snapshots.
 
@@ -384,21 +438,22 @@ class Office:
             self.state.boxes.setdefault(self.server, Box())
         self._routes = {}
         self._full = {name: None for name, box in self.state.boxes.items() if box.full}
+        self.full = next(iter(self._full), "")
 
 
 _encoder = msgspec.msgpack.Encoder()
-_body_decoder = msgspec.msgpack.Decoder(Body)
+_body_decoder = msgspec.msgpack.Decoder(ReadBundle | Joined | Left | Follows | Known)
+_decode_body: Any = _body_decoder.decode
 _state_decoder = msgspec.msgpack.Decoder(OfficeState)
 
 
-def write_body(body: Body) -> bytes:
-    """Return the body of a message between offices."""
-    return _encoder.encode(body)
+write_body: Callable[[Body], bytes] = _encoder.encode
+"""Returns the body of a message between offices."""
 
 
 def read_body(written: bytes, origin: str) -> Body:
     """Return what an office wrote."""
     try:
-        return cast("Body", _body_decoder.decode(written))
+        return _decode_body(written)  # type: ignore[no-any-return]
     except UNREADABLE as error:
         raise MalformedFrame(f"a message of {origin!r} that no office wrote: {error}") from None

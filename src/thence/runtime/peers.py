@@ -25,6 +25,7 @@ import logging
 import random
 import ssl
 import time
+from functools import partial
 from typing import Any, Final, Protocol
 
 from thence.core.codec import decode_packet
@@ -193,16 +194,17 @@ class Peers:
         if self._cut:
             return
         peer = self.neighbours[name]
-        if peer.connection is None or peer.connection.unsent_bytes >= MAX_UNSENT_BYTES:
+        connection = peer.connection
+        if connection is None or (connection.full and connection.unsent_bytes >= MAX_UNSENT_BYTES):
             return
         if not packet.frames and packet.receipts is None:
             if not peer.confirmations:
                 self._soon(peer.confirm, CONFIRMATIONS)
             peer.confirmations[packet.domain] = packet
             return
-        if packet.receipts is None:
+        if peer.confirmations and packet.receipts is None:
             peer.confirmations.pop(packet.domain, None)
-        peer.connection.send(PACKET_KIND, packet)
+        connection.send(PACKET_KIND, packet)
 
     # Calling.
 
@@ -323,7 +325,7 @@ class Peers:
         older, peer.connection = peer.connection, None
         if older is not None:
             older.fail(ConnectionResetError("a newer connection took its place"))
-        connection.on_frame = lambda _, frame: self._frame(peer, frame)
+        connection.on_frame = partial(self._frame, peer)
         peer.connection = connection
         reason = self._events.connected(peer.name, incarnation)
         if reason:
@@ -336,7 +338,7 @@ class Peers:
         log.info("connected with %s at %s", peer.name, whence(connection))
         self._changed.set()
 
-    def _frame(self, peer: Neighbour, frame: memoryview) -> None:
+    def _frame(self, peer: Neighbour, _: Connection, frame: memoryview) -> None:
         if frame[0] == PACKET:
             self._events.arrived(peer.name, decode_packet(frame[1:], peer.name))
             return

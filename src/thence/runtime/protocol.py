@@ -11,7 +11,10 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, cast
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -135,6 +138,12 @@ class Deliver(_Said, frozen=True, array_like=True, tag=15):
     letters: bytes
 
 
+class ReadDeliver(Deliver, frozen=True, array_like=True, tag=15):
+    """The same as it was read: the letters are a part of the frame, and must be read before the next one comes."""
+
+    letters: memoryview  # type: ignore[assignment]
+
+
 class Acknowledge(_Said, frozen=True, array_like=True, tag=16):
     """The client has done with every letter up to ``upto`` and takes more up to position ``limit``."""
 
@@ -209,6 +218,21 @@ class ViewAnswer(_Said, frozen=True, array_like=True, tag=41):
     """How long submissions waited at the last change, or wait by now."""
 
 
+class AgentQuestion(_Said, frozen=True, array_like=True, tag=30):
+    """Something is to be done about the agents of this server, or to be known (``runtime.agent_desk``)."""
+
+    number: int
+    question: bytes
+
+
+class AgentAnswer(_Said, frozen=True, array_like=True, tag=31):
+    """The answer to the question with this number, as JSON; or why there is none."""
+
+    number: int
+    answer: bytes
+    error: str = ""
+
+
 class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message of a client, as clients see it."""
 
@@ -243,10 +267,14 @@ Said = (
     | Leave
     | ViewRequest
     | ViewAnswer
+    | AgentQuestion
+    | AgentAnswer
 )
 
+_Readable: Any = functools.reduce(operator.or_, [ReadDeliver if kind is Deliver else kind for kind in get_args(Said)])
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Said)
+_decoder = msgspec.msgpack.Decoder(_Readable)
+_decode_said: Any = _decoder.decode
 _letters_decoder = msgspec.msgpack.Decoder(list[Letter])
 
 
@@ -255,14 +283,13 @@ def understand(frame: memoryview, sender: str) -> Said:
     if frame[0] != CONTROL:
         raise MalformedFrame(f"a frame of kind {frame[0]} from {sender}; there is no such kind")
     try:
-        return cast("Said", _decoder.decode(frame[1:]))
+        return _decode_said(frame[1:])  # type: ignore[no-any-return]
     except UNREADABLE as error:
         raise MalformedFrame(f"a frame from {sender} that cannot be read: {error}") from None
 
 
-def write_letters(letters: list[Letter]) -> bytes:
-    """Return letters as they travel."""
-    return _encoder.encode(letters)
+write_letters: Callable[[list[Letter]], bytes] = _encoder.encode
+"""Returns letters as they travel."""
 
 
 def count_letters(written: bytes) -> int:

@@ -6,6 +6,7 @@ Rules:
   hears of the client can write to it. A name has one server; elsewhere it is refused, with the server named.
 * A client has one connection: a newer one takes the place of an older one.
 * A temporary client that stays away for ``AWAY_S`` is forgotten, with what waits for it.
+* Agents live in the server, under names like those of clients (``runtime.engine``); nobody connects under such a name.
 * Whatever a client says that cannot be ends its own connection and nothing else.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -23,12 +24,16 @@ from thence.core.member import describe_wait
 from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.core.topology import Topology
 from thence.errors import Busy, ConfigError, MalformedFrame
+from thence.runtime.agent_desk import AgentDesk
+from thence.runtime.agent_kinds import Kind
 from thence.runtime.door import Door, refuse, tell, whence
+from thence.runtime.engine import Engine
 from thence.runtime.node import Node, NodeOptions
 from thence.runtime.office import Bundle, Handed, Joined, Left
 from thence.runtime.protocol import (
     Accepted,
     Acknowledge,
+    AgentQuestion,
     ClientHello,
     ClientWelcome,
     Deliver,
@@ -100,20 +105,22 @@ class ClientConnection:
         tell(self.connection, ClientWelcome(node.name, node.topology.name, box.sent, accepted, acknowledged, box.since))
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
-        said = understand(frame, f"client {self.name!r}")
+        said = understand(frame, self.name)
         session = self.session
-        if isinstance(said, StatusQuestion):
+        if type(said) is Publish and session is not None:  # First what comes most often.
+            if said.hurry:
+                self._hurried = said.first + said.count - 1
+            session.publish(said)
+        elif isinstance(said, StatusQuestion):
             tell(connection, StatusAnswer(msgspec.json.encode(self._server.status())))
+        elif isinstance(said, AgentQuestion):
+            self._server.desk.ask(connection, said)
         elif isinstance(said, Ping):
             pass
         elif isinstance(said, ViewRequest):
             self._server.node.evolution.request(said, lambda answer: tell(connection, answer))
         elif session is None:
             raise MalformedFrame(f"a {type(said).__name__} from client {self.name!r} before it was welcome")
-        elif isinstance(said, Publish):
-            if said.hurry:
-                self._hurried = said.first + said.count - 1
-            session.publish(said)
         elif isinstance(said, Acknowledge):
             session.acknowledge(said.upto, said.limit)
         elif isinstance(said, Subscribe):
@@ -156,7 +163,6 @@ class ClientConnection:
 
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for the client."""
-        self._tell_accepted()
         tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters))
 
     def subscribed(self, topic: str, wanted: bool) -> None:
@@ -172,9 +178,11 @@ class ClientConnection:
 class Server:
     """See the module's text."""
 
-    def __init__(self, topology: Topology, name: str, options: NodeOptions) -> None:
-        """Bring back what is in the store; ``start`` opens the door."""
+    def __init__(self, topology: Topology, name: str, options: NodeOptions, kinds: Mapping[str, Kind] | None = None) -> None:
+        """Bring back what is in the store; ``start`` opens the door. ``kinds`` are the classes of agents that it knows."""
         self.node = Node(topology, name, options)
+        self.engine = Engine(self.node, kinds or {})
+        self.desk = AgentDesk(self.node, self.engine)
         self.stopped: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         """Done when the server cannot go on, with the reason."""
         self.address = ""
@@ -209,6 +217,7 @@ class Server:
         self._away = {name: now for name, box in node.office.state.boxes.items() if box.temporary}
         self._away |= dict.fromkeys(node.office.yielded(), LONG_AGO)
         node.peers.start()
+        self.engine.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
         self._watcher.start()
         log.info("%s of %s listens on %s", node.name, node.topology.name, self.address)
@@ -218,6 +227,7 @@ class Server:
         await self._door.close()
         for client in list(self._connections):
             refuse(client.connection, f"{self.node.name} is stopping", later=True)
+        await self.engine.close()
         deadline = time.monotonic() + drain_s
         # The core tells nobody when a queue is empty, so this looks.
         while (queued := sum(self.node.member.queued().values())) and time.monotonic() < deadline:  # noqa: ASYNC110
@@ -268,6 +278,8 @@ class Server:
             return f"{name!r} is the name of a server"
         if home is not None and home != self.node.name:
             return f"{name!r} is a client of {home!r}; connect there, or choose another name"
+        if name in self.node.ledger.agents:
+            return f"{name!r} is an agent of {home!r}"
         return ""
 
     def lost(self, client: ClientConnection) -> None:
@@ -299,15 +311,18 @@ class Server:
     def _accepted(self, name: str, upto: int) -> None:
         client = self._clients.get(name)
         if client is not None and client.session is not None:
-            client.session.accepted(upto)
+            client.session.accepted(name, upto)
 
     def _letters(self, names: Collection[str]) -> None:
         for name in names:
             client = self._clients.get(name)
             if client is not None and client.session is not None:
                 client.session.feed()
+        if self.node.ledger.agents:
+            self.engine.letters(names)
 
     def _notice(self, handed: Handed) -> None:
+        self.desk.notice(handed)
         if handed.joined is not None:
             self._joined(handed.joined)
         for name in handed.known:
@@ -318,6 +333,7 @@ class Server:
             if waiting is not None:
                 refuse(waiting.connection, self._objection(handed.yielded))
         if handed.left is not None:
+            self.engine.forget(handed.left)
             client = self._clients.pop(handed.left, None)
             if client is not None:
                 refuse(client.connection, f"{handed.left!r} is no longer a client of {self.node.name!r}")
@@ -329,7 +345,9 @@ class Server:
     def _joined(self, name: str) -> None:
         """There is a client of this name: let it in if it is here and waits, and tell those who asked."""
         box = self.node.office.state.boxes.get(name)
-        if box is not None and name in self._joining:
+        if name in self.node.ledger.agents and name in self._joining:
+            refuse(self._joining.pop(name).connection, self._objection(name))
+        elif box is not None and name in self._joining:
             waiting = self._clients[name] = self._joining.pop(name)
             waiting.welcome()
         elif box is not None and box.temporary and name not in self._clients:
@@ -379,7 +397,7 @@ class Server:
     def status(self) -> dict[str, Any]:
         """Return how everything is, for people and programs."""
         node, now = self.node, self.node.clock.now()
-        queued = node.member.queued()
+        queued, windows = node.member.queued(), node.member.windows()
         waits = node.member.waiting()
         return {
             "server": node.name,
@@ -399,6 +417,7 @@ class Server:
                     "connections": peer.connections,
                     "queued_frames": queued.get(peer.name, 0),
                     "held_for_dead": peer.name in node.member.suspected,
+                    "window_bytes": windows.get(peer.name),
                 }
                 for peer in node.peers.neighbours.values()
             ],
@@ -414,7 +433,15 @@ class Server:
                     "waiting_bytes": box.bytes,
                 }
                 for name, box in node.office.state.boxes.items()
+                if name not in node.ledger.agents
             ],
+            "agents": {
+                "count": len(node.ledger.agents),
+                "reactions": self.engine.reactions,
+                "failed_attempts": self.engine.failures,
+                "dead_letters": len(node.ledger.state.dead),
+                "state_bytes": node.ledger.states_bytes,
+            },
             "topics": {topic: len(followers) for topic, followers in node.office.state.followers.items()},
             "clocks": node.member.clocks(),
             "held_deliveries": node.held,

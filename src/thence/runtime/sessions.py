@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -57,7 +57,10 @@ class Session:
         box = self._box
         self._next = box.front
         """The position of the first letter of the next bundle to send."""
-        self._backlog: deque[Callable[[], None]] = deque()
+        self._backlog: deque[tuple[Callable[[Any], None], object]] = deque()
+        """What the client asked for and what has not been done yet."""
+        self._acknowledged = node.acknowledged_of(client)
+        """Up to which position the client has done with its letters: here and in earlier connections."""
         self._backlog_letters = 0
         self._going = False
         self._seen = box.sent
@@ -73,31 +76,51 @@ class Session:
 
     def publish(self, publish: Publish) -> None:
         """Letters came from the client."""
-        last = publish.first + publish.count - 1
-        if publish.first < 1 or publish.count < 1 or count_letters(publish.letters) != publish.count:
-            raise MalformedFrame(f"letters {publish.first} to {last} of {self.client!r} cannot be")
+        first, count = publish.first, publish.count
+        last = first + count - 1
+        if first < 1 or count < 1 or count_letters(publish.letters) != count:
+            raise MalformedFrame(f"letters {first} to {last} of {self.client!r} cannot be")
         if last <= self._seen:
             return  # It was submitted; when it is accepted the client is told, or was told when it came.
-        if publish.first <= self._seen:
+        if first <= self._seen:
             publish = behind(publish, self._seen)
         self._seen = last
         if self._backlog_letters + publish.count > 2 * MAX_UNACCEPTED:
             raise MalformedFrame(f"{self.client!r} does not keep to MAX_UNACCEPTED")
+        self.submit(publish)
+
+    def submit(self, publish: Publish) -> None:
+        """Send letters on whose numbers are right: now, or when there is room for them, in order."""
+        if self._going or self._backlog:
+            self._wait(publish)
+            return
+        self._going = True
+        try:
+            self._submit(publish)
+        except Busy:
+            self._wait(publish)
+            return
+        finally:
+            self._going = False
+        if self._backlog:
+            self.go_on()
+
+    def _wait(self, publish: Publish) -> None:
         self._backlog_letters += publish.count
-        self._do(lambda: self._submit(publish))
+        self._backlog.append((self._submit_waiting, publish))
+
+    def _submit_waiting(self, publish: Publish) -> None:
+        self._submit(publish)
+        self._backlog_letters -= publish.count
 
     def follow(self, topic: str, wanted: bool) -> None:
         """The client follows a topic, or no longer."""
-        self._do(lambda: self._node.announce(Follows(self.client, topic, wanted)))
+        self._backlog.append((self._node.announce, Follows(self.client, topic, wanted)))
+        self.go_on()
 
     def followed(self, notice: Follows) -> None:
         """That has come to pass."""
         self._outlet.subscribed(notice.topic, notice.wanted)
-
-    def _do(self, action: Callable[[], None]) -> None:
-        """Do it now, or when there is room for it, in order."""
-        self._backlog.append(action)
-        self.go_on()
 
     def go_on(self) -> None:
         """Do what had to wait, as far as there is room."""
@@ -106,7 +129,8 @@ class Session:
         self._going = True
         try:
             while self._backlog:
-                self._backlog[0]()
+                action, what = self._backlog[0]
+                action(what)
                 self._backlog.popleft()
         except Busy:
             pass
@@ -120,7 +144,6 @@ class Session:
 
     def _submit(self, publish: Publish) -> None:
         bundle = Bundle(self.client, publish.first, publish.count, publish.to, publish.topic, publish.letters)
-        last = publish.first + publish.count - 1
         try:
             submitted = self._node.submit(bundle)
         except Busy:
@@ -130,8 +153,7 @@ class Session:
             self._tell_in_turn(lambda: self._outlet.undeliverable(publish.first, publish.count, reason))
         else:
             if not submitted:
-                self._tell_in_turn(lambda: self._outlet.accepted(last))
-        self._backlog_letters -= publish.count
+                self._tell_in_turn(lambda: self._outlet.accepted(publish.first + publish.count - 1))
 
     def _tell_in_turn(self, tell: Callable[[], None]) -> None:
         """Tell the client when everything before has been accepted."""
@@ -141,7 +163,7 @@ class Session:
         else:
             self._later.append((submitted, tell))
 
-    def accepted(self, upto: int) -> None:
+    def accepted(self, _: str, upto: int) -> None:
         """Letters of the client are accepted."""
         self._outlet.accepted(upto)
         while self._later and self._later[0][0] <= upto:
@@ -155,24 +177,37 @@ class Session:
         if upto > box.position or limit > upto + WINDOW_LETTERS:
             raise MalformedFrame(f"{self.client!r} acknowledges letter {upto} of {box.position} and takes up to {limit}")
         self.limit = max(self.limit, limit)
-        if upto > self._node.acknowledged_of(self.client):
+        if upto > self._acknowledged:
+            self._acknowledged = upto
             self._node.acknowledge(self.client, upto)
         self.feed()
+
+    def hand(self, bundle: Bundle) -> bool:
+        """Hand letters to a program in this very process, if it takes them now: then they need no place in its box."""
+        box, first = self._box, self._next
+        if first != box.position + 1 or first > self.limit or not box.pass_by(bundle):
+            return False
+        self._next += bundle.count
+        self._outlet.deliver(first, 0, bundle)
+        return True
 
     def feed(self) -> None:
         """Send the client what it takes."""
         box = self._node.office.state.boxes.get(self.client)
         if box is None:
             return  # It has lost its name, and its connection ends.
-        while self._next <= box.position and self._next <= self.limit and not self._outlet.blocked:
-            bundle = box.waiting.get(self._next)
+        outlet = self._outlet
+        while (first := self._next) <= box.position and first <= self.limit and not outlet.blocked:
+            bundle = box.waiting.get(first)
             if bundle is None:  # It was acknowledged before it was sent: by an earlier connection.
                 self._next = box.front
                 continue
-            first, self._next = self._next, self._next + bundle.count
-            skip = max(0, self._node.acknowledged_of(self.client) - first + 1)
-            if skip < bundle.count:
-                self._outlet.deliver(first + skip, skip, bundle)
+            self._next = first + bundle.count
+            if self._acknowledged < first:
+                outlet.deliver(first, 0, bundle)
+            elif self._acknowledged < self._next - 1:
+                skip = self._acknowledged - first + 1
+                outlet.deliver(first + skip, skip, bundle)
 
 
 def behind(publish: Publish, seen: int) -> Publish:

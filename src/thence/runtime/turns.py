@@ -8,6 +8,7 @@ Rules:
 * What is called may ask for more; that comes behind it, in the same turn. Who asks again and again gets ``MAX_PASSES`` of that,
   and then the loop goes on: a program that writes to itself must not keep others from being heard.
 * One call that fails keeps no other from being made; the loop's handler of exceptions is told.
+* Whoever writes asks whether it is ``alone``: with nothing else to come in this turn, waiting for company would only delay it.
 """
 
 from __future__ import annotations
@@ -35,38 +36,47 @@ class Turn:
         self._call_soon = loop.call_soon
         self._tell = loop.call_exception_handler
         self._stages: tuple[list[Call], list[Call], list[Call]] = ([], [], [])
-        self._awaited = False
-        """Whether somebody will call ``end``: the loop, or whoever has called ``begin``."""
+        self.awaited = False
+        """Whether somebody will call ``end``: the loop, or whoever has set this because something comes in."""
+        self.busy = False
+        """Whether something may be left for the end of the turn."""
+        self.alone = False
+        """Whether nothing else is known to come in this turn beside what is being done now."""
 
     def soon(self, call: Call, stage: int = BUNDLES) -> None:
         """Call this at the end of the turn."""
         self._stages[stage].append(call)
-        if not self._awaited:
-            self._awaited = True
+        self.busy = True
+        if not self.awaited:
+            self.awaited = True
             self._call_soon(self.end)
-
-    def begin(self) -> None:
-        """Something comes in; ``end`` follows when it has been handled."""
-        self._awaited = True
 
     def end(self) -> None:
         """Do what is to be done."""
-        self._awaited = True
+        self.awaited = True
+        self.busy = False
         for stage in self._stages:
-            for _ in range(MAX_PASSES):
-                if not stage:
-                    break
-                calls = stage[:]
-                stage.clear()
-                for call in calls:
-                    try:
-                        call()
-                    except Exception as error:  # noqa: BLE001  The others must be called all the same.
-                        self._tell({"message": f"thence: at the end of a turn: {error}", "exception": error})
-        if self._stages[BUNDLES] or self._stages[CONFIRMATIONS] or self._stages[WRITES]:
+            if stage:
+                self._do(stage)
+        self.alone = False
+        if self.busy and any(self._stages):
             self._call_soon(self.end)
         else:
-            self._awaited = False
+            self.awaited = self.busy = False
+
+    def _do(self, stage: list[Call]) -> None:
+        """Make the calls of one stage, and those that they ask for, as long as ``MAX_PASSES`` allows."""
+        for _ in range(MAX_PASSES):
+            calls = stage[:]
+            del stage[:]
+            self.alone = len(calls) == 1
+            for call in calls:
+                try:
+                    call()
+                except Exception as error:  # noqa: BLE001  The others must be called all the same.
+                    self._tell({"message": f"thence: at the end of a turn: {error}", "exception": error})
+            if not stage:
+                break
 
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turn] = WeakKeyDictionary()

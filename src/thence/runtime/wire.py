@@ -10,7 +10,7 @@ Rules:
 * Nothing is kept before its length has been checked against the limit that holds for this connection.
 * A frame that is damaged, too long or unknown ends the connection with a ``MalformedFrame`` that says so. What was lost with it
   is sent again over the next one; a stream that has lost its place cannot be trusted any further.
-* Frames written within one turn of the loop leave in one piece.
+* Frames written within one turn of the loop leave in one piece. One that is alone in its turn leaves at once.
 * A frame that comes in is handed over as a view of the buffer that the next ones are read into: whoever wants to keep anything of
   it takes a copy, as decoding does. A frame that goes out is encoded where it is sent from. Long frames cost what copying costs.
 """
@@ -26,7 +26,7 @@ import msgspec
 
 from thence.errors import MalformedFrame
 from thence.runtime.checksum import crc32
-from thence.runtime.turns import WRITES, turn_of
+from thence.runtime.turns import WRITES, Turn, turn_of
 
 MAX_FRAME_BYTES: Final = 96 * 1024 * 1024
 """The longest frame between those who have introduced themselves."""
@@ -50,7 +50,9 @@ HEADER: Final = struct.Struct("<III")
 
 _NUMBERS: Final = struct.Struct("<II")
 _CHECK: Final = struct.Struct("<I")
-_pack_numbers, _pack_check, _unpack = _NUMBERS.pack_into, _CHECK.pack_into, HEADER.unpack_from
+_HEADER_BYTES: Final = HEADER.size
+_NUMBERS_BYTES: Final = _NUMBERS.size
+_pack_numbers, _pack_check, _unpack = _NUMBERS.pack, _CHECK.pack, HEADER.unpack_from
 _EMPTY_HEADER: Final = bytes(HEADER.size)
 _encode_into = msgspec.msgpack.Encoder().encode_into
 
@@ -74,8 +76,11 @@ class Connection(asyncio.BufferedProtocol):
         self.bytes_out = 0
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
         self._turn = turn_of(self._loop)
         self._buffer = memoryview(bytearray(READ_BYTES))
+        self._room = READ_BYTES
+        """How long the buffer is."""
         self._filled = 0
         """How many bytes at the front of the buffer have come in and were not handed over."""
         self._outgoing = bytearray()
@@ -106,17 +111,21 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.heard_at = self._loop.time()
+        self.heard_at = self._time()
         self._filled += nbytes
-        full = self._filled == len(self._buffer)
-        self._turn.begin()
+        full = self._filled == self._room
+        turn = self._turn
+        turn.awaited = True
         try:
-            wanted = self._read()
+            wanted = self._read(turn)
         finally:
-            self._turn.end()
-        if full and len(self._buffer) < MAX_READ_BYTES:
-            wanted = max(wanted, 2 * len(self._buffer))
-        if wanted > len(self._buffer):
+            if turn.busy:
+                turn.end()
+            else:
+                turn.awaited = turn.alone = False
+        if full and self._room < MAX_READ_BYTES:
+            wanted = max(wanted, 2 * self._room)
+        if wanted > self._room:
             self._grow(wanted)
 
     # Reading.
@@ -124,37 +133,40 @@ class Connection(asyncio.BufferedProtocol):
     def _grow(self, size: int) -> None:
         larger = memoryview(bytearray(size))
         larger[: self._filled] = self._buffer[: self._filled]
-        self._buffer = larger
+        self._buffer, self._room = larger, size
 
-    def _read(self) -> int:
+    def _read(self, turn: Turn) -> int:
         """Hand over all whole frames, and move the rest to the front; return how long the buffer must be for the next one."""
         at, end, view, wanted = 0, self._filled, self._buffer, 0
-        while end - at >= HEADER.size and self._transport is not None:
+        while end - at >= _HEADER_BYTES and self._transport is not None:
             length, checksum, check = _unpack(view, at)
-            if crc32(view[at : at + _NUMBERS.size]) != check:
+            if crc32(view[at : at + _NUMBERS_BYTES]) != check:
                 self.fail(MalformedFrame("the head of a frame that was damaged on its way"))
                 break
             if not 0 < length <= self.max_frame_bytes:
                 self.fail(MalformedFrame(f"a frame of {length} bytes; the limit here is {self.max_frame_bytes}"))
                 break
-            begin = at + HEADER.size
-            at = begin + length
-            if end < at:
-                at = begin - HEADER.size
-                wanted = HEADER.size + length
+            begin = at + _HEADER_BYTES
+            if end < begin + length:
+                wanted = _HEADER_BYTES + length
                 break
+            at = begin + length
             frame = view[begin:at]
             if crc32(frame) != checksum:
                 self.fail(MalformedFrame(f"a frame of {length} bytes that was damaged on its way"))
                 break
             self.frames_in += 1
+            if at == end:
+                turn.alone = not turn.busy
             try:
                 self.on_frame(self, frame)
             except MalformedFrame as error:
                 self.fail(error)
                 break
-        self._filled = max(0, end - at)
-        if at and self._filled:
+        if at >= end:
+            self._filled = 0
+        elif at:
+            self._filled = end - at
             view[: self._filled] = view[at:end]
         return wanted
 
@@ -173,26 +185,27 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return 0
         outgoing = self._outgoing
-        if not outgoing:
-            self._turn.soon(self.flush, WRITES)
         at = len(outgoing)
-        begin = at + HEADER.size
-        outgoing += _EMPTY_HEADER
-        outgoing += kind
+        begin = at + _HEADER_BYTES
+        outgoing += _EMPTY_HEADER + kind
         _encode_into(value, outgoing, len(outgoing))
         length = len(outgoing) - begin
-        with memoryview(outgoing) as view:
-            _pack_numbers(view, at, length, crc32(view[begin:]))
-            check = at + _NUMBERS.size
-            _pack_check(view, check, crc32(view[at:check]))
+        # The view is gone as soon as its checksum is known: only then may the buffer grow again.
+        numbers = _pack_numbers(length, crc32(memoryview(outgoing)[begin:]))
+        outgoing[at:begin] = numbers + _pack_check(crc32(numbers))
         self.frames_out += 1
+        if not at:
+            if self._turn.alone:
+                self.flush()
+            else:
+                self._turn.soon(self.flush, WRITES)
         return length
 
     def flush(self) -> None:
         """Send now what was collected."""
         outgoing = self._outgoing
         if outgoing and self._transport is not None:
-            self.wrote_at = self._loop.time()
+            self.wrote_at = self._time()
             self.bytes_out += len(outgoing)
             self._outgoing = bytearray()
             self._transport.write(outgoing)

@@ -18,6 +18,8 @@ from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from thence.core.changeover import Changeover
 from thence.core.contract import Ready
 from thence.core.messages import Packet
@@ -69,7 +71,7 @@ class EvolvingNode(Node):
         if not self._pending:
             reply(standing)
             return
-        turn = Ready()._replace(wake=None)
+        turn = Ready()
         self._replies[id(turn)] = (reply, standing)
         self._pending.append(turn)
 
@@ -117,7 +119,8 @@ class EvolvingNode(Node):
 
     def _handle(self, ready: Ready) -> None:
         version = self._member.topology.version
-        super()._handle(ready._replace(send=tuple((peer, Versioned(version, packet)) for peer, packet in ready.send)))  # type: ignore[misc]
+        tagged: Any = tuple((peer, Versioned(version, packet)) for peer, packet in ready.send)
+        super()._handle(msgspec.structs.replace(ready, send=tagged))
 
     def _transmit(self, peer: str, packet: Any) -> None:
         self._network.send(self.name, peer, packet, sum(frame.weight for frame in packet.packet.frames))

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from thence.core.ahead import BodyAhead
 from thence.core.codec import decode_record, encode_record
 from thence.core.contract import Arrived, Consumed, Delivery, Ready, Restored, Submit, Suspicion, Timer
@@ -133,7 +135,7 @@ class Node:
         for envelope in ready.sent:
             if envelope.number > self._last_recorded_send:
                 self._accepted(envelope)
-        self._handle(ready._replace(sent=()))
+        self._handle(msgspec.structs.replace(ready, sent=()))
 
     def _handle(self, ready: Ready) -> None:
         """First the disk; the rest when that is done, in order."""

@@ -23,6 +23,7 @@ from thence.trace import Event, read_trace
 
 MESSAGES = 200
 FABRIC = Path(__file__).parents[3] / "examples" / "two-sites.toml"
+TWINS = Path(__file__).parents[3] / "examples" / "twin-relays.toml"
 Summary = dict[str, Any]
 
 
@@ -96,6 +97,18 @@ EFFECTS = (
     ),
     Effect("--partitions", "--partitions 3", lambda got, base: got["network_cut"] > base["network_cut"] == 0),
     Effect("--crashes", "--crashes 3", lambda got, base: 3 >= got["crashes"] > base["crashes"] == 0),
+    Effect(
+        "--suspicions",
+        f"--topology {TWINS} --suspicions 5",
+        lambda got, base: got["suspicions"] == 5 > base["suspicions"] and got["frames_per_message"] > base["frames_per_message"],
+        without=f"--topology {TWINS}",
+    ),
+    Effect(
+        "--deaths",
+        f"--topology {TWINS} --deaths 1",
+        lambda got, base: got["crashes"] == 1 > base["crashes"],
+        without=f"--topology {TWINS}",
+    ),
     Effect(
         "--sync",
         "--durable --sync constant:30ms",

@@ -10,11 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thence.core.channel import RESEND_AFTER_NS, RESEND_AT_MOST_NS, RESEND_BURST, WINDOW, WINDOW_BYTES, Channel
+from thence.core.channel import (
+    CONFIRM_BYTES,
+    CONFIRM_EVERY,
+    RESEND_AFTER_NS,
+    RESEND_AT_MOST_NS,
+    RESEND_BURST,
+    WINDOW,
+    Channel,
+    Pace,
+)
 from thence.core.confirmation import ConfirmationOptions
 from thence.core.messages import FRAME_WEIGHT, Envelope, Frame, Packet
 from thence.core.ordering import Arrival
 from thence.core.ordering.fifo import FifoStamp
+from thence.core.window import FIRST_WINDOW_BYTES, WINDOW_BYTES
 from thence.errors import ImpossibleFrame, MalformedFrame
 
 MS = 1_000_000
@@ -117,7 +127,7 @@ def test_the_window_bounds_what_is_on_its_way() -> None:
 
 def test_the_window_bounds_bytes_too() -> None:
     channel = Channel(Arrival.ANY)
-    third = WINDOW_BYTES // 3
+    third = FIRST_WINDOW_BYTES // 3
     for number in range(1, 6):
         channel.push(Frame(FifoStamp(number), Envelope("A", number, None, bytes(third - FRAME_WEIGHT))))
     assert channel.queued_bytes == 5 * third
@@ -131,10 +141,64 @@ def test_the_window_bounds_bytes_too() -> None:
 
 def test_one_frame_may_be_larger_than_the_window() -> None:
     channel = sending(1)
-    channel.push(Frame(FifoStamp(2), Envelope("A", 2, None, bytes(WINDOW_BYTES))))
+    channel.push(Frame(FifoStamp(2), Envelope("A", 2, None, bytes(FIRST_WINDOW_BYTES))))
     assert sent(channel).numbers == (1,)
     channel.arrived(packet(taken=1), 1)
     assert sent(channel, 1).numbers == (2,)
+
+
+def large(number: int) -> Frame[FifoStamp]:
+    return Frame(FifoStamp(number), Envelope("A", number, None, bytes(64 * 1024)))
+
+
+def rounds(channel: Channel, round_trip_ns: Callable[[int], int], count: int = 12) -> list[int]:
+    """Send without end over a line whose round trip depends on what is on its way; return the window after each round."""
+    now, windows = 0, []
+    for _ in range(count):
+        for _ in range(2 * WINDOW_BYTES // (64 * 1024)):
+            channel.push(large(channel.state.last_number + 1))
+        numbers = sent(channel, now).numbers
+        now += round_trip_ns(len(numbers) * 64 * 1024)
+        channel.arrived(packet(taken=numbers[-1]), now)
+        windows.append(channel.window.bytes)
+    return windows
+
+
+def test_the_window_grows_on_a_long_line_up_to_its_limit() -> None:
+    windows = rounds(sending(0), lambda _: 100 * MS)
+    assert windows[:3] == [2 * FIRST_WINDOW_BYTES, 4 * FIRST_WINDOW_BYTES, 8 * FIRST_WINDOW_BYTES]
+    assert windows[-1] == WINDOW_BYTES
+
+
+def test_the_window_stays_small_where_more_would_only_wait() -> None:
+    channel = sending(1)
+    sent(channel, 0)
+    channel.arrived(packet(taken=1), MS // 10)
+    assert set(rounds(channel, lambda flying: flying * 10)) == {FIRST_WINDOW_BYTES}
+
+
+def test_where_a_disk_is_waited_for_the_window_is_large_from_the_beginning() -> None:
+    channel = Channel(Arrival.ANY, pace=Pace(least_window_bytes=WINDOW_BYTES))
+    sent_first = rounds(channel, lambda flying: flying * 10)
+    assert set(sent_first) == {WINDOW_BYTES}
+
+
+def test_the_window_of_a_new_way_is_small_again() -> None:
+    channel = sending(0)
+    assert rounds(channel, lambda _: 100 * MS)[-1] == WINDOW_BYTES
+    channel.connected()
+    assert channel.window.bytes == FIRST_WINDOW_BYTES
+
+
+def test_a_round_in_which_something_was_repeated_says_nothing() -> None:
+    channel = sending(0)
+    for number in range(1, 10):
+        channel.push(large(number))
+    first = sent(channel, 0).numbers
+    assert channel.resend_at is not None
+    assert sent(channel, channel.resend_at).numbers == first
+    channel.arrived(packet(taken=first[-1]), RESEND_AFTER_NS + 1)
+    assert channel.window.bytes == FIRST_WINDOW_BYTES
 
 
 def test_over_a_new_way_everything_unacknowledged_is_due_at_once() -> None:
@@ -323,3 +387,42 @@ def test_exactly_once_whatever_the_network_does(arrival: Arrival, seed: int, los
         assert sorted(pair.got[end]) == expected
         if arrival is Arrival.FIFO:
             assert pair.got[end] == expected
+
+
+# --- confirmations that wait for company ---------------------------------------------------------------------------------
+
+
+def waiting(frames: int) -> Channel:
+    """A channel that has taken some small frames, one at a time, and may wait a little before it says so."""
+    channel = Channel(Arrival.ANY, pace=Pace(confirm_within_ns=5 * MS))
+    for number in range(1, frames + 1):
+        take_all(channel, packet(number))
+    return channel
+
+
+def test_a_confirmation_goes_with_a_frame_that_goes_the_same_way() -> None:
+    channel = waiting(1)
+    assert channel.collect("d", 0) is None
+    assert channel.wake_at == 5 * MS
+    channel.push(frame(1))
+    assert (sent(channel, MS).numbers, channel.confirm_at) == ((1,), None)
+
+
+def test_a_confirmation_waits_for_so_long() -> None:
+    channel = waiting(1)
+    assert channel.collect("d", 5 * MS - 1) is None
+    assert sent(channel, 5 * MS).taken == 1
+
+
+def test_a_confirmation_waits_for_so_many_frames_and_bytes() -> None:
+    assert waiting(CONFIRM_EVERY - 1).collect("d", 0) is None
+    assert sent(waiting(CONFIRM_EVERY), 0).taken == CONFIRM_EVERY
+    channel = waiting(1)
+    take_all(channel, Packet("d", (Frame(FifoStamp(2), Envelope("A", 2, None, bytes(CONFIRM_BYTES))),), (2,)))
+    assert sent(channel, 0).taken == 2
+
+
+def test_what_comes_twice_is_confirmed_at_once() -> None:
+    channel = waiting(2)
+    assert take_all(channel, packet(2)) == []
+    assert sent(channel, 0).taken == 2

@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.suite import Variant, every_ordering
 from tests.crashes import Fleet, domain_of
 from tests.runs import EXACTLY_ONCE
-from thence.core.contract import Arrived, Connected, Consumed, Repeated, Restored, Submit, Timer
+from thence.core.contract import Arrived, Connected, Consumed, Repeated, Restored, Submit, SubmitAll, Timer
 from thence.core.domain import Domain
 from thence.core.member import MAX_QUEUED_HARD, Member, MemberOptions, describe_wait
 from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, Packet
@@ -364,3 +364,36 @@ def test_an_application_that_does_not_consume_pushes_back() -> None:
         sender.step(Arrived("B", packet), 0)
     ((_, again),) = sender.step(Timer(), 100).send
     assert [delivery.position for delivery in receiver.step(Arrived("A", again), 100).deliver] == [3]
+
+
+# --- several messages in one step --------------------------------------------------------------------------------------
+
+
+def test_what_is_submitted_together_is_one_ready_in_order() -> None:
+    member = Member("A", FIFO)
+    ready = member.step(SubmitAll((Submit(None, b"x"), Submit(("B",), b"y"), Submit(("A",), b"z"))), 0)
+    assert [record.envelope.body for record in ready.persist if isinstance(record, Submitted)] == [b"x", b"y", b"z"]
+    assert [str(envelope.id) for envelope in ready.accepted] == ["A:1", "A:2", "A:3"]
+    assert [delivery.envelope.body for delivery in ready.deliver] == [b"x", b"z"]
+    ((_, packet),) = ready.send
+    assert [frame.envelope.body for frame in packet.frames if frame.envelope] == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("bad", [Submit(("nobody",), b""), Submit((), b""), Submit(None, bytes(MAX_BODY_BYTES + 1))])
+def test_of_what_is_submitted_together_all_is_refused_or_nothing(bad: Submit) -> None:
+    member = Member("A", FIFO)
+    before = member.snapshot()
+    with pytest.raises(UsageError):
+        member.step(SubmitAll((Submit(None, b"x"), bad)), 0)
+    assert member.snapshot() == before
+
+
+def test_what_is_submitted_together_is_refused_as_late_as_what_is_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = Member("A", FIFO, MemberOptions(max_queued=1))
+    member.step(Submit(None, b"x"), 0)
+    with pytest.raises(Busy, match="max_queued"):
+        member.step(Submit(None, b"y"), 0)
+    assert len(member.step(SubmitAll((Submit(None, b"y"), Submit(None, b"z"))), 0).accepted) == 2
+    monkeypatch.setattr("thence.core.member.MAX_QUEUED_HARD", 3)
+    with pytest.raises(Busy, match="MAX_QUEUED_HARD"):
+        member.step(SubmitAll((Submit(None, b"y"),)), 0)

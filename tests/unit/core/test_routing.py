@@ -58,9 +58,14 @@ def visited(topology: Topology, way: list[str]) -> list[str]:
     return [name for at, name in enumerate(domains) if domains[at - 1 : at] != [name]]
 
 
+def fabric_without_replicas(seed: int) -> Topology:
+    """Return a random fabric in which each relay is alone, and so hands on by itself what goes through it."""
+    return fabric_for(seed + (seed % 3 == 1), "fifo" if seed % 3 == 0 else "causal")
+
+
 @given(SEEDS)
 def test_a_route_is_the_one_way_there_is(seed: int) -> None:
-    topology = fabric_for(seed, "fifo" if seed % 3 == 0 else "causal")
+    topology = fabric_without_replicas(seed)
     routes = Routes(topology)
     chance = Random(seed)
     for _ in range(10):
@@ -138,7 +143,7 @@ def far_end(link: Link, here: str, relay: str) -> str:
 
 @given(SEEDS)
 def test_plans_reach_each_recipient_once_and_visit_no_other_domain(seed: int) -> None:
-    topology = fabric_for(seed, "fifo" if seed % 3 == 0 else "causal")
+    topology = fabric_without_replicas(seed)
     routes = Routes(topology)
     chance = Random(seed)
     for _ in range(8):
@@ -155,7 +160,7 @@ def test_plans_reach_each_recipient_once_and_visit_no_other_domain(seed: int) ->
 
 @given(SEEDS)
 def test_plans_for_everyone_reach_everyone_once(seed: int) -> None:
-    topology = fabric_for(seed, "fifo" if seed % 3 == 0 else "causal")
+    topology = fabric_without_replicas(seed)
     routes = Routes(topology)
     origin = Random(seed).choice(topology.processes)
     came, travelled = follow(routes, origin, None)

@@ -70,6 +70,8 @@ def test_a_reply_comes_in_its_turn_among_the_letters_of_its_bundle() -> None:
         me.come(1, Letter(b"a"), Letter(b"b"), Letter(b"answer", reply=1), Letter(b"c"))
         assert me.happened == ["letter a", "letter b", "reply answer", "letter c"]
         assert (await asked).body == b"answer"
+        me.done()
+        me._tell_done()  # Which it would do by itself, a little later.
         assert me.acknowledged == [4]
 
     run(test)

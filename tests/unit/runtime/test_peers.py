@@ -31,6 +31,7 @@ class SlowConnection:
     def __init__(self) -> None:
         self.unsent_bytes = 0
         self.packets = 0
+        self.full = True
 
     def send(self, kind: bytes, value: object) -> None:
         self.packets += 1

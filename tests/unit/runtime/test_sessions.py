@@ -131,7 +131,7 @@ def test_acceptance_is_told_in_order() -> None:
     session.publish(letters(3, topic="nobody follows"))
     assert client.told == [], "the first one is not durable yet"
     node.accepted = 1
-    session.accepted(1)
+    session.accepted("ann", 1)
     assert client.told == [("accepted", 1), ("undeliverable", 2, 1, "never"), ("accepted", 3)]
 
 

@@ -61,7 +61,7 @@ class Wait(NamedTuple):
     since: int
 
 
-class Output(NamedTuple):
+class Output(msgspec.Struct):
     """What an ordering wants done: frames to send to members, and frames to deliver, in this order."""
 
     send: list[tuple[str, Frame[Any]]]

@@ -53,23 +53,23 @@ class Holding:
         self._limit = limit
         self._blocked: dict[tuple[int, int], list[Held[Any]]] = {}
         """What is missing, to the frames that wait for it."""
-        self._held: set[tuple[int, int]] = set()
+        self.held: set[tuple[int, int]] = set()
 
     def empty(self) -> Holding:
         """Return a holding with the same limit and nothing in it."""
         return Holding(self._limit)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
     @property
     def full(self) -> bool:
         """Whether no further frame may wait."""
-        return len(self._held) >= self._limit
+        return len(self.held) >= self._limit
 
     def holds(self, stream: int, number: int) -> bool:
         """Return whether this very frame waits already."""
-        return (stream, number) in self._held
+        return (stream, number) in self.held
 
     def awaits(self, stream: int, number: int) -> bool:
         """Return whether a frame waits for this one."""
@@ -77,7 +77,7 @@ class Holding:
 
     def hold(self, held: Held[Any], missing: tuple[int, int]) -> None:
         """Let ``held`` wait for ``missing``; also for a frame that was taken out and must wait on."""
-        self._held.add((held.stream, held.number))
+        self.held.add((held.stream, held.number))
         self._blocked.setdefault(missing, []).append(held)
 
     def take(self, stream: int, number: int) -> list[Held[Any]]:
@@ -86,7 +86,7 @@ class Holding:
 
     def forget(self, held: Held[Any]) -> None:
         """Drop a frame that was taken out and is now released."""
-        self._held.remove((held.stream, held.number))
+        self.held.remove((held.stream, held.number))
 
     def entries(self) -> list[tuple[int, int, Held[Any]]]:
         """Return every waiting frame behind (stream, number) of what it waits for.
@@ -98,7 +98,7 @@ class Holding:
     def restore(self, entries: list[tuple[int, int, Held[Any]]]) -> None:
         """Hold exactly ``entries``."""
         self._blocked.clear()
-        self._held.clear()
+        self.held.clear()
         for stream, number, held in entries:
             self.hold(held, (stream, number))
 

@@ -1,0 +1,151 @@
+"""``thence agent``: make, list, show and remove agents of a server, and look through the letters they could not react to.
+
+Rules: a server answers for its own agents; where another one lives is in its error. Names and errors come from elsewhere: what
+cannot be printed is shown escaped.
+"""
+
+from __future__ import annotations
+
+import json as json_
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from thence.cli import console
+from thence.cli.manual import Command, Group
+from thence.errors import ConfigError
+from thence.runtime import loops
+from thence.runtime.agent_client import Agents
+from thence.runtime.client import Client
+
+command = typer.Typer(
+    cls=Group,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Make, list, show and remove agents of a server, and look through the letters that they could not react to.",
+)
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent.")]
+Number = Annotated[int, typer.Argument(metavar="NUMBER", help="The letter, as 'thence agent dead' numbers it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+T = TypeVar("T")
+
+
+def _ask(url: str, question: Callable[[Agents], Awaitable[T]]) -> T:
+    async def ask() -> T:
+        async with Client(url, "", temporary=False) as client:
+            return await question(client.agents)
+
+    return loops.run(ask())
+
+
+@command.command("create", cls=Command)
+def create(
+    url: Url,
+    name: Name,
+    kind: Annotated[str, typer.Argument(metavar="CLASS", help="Its class; the server was started with --agents.")],
+    state: Annotated[str | None, typer.Option("--state", metavar="JSON", help="What it begins with.")] = None,
+) -> None:
+    """Make an agent, which lives at this server until it is removed.
+
+    Example: thence agent create thence://127.0.0.1:7401 ann Account --state '{"balance": 100}'
+    """
+    try:
+        value = None if state is None else json_.loads(state)
+    except ValueError as error:
+        raise ConfigError(f"--state {state!r}: {error}") from None
+    _ask(url, lambda agents: agents.create(name, kind, value))
+    console.err.print(f"{console.plain(name)} is there")
+
+
+@command.command("list", cls=Command)
+def list_(url: Url, json: Json = False) -> None:
+    """List the agents of a server.
+
+    Example: thence agent list thence://127.0.0.1:7401
+    """
+    found = _ask(url, lambda agents: agents.list())
+    if json:
+        typer.echo(json_.dumps(found))
+        return
+    rows = [
+        (
+            console.plain(agent["name"]),
+            console.plain(agent["kind"]),
+            agent["reacted"],
+            agent["waiting_letters"],
+            agent["state_bytes"],
+            console.plain(agent["trouble"]),
+        )
+        for agent in found
+    ]
+    console.out.print(console.table(("agent", "class", "reacted to", "waiting", "state bytes", "trouble"), rows))
+
+
+@command.command("show", cls=Command)
+def show(url: Url, name: Name) -> None:
+    """Print what there is to say of an agent, and its state, as JSON.
+
+    Example: thence agent show thence://127.0.0.1:7401 ann
+    """
+    typer.echo(json_.dumps(_ask(url, lambda agents: agents.show(name)), ensure_ascii=False))
+
+
+@command.command("remove", cls=Command)
+def remove(url: Url, name: Name) -> None:
+    """Remove an agent, with its state and all letters for it.
+
+    Example: thence agent remove thence://127.0.0.1:7401 ann
+    """
+    _ask(url, lambda agents: agents.remove(name))
+    console.err.print(f"{console.plain(name)} is gone")
+
+
+@command.command("dead", cls=Command)
+def dead(
+    url: Url,
+    number: Annotated[int | None, typer.Argument(metavar="[NUMBER]", help="Show this one, with what is in it.")] = None,
+    json: Json = False,
+) -> None:
+    """List the letters that agents could not react to, the oldest first.
+
+    Example: thence agent dead thence://127.0.0.1:7401
+    """
+    if number is not None:
+        typer.echo(json_.dumps(_ask(url, lambda agents: agents.dead_letter(number)), ensure_ascii=False))
+        return
+    letters = _ask(url, lambda agents: agents.dead())
+    if json:
+        typer.echo(json_.dumps(letters))
+        return
+    console.out.print(console.table(("letter", "agent", "from", "since", "attempts", "error"), map(_row, letters)))
+
+
+def _row(letter: dict[str, Any]) -> tuple[object, ...]:
+    since = datetime.fromtimestamp(letter["at"] / 1e9, UTC).isoformat(timespec="seconds")
+    names = (console.plain(letter["agent"]), console.plain(letter["sender"]))
+    return letter["number"], *names, since, letter["attempts"], console.plain(letter["error"])
+
+
+@command.command("retry", cls=Command)
+def retry(url: Url, number: Number) -> None:
+    """Send such a letter to its agent once more, behind all that waits there.
+
+    Example: thence agent retry thence://127.0.0.1:7401 3
+    """
+    _ask(url, lambda agents: agents.retry(number))
+    console.err.print(f"letter {number} is on its way again")
+
+
+@command.command("drop", cls=Command)
+def drop(url: Url, number: Number) -> None:
+    """Drop such a letter.
+
+    Example: thence agent drop thence://127.0.0.1:7401 3
+    """
+    _ask(url, lambda agents: agents.drop(number))
+    console.err.print(f"letter {number} is dropped")

@@ -1,0 +1,130 @@
+"""An agent: a persistent object with a name that reacts to one message at a time, each time wholly or not at all.
+
+Derive a class from ``Agent``, say what its state is, and write ``react``:
+
+    class Counter(thence.Agent):
+        state: int
+
+        async def react(self, message: thence.Message) -> None:
+            self.state += message.value(int)
+            if message.wants_reply:
+                message.reply(self.state)
+
+Rules:
+
+* ``state`` is anything that msgspec can write and read: a number, a list, a dict, a ``msgspec.Struct``, a dataclass. What else an
+  instance holds may be gone at any time: before the next message there may be another instance.
+* What a reaction sends is collected here and leaves when the reaction is committed (``runtime.engine``). A reaction that raises
+  has sent nothing.
+* Nothing can be sent outside a reaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from thence.errors import UsageError
+from thence.runtime.endpoint import BUNDLE_BYTES, BUNDLE_LETTERS, LETTER_WEIGHT
+from thence.runtime.letters import Message, To, checked_headers, checked_topic, recipients, written_body
+from thence.runtime.office import Body, Bundle, Follows
+from thence.runtime.protocol import Letter, write_letters
+
+MAX_REACTION_SENDS: Final = 1_000
+"""How many messages one reaction may send."""
+
+MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
+"""How many bytes they may have together: all of it is one entry of the log."""
+
+
+class Sent(NamedTuple):
+    """A letter that a reaction sends."""
+
+    to: tuple[str, ...] | None
+    topic: str | None
+    letter: Letter
+
+
+class Agent:
+    """See the module's text."""
+
+    name: str
+    """How others write to it."""
+    state: Any = None
+
+    _sending: list[Sent | Follows] | None = None
+    """What the present reaction sends; None: there is no reaction."""
+    _sending_bytes = 0
+    _is_known: Callable[[str], bool]
+
+    async def react(self, message: Message) -> None:
+        """Do what the message asks for: change ``state``, and send."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to react")
+
+    async def send(self, to: To, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Send to one, several or ``EVERYONE``. It leaves when the reaction is committed."""
+        names = recipients(to)
+        for name in names or ():
+            if not self._is_known(name):
+                raise UsageError(f"nobody is called {name!r}, as far as the server of {self.name!r} knows")
+        self._add(names, None, body, headers)
+
+    async def publish(self, topic: str, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Send to all who follow a topic. It leaves when the reaction is committed."""
+        self._add(None, checked_topic(topic), body, headers)
+
+    def reply(self, message: Message, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+        """Answer a request. It leaves when the reaction is committed."""
+        if not message.wants_reply:
+            raise UsageError(f"the message from {message.sender!r} asks for no reply")
+        if self._is_known(message.sender):  # If not, it has left, and waits no longer.
+            self._add((message.sender,), None, body, headers, reply=message.letter.request)
+
+    async def subscribe(self, topic: str) -> None:
+        """Follow a topic, from when the reaction is committed."""
+        self._collecting().append(Follows(self.name, checked_topic(topic), wanted=True))
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Follow it no longer."""
+        self._collecting().append(Follows(self.name, checked_topic(topic), wanted=False))
+
+    def _add(
+        self, to: tuple[str, ...] | None, topic: str | None, body: Any, headers: Mapping[str, str] | None, *, reply: int = 0
+    ) -> None:
+        sending = self._collecting()
+        written, coded = written_body(body)
+        self._sending_bytes += len(written) + LETTER_WEIGHT
+        if self._sending_bytes > MAX_REACTION_BYTES:
+            raise UsageError(f"a reaction of {self.name!r} sends over MAX_REACTION_BYTES ({MAX_REACTION_BYTES})")
+        sending.append(Sent(to, topic, Letter(written, coded, checked_headers(headers) if headers else None, 0, reply)))
+
+    def _collecting(self) -> list[Sent | Follows]:
+        if self._sending is None:
+            raise UsageError(f"{self.name!r} can send only while it reacts")
+        if len(self._sending) >= MAX_REACTION_SENDS:
+            raise UsageError(f"a reaction of {self.name!r} sends over MAX_REACTION_SENDS ({MAX_REACTION_SENDS}) messages")
+        return self._sending
+
+    def _begin(self) -> None:
+        """A reaction begins."""
+        self._sending, self._sending_bytes = [], 0
+
+    def _end(self) -> list[Body]:
+        """It ends; return what it sends, in order: consecutive letters for the same recipients as one bundle."""
+        sending, self._sending = self._sending or [], None
+        bodies: list[Body] = []
+        letters: list[Letter] = []
+        size = 0
+        for at, sent in enumerate(sending):
+            if isinstance(sent, Follows):
+                bodies.append(sent)
+                continue
+            letters.append(sent.letter)
+            size += len(sent.letter.body) + LETTER_WEIGHT
+            following = sending[at + 1] if at + 1 < len(sending) else None
+            together = isinstance(following, Sent) and (following.to, following.topic) == (sent.to, sent.topic)
+            if not together or size >= BUNDLE_BYTES or len(letters) >= BUNDLE_LETTERS:
+                # Without numbers: what an agent sends is never offered twice.
+                bodies.append(Bundle(self.name, 1 - len(letters), len(letters), sent.to, sent.topic, write_letters(letters)))
+                letters, size = [], 0
+        return bodies

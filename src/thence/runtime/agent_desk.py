@@ -1,0 +1,203 @@
+"""Where agents are made, looked at and removed, and letters that were set aside are looked through: questions and their answers.
+
+Rules:
+
+* A question comes in a frame of a client (``AgentQuestion``); any client may ask, also one without a name. Its answer is JSON.
+* A server answers for its own agents. It knows where the others live, and says so.
+* Nothing is told that a crash could undo: an agent counts as made, or removed, when the notice of it has come back from the log,
+  and what is shown of states waits until they are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from thence.core.messages import MAX_NAME_CHARACTERS
+from thence.errors import MalformedFrame, ThenceError, UsageError
+from thence.runtime.agent_questions import Create, ListAll, ListDead, Question, Remove, Retry, Show, ShowDead, read_question
+from thence.runtime.door import tell
+from thence.runtime.engine import Engine
+from thence.runtime.ledger import MAX_AGENTS, MAX_STATE_BYTES, MAX_STATES_BYTES, Dead, Kept
+from thence.runtime.letters import Message, nobody
+from thence.runtime.node import Node
+from thence.runtime.office import Handed, Joined, Left
+from thence.runtime.protocol import AgentAnswer, AgentQuestion, read_letters
+from thence.runtime.wire import Connection
+
+Answer = Callable[[bytes, str], None]
+"""Takes what is to be told, as JSON, or why there is nothing to tell."""
+
+
+class AgentDesk:
+    """See the module's text."""
+
+    def __init__(self, node: Node, engine: Engine) -> None:
+        """Answer for the agents of ``node``."""
+        self._node = node
+        self._engine = engine
+        self._making: dict[str, list[Answer]] = {}
+        self._removing: dict[str, list[Answer]] = {}
+
+    def ask(self, connection: Connection, asked: AgentQuestion) -> None:
+        """Answer a client, now or later."""
+
+        def answer(value: bytes, error: str) -> None:
+            tell(connection, AgentAnswer(asked.number, value, error))
+
+        question = read_question(asked.question)
+        try:
+            self._answer(question, answer)
+        except ThenceError as error:
+            answer(b"", str(error))
+
+    def _answer(self, question: Question, answer: Answer) -> None:
+        node = self._node
+        if isinstance(question, Create):
+            self._make(question, answer)
+        elif isinstance(question, Remove):
+            self._remove(self._checked(question.name), answer)
+        elif isinstance(question, Show):
+            self._tell(answer, self._shown(question.name, self._kept(question.name)))
+        elif isinstance(question, ListAll):
+            self._tell(answer, [self._listed(name, kept) for name, kept in node.ledger.agents.items()])
+        elif isinstance(question, ListDead):
+            self._tell(answer, [_dead_listed(dead) for dead in node.ledger.dead_letters()])
+        elif isinstance(question, ShowDead):
+            self._tell(answer, _dead_shown(node.ledger.dead_letter(question.number)))
+        else:
+            (node.revive if isinstance(question, Retry) else node.bury)(question.number)
+            self._tell(answer, {"number": question.number})
+
+    def _tell(self, answer: Answer, value: Any) -> None:
+        """Tell this when a crash cannot undo it any more."""
+        written = _json(value)
+        self._node.driver.when_durable(lambda: answer(written, ""))
+
+    # Making and removing.
+
+    def _make(self, question: Create, answer: Answer) -> None:
+        node, name = self._node, question.name
+        kept = node.ledger.agents.get(name)
+        if kept is not None and kept.kind == question.kind and question.exist_ok:
+            answer(_json({"name": name, "server": node.name, "made": False}), "")
+            return
+        home = node.office.home(name)
+        if not 0 < len(name) <= MAX_NAME_CHARACTERS:
+            raise UsageError(f"a name of {len(name)} characters; there must be 1 to {MAX_NAME_CHARACTERS} (MAX_NAME_CHARACTERS)")
+        if home is not None:
+            raise UsageError(f"there is a {'server' if home == name else 'client or agent'} {name!r} already, at {home!r}")
+        kind = self._engine.kinds.get(question.kind)
+        if kind is None:
+            known = ", ".join(self._engine.kinds) or "none"
+            raise UsageError(f"there is no agent class {question.kind!r} at {node.name!r}; there are: {known}")
+        state = kind.first_state(question.state)
+        self._check_room(len(state))
+        self._announce(Joined(name, node.name, temporary=False, kind=question.kind, state=state), self._making, answer)
+
+    def _check_room(self, size: int) -> None:
+        ledger = self._node.ledger
+        if len(ledger.agents) + len(self._making) >= MAX_AGENTS:
+            raise UsageError(f"{len(ledger.agents)} agents live at {self._node.name!r}; MAX_AGENTS is {MAX_AGENTS}")
+        if size > MAX_STATE_BYTES:
+            raise UsageError(f"a state of {size} bytes; MAX_STATE_BYTES is {MAX_STATE_BYTES}")
+        if ledger.states_bytes + size > MAX_STATES_BYTES:
+            raise UsageError(f"the states of all agents have {ledger.states_bytes} bytes; MAX_STATES_BYTES is {MAX_STATES_BYTES}")
+
+    def _remove(self, name: str, answer: Answer) -> None:
+        self._announce(Left(name, self._node.name), self._removing, answer)
+
+    def _announce(self, notice: Joined | Left, waiting: dict[str, list[Answer]], answer: Answer) -> None:
+        """Tell all servers, unless that is under way; when the notice has come back it is answered."""
+        others = waiting.get(notice.client)
+        if others is not None:
+            others.append(answer)
+            return
+        waiting[notice.client] = [answer]  # Before: what is only in memory comes back at once.
+        try:
+            self._node.announce(notice)
+        except UsageError:
+            del waiting[notice.client]
+            raise
+
+    def notice(self, handed: Handed) -> None:
+        """Something has come to pass, and may be what somebody waits for."""
+        node = self._node
+        name = handed.joined
+        if name is not None and name in self._making:
+            if handed.made is not None:
+                for answer in self._making.pop(name):
+                    answer(_json({"name": name, "server": node.name, "made": True}), "")
+            elif handed.yielded is not None or name in node.office.state.boxes:
+                for answer in self._making.pop(name):
+                    answer(b"", f"the name {name!r} was taken meanwhile, at {node.office.home(name)!r}")
+        if handed.left is not None:
+            for answer in self._removing.pop(handed.left, ()):
+                answer(_json({"name": handed.left, "server": node.name}), "")
+
+    # Looking.
+
+    def _checked(self, name: str) -> str:
+        self._kept(name)
+        return name
+
+    def _kept(self, name: str) -> Kept:
+        kept = self._node.ledger.agents.get(name)
+        if kept is None:
+            home = self._node.office.home(name)
+            where = (
+                f"no agent is called {name!r}" if home in (None, self._node.name) else f"{name!r} lives at {home!r}; ask there"
+            )
+            raise UsageError(f"{self._node.name!r}: {where}")
+        return kept
+
+    def _listed(self, name: str, kept: Kept) -> dict[str, Any]:
+        box = self._node.office.state.boxes[name]
+        return {
+            "name": name,
+            "kind": kept.kind,
+            "reacted": kept.done,
+            "waiting_letters": box.position - kept.done,
+            "state_bytes": len(kept.state),
+            "trouble": self._engine.trouble(name),
+        }
+
+    def _shown(self, name: str, kept: Kept) -> dict[str, Any]:
+        dead = [one.number for one in self._node.ledger.dead_letters() if one.agent == name]
+        state = msgspec.msgpack.decode(kept.state)
+        return {**self._listed(name, kept), "server": self._node.name, "state": state, "dead_letters": dead}
+
+
+def _dead_listed(dead: Dead) -> dict[str, Any]:
+    return {
+        "number": dead.number,
+        "agent": dead.agent,
+        "sender": dead.bundle.sender,
+        "topic": dead.bundle.topic,
+        "bytes": len(dead.bundle.letters),
+        "attempts": dead.attempts,
+        "error": dead.error,
+        "at": dead.at,
+    }
+
+
+def _dead_shown(dead: Dead) -> dict[str, Any]:
+    bundle = dead.bundle
+    try:
+        letters = [
+            Message(nobody, 0, bundle.sender, bundle.topic, letter, letter.body)
+            for letter in read_letters(bundle.letters, bundle.sender)
+        ]
+        messages = [{"body": message.value(), "headers": dict(message.headers)} for message in letters]
+    except MalformedFrame:
+        messages = [{"body": bundle.letters, "headers": {}}]
+    return {**_dead_listed(dead), "messages": messages}
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"what there is cannot be shown as JSON: {error}") from None
