@@ -83,7 +83,7 @@ def command(
         raise ConfigError("give --data DIR, or --durability memory if nothing needs to survive")
     options = NodeOptions(
         data=data if durability is Durability.DISK else None,
-        tls=_tls(tls_certificate, tls_key, tls_authority),
+        tls=tls_files(tls_certificate, tls_key, tls_authority),
         trace=trace,
         max_store_bytes=max_store_bytes,
     )
@@ -93,7 +93,8 @@ def command(
     loops.run(_serve(Start(fabric, server, options, kinds), listen, drain_s))
 
 
-def _tls(certificate: Path | None, key: Path | None, authority: Path | None) -> TlsFiles | None:
+def tls_files(certificate: Path | None, key: Path | None, authority: Path | None) -> TlsFiles | None:
+    """Return the files for TLS; all of them, or none."""
     if certificate is None and key is None and authority is None:
         return None
     if certificate is None or key is None or authority is None:

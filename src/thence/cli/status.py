@@ -39,9 +39,15 @@ def command(
 
 def _show(status: dict[str, Any]) -> None:
     console.say_plainly(
-        f"{status['server']} of {status['fabric']} ({status['fingerprint']}) at {status['address']}, "
-        f"up {status['up_seconds']:,.0f} s"
+        f"{status['server']} of {status['fabric']}, version {status['version']} ({status['fingerprint']}), "
+        f"at {status['address']}, up {status['up_seconds']:,.0f} s"
     )
+    change = status["change"]
+    if change["phase"] != "normal":
+        console.say_plainly(
+            f"{change['phase']}: version {change['next_version']} ({change['next_fingerprint']}) is to follow; "
+            f"{change['waiting_submissions']} submissions wait; last led {change['led_seconds_ago']:,.0f} s ago"
+        )
     if status["stalled"]:
         console.say_plainly(f"stalled: {status['stalled']}")
     store = status["store"]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from thence.cli import console, drawing, picture
+from thence.cli import console, drawing, picture, topology_apply
 from thence.cli.manual import Command, Group
 from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.durations import format_duration
@@ -30,6 +30,8 @@ command = typer.Typer(
         "nobody. A fabric is a TOML file; simulate and explore take it with --topology."
     ),
 )
+
+command.command("apply", cls=Command)(topology_apply.command)
 
 File = Annotated[Path, typer.Argument(help="The TOML file of a fabric.")]
 Force = Annotated[bool, typer.Option("--force", help="Take also a fabric that would be refused for a cycle.")]

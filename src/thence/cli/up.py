@@ -115,9 +115,10 @@ class Fleet:
         for name in self.topology.processes:
             self.start_one(name)
 
-    def start_one(self, name: str) -> None:
-        """Start one server."""
-        arguments = [sys.executable, "-m", "thence.cli.main", "serve", str(self.data / "topology.toml"), "--server", name]
+    def start_one(self, name: str, topology: Path | None = None) -> None:
+        """Start one server, with another file if it comes in by a later version of the fabric."""
+        file = topology or self.data / "topology.toml"
+        arguments = [sys.executable, "-m", "thence.cli.main", "serve", str(file), "--server", name]
         arguments += ["--durability", "memory"] if self._memory else ["--data", str(self.data / name)]
         if self._trace is not None:
             arguments += ["--trace", str(self._trace)]

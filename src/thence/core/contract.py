@@ -13,6 +13,7 @@ import msgspec
 
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.records import Record
+from thence.core.views import ViewInput
 from thence.errors import FrameRefused, UsageError
 
 
@@ -81,7 +82,7 @@ class Suspicion(NamedTuple):
     suspected: bool
 
 
-Input = Submit | SubmitAll | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated
+Input = Submit | SubmitAll | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated | ViewInput
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -114,3 +115,6 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
     """Frames that were not taken, and why. For the log; nothing needs to be done."""
     wake: int | None = None
     """Call again with ``Timer`` at this time, or earlier if something else happens."""
+    sent: tuple[Envelope, ...] = ()
+    """Second: these are on their way from here on, for the trace. What is accepted is, unless a change of the fabric lets it
+    wait (``core.views``)."""

@@ -428,6 +428,9 @@ class Distributed(Transport):
                 queued[self.members[member]] += 1
         return queued
 
+    def moved(self) -> tuple[int, int]:
+        return self.state.last_number * len(self.peers), sum(taken.count for taken in self.state.taken)
+
     def save(self) -> DistributedState[Any]:
         return self.state
 

@@ -20,10 +20,11 @@ Rules:
 from __future__ import annotations
 
 import copy
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from thence.core.changing import Deliverable as Deliverable  # noqa: PLC0414  A name of this module, too.
 from thence.core.channel import RESEND_AFTER_NS, Pace
 from thence.core.contract import (
     Arrived,
@@ -41,22 +42,22 @@ from thence.core.contract import (
 )
 from thence.core.domain import Domain
 from thence.core.links import LinkOutput
-from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, UNREADABLE, Envelope, Frame, Packet
+from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, Packet
 from thence.core.ordering import MAX_HELD, Predecessor, Wait
-from thence.core.ordering.base import stamp_union
-from thence.core.places import DomainPlace, LinkPlace, SavedPlace
+from thence.core.places import DomainPlace, LinkPlace
 from thence.core.quick import send_at_once, take_at_once
 from thence.core.records import Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.restoring import Restoring
 from thence.core.routing import Plan, Routes
-from thence.core.takeover import MAX_KEPT, OriginalFirst, SavedTakeover, Takeover
+from thence.core.takeover import MAX_KEPT, OriginalFirst, Takeover
 from thence.core.topology import Topology
 from thence.core.transport import Incoming
+from thence.core.views import Hold, Prepare, Resume, Switch, View, ViewInput
 from thence.core.window import FIRST_WINDOW_BYTES, WINDOW_BYTES
 from thence.errors import (
     Busy,
     ConfigError,
     FrameRefused,
-    MalformedFrame,
     OverflowingFrame,
     StorageError,
     StrangerFrame,
@@ -98,10 +99,6 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a confirmation may wait for a frame that goes the same way, where the domain does not say (``core.channel``)."""
 
 
-Deliverable = list[tuple[str, Frame[Any]]]
-"""Frames for the application, each with the place by which it came."""
-
-
 class _Work(msgspec.Struct):
     """What is still to be done within one step: released messages, in order, and what of it is for the application."""
 
@@ -109,29 +106,29 @@ class _Work(msgspec.Struct):
     deliver: Deliverable = []
 
 
-class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
-    """A member's snapshot."""
-
-    name: str
-    fabric: str
-    number: int
-    position: int
-    places: dict[str, SavedPlace[StampT]]
-    unconsumed: list[tuple[int, str, Frame[StampT]]]
-    takeover: SavedTakeover | None = None
-
-
-class Member:
+class Member(Restoring):
     """One process of a fabric. See the module's text for the rules."""
 
     def __init__(self, name: str, where: Domain | Topology | Routes, options: MemberOptions | None = None) -> None:
         """Make the member called ``name`` of a domain or a fabric; nothing has happened yet."""
         self.name = name
-        self.routes = (
+        self.options = options or MemberOptions()
+        self._enter(
             where if isinstance(where, Routes) else Routes(where if isinstance(where, Topology) else Topology.flat(where))
         )
-        self.topology = self.routes.topology
-        self.options = options or MemberOptions()
+        self.view = View()
+        self._number = 0
+        self._position = 0
+        self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
+        self._consumed_upto = 0
+        self._started = False
+        self._restoring = False
+
+    def _enter(self, routes: Routes) -> None:
+        """Take part in a fabric, as one to whom nothing has happened there yet."""
+        name = self.name
+        self.routes = routes
+        self.topology = routes.topology
         if name not in self.topology.homes:
             raise ConfigError(f"{name!r} is no process of fabric {self.topology.name!r}")
         resend = self.options.resend_after_ns if self.options.reliable else None
@@ -151,13 +148,7 @@ class Member:
         self._simple = self._flat and len(self._places) == 1 and self._takeover is None
         self._simple = self._simple and self.options.reliable and not self.options.durable
         """Whether most messages can go the short way."""
-        self._number = 0
-        self._position = 0
-        self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
-        self._consumed_upto = 0
         self._queued = 0
-        self._started = False
-        self._restoring = False
 
     def step(self, step_input: Input, now: int) -> Ready:
         """Do what the input asks for; return what must be done outside."""
@@ -167,10 +158,8 @@ class Member:
         if isinstance(step_input, Submit):
             self._started, self._restoring = True, False
             return (self._simple and self._submit_at_once(step_input, now)) or self._submit(step_input, now)
-        if isinstance(step_input, Restored):
-            return self._restored(step_input, now)
-        if isinstance(step_input, Repeated):
-            return self._repeated(step_input.record)
+        if isinstance(step_input, Restored | Repeated):
+            return self._brought_back(step_input, now)
         self._started = True
         if isinstance(step_input, Consumed):
             self._consumed(step_input.position)  # Also between records that are repeated: what they deliver is consumed at once.
@@ -178,13 +167,15 @@ class Member:
         self._restoring = False
         return self._seldom(step_input, now)
 
-    def _seldom(self, step_input: SubmitAll | Connected | Suspicion | Timer, now: int) -> Ready:
+    def _seldom(self, step_input: SubmitAll | Connected | Suspicion | Timer | ViewInput, now: int) -> Ready:
         if isinstance(step_input, SubmitAll):
             return self._submit(step_input, now)
         if isinstance(step_input, Connected):
             return self._connected(step_input.peer, now)
         if isinstance(step_input, Suspicion):
             return self._suspicion(step_input, now)
+        if isinstance(step_input, Hold | Prepare | Switch | Resume):
+            return self._change(step_input, now)
         for place in self._places.values():
             place.transport.visit_all()
         return Ready(send=self._collect(now), wake=self._wake())
@@ -246,10 +237,13 @@ class Member:
             self._check(submit)
         self._check_room(hard=isinstance(step_input, SubmitAll))
         envelopes: list[Envelope] = []
+        sent: list[Envelope] = []
         deliver: Deliverable = []
         for submit in submits:
             envelope = Envelope(self.name, self._number + 1, submit.to, submit.body)
-            deliver += self._send(envelope)
+            going, delivered = self._send_or_wait(envelope)
+            sent += going
+            deliver += delivered
             envelopes.append(envelope)
         return Ready(
             persist=tuple([Submitted(envelope) for envelope in envelopes]) if self.options.durable else (),
@@ -257,6 +251,7 @@ class Member:
             accepted=tuple(envelopes),
             deliver=self._deliver(deliver),
             wake=self._wake(),
+            sent=tuple(sent),
         )
 
     def _check_room(self, *, hard: bool) -> None:
@@ -277,11 +272,15 @@ class Member:
             raise UsageError(f"{self.name!r} is a replica of a relay: it carries messages of others and sends none itself")
         if submit.to is not None and not 0 < len(submit.to) <= MAX_DESTINATIONS:
             raise UsageError(f"{len(submit.to)} destinations; there must be 1 to {MAX_DESTINATIONS} (MAX_DESTINATIONS)")
+        if self.view.state.phase != "normal":
+            self._check_held(submit)
 
     def _submit_at_once(self, submit: Submit, now: int) -> Ready | None:
         """What ``_submit`` does, if nothing is unusual."""
         to, body = submit.to, submit.body
         if len(body) > MAX_BODY_BYTES or self._queued >= self.options.max_queued or (to is not None and len(to) != 1):
+            return None
+        if self.view.state.phase != "normal":
             return None
         (place,) = self._domains.values()
         if place.transport.queued_bytes >= self.options.max_queued_bytes:
@@ -294,7 +293,7 @@ class Member:
         self._number += 1
         self._queued += len(packets)
         deliveries = self._deliver([(place.name, frame) for frame in deliver]) if deliver else ()
-        return Ready((), tuple(packets), (envelope,), deliveries, (), place.transport.wake_at)
+        return Ready((), tuple(packets), (envelope,), deliveries, (), place.transport.wake_at, (envelope,))
 
     def _arrived_at_once(self, arrived: Arrived, now: int) -> Ready | None:
         """What ``_arrived`` does, if nothing is unusual."""
@@ -613,91 +612,8 @@ class Member:
         if self._takeover is not None:
             twin._takeover = self._takeover.fork()
             twin._put_up_gates()
+        twin.view = self.view.fork()
         return twin
-
-    def snapshot(self) -> bytes:
-        """Return the whole state. Records from before it are not needed any more."""
-        places = {name: place.save() for name, place in self._places.items()}
-        unconsumed = [(position, place, frame) for position, (place, frame) in self._unconsumed.items()]
-        takeover = None if self._takeover is None else self._takeover.save()
-        return _ENCODER.encode(_Saved(self.name, self.topology.name, self._number, self._position, places, unconsumed, takeover))
-
-    def _restored(self, restored: Restored, now: int) -> Ready:
-        if self._started:
-            raise UsageError(f"{self.name!r} has started already; Restored must be its first input")
-        self._started = self._restoring = True
-        if restored.snapshot is not None:
-            self._load(restored.snapshot)
-        for record in restored.records:
-            self._repeat(record)
-        self._consumed(restored.consumed)
-        deliver = tuple(Delivery(position, place, frame) for position, (place, frame) in self._unconsumed.items())
-        for place in self._places.values():
-            place.bodies.forget_sent()
-            place.transport.visit_all()
-        for peer in self._takeover.suspected if self._takeover is not None else ():
-            self._tell_transports(peer, True)
-        return Ready(send=self._collect(now), deliver=deliver, wake=self._wake())
-
-    def _repeated(self, record: Record) -> Ready:
-        if not self._restoring:
-            raise UsageError(f"{self.name!r} is not being restored; records are repeated right behind Restored")
-        deliver = self._repeat(record)
-        accepted = (record.envelope,) if isinstance(record, Submitted) else ()
-        return Ready(accepted=accepted, deliver=deliver, wake=self._wake())
-
-    def _repeat(self, record: Record) -> tuple[Delivery, ...]:
-        """Step through a record again. What follows from it is queued or delivered as it was the first time."""
-        if isinstance(record, Submitted):
-            if (record.envelope.origin, record.envelope.number) != (self.name, self._number + 1):
-                raise StorageError(
-                    f"{self.name!r}: a stored record of message {record.envelope.id} after {self.name}:{self._number}"
-                )
-        elif isinstance(record, Suspecting):
-            return self._deliver(self._suspect(record.peer, record.suspected))
-        elif record.domain not in self._places or record.peer not in self._places[record.domain].peers:
-            raise StorageError(
-                f"{self.name!r}: a stored record names {record.peer!r} in {record.domain!r}, to whom there is no channel"
-            )
-        try:
-            if isinstance(record, Submitted):
-                deliver = self._send(record.envelope)
-            elif isinstance(record, Taken):
-                if record.frame.bodiless:
-                    raise MalformedFrame(f"a frame from {record.peer!r} without its body")
-                incoming = Incoming(record.peer, record.number, record.frame, record.to)
-                deliver = self._take(self._places[record.domain], incoming, record.at)
-            else:
-                deliver = []
-                self._places[record.domain].transport.skip(record.peer, record.number)
-        except (FrameRefused, UsageError) as error:
-            raise StorageError(f"{self.name!r}: a stored record does not follow from those before it: {error}") from error
-        return self._deliver(deliver)
-
-    def _load(self, snapshot: bytes) -> None:
-        kinds = [kind for place in self._places.values() for kind in place.stamps]
-        saved_type: Any = _Saved
-        try:
-            saved = msgspec.msgpack.decode(snapshot, type=saved_type[stamp_union(kinds) | None])
-        except UNREADABLE as error:
-            raise StorageError(f"{self.name!r}: a snapshot that cannot be read: {error}") from None
-        if (saved.name, saved.fabric, set(saved.places)) != (self.name, self.topology.name, set(self._places)):
-            raise StorageError(
-                f"{self.name!r} in {self.topology.name!r}: this is the snapshot of {saved.name!r} in {saved.fabric!r}"
-            )
-        if (saved.takeover is None) != (self._takeover is None):
-            raise StorageError(f"{self.name!r}: the snapshot of a fabric {'without' if self._takeover else 'with'} replicas")
-        if self._takeover is not None and saved.takeover is not None:
-            self._takeover.load(saved.takeover)
-        self._number, self._position = saved.number, saved.position
-        for name, place in self._places.items():
-            place.load(saved.places[name])
-        self._queued = sum(place.transport.queued for place in self._places.values())
-        self._unconsumed = {position: (place, frame) for position, place, frame in saved.unconsumed}
-        self._consumed_upto = min(self._unconsumed, default=self._position + 1) - 1
-
-
-_ENCODER = msgspec.msgpack.Encoder()
 
 
 def describe_wait(wait: Wait, now: int) -> str:

@@ -20,6 +20,11 @@ class NumberSet(msgspec.Struct, array_like=True):
     def __contains__(self, number: int) -> bool:
         return number <= self.upto or number in self.beyond
 
+    @property
+    def count(self) -> int:
+        """How many numbers are in it."""
+        return self.upto + len(self.beyond)
+
     def add(self, number: int) -> bool:
         """Add ``number``; return whether it was new."""
         if number in self:

@@ -9,7 +9,7 @@ What other members acknowledged is not recorded: at worst it is sent once more, 
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -52,4 +52,15 @@ class Suspecting(msgspec.Struct, frozen=True, array_like=True, tag=4):
     suspected: bool
 
 
-Record = Submitted | Taken[Any] | Skipped | Suspecting
+class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """A step of a change of the fabric (``core.views``)."""
+
+    phase: Literal["holding", "prepared", "switched", "resumed"]
+    attempt: int
+    text: str = ""
+    """Of ``holding``: the topology that is to follow."""
+    greetings: tuple[Envelope, ...] = ()
+    """Of ``switched``: what was sent before all that waited."""
+
+
+Record = Submitted | Taken[Any] | Skipped | Suspecting | Changed

@@ -85,6 +85,7 @@ class Topology:
         promise: Promise = "causal",
         force: bool = False,
         addresses: Mapping[str, str | None] | None = None,
+        version: int = 1,
     ) -> None:
         """Check everything. ``force`` lets a cycle or an unsound mix through, to see what then breaks."""
         self.name = name
@@ -92,6 +93,10 @@ class Topology:
         self.links = {link.name: link for link in _distinct("link", links)}
         self.replicas = tuple(tuple(group) for group in replicas)
         self.promise: Promise = promise
+        self.version = version
+        """Counts the changes of a fabric, from 1 (docs/evolution.md)."""
+        if version < 1:
+            raise TopologyError(f"version {version}: versions count from 1", "version")
         self.addresses = {name: address for name, address in (addresses or {}).items() if address is not None}
         self._check_domains()
         self._check_links()
@@ -121,6 +126,7 @@ class Topology:
             replicas=self.replicas,
             promise=self.promise,
             addresses=addresses,
+            version=self.version,
         )
 
     @cached_property
@@ -130,7 +136,7 @@ class Topology:
             (domain.name, domain.members, domain.ordering, dict(domain.options), domain.confirmation, domain.forward_early)
             for domain in self.domains.values()
         ]
-        parts = (self.name, self.promise, domains, list(self.links.values()), self.replicas)
+        parts = (self.name, self.version, self.promise, domains, list(self.links.values()), self.replicas)
         described = msgspec.json.encode(parts, order="deterministic")
         return sha256(described).hexdigest()[:16]
 

@@ -62,6 +62,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     relays: list[_RelayTable] = []
     servers: dict[str, _ServerTable] = {}
     promise: Promise = "causal"
+    version: int = 1
 
 
 def parse(text: str, source: str = "topology", *, force: bool = False) -> Topology:
@@ -90,6 +91,7 @@ def parse(text: str, source: str = "topology", *, force: bool = False) -> Topolo
             promise=file.promise,
             force=force,
             addresses={name: table.address for name, table in file.servers.items()},
+            version=file.version,
         )
     except TopologyError as error:
         raise TopologyError(f"{source}:{_line(text, error.about)}: {error}", *error.about) from None
@@ -239,6 +241,8 @@ def _relay_line(lines: list[str], name: str) -> int:
 def write(topology: Topology) -> str:
     """Return the text of a fabric."""
     parts = [f"name = {_quoted(topology.name)}"]
+    if topology.version != 1:
+        parts.append(f"version = {topology.version}")
     if topology.promise != "causal":
         parts.append(f"promise = {_quoted(topology.promise)}")
     for domain in topology.domains.values():

@@ -99,6 +99,10 @@ class Transport(ABC):
     def queued_by_peer(self) -> dict[str, int]:
         """Return how many frames each peer has not confirmed."""
 
+    @abstractmethod
+    def moved(self) -> tuple[int, int]:
+        """Return how many frames were sent, and how many taken, since the first start."""
+
     def windows(self) -> dict[str, int]:
         """Return how many bytes may be on their way to each peer (``core.window``), where that is limited."""
         return {}
@@ -128,6 +132,7 @@ class Direct(Transport):
     def __init__(self, name: str, me: str, peers: Iterable[str]) -> None:
         super().__init__(name, me, peers)
         self._frames: Frames = []
+        self._sent = self._taken = 0
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         pass
@@ -139,13 +144,14 @@ class Direct(Transport):
         return [Incoming(peer, 0, frame) for frame in packet.frames]
 
     def take(self, incoming: Incoming) -> None:
-        pass
+        self._taken += 1
 
     def skip(self, peer: str, number: int) -> None:
         pass
 
     def push(self, frames: Frames) -> None:
         self._frames += frames
+        self._sent += len(frames)
 
     def visit_all(self) -> None:
         pass
@@ -164,6 +170,9 @@ class Direct(Transport):
 
     def queued_by_peer(self) -> dict[str, int]:
         return {}
+
+    def moved(self) -> tuple[int, int]:
+        return self._sent, self._taken
 
     def fork(self) -> Direct:
         twin = copy.copy(self)
@@ -268,6 +277,10 @@ class Channels(Transport):
 
     def queued_by_peer(self) -> dict[str, int]:
         return {peer: len(channel.state.queue) for peer, channel in self.channels.items()}
+
+    def moved(self) -> tuple[int, int]:
+        states = [channel.state for channel in self.channels.values()]
+        return sum(state.last_number for state in states), sum(state.taken.count for state in states)
 
     def windows(self) -> dict[str, int]:
         return {peer: channel.window.bytes for peer, channel in self.channels.items()}

@@ -47,6 +47,8 @@ from thence.runtime.protocol import (
     Subscribe,
     Subscribed,
     Undeliverable,
+    ViewAnswer,
+    ViewRequest,
     understand,
 )
 from thence.runtime.tls import TlsFiles, client_side
@@ -98,7 +100,7 @@ class Client(Endpoint):
         """Subscriptions and their ends that the server has not confirmed."""
         self._wanted: dict[str, bool] = {}
         self._looked_for: dict[str, asyncio.Future[None]] = {}
-        self._questions: deque[asyncio.Future[bytes]] = deque()
+        self._questions: deque[asyncio.Future[Any]] = deque()
         self._agents = Agents(self._ask)
         self._box = 0
         self._heard_accepted = 0
@@ -217,9 +219,9 @@ class Client(Endpoint):
             self._subscribed(said)
         elif isinstance(said, Found):
             self._found(said)
-        elif isinstance(said, StatusAnswer):
+        elif isinstance(said, StatusAnswer | ViewAnswer):
             if self._questions:
-                _answer(self._questions.popleft(), said.status)
+                _answer(self._questions.popleft(), said)
         elif isinstance(said, AgentAnswer):
             self._agents.answered(said)
         elif isinstance(said, Refused):
@@ -344,11 +346,20 @@ class Client(Endpoint):
 
     async def status(self) -> dict[str, Any]:
         """Return how the server is."""
-        answer: asyncio.Future[bytes] = self._loop.create_future()
-        self._ask(StatusQuestion())
+        answer: StatusAnswer = await self._question(StatusQuestion())
+        return dict(msgspec.json.decode(answer.status))
+
+    async def view(self, request: ViewRequest) -> ViewAnswer:
+        """Ask the server to take part in a change of the fabric; return where it stands (``runtime.applying``)."""
+        answer: ViewAnswer = await self._question(request)
+        return answer
+
+    async def _question(self, question: StatusQuestion | ViewRequest) -> Any:
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._ask(question)
         self._questions.append(answer)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            return dict(msgspec.json.decode(await answer))
+            return await answer
 
     def _ask(self, question: Said) -> None:
         if self._connection is None:
@@ -356,7 +367,7 @@ class Client(Endpoint):
         tell(self._connection, question)
 
 
-def _answer(question: asyncio.Future[bytes], answer: bytes | Exception) -> None:
+def _answer(question: asyncio.Future[Any], answer: object) -> None:
     """Answer somebody who may not wait any more."""
     if question.done():
         return

@@ -118,11 +118,11 @@ class Door:
             self._on_client(connection, hello)
 
 
-def refuse(connection: Connection, reason: str, *, later: bool = False) -> None:
-    """Say why, and hang up; ``later``: whether to try again."""
+def refuse(connection: Connection, reason: str, *, later: bool = False, version: int = 0, fingerprint: str = "") -> None:
+    """Say why, and hang up; ``later``: whether to try again; ``version``: of our topology, if that is why."""
     log.warning("refused %s: %s", whence(connection), reason)
-    tell(connection, Refused(reason, later))
-    connection.on_frame = _ignore_frame
+    tell(connection, Refused(reason, later, version, fingerprint))
+    connection.on_frame = ignore_frame
     connection.close()
 
 
@@ -137,5 +137,5 @@ def whence(connection: Connection) -> str:
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "somewhere"
 
 
-def _ignore_frame(connection: Connection, frame: memoryview) -> None:
+def ignore_frame(connection: Connection, frame: memoryview) -> None:
     """Whoever was refused may still be talking."""

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from thence.core.topology import Topology
-from thence.errors import ConfigError, UsageError
-from thence.runtime.door import Door, refuse
+from thence.errors import ConfigError, MalformedFrame, UsageError
+from thence.runtime.door import Door, refuse, tell
 from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
 from thence.runtime.letters import checked_topic
 from thence.runtime.node import Node, NodeOptions
 from thence.runtime.office import Bundle, Handed
-from thence.runtime.protocol import ClientHello, Publish
+from thence.runtime.protocol import ClientHello, ClientWelcome, Ping, Publish, ViewRequest, understand
 from thence.runtime.sessions import Session
 from thence.runtime.tls import TlsFiles, server_side
 from thence.runtime.topology_file import read_topology
@@ -61,7 +61,7 @@ class Member(Endpoint):
         if address is None:
             raise ConfigError(f"no address for {self.name!r}: the topology needs [servers.{self.name}] address, or give listen=")
         node = self._node = Node(self.topology, self.name, self._options)
-        self._door = Door(node.peers.called, _no_clients)
+        self._door = Door(node.peers.called, lambda connection, hello: _only_questions(node, connection, hello))
         await self._door.open(address, server_side(self._options.tls) if self._options.tls else None)
         self._begin(node)
         node.peers.start()
@@ -109,6 +109,7 @@ class Member(Endpoint):
         while True:
             await asyncio.sleep(1.0)
             node.history.tick()
+            node.evolution.tick()
             node.on_room()
 
     # Endpoint.
@@ -170,12 +171,26 @@ class Member(Endpoint):
             self._session.feed()
 
     def _notice(self, handed: Handed) -> None:
-        found = self._looked_for.pop(handed.joined, None) if handed.joined is not None else None
-        if found is not None and not found.done():
-            found.set_result(None)
+        for name in (*handed.known, handed.joined):
+            found = self._looked_for.pop(name, None) if name is not None else None
+            if found is not None and not found.done():
+                found.set_result(None)
         if handed.follows is not None and handed.follows.client == self.name and self._session is not None:
             self._session.followed(handed.follows)
 
 
-def _no_clients(connection: Connection, hello: ClientHello) -> None:
-    refuse(connection, f"this member takes no clients, so {hello.name!r} must connect to a server")
+def _only_questions(node: Node, connection: Connection, hello: ClientHello) -> None:
+    """Let nobody in but who leads a change of the fabric."""
+    if hello.name:
+        refuse(connection, f"this member takes no clients, so {hello.name!r} must connect to a server")
+        return
+
+    def on_frame(asking: Connection, frame: memoryview) -> None:
+        said = understand(frame, "somebody with questions")
+        if isinstance(said, ViewRequest):
+            node.evolution.request(said, lambda answer: tell(asking, answer))
+        elif not isinstance(said, Ping):
+            raise MalformedFrame(f"a {type(said).__name__} to a member that takes no clients")
+
+    connection.on_frame = on_frame
+    tell(connection, ClientWelcome(node.name, node.topology.name, 0, 0, 0))

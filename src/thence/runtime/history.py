@@ -46,7 +46,7 @@ class History:
         self.events = 0
         """How many events there were in all."""
         self._server = server
-        self._domain = topology.homes[server][0]
+        self._domain, self._everyone = topology.homes[server][0], topology.processes
         self._waiting: deque[tuple[int, Event]] = deque()
         self._sequence = 0
         self._written = 0
@@ -78,15 +78,23 @@ class History:
             return
         self._sequence = sequence
         for envelope in accepted:
-            self._recorder.send(self._server, envelope, now, self._domain)
+            self._recorder.send(self._server, envelope, now, self._domain, self._everyone)
         for delivery in deliveries:
             self._recorder.deliver(self._server, delivery.envelope, now, delivery.domain, delivery.frame.stamp)
 
     def started(self, sequence: int, at: int) -> None:
         """The server came back."""
+        self.note(sequence, RECOVER, at)
+
+    def changed(self, topology: Topology) -> None:
+        """Another topology is in force."""
+        self._domain, self._everyone = topology.homes[self._server][0], topology.processes
+
+    def note(self, sequence: int, kind: str, at: int) -> None:
+        """The server came in with a later version of the fabric, or has left it."""
         if self._folder is not None:
             self._sequence = sequence
-            self._recorder.note(self._server, RECOVER, at)
+            self._recorder.note(self._server, kind, at)
 
     def release(self, durable: int) -> None:
         """Write what follows from entries up to this one."""

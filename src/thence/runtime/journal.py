@@ -38,7 +38,13 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag=13):
     at: int
 
 
-Written = Record | Acknowledged | Met | Started | Reacted | Buried
+class Opened(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """The server began, with this topology. Only ever the first record."""
+
+    topology: str
+
+
+Written = Record | Acknowledged | Met | Started | Reacted | Buried | Opened
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -56,11 +62,13 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     """What clients had acknowledged in entries that the snapshot stands for, and the office had not been told yet."""
     agents: bytes = b""
     """The ledger of the agents."""
+    topology: str = ""
+    """The topology that was in force."""
 
 
 _stored: Any = STORED_RECORD
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[int, list[_stored | Acknowledged | Met | Started | Reacted | Buried]])
+_decoder = msgspec.msgpack.Decoder(tuple[int, list[_stored | Acknowledged | Met | Started | Reacted | Buried | Opened]])
 _snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
 
 

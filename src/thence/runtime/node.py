@@ -28,17 +28,21 @@ from thence.core.codec import FORMAT_VERSION
 from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit, SubmitAll
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Packet
+from thence.core.records import Changed
 from thence.core.topology import Topology
-from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, UsageError
+from thence.core.topology_text import write
+from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, ThenceError, UsageError
 from thence.runtime import journal
 from thence.runtime.driver import Clock, Driver
+from thence.runtime.evolution import Evolution, stored_topology
 from thence.runtime.history import History
-from thence.runtime.journal import Acknowledged, Met, Started, Written
+from thence.runtime.journal import Acknowledged, Met, Opened, Started, Written
 from thence.runtime.ledger import Buried, Ledger, Reacted
 from thence.runtime.office import Body, Bundle, Handed, Office, read_body
 from thence.runtime.peers import Peers
 from thence.runtime.store import MemoryStore, Store
 from thence.runtime.tls import TlsFiles, client_side
+from thence.trace.events import JOIN
 
 MAX_QUEUED: Final = 1_000_000
 """How many frames may wait for acknowledgement before clients have to wait: more than a member has by itself, since a server
@@ -75,10 +79,13 @@ class Node:
         """Open the store and bring back what is in it."""
         if name not in topology.homes:
             raise UsageError(f"{name!r} is no server of {topology.name!r}; there are {', '.join(topology.processes)}")
-        self.topology = topology
         self.name = name
         self.options = options
         self.clock = Clock()
+        self.store = _open_store(options, topology, name)
+        given, topology = topology, stored_topology(self.store) or topology
+        self.topology = topology
+        """The one in force: what is stored, not what was given."""
         self.office = Office(name, topology.processes, embedded=options.embedded)
         self.ledger = Ledger()
         # What is only in memory need not be told apart from what the application has consumed: both are lost together.
@@ -86,7 +93,6 @@ class Node:
         within = options.member.confirm_within_ns or CONFIRM_WITHIN_NS
         self.member = Member(name, topology, msgspec.structs.replace(options.member, durable=durable, confirm_within_ns=within))
         self._durable = durable
-        self.store = _open_store(options, topology, name)
         self.history = History(options.trace, name, topology)
         self.on_accepted: Callable[[str, int], None] = _ignore
         """Told which client, and up to which number its letters are accepted."""
@@ -112,10 +118,22 @@ class Node:
         self._acknowledging: dict[str, int] = {}
         """What clients have acknowledged and is not durable yet."""
         self.driver = Driver(self.member, self.store, self, self.clock)
-        self._bring_back()
-        self.peers = Peers(topology, name, self._met[name], self, client_side(options.tls) if options.tls else None)
+        self.evolution = Evolution(self)
+        self._go_on_from_store(given)
+        self.peers = Peers(self.topology, name, self._met[name], self, client_side(options.tls) if options.tls else None)
+        if self.evolution.left:
+            self.peers.enter(None)
 
     # Starting.
+
+    def _go_on_from_store(self, given: Topology) -> None:
+        try:
+            self._bring_back()
+            self.topology = self.evolution.chosen(given)
+        except ThenceError:
+            self.store.close()
+            raise
+        self._begin(first=self.name not in self._met)
 
     def _bring_back(self) -> None:
         written, entries = self.store.take_recovered()
@@ -143,7 +161,6 @@ class Node:
                 self._again(record, now)
         self._accepted = {name: box.sent for name, box in self.office.state.boxes.items()}
         self.history.release(self.store.durable)
-        self._begin(now, first=self.name not in self._met)
 
     def _again(self, record: Written, now: int) -> None:
         """Let a record have its consequences once more."""
@@ -159,6 +176,8 @@ class Node:
             self._met[record.peer] = record.incarnation
         elif isinstance(record, Started):
             self.history.started(0, record.at)
+        elif isinstance(record, Opened):
+            self._note_opened(0, now)
         else:
             self._repeat(record, now)
 
@@ -166,17 +185,25 @@ class Node:
         ready = self.member.step(Repeated(record), now)
         for envelope in ready.accepted:
             self._note_sent(envelope)
-        self.history.record(0, ready.accepted, ready.deliver, now)
+        if isinstance(record, Changed):
+            self.evolution.followed(0)
+        self.history.record(0, ready.sent, ready.deliver, now)
         self.deliver(ready.deliver)
 
-    def _begin(self, now: int, *, first: bool) -> None:
+    def _begin(self, *, first: bool) -> None:
+        now = self.clock.now()
         if first:
             self._met[self.name] = os.urandom(8).hex()
-            self.driver.write([Met(self.name, self._met[self.name])])
+            self.driver.write([Opened(write(self.topology)), Met(self.name, self._met[self.name])])
+            self._note_opened(self.store.appended, now)
             self.store.commit()  # Before any neighbour hears of it: one that dies now must not come back as somebody else.
         else:
             self.driver.write([Started(now)])
             self.history.started(self.store.appended, now)
+
+    def _note_opened(self, sequence: int, now: int) -> None:
+        if self.topology.version > 1:
+            self.history.note(sequence, JOIN, now)
 
     # Clients.
 
@@ -313,8 +340,10 @@ class Node:
 
     def stepped(self, sequence: int, ready: Ready) -> None:
         """Note what will have happened once the entry with this number is durable."""
-        if ready.accepted or ready.deliver:
-            self.history.record(sequence, ready.accepted, ready.deliver, self.clock.now())
+        if self.member.topology is not self.topology or self.evolution.pending:
+            self.evolution.followed(sequence)
+        if ready.sent or ready.deliver:
+            self.history.record(sequence, ready.sent, ready.deliver, self.clock.now())
 
     def transmit(self, peer: str, packet: Packet[Any]) -> None:
         """Send a packet."""
@@ -356,6 +385,7 @@ class Node:
             self._met,
             self._acknowledging,
             self.ledger.snapshot(),
+            write(self.topology),
         )
         return journal.encode_snapshot(saved)
 
@@ -396,6 +426,10 @@ class Node:
 
     def _holds_too_many(self) -> bool:
         return len(self._held) >= self.options.member.max_unconsumed
+
+    def told(self, peer: str, version: int, fingerprint: str) -> None:
+        """A neighbour has another version of the topology."""
+        self.evolution.told(peer, version, fingerprint)
 
     # Boxes.
 

@@ -42,6 +42,9 @@ PASS_BY_BYTES: Final = 4 * 1024
 
 MAX_TOPIC_CHARACTERS: Final = 200
 
+MAX_KNOWN: Final = 10_000
+"""How many clients or subscriptions one message lists that tells a new server of them."""
+
 
 class Bundle(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     """Letters ``first`` to ``first + count - 1`` of one client, for the same recipients."""
@@ -87,7 +90,17 @@ class Follows(msgspec.Struct, frozen=True, array_like=True, tag=4):
     wanted: bool
 
 
-Body = Bundle | Joined | Left | Follows
+class Known(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """A server's clients and what they follow, for servers that have just come in (docs/evolution.md)."""
+
+    server: str
+    clients: dict[str, bool]
+    """By name: whether it is temporary."""
+    follows: list[tuple[str, str]]
+    """Clients and topics."""
+
+
+Body = Bundle | Joined | Left | Follows | Known
 
 
 class Box(msgspec.Struct, array_like=True):
@@ -177,6 +190,8 @@ class Handed(msgspec.Struct, frozen=True):
     yielded: str | None = None
     """A client that this server claims and another one has: the claim must be taken back."""
     follows: Follows | None = None
+    known: tuple[str, ...] = ()
+    """Clients of another server that there are from now on."""
     made: Joined | None = None
     """An agent of this server that there is from now on."""
 
@@ -190,6 +205,7 @@ class Office:
         self._embedded = embedded
         self.state = OfficeState({server: Box()} if embedded else {})
         self._servers = frozenset(servers)
+        self._leaving: frozenset[str] = frozenset()
         self._routes: dict[str | None, tuple[str, ...]] = {}
         """Servers by topic, until somebody follows or leaves."""
         self._full: dict[str, None] = {}
@@ -220,6 +236,7 @@ class Office:
             if servers is None:
                 followers = self.state.followers.get(bundle.topic, {})
                 homes = {self.home(client) for client in followers}
+                homes -= {None, *self._leaving}
                 servers = self._routes[bundle.topic] = tuple(sorted(home for home in homes if home is not None))
             return servers
         if bundle.to is None:
@@ -268,6 +285,8 @@ class Office:
             return self._joined(body, envelope.number)
         if isinstance(body, Left):
             return self._left(body)
+        if isinstance(body, Known):
+            return self._known(body)
         return self._follows(body)
 
     def _put(self, bundle: Bundle) -> tuple[str, ...]:
@@ -339,6 +358,52 @@ class Office:
         if not followers:
             self.state.followers.pop(topic, None)
 
+    # Changes of the fabric.
+
+    def hold(self, leaving: Collection[str]) -> None:
+        """These servers are about to leave: what is published on a topic does not go there any more."""
+        self._leaving = frozenset(leaving)
+        self._routes = {}
+
+    def change(self, servers: Collection[str]) -> None:
+        """The fabric has these servers now. Clients of others are gone."""
+        self.hold(())
+        self._servers = frozenset(servers)
+        for client, claims in list(self.state.claims.items()):
+            claims[:] = [server for server in claims if server in self._servers or server == self.server]
+            if not claims:
+                del self.state.claims[client]
+                for topic in list(self.state.followers):
+                    self._unfollow(client, topic)
+
+    def directory(self) -> Iterator[bytes]:
+        """Give the bodies of messages that tell others of our clients."""
+        clients = {name: box.temporary for name, box in self.state.boxes.items() if name != self.server}
+        follows = [
+            (client, topic)
+            for topic, followers in self.state.followers.items()
+            for client in followers
+            if client in clients or client == self.server
+        ]
+        names = list(clients)
+        for at in range(0, len(names), MAX_KNOWN):
+            yield write_body(Known(self.server, {name: clients[name] for name in names[at : at + MAX_KNOWN]}, []))
+        for at in range(0, len(follows), MAX_KNOWN):
+            yield write_body(Known(self.server, {}, follows[at : at + MAX_KNOWN]))
+
+    def _known(self, notice: Known) -> Handed:
+        if notice.server == self.server:
+            return Handed()
+        for client in notice.clients:
+            claims = self.state.claims.setdefault(client, [])
+            if notice.server not in claims:
+                claims.append(notice.server)
+                claims.sort()
+        for client, topic in notice.follows:
+            self.state.followers.setdefault(topic, {})[client] = None
+        self._routes = {}
+        return Handed(known=tuple(notice.clients))
+
     # Clients.
 
     def acknowledge(self, client: str, upto: int) -> None:
@@ -377,7 +442,7 @@ class Office:
 
 
 _encoder = msgspec.msgpack.Encoder()
-_body_decoder = msgspec.msgpack.Decoder(ReadBundle | Joined | Left | Follows)
+_body_decoder = msgspec.msgpack.Decoder(ReadBundle | Joined | Left | Follows | Known)
 _decode_body: Any = _body_decoder.decode
 _state_decoder = msgspec.msgpack.Decoder(OfficeState)
 

@@ -6,6 +6,8 @@ other.
 Rules:
 
 * The first frames say which fabric, by name and fingerprint, and who calls whom. A mismatch is refused with both sides named.
+* A connection stands for one version of the topology. Whoever has another one is refused and told; one that is prepared for that
+  version has been waiting for this (docs/evolution.md).
 * A neighbour that comes back on another store has forgotten what it had confirmed. It is refused, and both say so: nobody could
   keep order with it.
 * Whoever has nothing to say for ``HEARTBEAT_S`` says that. Whoever is silent for ``SILENCE_S`` is taken to be gone.
@@ -30,7 +32,7 @@ from thence.core.codec import decode_packet
 from thence.core.messages import Packet
 from thence.core.topology import Topology
 from thence.errors import MalformedFrame, StrangerFrame
-from thence.runtime.door import parse_address, refuse, tell, whence
+from thence.runtime.door import ignore_frame, parse_address, refuse, tell, whence
 from thence.runtime.protocol import (
     PACKET,
     PACKET_KIND,
@@ -49,6 +51,8 @@ HEARTBEAT_S: Final = 1.0
 SILENCE_S: Final = 6.0
 FIRST_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 5.0
+LATER_BACKOFF_S: Final = 0.4
+"""The longest wait before a neighbour is called again that has said: later."""
 CONNECT_TIMEOUT_S: Final = 5.0
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
 """How much may wait on the connection to a neighbour that is slow; one packet more may."""
@@ -65,6 +69,9 @@ class PeerEvents(Protocol):
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
         """A packet came in."""
 
+    def told(self, peer: str, version: int, fingerprint: str) -> None:
+        """A neighbour has another version of the topology."""
+
 
 class Neighbour:
     """One neighbour, connected or not."""
@@ -77,6 +84,8 @@ class Neighbour:
         self.connection: Connection | None = None
         self.since = time.time()
         self.trouble = "not connected yet"
+        self.later = False
+        """Whether it has said that it may go on with us later."""
         self.connections = 0
         self.confirmations: dict[str, Packet[Any]] = {}
         """The last packet for each domain that only confirms, and that has not gone out."""
@@ -118,15 +127,45 @@ class Peers:
         self._incarnation = incarnation
         self._events = events
         self._tls = tls
-        order = {name: at for at, name in enumerate(topology.processes)}
-        self.neighbours = {
-            name: Neighbour(name, topology.addresses.get(name), called=order[me] < order[name])
-            for name in neighbours_of(topology, me)
-        }
+        self.neighbours = self._find_neighbours(topology)
+        self._cut = False
+        """Whether we are between two topologies, and talk to nobody."""
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._soon = turn_of(asyncio.get_running_loop()).soon
         self._closing = False
+
+    def _find_neighbours(self, topology: Topology) -> dict[str, Neighbour]:
+        order = {name: at for at, name in enumerate(topology.processes)}
+        return {
+            name: Neighbour(name, topology.addresses.get(name), called=order[self.me] < order[name])
+            for name in neighbours_of(topology, self.me)
+        }
+
+    @property
+    def between(self) -> bool:
+        """Whether we are between two topologies, or have left."""
+        return self._cut
+
+    def cut(self) -> None:
+        """Hang up, before anything of another version can come or go on a connection of this one."""
+        self._cut = True
+        for task in self._tasks:
+            task.cancel()
+        for peer in self.neighbours.values():
+            connection, peer.connection = peer.connection, None
+            if connection is not None:
+                connection.on_frame = ignore_frame
+                connection.close()
+
+    def enter(self, topology: Topology | None) -> None:
+        """Call the neighbours that this topology gives us; None: we have left, and there are none."""
+        self.neighbours = {} if topology is None else self._find_neighbours(topology)
+        self._topology = topology or self._topology
+        self._cut = topology is None
+        if not self._closing and topology is not None:
+            self.start()
+        self._changed.set()
 
     def start(self) -> None:
         """Begin to call."""
@@ -152,6 +191,8 @@ class Peers:
 
     def send(self, name: str, packet: Packet[Any]) -> None:
         """Send a packet, if the neighbour is there."""
+        if self._cut:
+            return
         peer = self.neighbours[name]
         connection = peer.connection
         if connection is None or (connection.full and connection.unsent_bytes >= MAX_UNSENT_BYTES):
@@ -181,7 +222,7 @@ class Peers:
                 self._note_trouble(peer, str(error) or type(error).__name__)
             # Two that lost each other at the same moment should not meet at the same moment for ever.
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311
-            backoff = min(2 * backoff, MAX_BACKOFF_S)
+            backoff = min(2 * backoff, LATER_BACKOFF_S if peer.later else MAX_BACKOFF_S)
 
     async def _call_once(self, peer: Neighbour) -> asyncio.Event:
         host, port = parse_address(peer.address or "")
@@ -200,7 +241,10 @@ class Peers:
                 raise MalformedFrame(f"{peer.name} goes on before we do")
             said = understand(frame, peer.name)
             if isinstance(said, Refused):
+                peer.later = said.later
                 answered.set_exception(StrangerFrame(f"{peer.name} at {peer.address} refused us: {said.reason}"))
+                if said.version > self._topology.version:
+                    self._events.told(peer.name, said.version, said.fingerprint)
             elif isinstance(said, ServerWelcome) and said.server == peer.name:
                 answered.set_result(said)
                 self._joined(peer, connection, said.incarnation)
@@ -224,12 +268,18 @@ class Peers:
 
     def _hello(self, called: str) -> ServerHello:
         topology = self._topology
-        return ServerHello(PROTOCOL, topology.name, topology.fingerprint, self.me, called, self._incarnation)
+        return ServerHello(PROTOCOL, topology.name, topology.fingerprint, self.me, called, self._incarnation, topology.version)
 
     # Being called.
 
     def called(self, connection: Connection, hello: ServerHello) -> None:
         """Somebody at the door says that it is a neighbour."""
+        topology = self._topology
+        if hello.fabric == topology.name and (self._cut or hello.version != topology.version):
+            refuse(connection, self._behind(hello), later=True, version=topology.version, fingerprint=topology.fingerprint)
+            if hello.version > topology.version and not self._cut:
+                self._events.told(hello.server, hello.version, hello.fingerprint)
+            return
         reason = self._objection(connection, hello)
         if reason:
             refuse(connection, reason)
@@ -239,6 +289,15 @@ class Peers:
         tell(connection, ServerWelcome(self.me, self._incarnation))
         connection.flush()
         self._joined(peer, connection, hello.incarnation)
+
+    def _behind(self, hello: ServerHello) -> str:
+        topology = self._topology
+        if self._cut:
+            return f"{self.me} is between two versions of the topology, or has left"
+        return (
+            f"{hello.server} has version {hello.version} of the topology of {topology.name!r}, {hello.fingerprint}; "
+            f"{self.me} has version {topology.version}, {topology.fingerprint}. thence topology apply leads from one to the next"
+        )
 
     def _objection(self, connection: Connection, hello: ServerHello) -> str:
         topology = self._topology

@@ -14,12 +14,13 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
 from thence.core.codec import FORMAT_VERSION
 from thence.core.messages import UNREADABLE
+from thence.core.views import Standing
 from thence.errors import MalformedFrame
 
 PROTOCOL: Final = 1
@@ -46,6 +47,8 @@ class ServerHello(_Said, frozen=True, array_like=True, tag=1):
     called: str
     incarnation: str
     """Which store it runs on: with another one it is not the server that we knew."""
+    version: int = 1
+    """The version of its topology."""
 
 
 class ServerWelcome(_Said, frozen=True, array_like=True, tag=2):
@@ -61,6 +64,10 @@ class Refused(_Said, frozen=True, array_like=True, tag=3):
     reason: str
     later: bool = False
     """Whether it may go on later."""
+    version: int = 0
+    """Of a server whose topology has another version: which,"""
+    fingerprint: str = ""
+    """and what it is."""
 
 
 class Ping(_Said, frozen=True, array_like=True, tag=4):
@@ -184,6 +191,33 @@ class Leave(_Said, frozen=True, array_like=True, tag=22):
     """The client gives up its name, its letters and its topics."""
 
 
+class ViewRequest(_Said, frozen=True, array_like=True, tag=40):
+    """Somebody leads a change of the fabric (``core.changeover``), and asks the server where it stands, or for its next step."""
+
+    action: Literal["ask", "hold", "prepare", "switch", "resume"]
+    attempt: int = 0
+    text: str = ""
+    """Of ``hold``: the topology to follow."""
+    dead: bool = False
+    """Of ``resume``: whether the attempt is known to be dead."""
+    whole: bool = False
+    """Whether the answer is to hold topologies."""
+
+
+class ViewAnswer(_Said, frozen=True, array_like=True, tag=41):
+    """Where the server stands, when that is durable."""
+
+    server: str
+    standing: Standing
+    refused: str = ""
+    """Why it has not done what was asked for."""
+    text: str = ""
+    previous: str = ""
+    """The topology in force and the one before it, if asked for."""
+    paused_ms: float = 0.0
+    """How long submissions waited at the last change, or wait by now."""
+
+
 class AgentQuestion(_Said, frozen=True, array_like=True, tag=30):
     """Something is to be done about the agents of this server, or to be known (``runtime.agent_desk``)."""
 
@@ -231,6 +265,8 @@ Said = (
     | StatusQuestion
     | StatusAnswer
     | Leave
+    | ViewRequest
+    | ViewAnswer
     | AgentQuestion
     | AgentAnswer
 )

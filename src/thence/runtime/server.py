@@ -47,6 +47,7 @@ from thence.runtime.protocol import (
     Subscribe,
     Subscribed,
     Undeliverable,
+    ViewRequest,
     understand,
 )
 from thence.runtime.sessions import Session
@@ -116,6 +117,8 @@ class ClientConnection:
             self._server.desk.ask(connection, said)
         elif isinstance(said, Ping):
             pass
+        elif isinstance(said, ViewRequest):
+            self._server.node.evolution.request(said, lambda answer: tell(connection, answer))
         elif session is None:
             raise MalformedFrame(f"a {type(said).__name__} from client {self.name!r} before it was welcome")
         elif isinstance(said, Acknowledge):
@@ -268,6 +271,8 @@ class Server:
             return f"{self.node.name!r} is a replica of a relay: it carries messages of others and has no clients"
         if len(name) > MAX_NAME_CHARACTERS:
             return f"a name of {len(name)} characters; MAX_NAME_CHARACTERS is {MAX_NAME_CHARACTERS}"
+        if self.node.evolution.left and name not in self.node.office.state.boxes:
+            return f"{self.node.name!r} has left the fabric {self.node.topology.name!r}: connect to another server"
         home = self.node.office.home(name)
         if home == name:
             return f"{name!r} is the name of a server"
@@ -320,6 +325,8 @@ class Server:
         self.desk.notice(handed)
         if handed.joined is not None:
             self._joined(handed.joined)
+        for name in handed.known:
+            self._found(name)
         if handed.yielded is not None:
             self.forget(handed.yielded)
             waiting = self._joining.pop(handed.yielded, None)
@@ -345,6 +352,9 @@ class Server:
             waiting.welcome()
         elif box is not None and box.temporary and name not in self._clients:
             self._away[name] = time.monotonic()  # It has gone before it was let in.
+        self._found(name)
+
+    def _found(self, name: str) -> None:
         for client in self._finding.pop(name, ()):
             tell(client.connection, Found(name))
 
@@ -371,6 +381,7 @@ class Server:
         while True:
             await asyncio.sleep(1.0)
             self.node.history.tick()
+            self.node.evolution.tick()
             self._room()
             now, loop_now = time.monotonic(), asyncio.get_running_loop().time()
             for name in [name for name, since in self._away.items() if now - since > AWAY_S]:
@@ -391,7 +402,9 @@ class Server:
         return {
             "server": node.name,
             "fabric": node.topology.name,
+            "version": node.topology.version,
             "fingerprint": node.topology.fingerprint,
+            "change": node.evolution.status(),
             "address": self.address,
             "up_seconds": round(time.time() - self._started, 3),
             "stalled": node.driver.full or (f"the box of {node.office.full!r} is full" if node.office.full else ""),

@@ -40,9 +40,8 @@ class Watcher:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, if it makes a difference here."""
-        if self._node.topology.replicas:
-            self._task = asyncio.get_running_loop().create_task(self._watch())
+        """Begin."""
+        self._task = asyncio.get_running_loop().create_task(self._watch())
 
     def stop(self) -> None:
         """Look no more."""
@@ -57,6 +56,8 @@ class Watcher:
     def look(self) -> None:
         """Tell the member what has changed."""
         node = self._node
+        if not node.topology.replicas or node.peers.between:
+            return  # It makes no difference here, or we talk to nobody for a moment.
         now, loop_now = time.time(), asyncio.get_running_loop().time()
         for peer in node.peers.neighbours.values():
             dead = _seems_dead(peer, now, loop_now)

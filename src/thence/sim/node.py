@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from thence.core.ahead import BodyAhead
 from thence.core.codec import decode_record, encode_record
 from thence.core.contract import Arrived, Consumed, Delivery, Ready, Restored, Submit, Suspicion, Timer
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Packet, control_bytes
-from thence.core.records import Submitted
 from thence.core.routing import Routes
 from thence.errors import Busy
 from thence.sim import kernel as kernels
@@ -131,10 +132,10 @@ class Node:
         ready = self._member.step(Restored(self._disk.snapshot, records, self._consumed), now)
         # A submission that reached the disk just before the crash was accepted, though nobody was told: it counts as
         # sent from here on, and before whatever is delivered now, which it may have been caused by.
-        for record in records:
-            if isinstance(record, Submitted) and record.envelope.number > self._last_recorded_send:
-                self._accepted(record.envelope)
-        self._handle(ready)
+        for envelope in ready.sent:
+            if envelope.number > self._last_recorded_send:
+                self._accepted(envelope)
+        self._handle(msgspec.structs.replace(ready, sent=()))
 
     def _handle(self, ready: Ready) -> None:
         """First the disk; the rest when that is done, in order."""
@@ -174,7 +175,7 @@ class Node:
         """Send, acknowledge, deliver: what comes after the disk."""
         for peer, packet in ready.send:
             self._transmit(peer, packet)
-        for envelope in ready.accepted:
+        for envelope in ready.sent:
             self._accepted(envelope)
         for delivery in ready.deliver:
             self._deliver(delivery)
@@ -192,7 +193,8 @@ class Node:
     def _accepted(self, envelope: Envelope) -> None:
         now = self._kernel.now
         self._last_recorded_send = envelope.number
-        self._recorder.send(self.name, envelope, now, self._routes.topology.homes[self.name][0])
+        topology = self._member.topology
+        self._recorder.send(self.name, envelope, now, topology.homes[self.name][0], topology.processes)
         self._statistics.sent(envelope, now)
 
     def _deliver(self, delivery: Delivery) -> None:

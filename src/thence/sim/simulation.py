@@ -86,7 +86,8 @@ class Simulation:
         self._dead: dict[str, None] = {}
         """Who will die for good."""
         self.topology = Topology.flat(options.domain()) if where is None else where
-        self.names = self.topology.processes
+        joining = self._joining()
+        self.names = (*self.topology.processes, *joining)
         self._numbers = {name: number for number, name in enumerate(self.names)}
         network = self._network_options(delays or {}, bandwidths_bytes_per_s or {})
         self.network = Network(self.kernel, network, Random(f"{options.seed}/network"), self._receive)
@@ -97,9 +98,14 @@ class Simulation:
         self.nodes: dict[str, Node] = {}
         for name in self.names:
             disk = Disk(disk_options, Random(f"{options.seed}/disk/{name}"))
-            node = node_type(name, routes, member_options, self.kernel, self.network, disk, recorder, self.statistics)
+            known = Routes(joining[name]) if name in joining else routes
+            node = node_type(name, known, member_options, self.kernel, self.network, disk, recorder, self.statistics)
             node.on_deliver = self._delivered
             self.nodes[name] = node
+
+    def _joining(self) -> Mapping[str, Topology]:
+        """Return the processes that come in with a later version of the fabric (``sim.evolution``), and that version."""
+        return {}
 
     def run(self) -> Result:
         """Run to the end."""

@@ -41,8 +41,8 @@ class Recorder:
         """Go on with a process whose earlier events are written elsewhere."""
         self._next_index[process] = index
 
-    def send(self, process: str, envelope: Envelope, time: int, domain: str) -> None:
-        """``process`` has sent a message."""
+    def send(self, process: str, envelope: Envelope, time: int, domain: str, everyone: Sequence[str] | None = None) -> None:
+        """``process`` has sent a message; ``everyone`` says who that is, where a change of the fabric has made it others."""
         self._sink(
             Event(
                 run=self._run,
@@ -50,7 +50,7 @@ class Recorder:
                 index=self._index(process),
                 kind="send",
                 message=str(envelope.id),
-                to=self._members if envelope.to is None else envelope.to,
+                to=tuple(everyone or self._members) if envelope.to is None else envelope.to,
                 time=time,
                 domain=domain,
                 bytes=len(envelope.body),
@@ -92,6 +92,6 @@ class Recorder:
         self._sink(Event(run=self._run, process=process, index=self._index(process), kind=kind, time=time))
 
     def _index(self, process: str) -> int:
-        index = self._next_index[process]
+        index = self._next_index.get(process, 0)
         self._next_index[process] = index + 1
         return index

@@ -1,0 +1,195 @@
+"""Leads a fabric from one topology to the next: what to ask of whom, given where everybody stands.
+
+Design note: docs/evolution.md. This is the whole mind of ``thence topology apply``, and of its counterpart in the simulator. It
+has no memory that matters: whoever starts anew reads where everybody stands and goes on.
+
+How a change goes: all *hold*; when nothing is on its way any more all are *prepared*; when all are prepared, all *switch*.
+
+Rules, and why they are enough:
+
+* *Quiet* is found by counting (Mattern's rule for termination): two rounds of questions, the second begun when the first was
+  over, in which all hold in one attempt and nobody has sent or taken a frame in between, and as many frames were taken as sent.
+  Between the two rounds lies a moment for which this is all true at once. From then on nothing can happen: nobody sends
+  but who takes.
+* Only who has seen quiet prepares others, and only who has seen all prepared, in one attempt, lets them switch. Who holds may go
+  back by itself until it is prepared, and can never be in that attempt again. So if all were prepared, nobody has gone back, and
+  nobody will. If one has switched, the others are prepared, and need only be told.
+* An attempt is *dead* when a member has left it after another one was prepared: seen prepared in one round, and the other one
+  seen elsewhere in a later round. (In the same round it would not be enough: the one who seems to have left may not have been in
+  it yet.) Then not all can ever be prepared in it, and those who are may go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from thence.core.topology import Topology
+from thence.core.views import Hold, Prepare, Resume, Standing, Switch, ViewInput, check_successor
+from thence.errors import UsageError
+
+HELD = ("holding", "prepared")
+
+
+class Decision(NamedTuple):
+    """What to ask of whom now."""
+
+    requests: Mapping[str, ViewInput]
+    said: str
+    """What is going on, for people."""
+    done: bool = False
+
+
+class Changeover:
+    """One run of the command. See the module's text."""
+
+    def __init__(self, old: Topology, new: Topology) -> None:
+        """Lead the members of ``old`` to ``new``."""
+        check_successor(old, new)
+        self.old = old
+        self.new = new
+        self.members = old.processes
+        self.attempt = 0
+        """The attempt that this run leads or has joined."""
+        self._before: Mapping[str, Standing] = {}
+        """The round before, if all had answered."""
+        self._rolling = False
+        """Whether somebody had switched in an earlier round."""
+
+    # Forwards.
+
+    def decide(self, answers: Mapping[str, Standing], clock: int) -> Decision:
+        """Go on from where everybody stands. ``clock`` makes numbers of attempts that rise, wherever commands run."""
+        behind = self._behind(answers)
+        if len(behind) < len(answers):
+            return self._roll_forward(behind, answers)
+        silent = [name for name in self.members if name not in answers]
+        if silent:
+            return Decision({}, f"waiting for {_named(silent)} to answer")
+        before, self._before = self._before, dict(answers)
+        attempts = {standing.attempt for standing in answers.values()}
+        if self.attempt and max(attempts) > self.attempt:
+            raise UsageError(f"another command leads this change by now (attempt {max(attempts)}); leave it to that one")
+        if len(attempts) == 1 and all(standing.phase in HELD for standing in answers.values()):
+            return self._go_on(attempts.pop(), before, answers)
+        return self._hold(before, answers, clock)
+
+    def _roll_forward(self, behind: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
+        rolling, self._rolling = self._rolling, True
+        unprepared = [name for name, standing in behind.items() if standing.phase != "prepared"]
+        # Who was asked first may have been prepared and more since then: only a later round tells.
+        if unprepared and rolling:
+            raise UsageError(
+                f"some have switched to version {self.new.version} and {_named(unprepared)} never held for it: "
+                "was the data of one of them put back, or another file given?"
+            )
+        requests = {name: Switch(standing.attempt) for name, standing in behind.items() if name not in unprepared}
+        waiting = len(self.members) - len(answers) + len(behind)
+        said = f"{len(self.members) - waiting} of {len(self.members)} servers have switched to version {self.new.version}"
+        return Decision(requests, said, done=not waiting)
+
+    def _go_on(self, attempt: int, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
+        """All are in one attempt."""
+        self.attempt = attempt
+        unprepared = [name for name, standing in answers.items() if standing.phase == "holding"]
+        if not unprepared:
+            return Decision({name: Switch(attempt) for name in answers}, "all are prepared; switching")
+        if len(unprepared) < len(answers):
+            return Decision({name: Prepare(attempt) for name in unprepared}, f"preparing {_named(unprepared)}")
+        if self._quiet(before, answers):
+            return Decision({name: Prepare(attempt) for name in answers}, "all hold and nothing is on its way; preparing")
+        return Decision({}, self._unrest(answers))
+
+    def _quiet(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> bool:
+        if set(before) != set(answers):
+            return False
+        sent, taken = (sum(standing.moved[at] for standing in answers.values()) for at in (0, 1))
+        return sent == taken and all(
+            standing.idle and before[name].idle and _same(standing, before[name]) for name, standing in answers.items()
+        )
+
+    def _unrest(self, answers: Mapping[str, Standing]) -> str:
+        waiting = sum(standing.waiting for standing in answers.values())
+        busy = [f"{name}: {standing.trouble}" for name, standing in answers.items() if not standing.idle]
+        return f"all hold ({waiting} submissions wait); {busy[0] if busy else 'counting once more'}"
+
+    def _hold(self, before: Mapping[str, Standing], answers: Mapping[str, Standing], clock: int) -> Decision:
+        """Not all are in one attempt: free those who are in a dead one, then have all hold in a new one."""
+        prepared = {name: standing for name, standing in answers.items() if standing.phase == "prepared"}
+        if prepared:
+            return Decision(
+                self._free(prepared, before, answers), f"freeing {_named(list(prepared))} from an attempt that is dead"
+            )
+        newest = max(standing.attempt for standing in answers.values())
+        left = any(standing.attempt == self.attempt and standing.phase == "normal" for standing in answers.values())
+        if not self.attempt or left:
+            self.attempt = max(clock, newest + 1)
+        missing = [name for name, standing in answers.items() if standing.attempt < self.attempt]
+        return Decision({name: Hold(self.attempt, self.new) for name in missing}, f"asking {_named(missing)} to hold")
+
+    def _free(
+        self, prepared: Mapping[str, Standing], before: Mapping[str, Standing], answers: Mapping[str, Standing]
+    ) -> dict[str, ViewInput]:
+        freed: dict[str, ViewInput] = {}
+        for name, standing in prepared.items():
+            attempt = standing.attempt
+            was = before.get(name)
+            seen_before = was is not None and was.phase == "prepared" and was.attempt == attempt
+            if seen_before and any(other.attempt != attempt or other.phase not in HELD for other in answers.values()):
+                freed[name] = Resume(attempt, dead=True)
+        return freed
+
+    # Backwards.
+
+    def decide_abort(self, answers: Mapping[str, Standing]) -> Decision:
+        """Take everybody back to normal, as long as that is possible."""
+        behind = self._behind(answers)
+        if len(behind) < len(answers):
+            raise UsageError(
+                f"some have switched to version {self.new.version} already: it can only be finished, without --abort"
+            )
+        requests: dict[str, ViewInput] = {
+            name: Resume(standing.attempt) for name, standing in answers.items() if standing.phase == "holding"
+        }
+        silent = [name for name in self.members if name not in answers]
+        if silent:
+            return Decision(requests, f"waiting for {_named(silent)} to answer")
+        before, self._before = self._before, dict(answers)
+        prepared = {name: standing for name, standing in answers.items() if standing.phase == "prepared"}
+        if len(prepared) == len(answers) and len({standing.attempt for standing in prepared.values()}) == 1:
+            raise UsageError("all are prepared, and may have switched by now: it can only be finished, without --abort")
+        requests |= self._free(prepared, before, answers)
+        held = [name for name, standing in answers.items() if standing.phase in HELD]
+        return Decision(requests, f"{len(held)} servers hold", done=not held)
+
+    # Both.
+
+    def _behind(self, answers: Mapping[str, Standing]) -> dict[str, Standing]:
+        """Return those that have not switched; refuse those that are somewhere else altogether."""
+        behind: dict[str, Standing] = {}
+        for name, standing in answers.items():
+            if standing.phase == "left" and standing.next_fingerprint == self.new.fingerprint:
+                continue
+            if (standing.version, standing.fingerprint) == (self.new.version, self.new.fingerprint):
+                continue
+            if (standing.version, standing.fingerprint) != (self.old.version, self.old.fingerprint):
+                raise UsageError(
+                    f"{name!r} has version {standing.version} ({standing.fingerprint}); this leads from version "
+                    f"{self.old.version} ({self.old.fingerprint}) to version {self.new.version} ({self.new.fingerprint})"
+                )
+            if standing.phase in HELD and standing.next_fingerprint != self.new.fingerprint:
+                raise UsageError(
+                    f"{name!r} holds for another topology ({standing.next_fingerprint}, not {self.new.fingerprint}): "
+                    "finish that one, or abort it"
+                )
+            behind[name] = standing
+        return behind
+
+
+def _same(one: Standing, other: Standing) -> bool:
+    return (one.phase, one.attempt, one.moved) == (other.phase, other.attempt, other.moved)
+
+
+def _named(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,170 @@
+"""The part of a member that comes back after a crash: its snapshot, and the records since then, stepped through again.
+
+With ``core.changing`` this is the upper half of ``core.member``, in files of their own so that each can be read in one go.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from thence.core.changing import Changing, Deliverable
+from thence.core.contract import Delivery, Ready, Repeated, Restored
+from thence.core.messages import UNREADABLE, Envelope, Frame
+from thence.core.ordering.base import stamp_union
+from thence.core.places import DomainPlace, LinkPlace, SavedPlace
+from thence.core.records import Changed, Record, Submitted, Suspecting, Taken
+from thence.core.takeover import SavedTakeover
+from thence.core.transport import Incoming
+from thence.core.views import ViewState
+from thence.errors import FrameRefused, MalformedFrame, StorageError, UsageError
+
+StampT = TypeVar("StampT")
+
+
+class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
+    """A member's snapshot."""
+
+    name: str
+    fabric: str
+    number: int
+    position: int
+    places: dict[str, SavedPlace[StampT]]
+    unconsumed: list[tuple[int, str, Frame[StampT]]]
+    takeover: SavedTakeover | None = None
+    view: ViewState | None = None
+
+
+class _SavedView(msgspec.Struct, array_like=True):
+    """As much of a snapshot as says which places the rest is of."""
+
+    name: str
+    fabric: str
+    number: int
+    position: int
+    places: msgspec.Raw
+    unconsumed: msgspec.Raw
+    takeover: msgspec.Raw = msgspec.Raw(b"\xc0")
+    view: ViewState | None = None
+
+
+class Restoring(Changing):
+    """See the module's text. What is declared here is the member's."""
+
+    _position: int
+    _consumed_upto: int
+    _started: bool
+    _restoring: bool
+
+    @abstractmethod
+    def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
+        """Accept one frame."""
+
+    @abstractmethod
+    def _consumed(self, position: int) -> None:
+        """The application has durably done with all deliveries up to this position."""
+
+    @abstractmethod
+    def _suspect(self, peer: str, suspected: bool) -> Deliverable:
+        """Hold another replica for dead, or no longer."""
+
+    @abstractmethod
+    def _tell_transports(self, peer: str, suspected: bool) -> None:
+        """Let transports know of a suspicion."""
+
+    def snapshot(self) -> bytes:
+        """Return the whole state. Records from before it are not needed any more."""
+        places = {name: place.save() for name, place in self._places.items()}
+        unconsumed = [(position, place, frame) for position, (place, frame) in self._unconsumed.items()]
+        takeover = None if self._takeover is None else self._takeover.save()
+        saved = _Saved(
+            self.name, self.topology.name, self._number, self._position, places, unconsumed, takeover, self.view.save()
+        )
+        return _ENCODER.encode(saved)
+
+    def _brought_back(self, step_input: Restored | Repeated, now: int) -> Ready:
+        return self._restored(step_input, now) if isinstance(step_input, Restored) else self._repeated(step_input.record)
+
+    def _restored(self, restored: Restored, now: int) -> Ready:
+        if self._started:
+            raise UsageError(f"{self.name!r} has started already; Restored must be its first input")
+        self._started = self._restoring = True
+        if restored.snapshot is not None:
+            self._load(restored.snapshot)
+        sent = [envelope for record in restored.records for envelope in self._repeat(record)[0]]
+        self._consumed(restored.consumed)
+        deliver = tuple(Delivery(position, place, frame) for position, (place, frame) in self._unconsumed.items())
+        for place in self._places.values():
+            place.bodies.forget_sent()
+            place.transport.visit_all()
+        for peer in self._takeover.suspected if self._takeover is not None else ():
+            self._tell_transports(peer, True)
+        return Ready(send=self._collect(now), sent=tuple(sent), deliver=deliver, wake=self._wake())
+
+    def _repeated(self, record: Record) -> Ready:
+        if not self._restoring:
+            raise UsageError(f"{self.name!r} is not being restored; records are repeated right behind Restored")
+        sent, deliver = self._repeat(record)
+        accepted = (record.envelope,) if isinstance(record, Submitted) else ()
+        return Ready(accepted=accepted, sent=sent, deliver=deliver, wake=self._wake())
+
+    def _repeat(self, record: Record) -> tuple[tuple[Envelope, ...], tuple[Delivery, ...]]:
+        """Step through a record again. What follows from it is queued or delivered as it was the first time."""
+        sent: tuple[Envelope, ...] = ()
+        if isinstance(record, Submitted):
+            if (record.envelope.origin, record.envelope.number) != (self.name, self._number + 1):
+                raise StorageError(
+                    f"{self.name!r}: a stored record of message {record.envelope.id} after {self.name}:{self._number}"
+                )
+        elif isinstance(record, Suspecting):
+            return (), self._deliver(self._suspect(record.peer, record.suspected))
+        elif not isinstance(record, Changed) and (
+            record.domain not in self._places or record.peer not in self._places[record.domain].peers
+        ):
+            raise StorageError(
+                f"{self.name!r}: a stored record names {record.peer!r} in {record.domain!r}, to whom there is no channel"
+            )
+        try:
+            if isinstance(record, Submitted):
+                sent, deliver = self._send_or_wait(record.envelope)
+            elif isinstance(record, Taken):
+                if record.frame.bodiless:
+                    raise MalformedFrame(f"a frame from {record.peer!r} without its body")
+                incoming = Incoming(record.peer, record.number, record.frame, record.to)
+                deliver = self._take(self._places[record.domain], incoming, record.at)
+            elif isinstance(record, Changed):
+                sent, deliver = self._follow(record)
+            else:
+                deliver = []
+                self._places[record.domain].transport.skip(record.peer, record.number)
+        except (FrameRefused, UsageError) as error:
+            raise StorageError(f"{self.name!r}: a stored record does not follow from those before it: {error}") from error
+        return sent, self._deliver(deliver)
+
+    def _load(self, snapshot: bytes) -> None:
+        saved_type: Any = _Saved
+        try:
+            self._load_view(msgspec.msgpack.decode(snapshot, type=_SavedView).view)
+            kinds = [kind for place in self._places.values() for kind in place.stamps]
+            saved = msgspec.msgpack.decode(snapshot, type=saved_type[stamp_union(kinds) | None if kinds else None])
+        except UNREADABLE as error:
+            raise StorageError(f"{self.name!r}: a snapshot that cannot be read: {error}") from None
+        if (saved.name, saved.fabric, set(saved.places)) != (self.name, self.topology.name, set(self._places)):
+            raise StorageError(
+                f"{self.name!r} in {self.topology.name!r}: this is the snapshot of {saved.name!r} in {saved.fabric!r}"
+            )
+        if (saved.takeover is None) != (self._takeover is None):
+            raise StorageError(f"{self.name!r}: the snapshot of a fabric {'without' if self._takeover else 'with'} replicas")
+        if self._takeover is not None and saved.takeover is not None:
+            self._takeover.load(saved.takeover)
+        self._number, self._position = saved.number, saved.position
+        for name, place in self._places.items():
+            place.load(saved.places[name])
+        self._queued = sum(place.transport.queued for place in self._places.values())
+        self._unconsumed = {position: (place, frame) for position, place, frame in saved.unconsumed}
+        self._consumed_upto = min(self._unconsumed, default=self._position + 1) - 1
+
+
+_ENCODER = msgspec.msgpack.Encoder()

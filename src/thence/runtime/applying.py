@@ -1,0 +1,233 @@
+"""Leads a running fabric from its topology to the next one: what ``thence topology apply`` does. docs/evolution.md tells more.
+
+Rules:
+
+* It keeps nothing that matters. Killed at any moment and started again, it reads where every server stands and goes on.
+* All servers of the old fabric must answer, in rounds; ``core.changeover`` decides what each round means. A server that is away
+  is waited for, and so is one whose frames are on their way, until the time limit; then all go back to normal, if they still can.
+* Servers that come in must be up, with the new file, before anything begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from thence.core.changeover import Changeover, Decision
+from thence.core.topology import Topology
+from thence.core.topology_text import parse, write
+from thence.core.views import Hold, Prepare, Resume, Standing, Switch, ViewInput
+from thence.errors import ConfigError, ThenceError, UsageError
+from thence.runtime.client import Client
+from thence.runtime.protocol import ViewAnswer, ViewRequest
+from thence.runtime.tls import TlsFiles
+
+ANSWER_S: Final = 3.0
+"""How long a round waits for an answer."""
+
+ROUND_PAUSE_S: Final = 0.02
+"""How long it waits between two rounds."""
+
+CONNECT_S: Final = 1.0
+"""How long it waits for a connection."""
+
+BACK_S: Final = 10.0
+"""How long a change that took too long is given to go back."""
+
+Told = Callable[[str], None]
+
+
+class Applied(NamedTuple):
+    """What came of it."""
+
+    old: Topology
+    new: Topology
+    rounds: int
+    seconds: float
+    paused_ms: Mapping[str, float]
+    """How long the submissions of each server waited."""
+
+
+class Access(NamedTuple):
+    """How to get to servers."""
+
+    tls: TlsFiles | None = None
+    authority: Path | None = None
+
+    def client(self, address: str) -> Client:
+        """Return somebody who only asks."""
+        scheme = "thences" if self.tls or self.authority else "thence"
+        return Client(
+            f"{scheme}://{address}", "", temporary=False, tls=self.tls, authority=self.authority, connect_timeout=CONNECT_S
+        )
+
+
+class Callers:
+    """A connection to each server, made when it is needed, and again after it was lost."""
+
+    def __init__(self, addresses: Mapping[str, str], access: Access) -> None:
+        """Call nobody yet."""
+        self.addresses = dict(addresses)
+        self.trouble: dict[str, str] = {}
+        self._access = access
+        self._stack = AsyncExitStack()
+        self._clients: dict[str, Client] = {}
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._stack.aclose()
+
+    async def ask(self, name: str, request: ViewRequest) -> ViewAnswer | None:
+        """Return the answer of a server, or None if there is none."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                client = self._clients.get(name)
+                if client is None:
+                    client = await self._stack.enter_async_context(self._access.client(self.addresses[name]))
+                    self._clients[name] = client
+                answer = await client.view(request)
+        except (OSError, TimeoutError, ThenceError) as error:
+            self.trouble[name] = str(error) or type(error).__name__
+            return None
+        if answer.server != name:
+            self.trouble[name] = f"{self.addresses[name]} is {answer.server!r}"
+            return None
+        self.trouble.pop(name, None)
+        return answer
+
+    async def ask_all(self, requests: Mapping[str, ViewRequest]) -> dict[str, ViewAnswer]:
+        """Ask several at once; return those who answered."""
+        answers = await asyncio.gather(*(self.ask(name, request) for name, request in requests.items()))
+        return {name: answer for name, answer in zip(requests, answers, strict=True) if answer is not None}
+
+
+async def find_old(new: Topology, access: Access) -> Topology:
+    """Return the topology that the servers have, or had before ``new`` if some have that already."""
+    callers = Callers(new.addresses, access)
+    try:
+        answers = await callers.ask_all({name: ViewRequest("ask", whole=True) for name in new.addresses})
+    finally:
+        await callers.close()
+    found = [parse(answer.text, f"the topology of {name}", force=True) for name, answer in answers.items()]
+    before = [topology for topology in found if topology.version == new.version - 1]
+    if before:
+        return before[0]
+    previous = [answer.previous for answer in answers.values() if answer.standing.version == new.version and answer.previous]
+    if previous:
+        return parse(previous[0], "the topology before", force=True)
+    if not answers:
+        trouble = next(iter(callers.trouble.values()), "the file gives no addresses")
+        raise UsageError(f"no server of version {new.version} of {new.name!r} answers: {trouble}")
+    versions = sorted({topology.version for topology in found})
+    raise UsageError(
+        f"version {new.version} of {new.name!r} cannot be applied: the servers have version "
+        f"{', '.join(map(str, versions))}, and only {new.version - 1} leads to it"
+    )
+
+
+class Applying:
+    """One change, led from here."""
+
+    def __init__(self, old: Topology, new: Topology, access: Access, told: Told) -> None:
+        """``told`` is given what is going on, in words."""
+        self._lead = Changeover(old, new)
+        self._told = told
+        self._access = access
+        self.callers = Callers({**old.addresses, **new.addresses}, access)
+        lacking = [name for name in old.processes if name not in self.callers.addresses]
+        if lacking:
+            raise ConfigError(f"no address for {', '.join(lacking)}: the topology needs [servers.NAME] address")
+
+    async def apply(self, timeout_s: float) -> Applied:
+        """Lead to the end; ``UsageError`` says why it could not be done, and whether all went back."""
+        began = time.monotonic()
+        try:
+            await self._check_joining()
+            rounds = await self._rounds(lambda answers: self._lead.decide(answers, time.time_ns()), began + timeout_s)
+            paused = await self.callers.ask_all({name: ViewRequest("ask") for name in self._lead.members})
+        except TimeoutError as error:
+            raise UsageError(f"not done within {timeout_s:g} s: {error}. {await self._back()}") from None
+        finally:
+            await self.callers.close()
+        pauses = {name: answer.paused_ms for name, answer in paused.items()}
+        return Applied(self._lead.old, self._lead.new, rounds, time.monotonic() - began, pauses)
+
+    async def abort(self, timeout_s: float) -> None:
+        """Take all back to normal."""
+        try:
+            await self._rounds(self._lead.decide_abort, time.monotonic() + timeout_s)
+        except TimeoutError as error:
+            raise UsageError(f"not done within {timeout_s:g} s: {error}") from None
+        finally:
+            await self.callers.close()
+
+    async def _back(self) -> str:
+        """After a change that took too long."""
+        lead, callers = Changeover(self._lead.old, self._lead.new), Callers(self.callers.addresses, self._access)
+        try:
+            deadline = time.monotonic() + BACK_S
+            while time.monotonic() < deadline:
+                answers = await callers.ask_all({name: ViewRequest("ask") for name in lead.members})
+                decision = lead.decide_abort({name: answer.standing for name, answer in answers.items()})
+                if all(answer.standing.phase == "normal" for answer in answers.values()):
+                    return "All servers that answer are back to normal"
+                await callers.ask_all({name: _request(request) for name, request in decision.requests.items()})
+        except UsageError as error:
+            return str(error)
+        finally:
+            await callers.close()
+        return "Not all servers are back to normal yet: run it again, or with --abort"
+
+    async def _check_joining(self) -> None:
+        old, new = self._lead.old, self._lead.new
+        joining = [name for name in new.processes if name not in old.homes]
+        answers = await self.callers.ask_all({name: ViewRequest("ask") for name in joining if name in self.callers.addresses})
+        for name in joining:
+            answer = answers.get(name)
+            if answer is None:
+                trouble = self.callers.trouble.get(name, "the file gives no address for it")
+                raise UsageError(f"{name} is new and does not answer: {trouble}. Start it with the new file first")
+            if (answer.standing.version, answer.standing.fingerprint) != (new.version, new.fingerprint):
+                raise UsageError(f"{name} is new and was not started with this file, but with version {answer.standing.version}")
+
+    async def _rounds(self, decide: Callable[[Mapping[str, Standing]], Decision], deadline: float) -> int:
+        said, rounds = "", 0
+        while True:
+            rounds += 1
+            answers = await self.callers.ask_all({name: ViewRequest("ask") for name in self._lead.members})
+            decision = decide({name: answer.standing for name, answer in answers.items()})
+            if decision.said != said:
+                said = decision.said
+                self._told(said)
+            if decision.done:
+                return rounds
+            done = await self.callers.ask_all({name: _request(request) for name, request in decision.requests.items()})
+            for name, answer in done.items():
+                if answer.refused:
+                    self._told(f"{name} refused: {answer.refused}")
+            if time.monotonic() > deadline:
+                silent = "".join(f"; {name}: {trouble}" for name, trouble in self.callers.trouble.items())
+                raise TimeoutError(f"{said}{silent}")
+            await asyncio.sleep(0 if decision.requests else ROUND_PAUSE_S)
+
+
+def _request(asked: ViewInput) -> ViewRequest:
+    if isinstance(asked, Hold):
+        return ViewRequest("hold", asked.attempt, write(asked.topology))
+    if isinstance(asked, Prepare):
+        return ViewRequest("prepare", asked.attempt)
+    if isinstance(asked, Resume):
+        return ViewRequest("resume", asked.attempt, dead=asked.dead)
+    if isinstance(asked, Switch):
+        return ViewRequest("switch", asked.attempt)
+    raise UsageError(f"{asked} cannot be asked for")
+
+
+def pauses(applied: Applied) -> tuple[float, float]:
+    """Return the shortest and the longest pause, in milliseconds."""
+    times: Sequence[float] = list(applied.paused_ms.values()) or [0.0]
+    return min(times), max(times)

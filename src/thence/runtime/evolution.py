@@ -1,0 +1,225 @@
+"""A server's part in a change of its fabric: answers whoever leads it, switches, and goes back if nobody leads any more.
+
+What a step means is in ``core.views``; who asks for which is in ``core.changeover``; docs/evolution.md tells the whole story.
+
+Rules:
+
+* A question is answered when all that the server has done so far is durable: what it says then holds after a crash.
+* On a switch the server hangs up first. Connections of the new version are made when the switch is durable. So no packet of one
+  version can meet a member of the other.
+* A server that holds and hears nothing for ``HOLD_LEASE_S`` goes back to normal. One that is prepared does not: its status says
+  so, and it is told by a neighbour that has switched, or by the command when it is started again.
+* The store says which topology is in force, not the file: that one counts on the first start, and for addresses.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from thence.core.topology import Topology
+from thence.core.topology_text import parse, write
+from thence.core.views import Hold, Prepare, Resume, Standing, Switch, ViewInput
+from thence.errors import Busy, ConfigError, UsageError
+from thence.runtime import journal
+from thence.runtime.protocol import ViewAnswer, ViewRequest
+from thence.runtime.store import MemoryStore, Store
+from thence.trace.events import LEAVE
+
+if TYPE_CHECKING:
+    from thence.runtime.node import Node
+
+HOLD_LEASE_S: Final = 30.0
+"""How long a server holds without hearing from whoever leads the change."""
+
+log = logging.getLogger("thence.evolution")
+
+
+class Evolution:
+    """See the module's text."""
+
+    def __init__(self, node: Node) -> None:
+        """Take part for ``node``."""
+        self._node = node
+        self._heard_at = time.monotonic()
+        self._held_since: float | None = None
+        self._paused_s = 0.0
+        self._phase = "normal"
+        self.pending = False
+        """Whether a step is being made of which the node has not been told."""
+
+    # Being led.
+
+    def request(self, request: ViewRequest, answer: Callable[[ViewAnswer], None]) -> None:
+        """Do what was asked for, if that may be; answer when it is durable."""
+        self._heard_at = time.monotonic()
+        refused = ""
+        if request.action != "ask":
+            try:
+                self._step(self._input(request))
+            except UsageError as error:
+                refused = str(error)
+                log.warning("refused to %s: %s", request.action, error)
+        node = self._node
+        answered = ViewAnswer(
+            node.name,
+            self.standing(),
+            refused,
+            write(node.topology) if request.whole else "",
+            node.member.view.state.previous if request.whole else "",
+            round(1e3 * self._pause_s(), 3),
+        )
+        node.driver.when_durable(lambda: answer(answered))
+
+    def _input(self, request: ViewRequest) -> ViewInput:
+        if request.action == "hold":
+            return Hold(request.attempt, parse(request.text, "the topology to follow", force=True))
+        if request.action == "prepare":
+            return Prepare(request.attempt)
+        if request.action == "switch":
+            return Switch(request.attempt)
+        return Resume(request.attempt, request.dead)
+
+    def standing(self) -> Standing:
+        """Say where the server stands: it is idle only when its clients have what was delivered, or their boxes have."""
+        standing, held = self._node.member.standing(), self._node.held
+        if standing.idle and held:
+            full = self._node.office.full
+            return msgspec.structs.replace(standing, idle=False, trouble=f"{held} deliveries wait: the box of {full!r} is full")
+        return standing
+
+    def told(self, peer: str, version: int, fingerprint: str) -> None:
+        """A neighbour has another version: if we are prepared for exactly that one, the decision has been made."""
+        member = self._node.member
+        following = member.view.next
+        prepared = member.view.state.phase == "prepared" and following is not None
+        if not prepared or following is None or peer not in self._node.topology.homes or peer not in following.homes:
+            return
+        if (following.version, following.fingerprint) == (version, fingerprint) and not self._node.driver.full:
+            log.info("%s has switched to version %d, so we do too", peer, version)
+            self._step(Switch(member.view.state.attempt))
+
+    def tick(self) -> None:
+        """Go back to normal if nobody leads any more."""
+        state = self._node.member.view.state
+        if state.phase == "holding" and time.monotonic() - self._heard_at > HOLD_LEASE_S and not self._node.driver.full:
+            log.warning("nobody has led the change for %g s: going back to normal", HOLD_LEASE_S)
+            self._step(Resume(state.attempt))
+
+    def status(self) -> dict[str, Any]:
+        """Return how the change is, for people and programs."""
+        standing = self.standing()
+        return {
+            "phase": standing.phase,
+            "attempt": standing.attempt,
+            "next_version": standing.next_version,
+            "next_fingerprint": standing.next_fingerprint,
+            "waiting_submissions": standing.waiting,
+            "on_the_way": standing.trouble,
+            "led_seconds_ago": round(time.monotonic() - self._heard_at, 3) if standing.phase != "normal" else None,
+            "paused_ms": round(1e3 * self._pause_s(), 3),
+        }
+
+    # Steps.
+
+    def _step(self, change: ViewInput) -> None:
+        node = self._node
+        view = node.member.view
+        if node.driver.full:
+            raise Busy(f"{node.name!r} takes nothing now: {node.driver.full}")
+        if isinstance(change, Switch):
+            if view.state.phase == "prepared" and view.state.attempt == change.attempt:
+                node.peers.cut()
+            change = Switch(change.attempt, self._greetings())
+        self.pending = True
+        try:
+            node.driver.step(change)
+            if self.pending:
+                self.followed(node.store.appended)
+        finally:
+            self.pending = False
+        if isinstance(change, Switch):
+            entered = None if self.left else node.topology
+            node.driver.when_durable(lambda: node.peers.enter(entered))
+        node.on_room()
+
+    def _greetings(self) -> tuple[bytes, ...]:
+        """Return what servers that come in must be told of ours."""
+        following = self._node.member.view.next
+        if following is None or all(name in self._node.topology.homes for name in following.processes):
+            return ()
+        return tuple(self._node.office.directory())
+
+    def followed(self, sequence: int) -> None:
+        """The member has made a step of a change, now or when it was brought back: the office and the history go with it."""
+        node, view = self._node, self._node.member.view
+        before, self._phase = self._phase, view.state.phase
+        self.pending = False
+        if view.holding:
+            self._hold()
+            return
+        if self._held_since is not None:
+            self._paused_s, self._held_since = time.monotonic() - self._held_since, None
+        node.office.hold(())
+        if self._phase == "left" and before != "left":
+            log.warning("%s has left %s with version %d", node.name, node.topology.name, view.next.version if view.next else 0)
+            node.history.note(sequence, LEAVE, node.clock.now())
+        elif node.member.topology is not node.topology:
+            node.topology = node.member.topology
+            node.office.change(node.topology.processes)
+            node.history.changed(node.topology)
+            log.info("%s switched to version %d, %s", node.name, node.topology.version, node.topology.fingerprint)
+
+    def _hold(self) -> None:
+        node, following = self._node, self._node.member.view.next
+        if self._held_since is None:
+            self._held_since = time.monotonic()
+        staying = following.homes if following is not None else {}
+        node.office.hold([name for name in node.topology.processes if name not in staying])
+
+    def _pause_s(self) -> float:
+        return time.monotonic() - self._held_since if self._held_since is not None else self._paused_s
+
+    # Starting.
+
+    def chosen(self, given: Topology) -> Topology:
+        """Return the topology to go on with: what is stored, with the addresses that were given if these are of the same."""
+        stored = self._node.topology = self._node.member.topology
+        if given.version > stored.version:
+            raise ConfigError(
+                f"the file has version {given.version} of {given.name!r}, and the store of {self._node.name!r} is at version "
+                f"{stored.version}: start it with that one, and then use thence topology apply"
+            )
+        if given.version < stored.version:
+            log.warning("the file has version %d; the store is at version %d, which counts", given.version, stored.version)
+        elif given.fingerprint != stored.fingerprint:
+            raise ConfigError(
+                f"the file has version {given.version} of {given.name!r} with fingerprint {given.fingerprint}, and the store of "
+                f"{self._node.name!r} has that version with {stored.fingerprint}: a changed topology needs the next version, "
+                "and thence topology apply"
+            )
+        else:
+            stored.addresses = {**stored.addresses, **given.addresses}
+        if self._node.member.view.holding:
+            self._hold()
+        return stored
+
+    @property
+    def left(self) -> bool:
+        """Whether the server is in the fabric no more."""
+        return self._node.member.view.state.phase == "left"
+
+
+def stored_topology(store: Store | MemoryStore) -> Topology | None:
+    """Return the topology with which what is stored begins; None if nothing is, or nothing says so."""
+    text = ""
+    if store.snapshot is not None:
+        text = journal.decode_snapshot(store.snapshot).topology
+    elif store.entries:
+        first = journal.decode_entry(store.entries[0])
+        text = next((record.topology for record in first if isinstance(record, journal.Opened)), "")
+    return parse(text, "the stored topology", force=True) if text else None

@@ -1,0 +1,309 @@
+"""Every run of a small change: members send, frames arrive, the command asks and is answered, in every possible order.
+
+The explorer (``sim.explorer``) tries every run of one topology. This tries every run of a change from one to the next, with the
+real members and the real ``core.changeover``, over a network that is exact: what arrives when, whom the command has asked by
+then, when it dies, and when a member that holds goes back by itself.
+
+Rules:
+
+* Runs that lead to the same state go on in the same ways, so of each state only the first run that reached it goes on.
+* A command asks one member after the other, in one order: what happens between two questions happens in every order. It reads
+  and is answered at once; a request is carried out at once, in its turn.
+* A frame of a version is taken by members of that version. A member that is prepared is told by the first frame of the next one.
+* The checks are those of the explorer: bit masks of causal pasts, independent of every stamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from thence.core.changeover import Changeover
+from thence.core.contract import Arrived, Input, Submit
+from thence.core.member import Member, MemberOptions
+from thence.core.messages import Envelope, Frame, Packet
+from thence.core.routing import Routes
+from thence.core.topology import Topology
+from thence.core.views import Resume, Standing, Switch, ViewInput
+from thence.errors import UsageError
+from thence.sim.explorer import Exhausted
+from thence.sim.states import BODY, Pasts, Step
+
+MAX_STATES: Final = 5_000_000
+"""How many states one search may see before it gives up, loudly."""
+
+
+class ChangeCase(NamedTuple):
+    """What to explore: from which topology to which, how many messages, and how often what goes wrong."""
+
+    old: Topology
+    new: Topology
+    messages: int
+    deaths: int = 0
+    """How often a command dies, and another one goes on."""
+    commands: int = 1
+    """How many there are at the same time."""
+    leases: int = 0
+    """How often a member that holds goes back by itself."""
+    changeover_type: type[Changeover] = Changeover
+    """For planted mistakes."""
+
+
+class Explored(NamedTuple):
+    """How many states there are, and how the shortest run breaks what, if one does."""
+
+    states: int
+    broken: str | None = None
+    run: tuple[str, ...] = ()
+
+
+class Flying(NamedTuple):
+    """A frame on its way: from, to, its version, its place, and what."""
+
+    source: int
+    target: int
+    version: int
+    place: str
+    frame: bytes
+
+
+class Lead(NamedTuple):
+    """What a command has in mind: its attempt, the last round, the answers so far, and what it has still to ask for."""
+
+    attempt: int = 0
+    before: tuple[Standing, ...] = ()
+    answers: tuple[Standing, ...] = ()
+    requests: tuple[tuple[str, ViewInput], ...] = ()
+    rolling: bool = False
+
+
+class State(NamedTuple):
+    """All there is."""
+
+    members: tuple[int, ...]
+    flights: tuple[Flying, ...]
+    leads: tuple[Lead | None, ...]
+    """Of each command; None: it has done its work, or left it to another one."""
+    past: int
+    sent: int
+    deaths: int
+    leases: int
+
+
+class _Made(NamedTuple):
+    """What an input did to a member."""
+
+    after: int
+    flights: tuple[tuple[int, int, str, bytes], ...]
+    sent: tuple[int, ...]
+    delivered: tuple[int, ...]
+
+
+class _Search:
+    """One walk through all states."""
+
+    def __init__(self, case: ChangeCase) -> None:
+        self.case = case
+        self.names = tuple(dict.fromkeys((*case.old.processes, *case.new.processes)))
+        self.at = {name: number for number, name in enumerate(self.names)}
+        self.members: list[Member] = []
+        self.known: dict[tuple[str, bytes, Any], int] = {}
+        self.made: dict[tuple[int, Any], _Made] = {}
+        self.frames: dict[bytes, Frame[Any]] = {}
+        # An origin may send all messages, so each has as many bits.
+        self.pasts = Pasts(len(self.names), case.messages, frozenset({"fifo", "causal"}))
+        self.encoder = msgspec.msgpack.Encoder()
+
+    def start(self) -> State:
+        """Nothing has happened yet; who joins has the new topology already."""
+        options = MemberOptions(reliable=False, durable=False)
+        old, new = Routes(self.case.old), Routes(self.case.new)
+        members = tuple(self._number(Member(name, old if name in self.case.old.homes else new, options)) for name in self.names)
+        return State(members, (), (Lead(),) * self.case.commands, 0, 0, self.case.deaths, self.case.leases)
+
+    def _number(self, member: Member) -> int:
+        key = (member.name, member.snapshot(), member.standing().moved)
+        number = self.known.setdefault(key, len(self.members))
+        if number == len(self.members):
+            self.members.append(member)
+        return number
+
+    # Steps of members.
+
+    def _make(self, number: int, key: Any, given: Input) -> _Made:
+        made = self.made.get((number, key))
+        if made is None:
+            member = self.members[number].fork()
+            ready = member.step(given, 0)
+            if ready.refused:
+                raise ready.refused[0]
+            flights = []
+            for peer, packet in ready.send:
+                for frame in packet.frames:
+                    written = self.encoder.encode(frame)
+                    self.frames[written] = frame
+                    flights.append((self.at[peer], member.topology.version, packet.domain, written))
+            made = self.made[number, key] = _Made(
+                self._number(member),
+                tuple(flights),
+                tuple(self._bit(envelope) for envelope in ready.sent),
+                tuple(self._bit(delivery.envelope) for delivery in ready.deliver),
+            )
+        return made
+
+    def _bit(self, envelope: Envelope) -> int:
+        return self.at[envelope.origin] * self.case.messages + envelope.number - 1
+
+    def _apply(self, state: State, at: int, key: Any, given: Input) -> State:
+        made = self._make(state.members[at], key, given)
+        topology = self.members[made.after].topology
+        everyone = sum(1 << self.at[name] for name in topology.processes)
+        past = state.past
+        steps = [Step(0, (), bit, (), None) for bit in made.sent] + [Step(0, (), None, (bit,), None) for bit in made.delivered]
+        for step in steps:
+            found = self.pasts.after(past, at, everyone, step)
+            if isinstance(found, str):
+                raise _Broken(found)
+            past = found
+        flights = (*state.flights, *(Flying(at, *flight) for flight in made.flights))
+        members = (*state.members[:at], made.after, *state.members[at + 1 :])
+        return state._replace(members=members, flights=tuple(sorted(flights)), past=past)
+
+    # What may happen.
+
+    def possible(self, state: State) -> Iterator[tuple[str, State]]:
+        """Give all that may happen next, each with the state then."""
+        yield from self._submissions(state)
+        yield from self._arrivals(state)
+        for which, lead in enumerate(state.leads):
+            if lead is not None:
+                yield from self._led(state, which, lead)
+                if state.deaths:
+                    yield "the command dies", _leading(state, which, Lead())._replace(deaths=state.deaths - 1)
+        if state.leases:
+            for at, number in enumerate(state.members):
+                view = self.members[number].view.state
+                if view.phase == "holding":
+                    then = self._apply(state, at, "resume", Resume(view.attempt))
+                    yield f"{self.names[at]} goes back by itself", then._replace(leases=state.leases - 1)
+
+    def _submissions(self, state: State) -> Iterator[tuple[str, State]]:
+        if state.sent == self.case.messages:
+            return
+        for at, name in enumerate(self.names):
+            try:
+                then = self._apply(state, at, "submit", Submit(None, BODY))
+            except UsageError:
+                continue  # It is about to leave, or has left.
+            yield f"{name} sends", then._replace(sent=state.sent + 1)
+
+    def _arrivals(self, state: State) -> Iterator[tuple[str, State]]:
+        for number, flying in enumerate(state.flights):
+            if flying in state.flights[:number]:
+                continue
+            source, target = self.names[flying.source], self.members[state.members[flying.target]]
+            following = state
+            view = target.view.state
+            if flying.version == target.topology.version + 1 and view.phase == "prepared" and source in target.topology.homes:
+                following = self._apply(state, flying.target, "switch", Switch(view.attempt))
+            if self.members[following.members[flying.target]].topology.version != flying.version:
+                if flying.version < target.topology.version:
+                    raise _Broken("a frame of the old version was still on its way")
+                continue
+            flights = list(following.flights)
+            flights.remove(flying)
+            packet = Packet(flying.place, (self.frames[flying.frame],))
+            given = Arrived(source, packet)
+            then = self._apply(
+                following._replace(flights=tuple(flights)), flying.target, (source, flying.place, flying.frame), given
+            )
+            yield f"a frame of {source} arrives at {target.name}", then
+
+    def _led(self, state: State, which: int, lead: Lead) -> Iterator[tuple[str, State]]:
+        """A command does its next thing."""
+        members = self.case.old.processes
+        if lead.requests:
+            (name, request), *rest = lead.requests
+            said = f"{name} is asked to {type(request).__name__.lower()}"
+            left = _leading(state, which, lead._replace(requests=tuple(rest)))
+            try:
+                yield said, self._apply(left, self.at[name], (type(request).__name__, request[0], request[-1] is True), request)
+            except UsageError:
+                yield f"{said}, in vain", left
+            return
+        asked = members[len(lead.answers)]
+        answers = (*lead.answers, self.members[state.members[self.at[asked]]].standing())
+        if len(answers) < len(members):
+            yield f"{asked} is asked", _leading(state, which, lead._replace(answers=answers))
+            return
+        leading = self.case.changeover_type(self.case.old, self.case.new)
+        leading.attempt = lead.attempt
+        leading._before = dict(zip(members, lead.before, strict=True)) if lead.before else {}  # noqa: SLF001  Its whole memory,
+        leading._rolling = lead.rolling  # noqa: SLF001  with this.
+        try:
+            decision = leading.decide(dict(zip(members, answers, strict=True)), 0)
+        except UsageError as error:
+            if not self._left_to_another(lead, answers):
+                raise _Broken(str(error)) from None
+            yield str(error), _leading(state, which, None)
+            return
+        requests = tuple(decision.requests.items())
+        then = None if decision.done else Lead(leading.attempt, answers, (), requests, leading._rolling)  # noqa: SLF001
+        yield f"{asked} is asked: {decision.said}", _leading(state, which, then)
+
+    def _left_to_another(self, lead: Lead, answers: tuple[Standing, ...]) -> bool:
+        return self.case.commands > 1 and max(standing.attempt for standing in answers) > lead.attempt
+
+    def check_end(self, state: State) -> None:
+        """Nothing can happen any more: all must be where they should be, and have what was for them."""
+        _, addressed, delivered, *_ = self.pasts.known[state.past]
+        for at, name in enumerate(self.names):
+            standing = self.members[state.members[at]].standing()
+            arrived = standing.phase == ("normal" if name in self.case.new.homes else "left")
+            if not arrived or (standing.phase == "normal" and standing.version != self.case.new.version) or standing.waiting:
+                raise _Broken(f"{name} stays behind")
+            if addressed[at] != delivered[at]:
+                raise _Broken("completeness")
+
+
+def _leading(state: State, which: int, lead: Lead | None) -> State:
+    return state._replace(leads=(*state.leads[:which], lead, *state.leads[which + 1 :]))
+
+
+class _Broken(Exception):
+    """Ends a search."""
+
+
+def explore_change(case: ChangeCase, *, limit: int = MAX_STATES) -> Explored:
+    """Try every run; return the shortest that breaks something, or that there is none."""
+    search = _Search(case)
+    first = search.start()
+    came_from: dict[State, tuple[State | None, str]] = {first: (None, "")}
+    queue = [first]
+    for state in queue:
+        try:
+            following = 0
+            for said, then in search.possible(state):
+                if then == state:
+                    continue
+                following += 1
+                if then not in came_from:
+                    came_from[then] = (state, said)
+                    queue.append(then)
+            if not following:
+                search.check_end(state)
+        except _Broken as broken:
+            return Explored(len(queue), str(broken), _run(came_from, state))
+        if len(queue) > limit:
+            raise Exhausted(f"more than {limit} states; explore fewer messages or members")
+    return Explored(len(queue))
+
+
+def _run(came_from: dict[State, tuple[State | None, str]], state: State | None) -> tuple[str, ...]:
+    steps: list[str] = []
+    while state is not None:
+        state, said = came_from[state]
+        steps.append(said)
+    return tuple(reversed(steps))[1:]

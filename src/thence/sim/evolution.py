@@ -1,0 +1,310 @@
+"""Simulated runs in which the fabric changes under way, led by a command that may die, come again, or be there twice.
+
+Rules:
+
+* The command and the members do what they do in a running fabric: the same ``core.changeover`` decides, the same ``core.views``
+  answers. What is simulated is what lies between: questions and answers that take time, get lost, or find nobody.
+* A member answers when all that it has done so far is on its disk.
+* A packet is of the version in which it was made. It is taken by members of that version only, as a connection between servers
+  stands for one version; a member that is prepared and hears a member of the old fabric speak in the new version has been told.
+* A member that holds and hears nothing from a command for ``LEASE_NS`` goes back to normal by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from random import Random
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from thence.core.changeover import Changeover
+from thence.core.contract import Ready
+from thence.core.messages import Packet
+from thence.core.topology import Topology
+from thence.core.views import Resume, Standing, Switch, ViewInput
+from thence.errors import UsageError
+from thence.sim.node import Node
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import Simulation
+from thence.trace.recorder import Sink
+
+LEASE_NS: Final = 1_000_000_000
+"""How long a member holds without hearing of a command."""
+
+ROUND_NS: Final = 60_000_000
+"""How long a command waits for answers, and then for what it asked for to be done."""
+
+MAX_DELAY_NS: Final = 25_000_000
+"""How long a question or an answer takes at most; what takes longer counts as lost."""
+
+PAUSE_NS: Final = 1_500_000_000
+"""How long nobody leads after a command died, at most."""
+
+
+class Versioned(NamedTuple):
+    """A packet on its way, and the version of the topology in which it was made."""
+
+    version: int
+    packet: Packet[Any]
+
+
+class EvolvingNode(Node):
+    """A process that can be asked where it stands, and to take part in a change."""
+
+    lease_ns = LEASE_NS
+
+    def __init__(self, *given: Any) -> None:
+        """As any process."""
+        super().__init__(*given)
+        self._replies: dict[int, tuple[Callable[[Standing], None], Standing]] = {}
+        self._heard_at = 0
+        self.resumed = 0
+        """How often it went back by itself."""
+
+    def ask(self, reply: Callable[[Standing], None]) -> None:
+        """Say where it stands now, once that is on disk."""
+        self._heard_at = self._kernel.now
+        standing = self._member.standing()
+        if not self._pending:
+            reply(standing)
+            return
+        turn = Ready()
+        self._replies[id(turn)] = (reply, standing)
+        self._pending.append(turn)
+
+    def change(self, change: ViewInput) -> None:
+        """Do what a command asks for, if that may be."""
+        self._heard_at = self._kernel.now
+        try:
+            self._handle(self._member.step(change, self._kernel.now))
+        except UsageError:
+            return  # The next round of questions shows it.
+        if self._member.view.holding:
+            self._kernel.schedule(self.lease_ns, self._end_lease, self._life)
+
+    def _end_lease(self, life: int) -> None:
+        if life != self._life or self._member.view.state.phase != "holding":
+            return
+        if self._kernel.now - self._heard_at < self.lease_ns:
+            self._kernel.schedule(self.lease_ns, self._end_lease, life)
+            return
+        self.resumed += 1
+        self._handle(self._member.step(Resume(self._member.view.state.attempt), self._kernel.now))
+
+    def submit(self, to: tuple[str, ...] | None, body: bytes) -> bool:
+        """Let the application send; what can never be sent is dropped."""
+        try:
+            return super().submit(to, body)
+        except UsageError:
+            self._statistics.refused += 1
+            return True
+
+    def receive(self, source: str, packet: Any) -> None:
+        """A packet has come in from the network."""
+        if self.up and packet.version == self._member.topology.version + 1:
+            self._told_of(source, packet.version)
+        if self.up and packet.version == self._member.topology.version:
+            super().receive(source, packet.packet)
+        elif not self.up:
+            self._statistics.missed_while_down += 1
+
+    def _told_of(self, source: str, version: int) -> None:
+        """Somebody has switched: so may we."""
+        view = self._member.view
+        if view.state.phase == "prepared" and source in self._member.topology.homes:
+            self.change(Switch(view.state.attempt))
+
+    def _handle(self, ready: Ready) -> None:
+        version = self._member.topology.version
+        tagged: Any = tuple((peer, Versioned(version, packet)) for peer, packet in ready.send)
+        super()._handle(msgspec.structs.replace(ready, send=tagged))
+
+    def _transmit(self, peer: str, packet: Any) -> None:
+        self._network.send(self.name, peer, packet, sum(frame.weight for frame in packet.packet.frames))
+
+    def _perform(self, ready: Ready) -> None:
+        super()._perform(ready)
+        reply = self._replies.pop(id(ready), None)
+        if reply is not None:
+            reply[0](reply[1])
+
+    def crash(self) -> None:
+        """Lose also whom it was about to answer."""
+        self._replies.clear()
+        super().crash()
+
+    def restart(self) -> None:
+        """Come back, perhaps in the middle of a change."""
+        super().restart()
+        if self._member.view.state.phase == "holding":
+            self._heard_at = self._kernel.now
+            self._kernel.schedule(self.lease_ns, self._end_lease, self._life)
+
+
+class Trouble(NamedTuple):
+    """What goes wrong with commands."""
+
+    loss: float = 0.1
+    """Of questions, requests and answers."""
+    death: float = 0.05
+    """How likely a command dies in a round, and another one is started after a while."""
+    second: float = 0.0
+    """How likely there is a second command at the same time."""
+    abort: float = 0.0
+    """How likely the second one wants to go back."""
+
+
+TROUBLE: Final = Trouble()
+
+
+class Command:
+    """One run of the command, asking in rounds until all is done or it dies."""
+
+    changeover_type = Changeover
+
+    def __init__(
+        self, run: EvolvingSimulation, old: Topology, new: Topology, *, second: bool = False, abort: bool = False
+    ) -> None:
+        """Lead the nodes of ``run``. Nobody starts a ``second`` command again when it dies."""
+        self.second = second
+        self._run = run
+        self._lead = self.changeover_type(old, new)
+        self._abort = abort
+        self._answers: dict[str, Standing] = {}
+        self._round = 0
+
+    def begin(self) -> None:
+        """Ask everybody where it stands."""
+        self._round += 1
+        self._answers = {}
+        for name in self._lead.members:
+            self._run.post(name, partial(self._ask, self._round, name))
+        self._run.kernel.schedule(ROUND_NS, self._decide)
+
+    def _ask(self, asked: int, name: str, node: EvolvingNode) -> None:
+        node.ask(partial(self._heard, asked, name))
+
+    def _heard(self, asked: int, name: str, standing: Standing) -> None:
+        self._run.answer(lambda: self._note(asked, name, standing))
+
+    def _note(self, asked: int, name: str, standing: Standing) -> None:
+        if asked == self._round:
+            self._answers[name] = standing
+
+    def _decide(self) -> None:
+        run, lead = self._run, self._lead
+        self._round += 1  # What comes now comes too late.
+        if run.finished or run.chance.random() < run.trouble.death:
+            run.died(self)
+            return
+        try:
+            decision = lead.decide_abort(self._answers) if self._abort else lead.decide(self._answers, run.kernel.now)
+        except UsageError:
+            run.died(self)
+            return
+        if decision.done:
+            run.done(self, aborted=self._abort)
+            return
+        for name, request in decision.requests.items():
+            run.post(name, partial(_request, request))
+        run.kernel.schedule(ROUND_NS, self.begin)
+
+
+def _request(request: ViewInput, node: EvolvingNode) -> None:
+    node.change(request)
+
+
+class EvolvingSimulation(Simulation):
+    """A run through several versions of a fabric, one after the other."""
+
+    def __init__(
+        self,
+        options: SimulationOptions,
+        sink: Sink,
+        versions: Sequence[Topology],
+        trouble: Trouble = TROUBLE,
+        *,
+        node_type: type[EvolvingNode] = EvolvingNode,
+        command_type: type[Command] = Command,
+        max_events: int = 3_000_000,
+    ) -> None:
+        """Begin with the first of ``versions`` and end with the last one."""
+        self._versions = list(versions)
+        super().__init__(options, sink, where=versions[0], node_type=node_type, max_events=max_events)
+        self.trouble = trouble
+        self.chance = Random(f"{options.seed}/commands")
+        self.counts: Counter[str] = Counter()
+        self._command_type = command_type
+        self.kernel.schedule(self.chance.randrange(1, self._span_ns()), self._lead)
+
+    def _joining(self) -> Mapping[str, Topology]:
+        first, *later = self._versions
+        joining: dict[str, Topology] = {}
+        for version in later:
+            joining |= {name: version for name in version.processes if name not in first.homes and name not in joining}
+        return joining
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last version is reached."""
+        return len(self._versions) == 1
+
+    def _node(self, name: str) -> EvolvingNode:
+        node = self.nodes[name]
+        assert isinstance(node, EvolvingNode)  # noqa: S101  Made above.
+        return node
+
+    # What commands do.
+
+    def _lead(self) -> None:
+        if self.finished:
+            return
+        old, new = self._versions[:2]
+        self.counts["commands"] += 1
+        self._command_type(self, old, new).begin()
+        if self.chance.random() < self.trouble.second:
+            other = self._command_type(self, old, new, second=True, abort=self.chance.random() < self.trouble.abort)
+            self.kernel.schedule(self.chance.randrange(PAUSE_NS), other.begin)
+
+    def post(self, name: str, act: Callable[[EvolvingNode], None]) -> None:
+        """Let something reach a node, if it does."""
+        if self.chance.random() >= self.trouble.loss:
+            self.kernel.schedule(self.chance.randrange(MAX_DELAY_NS), self._posted, name, act)
+
+    def _posted(self, name: str, act: Callable[[EvolvingNode], None]) -> None:
+        node = self._node(name)
+        if node.up:
+            act(node)
+
+    def answer(self, act: Callable[[], None]) -> None:
+        """Let an answer reach its command, if it does."""
+        if self.chance.random() >= self.trouble.loss:
+            self.kernel.schedule(self.chance.randrange(MAX_DELAY_NS), act)
+
+    def died(self, command: Command) -> None:
+        """A command is gone; another one is started after a while."""
+        self.counts["deaths"] += 1
+        if not self.finished and not command.second:
+            self.kernel.schedule(self.chance.randrange(1, PAUSE_NS), self._lead)
+
+    def done(self, command: Command, *, aborted: bool) -> None:
+        """A command has done what it was for."""
+        if aborted:
+            self.counts["aborted"] += 1
+            return
+        if len(self._versions) > 1 and all(self._arrived(name) for name in self._versions[0].processes):
+            self.counts["changes"] += 1
+            del self._versions[0]
+        if not command.second:
+            self.kernel.schedule(self.chance.randrange(1, PAUSE_NS), self._lead)
+
+    def _arrived(self, name: str) -> bool:
+        member = self._node(name).member
+        return member.view.state.phase == "left" or member.topology.version == self._versions[1].version
+
+    def standings(self) -> Mapping[str, Standing]:
+        """Return where everybody stands."""
+        return {name: self._node(name).member.standing() for name in self.names}

@@ -1,0 +1,288 @@
+"""Running fabrics that change under load: domains split and merge, servers come and go, and anything may be killed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import thence
+from tests.integration.evolving_load import following, load, written
+from tests.integration.running import assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
+from thence.cli.up import free_addresses
+from thence.core.topology import Topology
+from thence.core.topology_text import write
+from thence.errors import ConfigError, UsageError
+from thence.runtime import evolution
+from thence.runtime.applying import Access, Applied, Applying, find_old
+from thence.runtime.client import Client
+from thence.runtime.protocol import ViewAnswer, ViewRequest
+
+NAMES = tuple(f"s{number}" for number in range(1, 9))
+APPLY = (sys.executable, "-m", "thence.cli.main", "topology", "apply")
+
+
+def quietly(said: str) -> None:
+    """What is going on is of no interest."""
+
+
+def command(new: Topology, folder: Path) -> subprocess.Popen[bytes]:
+    """Start the command."""
+    return subprocess.Popen([*APPLY, str(written(new, folder))], stderr=subprocess.DEVNULL)
+
+
+async def applied(new: Topology, timeout_s: float = 60.0) -> Applied:
+    """Lead a change as the command does."""
+    return await Applying(await find_old(new, Access()), new, Access(), quietly).apply(timeout_s)
+
+
+async def asked(topology: Topology, server: str, request: ViewRequest) -> ViewAnswer:
+    """Ask one server."""
+    async with Client(url(topology, server), "", temporary=False) as client:
+        return await client.view(request)
+
+
+def test_a_domain_of_eight_splits_and_merges_under_load(tmp_path: Path) -> None:
+    old = flat(*NAMES, ordering="matrix")
+    split = following(old, {"D": NAMES[:4], "E": NAMES[3:]})
+    merged = following(split, {"D": NAMES})
+
+    async def main() -> None:
+        async with servers(old, tmp_path, tmp_path / "trace") as running, load(old, NAMES) as clients:
+            for version in (split, merged):
+                await clients.more()
+                result = await applied(version)
+                assert set(result.paused_ms) == set(NAMES)
+                await clients.more()
+                assert {server.node.topology.version for server in running.values()} == {version.version}
+            assert len(running["s1"].node.peers.neighbours) == 7
+            await clients.finish()
+
+    run(main)
+    assert_kept(tmp_path / "trace", sends=8 * 80)
+
+
+def test_a_server_joins_and_another_one_leaves_under_load(tmp_path: Path) -> None:
+    old = flat("s1", "s2", "s3", ordering="matrix")
+    (address,) = free_addresses(1)
+    new = following(old, {"D": ("s1", "s2"), "E": ("s2", "s4")}, s4=address)
+
+    async def main() -> None:
+        async with servers(old, tmp_path, tmp_path / "trace") as running, load(old, ("s1", "s2", "s3")) as clients:
+            await clients.more()
+            with pytest.raises(UsageError, match="s4 is new and does not answer"):
+                await applied(new)
+            running["s4"] = await started(new, "s4", tmp_path, tmp_path / "trace")
+            await clients.remove("client-of-s3")
+            async with thence.connect(url(new, "s4"), "new", connect_timeout=60) as late:
+                await applied(new)
+                # Whoever came in is told of those who were there.
+                await late.known("client-of-s1")
+                await late.send("client-of-s1", b"0")
+                await clients.more()
+                with pytest.raises(UsageError, match=r"nobody is called 'client-of-s3'"):
+                    await clients.clients["client-of-s1"].send("client-of-s3", b"?")
+                with pytest.raises(thence.Refusal, match="'s3' has left the fabric"):
+                    async with thence.connect(url(old, "s3"), "too late"):
+                        pass
+                await clients.finish(["client-of-s1", "client-of-s2"])
+            assert running["s3"].status()["change"]["phase"] == "left"
+
+    run(main)
+    events = assert_kept(tmp_path / "trace", sends=60)
+    assert {(event.process, event.kind) for event in events if event.kind in ("join", "leave")} == {
+        ("s3", "leave"),
+        ("s4", "join"),
+    }
+
+
+@pytest.mark.slow
+def test_the_command_and_servers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    """kill -9 of the command, five times, at ever later moments; of a server that is prepared; of one while all hold."""
+    names = NAMES[:5]
+    with fleet(flat(*names, ordering="matrix"), tmp_path, tmp_path / "trace") as running:
+        old = running.topology
+        split = following(old, {"D": names[:3], "E": names[2:]})
+        merged = following(split, {"D": names})
+
+        async def main() -> None:
+            async with load(old, ("s1", "s3", "s5")) as clients:
+                await clients.more()
+                for delay in (0.5, 0.7, 0.8, 0.9, 1.0):
+                    leading = command(split, tmp_path)
+                    await asyncio.sleep(delay)
+                    leading.kill()
+                    leading.wait()
+                    await clients.more(3)
+                await _finish(split, tmp_path)
+                await clients.more()
+                # While all hold: the server that is away is waited for.
+                running.kill("s4")
+                leading = command(merged, tmp_path)
+                await asyncio.sleep(1.0)
+                running.start_one("s4")
+                assert await asyncio.to_thread(leading.wait, 60) == 0
+                for name in names:
+                    running.kill(name)
+                    running.start_one(name)
+                await clients.more()
+                await clients.finish()
+
+        run(main)
+        for name in names:
+            # The file says version 1, the store version 3.
+            assert wait_for_server(merged, name)["version"] == 3
+    assert_kept(tmp_path / "trace", sends=3 * 80)
+
+
+async def _finish(new: Topology, folder: Path) -> None:
+    done = await asyncio.to_thread(
+        subprocess.run, [*APPLY, str(written(new, folder)), "--json"], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["to_version"] == new.version
+
+
+@pytest.mark.slow
+def test_all_servers_are_restarted_one_after_the_other_under_load(tmp_path: Path) -> None:
+    names = NAMES[:3]
+    with fleet(flat(*names, ordering="matrix"), tmp_path, tmp_path / "trace") as running:
+        topology = running.topology
+
+        async def main() -> None:
+            async with load(topology, names) as clients:
+                for name in names:
+                    await clients.more(10)
+                    process = running.processes.pop(name)
+                    process.terminate()
+                    await asyncio.to_thread(process.wait, 30)
+                    running.start_one(name)
+                    await asyncio.to_thread(wait_for_server, topology, name)
+                await clients.more(10)
+                await clients.finish()
+
+        run(main)
+    events = assert_kept(tmp_path / "trace", sends=3 * 40)
+    assert sum(event.kind == "recover" for event in events) == len(names)
+
+
+def test_a_server_that_was_killed_while_prepared_is_told_by_a_neighbour(tmp_path: Path) -> None:
+    old = flat("s1", "s2", "s3", ordering="matrix")
+    new = following(old, {"D": ("s1", "s2"), "E": ("s2", "s3")})
+
+    async def main() -> None:
+        async with servers(old, tmp_path) as running:
+            for request in (ViewRequest("hold", 1, write(new)), ViewRequest("prepare", 1)):
+                for name in old.processes:
+                    assert not (await asked(old, name, request)).refused
+            # Only one is told; it is the caller of the others, or is called by them.
+            assert not (await asked(old, "s2", ViewRequest("switch", 1))).refused
+            await until(lambda: all(server.node.topology.version == 2 for server in running.values()))
+            await until(lambda: all(peer.up for server in running.values() for peer in server.node.peers.neighbours.values()))
+            async with thence.connect(url(new, "s1"), "ann") as ann, thence.connect(url(new, "s3"), "bob") as bob:
+                await ann.known("bob")
+                await ann.send("bob", b"over the relay")
+                assert (await bob.receive()).body == b"over the relay"
+
+    run(main)
+
+
+def test_a_hold_that_nobody_leads_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evolution, "HOLD_LEASE_S", 1.0)
+    old = flat("s1", "s2", ordering="matrix")
+    new = following(old, {"D": ("s1",), "E": ("s1", "s2")})
+
+    async def main() -> None:
+        async with servers(old, tmp_path) as running, thence.connect(url(old, "s1"), "ann") as ann:
+            answer = await asked(old, "s1", ViewRequest("hold", 1, write(new)))
+            assert answer.standing.phase == "holding"
+            await ann.send("ann", b"waits")
+            assert running["s1"].status()["change"]["waiting_submissions"] == 1
+            assert (await ann.receive(within=30)).body == b"waits"
+            assert running["s1"].status()["change"]["phase"] == "normal"
+            assert running["s1"].node.topology.version == 1
+
+    run(main)
+
+
+def test_a_change_that_takes_too_long_goes_back_and_says_why(tmp_path: Path) -> None:
+    old = flat("s1", "s2", "s3", ordering="matrix")
+    new = following(old, {"D": ("s1", "s2"), "E": ("s2", "s3")})
+
+    async def main() -> None:
+        async with servers(old, tmp_path) as running:
+            await running["s3"].stop(drain_s=0)
+            with pytest.raises(UsageError, match=r"not done within 0.5 s: waiting for s3 to answer; s3: "):
+                await applied(new, 0.5)
+            running["s3"] = await started(old, "s3", tmp_path)
+            for name in ("s1", "s2"):
+                assert not (await asked(old, name, ViewRequest("hold", 7, write(new)))).refused
+            await Applying(old, new, Access(), quietly).abort(10)
+            assert {server.status()["change"]["phase"] for server in running.values()} == {"normal"}
+            await applied(new)
+
+    run(main)
+
+
+def test_the_store_says_which_topology_is_in_force(tmp_path: Path) -> None:
+    old = flat("s1", "s2", ordering="matrix")
+    new = following(old, {"D": ("s1", "s2"), "E": ("s2",)})
+    other = following(old, {"D": ("s2", "s1")})
+
+    async def main() -> None:
+        async with servers(old, tmp_path):
+            pass
+        with pytest.raises(ConfigError, match="the file has version 2 of 'flat', and the store of 's1' is at version 1"):
+            await started(new, "s1", tmp_path)
+        async with servers(old, tmp_path):
+            await applied(new)
+        async with servers(old, tmp_path) as running:
+            assert running["s1"].node.topology.fingerprint == new.fingerprint
+        async with servers(new, tmp_path) as running:
+            assert running["s1"].node.topology.version == 2
+        with pytest.raises(ConfigError, match="has that version with"):
+            await started(other, "s1", tmp_path)
+
+    run(main)
+
+
+def test_servers_of_different_versions_name_both(tmp_path: Path) -> None:
+    old = flat("s1", "s2", ordering="matrix")
+    new = following(old, {"D": ("s1", "s2"), "E": ("s2",)})
+
+    async def main() -> None:
+        one = await started(old, "s1", tmp_path)
+        other = await started(new, "s2", tmp_path)
+        try:
+            await until(lambda: "has version" in one.node.peers.neighbours["s2"].trouble)
+            trouble = one.node.peers.neighbours["s2"].trouble
+            assert f"version 1 of the topology of 'flat', {old.fingerprint}" in trouble
+            assert f"s2 has version 2, {new.fingerprint}" in trouble
+        finally:
+            await one.stop(drain_s=0)
+            await other.stop(drain_s=0)
+
+    run(main)
+
+
+def test_members_inside_programs_change_too(tmp_path: Path) -> None:
+    old = flat("a", "b", "c", ordering="matrix")
+    new = following(old, {"D": ("a", "b"), "E": ("b", "c")})
+
+    async def main() -> None:
+        async with (
+            thence.Member(old, name="a", data=tmp_path / "a") as a,
+            thence.Member(old, name="b") as b,
+            thence.Member(old, name="c") as c,
+        ):
+            await asyncio.gather(*(member.connected() for member in (a, b, c)))
+            await a.send("c", b"before")
+            await applied(new)
+            await a.send("c", b"after")
+            assert [(await c.receive()).body for _ in range(2)] == [b"before", b"after"]
+
+    run(main)

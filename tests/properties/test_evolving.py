@@ -1,0 +1,115 @@
+"""Random fabrics that change under traffic and faults, judged as a whole: see tests/evolving.py. A failure names its seed.
+
+And mistakes planted into the change itself, which must be found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from tests.evolving import CHANGES, REQUIRED, options_for, run_one, trouble_for, versions_for
+from thence.core.changeover import Changeover
+from thence.core.messages import Envelope
+from thence.core.topology import Topology
+from thence.core.topology_text import parse
+from thence.core.views import Resume, Standing, View
+from thence.errors import InternalError
+from thence.sim.evolution import Command, EvolvingNode, EvolvingSimulation, Trouble
+from thence.trace.events import Event
+from thence.trace.judge import judge
+
+SEEDS_IN_CI = 240
+CHUNKS = 8
+
+FAST = Trouble(loss=0.0, death=0.0)
+"""A command that nothing happens to, so that it gets to the mistake soon."""
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_fabrics_that_change_under_traffic_keep_what_they_promise(chunk: int) -> None:
+    size = SEEDS_IN_CI // CHUNKS
+    outcomes = [run_one(seed) for seed in range(chunk * size, (chunk + 1) * size)]
+    broken = [f"python -m tests.evolving {outcome.seed}: {outcome.broken[:3]}" for outcome in outcomes if outcome.broken]
+    assert not broken, "\n".join(broken)
+    # All of this is only worth something if everything really happens.
+    counts: Counter[str] = sum((outcome.counts for outcome in outcomes), Counter())
+    assert {"changes", "deaths", "crashes", "resumed", "aborted"} <= set(+counts)
+    assert sum(outcome.deliveries for outcome in outcomes) > 100 * size
+
+
+def test_the_changes_are_of_every_kind() -> None:
+    assert {what for seed in range(SEEDS_IN_CI) for what in versions_for(seed)[1]} == set(CHANGES)
+
+
+def _twin(version: int, *relays: str) -> Topology:
+    """Return two domains and the relay between them, with its replicas."""
+    names = ", ".join(f'"{name}"' for name in relays)
+    replicas = f"[[relays]]\nreplicas = [{names}]\n" if len(relays) > 1 else ""
+    domains = "".join(f'[domains.{name}]\nmembers = ["{name}1", "{name}2", {names}]\n' for name in "ad")
+    return parse(f'name = "twin"\nversion = {version}\n{domains}{replicas}')
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_relay_gets_a_replica_and_loses_it_again(seed: int) -> None:
+    versions = [_twin(1, "r1"), _twin(2, "r1", "r2"), _twin(3, "r1")]
+    events: list[Event] = []
+    run = EvolvingSimulation(options_for(seed), events.append, versions, trouble_for(seed))
+    run.run()
+    verdict = judge(events, REQUIRED)
+    assert not verdict.violations, verdict.violations[:3]
+    assert run.counts["changes"] == 2
+
+
+class _WithoutQuiet(Changeover):
+    """Mistake: all hold, so let us switch."""
+
+    def _quiet(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> bool:
+        return True
+
+
+def _leading(changeover: type[Changeover]) -> type[Command]:
+    return type("Planted", (Command,), {"changeover_type": changeover})
+
+
+def caught(run: Callable[[int], object], seeds: int) -> int | None:
+    """Return the first seed whose run is found to be broken."""
+    for seed in range(seeds):
+        try:
+            outcome = run(seed)
+        except InternalError:
+            return seed  # It never came to rest: the members waited for each other.
+        if getattr(outcome, "broken", None):
+            return seed
+    return None
+
+
+def test_a_switch_without_quiet_is_caught() -> None:
+    assert caught(lambda seed: run_one(seed, command_type=_leading(_WithoutQuiet), trouble=FAST), 40) is not None
+
+
+def test_held_submissions_that_overtake_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = View.release
+
+    def reversed_release(self: View, greetings: int = 0) -> tuple[Envelope, ...]:
+        return release(self, greetings)[::-1]
+
+    monkeypatch.setattr(View, "release", reversed_release)
+    assert caught(lambda seed: run_one(seed, trouble=FAST), 40) is not None
+
+
+def test_one_who_goes_back_though_it_is_prepared_is_caught() -> None:
+    class Impatient(EvolvingNode):
+        """Mistake: the command seems to be gone, so go back, prepared or not."""
+
+        def _end_lease(self, life: int) -> None:
+            view = self._member.view
+            if life == self._life and view.state.phase == "prepared":
+                self._handle(self._member.step(Resume(view.state.attempt, dead=True), self._kernel.now))
+            else:
+                super()._end_lease(life)
+
+    dying = Trouble(loss=0.2, death=0.3)
+    assert caught(lambda seed: run_one(seed, node_type=Impatient, trouble=dying), 200) is not None
