@@ -13,8 +13,9 @@ from typing import Any, Final, Literal, NamedTuple
 from unittest import mock
 
 from thence.core.domain import Domain
+from thence.core.forwarding import Work
 from thence.core.links import LinkCarry, LinkEnd, LinkOutput, LinkTransfer
-from thence.core.member import Deliverable, Member, _Work
+from thence.core.member import Deliverable, Member
 from thence.core.messages import Envelope, Frame
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.routing import Plan, Routes
@@ -95,7 +96,7 @@ class FifoByMessage(LinkEnd):
 class ForwardsInReverse(Member):
     """What is released at once is forwarded last first."""
 
-    def _drain(self, work: _Work) -> Deliverable:
+    def _drain(self, work: Work) -> Deliverable:
         work.domain.reverse()
         return super()._drain(work)
 
@@ -106,13 +107,13 @@ class ForwardsOnArrival(Member):
     def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
         frame = incoming.frame
         if isinstance(place, DomainPlace) and frame.envelope is not None:
-            work = _Work()
+            work = Work()
             plan = self.routes.plan(self.name, frame.envelope.origin, frame.envelope.to, place.name)
             self._carry_out(plan, frame.envelope, work)
             self._drain(work)
         return super()._take(place, incoming, now)
 
-    def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: _Work) -> None:
+    def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: Work) -> None:
         if isinstance(place, LinkPlace):
             super()._released(place, frame, work)
         elif frame.envelope is not None and place.echoes.pop(str(frame.envelope.id), 1) is not None:
@@ -122,7 +123,7 @@ class ForwardsOnArrival(Member):
 class DeliversEchoes(Member):
     """A relay delivers what it put into a domain itself once more, when the domain releases it."""
 
-    def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: _Work) -> None:
+    def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: Work) -> None:
         if isinstance(place, DomainPlace) and frame.envelope is not None and str(frame.envelope.id) in place.echoes:
             work.deliver.append((place.name, frame))
         super()._released(place, frame, work)

@@ -13,7 +13,8 @@ from unittest import mock
 
 from tests.fabrics import run_one
 from thence.core.contract import Ready, Submit
-from thence.core.member import Deliverable, Member, _Work
+from thence.core.forwarding import Work
+from thence.core.member import Deliverable, Member
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.places import DomainPlace, LinkPlace, Place, SavedPlace
 from thence.core.records import Record, Taken
@@ -31,7 +32,7 @@ _repeat: Callable[..., Any] = Member._repeat
 _load: Callable[[Place, SavedPlace[Any]], None] = Place.load
 _load_link: Callable[[LinkPlace, SavedPlace[Any]], None] = LinkPlace.load
 
-MAX_EVENTS: Final = 15_000
+MAX_EVENTS: Final = 30_000
 """A mistake may make messages go round for ever, and more of them all the time: it is stopped sooner than another run."""
 
 COMPACT_EVERY: Final = 3
@@ -100,24 +101,24 @@ def forwards_on_arrival(self: Member, place: DomainPlace | LinkPlace, incoming: 
     if isinstance(place, DomainPlace) and envelope and str(envelope.id) not in forwarded and not self._flat:
         forwarded.add(str(envelope.id))
         plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
-        _carry_out(self, plan, envelope, _Work())
+        _carry_out(self, plan, envelope, Work())
     return _take(self, place, incoming, now)
 
 
-def not_again(self: Member, plan: Plan, envelope: Envelope, work: _Work) -> None:
+def not_again(self: Member, plan: Plan, envelope: Envelope, work: Work) -> None:
     """What was forwarded on arrival is not forwarded when its turn has come."""
     if str(envelope.id) not in self.__dict__.get("planted", ()):
         _carry_out(self, plan, envelope, work)
 
 
-def forwards_backwards(self: Member, work: _Work) -> Deliverable:
+def forwards_backwards(self: Member, work: Work) -> Deliverable:
     """Of several messages that a relay releases at once, the last is the first to be forwarded."""
     if _is_relay(self):
         work.domain.reverse()
     return _drain(self, work)
 
 
-def keeps_for_later(self: Member, plan: Plan, envelope: Envelope, work: _Work) -> None:
+def keeps_for_later(self: Member, plan: Plan, envelope: Envelope, work: Work) -> None:
     """A relay delivers first and forwards later, when its own application may have answered already."""
     if envelope.origin == self.name:
         _carry_out(self, plan, envelope, work)
@@ -134,14 +135,14 @@ class ForwardsLater(Node):
             self._kernel.schedule(5_000_000, self._forward, self._member.__dict__.pop("planted"))
 
     def _forward(self, kept: list[tuple[Plan, Envelope]]) -> None:
-        work = _Work()
+        work = Work()
         for plan, envelope in kept:
             _carry_out(self._member, plan, envelope, work)
         deliver = self._member._deliver(self._member._drain(work))
         self._handle(Ready(send=self._member._collect(self._kernel.now), deliver=deliver))
 
 
-def takes_echoes(self: Member, place: DomainPlace | LinkPlace, frame: Frame[Any], work: _Work) -> None:
+def takes_echoes(self: Member, place: DomainPlace | LinkPlace, frame: Frame[Any], work: Work) -> None:
     """A relay takes what comes back from a domain into which it put it for a new message."""
     taken: set[str] = self.__dict__.setdefault("planted", set())
     if frame.envelope is not None and str(frame.envelope.id) not in taken:
@@ -153,7 +154,7 @@ def takes_echoes(self: Member, place: DomainPlace | LinkPlace, frame: Frame[Any]
 # --- stamps ------------------------------------------------------------------------------------------------------------
 
 
-def one_by_one(self: Member, plan: Plan, envelope: Envelope, work: _Work) -> None:
+def one_by_one(self: Member, plan: Plan, envelope: Envelope, work: Work) -> None:
     """A message for several members of a domain is stamped once for each, so that none knows of the others."""
     into = [(name, members) for name, members in plan.into.items()]
     _carry_out(self, plan._replace(into={name: members for name, members in into if not members}), envelope, work)
@@ -211,7 +212,7 @@ def forwards_again(self: Member, record: Record, *rest: Any) -> None:
     _repeat(self, record, *rest)
     envelope = record.frame.envelope if isinstance(record, Taken) else None
     if isinstance(record, Taken) and envelope and record.domain in self._domains and not self._flat:
-        _carry_out(self, self.routes.plan(self.name, envelope.origin, envelope.to, record.domain), envelope, _Work())
+        _carry_out(self, self.routes.plan(self.name, envelope.origin, envelope.to, record.domain), envelope, Work())
 
 
 class Planted(NamedTuple):

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from tests.papers.builders import Group, Hierarchy, assert_order_kept, everywhere, hierarchy, random_plan, star
 from thence.core.domain import Domain
-from thence.core.member import Deliverable, Member, _Work
+from thence.core.forwarding import Work
+from thence.core.member import Deliverable, Member
 from thence.core.messages import Envelope, Frame
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.routing import Plan, Routes
@@ -123,16 +124,16 @@ class Backwards(Member):
 
     _later: list[tuple[Plan, Envelope]]
 
-    def _drain(self, work: _Work) -> Deliverable:
+    def _drain(self, work: Work) -> Deliverable:
         self._later = []
         deliver = super()._drain(work)
         for plan, envelope in reversed(self._later):
-            echoes = _Work()
+            echoes = Work()
             super()._carry_out(plan, envelope, echoes)
             super()._drain(echoes)
         return deliver
 
-    def _carry_out(self, plan: Plan, envelope: Envelope, work: _Work) -> None:
+    def _carry_out(self, plan: Plan, envelope: Envelope, work: Work) -> None:
         if envelope.origin == self.name:
             super()._carry_out(plan, envelope, work)
         else:
@@ -163,7 +164,7 @@ class PerDirection(Member):
     slow: tuple[Envelope, ...] = ()
     """Delivered here, in order, and still to be relayed, in order."""
 
-    def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: _Work) -> None:
+    def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: Work) -> None:
         envelope = frame.envelope
         if envelope is not None and place.name == "1" and envelope.to == ("Y",) and len(self.topology.homes[self.name]) > 1:
             self.slow = (*self.slow, envelope)

@@ -23,7 +23,8 @@ from tests.papers.builders import Hierarchy, Plan, assert_order_kept, everywhere
 from thence.core import ahead
 from thence.core.ahead import Bodies, BodyAhead
 from thence.core.domain import Domain
-from thence.core.member import Deliverable, Member, _Work
+from thence.core.forwarding import Work
+from thence.core.member import Deliverable, Member
 from thence.core.messages import Envelope, Frame, Packet, control_bytes
 from thence.core.ordering.vector import FullVectorStamp
 from thence.core.places import DomainPlace, LinkPlace
@@ -248,10 +249,10 @@ class Early(Member):
         frame = incoming.frame
         if frame.envelope is not None:
             plan = self.routes.plan(self.name, frame.envelope.origin, frame.envelope.to, place.name)
-            super()._carry_out(plan, frame.envelope, _Work())
+            super()._carry_out(plan, frame.envelope, Work())
         return super()._take(place, incoming, now)
 
-    def _carry_out(self, plan: Route, envelope: Envelope, work: _Work) -> None:
+    def _carry_out(self, plan: Route, envelope: Envelope, work: Work) -> None:
         if envelope.origin == self.name:
             super()._carry_out(plan, envelope, work)
 

@@ -1,0 +1,215 @@
+"""The part of a member that sends, takes and forwards: what follows from a message that is released, here and beyond us.
+
+This is the lower half of ``core.member``, in a file of its own so that each can be read in one go.
+
+Rules:
+
+* Whatever a message brings about is done before anything that is sent or delivered later (``_drain``): so what is forwarded keeps
+  the order in which it was released.
+* Where relays have replicas, the first copy of a message counts, and a replica that does not forward keeps (``core.takeover``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from thence.core.changing import Deliverable
+from thence.core.links import LinkOutput
+from thence.core.messages import Envelope, Frame
+from thence.core.places import DomainPlace, LinkPlace
+from thence.core.restoring import Restoring
+from thence.core.routing import Plan
+from thence.core.takeover import OriginalFirst
+from thence.core.transport import Incoming
+from thence.errors import FrameRefused, OverflowingFrame, StorageError
+
+
+class Work(msgspec.Struct):
+    """What is still to be done within one step: released messages, in order, and what of it is for the application."""
+
+    domain: list[tuple[DomainPlace | LinkPlace, Frame[Any]]] = []
+    deliver: Deliverable = []
+
+
+class Forwarding(Restoring):
+    """See the module's text. What is declared here is the member's."""
+
+    _whole: set[str]
+    _suspected: dict[str, None]
+
+    def _send(self, envelope: Envelope) -> Deliverable:
+        """Send a message of our own."""
+        if self._flat:
+            (place,) = self._domains.values()
+            output = place.ordering.send(envelope, envelope.to)
+            self._number = envelope.number
+            self._push(place, output.send)
+            return [(place.name, frame) for frame in output.deliver]
+        plan = self.routes.plan(self.name, self.name, envelope.to, None)
+        self._number = envelope.number
+        work = Work()
+        # To ourselves at once: whatever caused our own message has been delivered here already.
+        if envelope.to is None or self.name in envelope.to:
+            work.deliver.append((self.topology.homes[self.name][0], Frame(None, envelope)))
+        self._carry_out(plan, envelope, work)
+        return self._drain(work)
+
+    def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
+        """Accept one frame: the ordering or the link first, since it may refuse; then the transport, which then confirms it."""
+        if self._flat and isinstance(place, DomainPlace):
+            return self._take_flat(place, incoming, now)
+        work = Work()
+        peer, frame = incoming.peer, incoming.frame
+        try:
+            if isinstance(place, DomainPlace):
+                early = place.forward_early is not None
+                held = place.ordering.held if early else 0
+                output = place.ordering.accept(peer, frame, now)
+                if early and place.ordering.held > held:
+                    self._forward_early(place, frame.envelope)
+                if output.send:
+                    self._push(place, output.send)
+                work.domain += [(place, released) for released in output.deliver]
+            else:
+                self._linked(place, place.end.accept(peer, frame), work)
+        except OverflowingFrame:
+            raise  # Not acknowledged: the peer will send it again.
+        except FrameRefused:
+            place.transport.skip(peer, incoming.number)  # It will never become acceptable: do not ask for it again.
+            raise
+        place.transport.take(incoming)
+        return self._drain(work)
+
+    def _take_flat(self, place: DomainPlace, incoming: Incoming, now: int) -> Deliverable:
+        """The same where there is one domain: what is released is for us, and nothing is to be forwarded."""
+        try:
+            output = place.ordering.accept(incoming.peer, incoming.frame, now)
+        except OverflowingFrame:
+            raise
+        except FrameRefused:
+            place.transport.skip(incoming.peer, incoming.number)
+            raise
+        if output.send:
+            self._push(place, output.send)
+        place.transport.take(incoming)
+        return [(place.name, released) for released in output.deliver]
+
+    def _forward_early(self, place: DomainPlace, envelope: Envelope | None) -> None:
+        """A message has to wait here for its turn. Its body need not: it goes ahead to whom we will forward the message."""
+        if place.forward_early is None or envelope is None or self._flat or str(envelope.id) in place.echoes:
+            return
+        # A replica may hold a copy of what another one forwarded, which is not for it to forward.
+        if len(envelope.body) < place.forward_early or self.name in self.topology.fellows:
+            return
+        plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
+        for name, members in plan.into.items():
+            self._domains[name].bodies.send(self._domains[name].ordering.first_hop(members), envelope)
+        for name in plan.across:
+            self._links[name].bodies.send(self._links[name].end.first_hop(), envelope)
+
+    def _drain(self, work: Work) -> Deliverable:
+        """Do one thing after the other, in the order in which it came about, until nothing follows any more."""
+        for place, frame in work.domain:
+            self._released(place, frame, work)
+        return work.deliver
+
+    def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: Work) -> None:
+        """A domain has released a message, or a link has passed one on: it is for us, for others beyond us, or both."""
+        envelope = frame.envelope
+        if envelope is None:
+            return
+        if isinstance(place, DomainPlace):
+            echo = place.echoes.pop(str(envelope.id), 1) is None
+            for link_place in self._links.values():
+                end = link_place.end
+                counts = end.domain == place.name and end.link.mode == "printed" and (end.counts_own or not echo)
+                if counts and self.routes.beyond(end.link, place.name, envelope.origin):
+                    self._linked(link_place, end.delivered(), work)
+            if echo or not self._is_news(place, envelope, work):
+                return
+        if envelope.to is None or self.name in envelope.to:
+            work.deliver.append((place.name, frame))
+        self._carry_out(self.routes.plan(self.name, envelope.origin, envelope.to, place.name), envelope, work)
+        if self._takeover is not None:
+            self._open_gates(place.name, envelope, work)
+
+    # Replicas (``core.takeover``).
+
+    def _put_up_gates(self) -> None:
+        if self._takeover is not None and self._takeover.group:
+            for name, place in self._domains.items():
+                place.ordering.gate = OriginalFirst(self._takeover, self.routes, name)
+
+    def _is_news(self, place: DomainPlace, envelope: Envelope, work: Work) -> bool:
+        """Return whether a released message is to be delivered and forwarded: it is the first copy, and no other replica's."""
+        takeover = self._takeover
+        if takeover is None:
+            return True
+        if takeover.is_copy(place.name, envelope):
+            takeover.seen(place.name, envelope)
+            return False
+        return takeover.is_first(envelope)
+
+    def _tell_transports(self, peer: str, suspected: bool) -> None:
+        if suspected:
+            self._suspected[peer] = None
+        else:
+            self._suspected.pop(peer, None)
+        for place in self._places.values():
+            if peer in place.peers:
+                place.transport.suspect(peer, suspected)
+
+    def _suspect(self, peer: str, suspected: bool) -> Deliverable:
+        """Hold another replica for dead, or no longer; if it is now up to us to forward, forward what we kept."""
+        takeover = self._takeover
+        if takeover is None:
+            raise StorageError(f"{self.name!r}: a stored record of a suspicion, where no relay has replicas")
+        takeover.suspect(peer, suspected)
+        work = Work()
+        if takeover.forwards:
+            for name, place in self._domains.items():
+                for kept in takeover.take_kept(name):
+                    self._put_into(place, kept.envelope, kept.members, work)
+        return self._drain(work)
+
+    def _open_gates(self, came_by: str, envelope: Envelope, work: Work) -> None:
+        """A message has come from where it comes from: what other replicas made of it may be taken note of."""
+        for name, place in self._domains.items():
+            gate = place.ordering.gate
+            if name != came_by and isinstance(gate, OriginalFirst):
+                output = place.ordering.open(*gate.awaited(envelope))
+                self._push(place, output.send)
+                work.domain += [(place, released) for released in output.deliver]
+
+    def _carry_out(self, plan: Plan, envelope: Envelope, work: Work) -> None:
+        """Forward a message, before anything that is sent or delivered later."""
+        takeover = self._takeover
+        for name, members in plan.into.items():
+            to = None if name in self._whole else members if takeover is None else takeover.with_fellows(members)
+            if takeover is None or takeover.forwards:
+                self._put_into(self._domains[name], envelope, to, work)
+            else:
+                takeover.keep(name, envelope, to)
+        for name in plan.across:
+            link_place = self._links[name]
+            end = link_place.end
+            self._linked(link_place, end.cross(envelope, self.routes.relay_of(end.link, end.domain, envelope.origin)), work)
+
+    def _put_into(self, place: DomainPlace, envelope: Envelope, members: tuple[str, ...] | None, work: Work) -> None:
+        """Send a message within a domain, to these members (None: to all)."""
+        if members is None or self.name in members:
+            place.echoes[str(envelope.id)] = None
+        output = place.ordering.send(envelope, members)
+        self._push(place, output.send)
+        work.domain += [(place, released) for released in output.deliver]
+
+    def _linked(self, place: LinkPlace, output: LinkOutput, work: Work) -> None:
+        self._push(place, output.send)
+        work.domain += [(place, Frame(None, envelope)) for envelope in output.pass_on]
+
+    def _push(self, place: DomainPlace | LinkPlace, frames: list[tuple[str, Frame[Any]]]) -> None:
+        queued = place.transport.queued
+        place.transport.push(frames)
+        self._queued += place.transport.queued - queued
