@@ -207,12 +207,13 @@ def loses_the_link(self: LinkPlace, saved: SavedPlace[Any]) -> None:
     self.end.state = state
 
 
-def forwards_again(self: Member, record: Record, *rest: Any) -> None:
+def forwards_again(self: Member, record: Record, *rest: Any) -> Any:
     """After a restart, what was forwarded already is forwarded again, as something new."""
-    _repeat(self, record, *rest)
+    followed = _repeat(self, record, *rest)
     envelope = record.frame.envelope if isinstance(record, Taken) else None
     if isinstance(record, Taken) and envelope and record.domain in self._domains and not self._flat:
         _carry_out(self, self.routes.plan(self.name, envelope.origin, envelope.to, record.domain), envelope, Work())
+    return followed
 
 
 class Planted(NamedTuple):
