@@ -6,6 +6,7 @@ repeats it, and the campaign then ends with 1.
 
     python -m tests.campaign --kind orderings --runs 100000 --first 0 --workers 2
     python -m tests.campaign --kind fabrics --runs 1000
+    python -m tests.campaign --kind changes --runs 1000
     python -m tests.campaign --kind explorer
     python -m tests.campaign --kind servers --seconds 600 --seed 0
     python -m tests.campaign --kind agents --seconds 600 --seed 0
@@ -23,18 +24,18 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
 from random import Random
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from rich.progress import Progress
 
-from tests import explorer_cases, fabrics
+from tests import evolving, explorer_cases, fabrics
 from tests.integration import agent_crashes, crashes
 from thence.core.ordering import ORDERINGS
 from thence.sim.explorer import Case, explore
@@ -117,6 +118,9 @@ def run_many(seeds: Iterable[int]) -> list[Outcome]:
     return [run_one(seed) for seed in seeds]
 
 
+KINDS: Final = ("orderings", "fabrics", "changes", "explorer", "servers", "agents")
+
+
 class Run(Protocol):
     """What the report needs to know of a run, of whatever kind."""
 
@@ -127,7 +131,7 @@ class Run(Protocol):
     @property
     def faults(self) -> Counter[str]: ...
     @property
-    def broken(self) -> dict[str, int]: ...
+    def broken(self) -> Collection[str]: ...
     @property
     def replay(self) -> str: ...
 
@@ -283,7 +287,9 @@ def _listed(counts: Counter[str]) -> str:
 def main() -> int:
     """Run the campaign and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", choices=("orderings", "fabrics", "explorer", "servers", "agents", "all"), default="all")
+    parser.add_argument(
+        "--kind", choices=("orderings", "fabrics", "changes", "explorer", "servers", "agents", "all"), default="all"
+    )
     parser.add_argument("--runs", type=int, default=100_000, help="random runs of each kind")
     parser.add_argument("--first", type=int, default=0, help="the first run's number")
     parser.add_argument("--workers", type=int, default=2)
@@ -295,6 +301,8 @@ def main() -> int:
         broken += run_random("orderings", run_many, lambda outcome: outcome.ordering, arguments)
     if arguments.kind in ("fabrics", "all"):
         broken += run_random("fabrics", fabrics.run_many, lambda outcome: outcome.kind, arguments)
+    if arguments.kind in ("changes", "all"):
+        broken += run_random("changes", evolving.run_many, lambda outcome: f"{len(outcome.done)} changes", arguments)
     if arguments.kind in ("explorer", "all"):
         broken += run_explorer(arguments)
     if arguments.kind in ("servers", "all"):

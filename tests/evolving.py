@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Final, NamedTuple
 
-from tests.fabrics import CAUSAL
+from tests.fabrics import CAUSAL, FAULTS
 from thence.core.domain import Domain
 from thence.core.topology import Link, Topology
 from thence.errors import UsageError
@@ -198,6 +198,19 @@ class Outcome(NamedTuple):
     done: tuple[str, ...]
     counts: Counter[str]
     deliveries: int
+    messages: int
+    lost: Counter[str]
+    """What the network did, beside what ``counts`` says."""
+
+    @property
+    def faults(self) -> Counter[str]:
+        """Everything that went wrong, and everything that was changed."""
+        return self.counts + self.lost + Counter(self.done)
+
+    @property
+    def replay(self) -> str:
+        """The command that runs it again."""
+        return f"python -m tests.evolving {self.seed}"
 
 
 def _out_of_turn(events: Iterable[Event]) -> list[str]:
@@ -239,7 +252,13 @@ def run_one(
         if standing.waiting or not standing.idle:
             broken.append(f"{name} ends with {standing.waiting} waiting: {standing.trouble}")
     counts = run.counts + Counter(crashes=result.statistics.crashes, resumed=sum(run._node(name).resumed for name in run.names))
-    return Outcome(seed, tuple(broken), tuple(done), counts, result.statistics.deliveries)
+    lost = Counter({name: result.network[name] for name in FAULTS})
+    return Outcome(seed, tuple(broken), tuple(done), counts, result.statistics.deliveries, result.statistics.messages, lost)
+
+
+def run_many(seeds: Iterable[int]) -> list[Outcome]:
+    """Run some, one after the other."""
+    return [run_one(seed) for seed in seeds]
 
 
 if __name__ == "__main__":
