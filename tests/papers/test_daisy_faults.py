@@ -120,7 +120,7 @@ def daisy(groups: int, *, levels: int) -> Topology:
 
 
 @pytest.mark.parametrize("levels", [2, 3])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_d5_d9_safe_live_and_reliable_under_crash_and_omission(seed: int, levels: int) -> None:
     """D9, Thm 4.1, 4.4, 4.5, and D5, §3.1.3: causal servers and hyper-servers die for good, messages are lost, others crash.
 

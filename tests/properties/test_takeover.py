@@ -15,7 +15,7 @@ from thence.sim.simulation import Result, Simulation
 from thence.trace.events import Event
 from thence.trace.judge import Verdict, judge
 
-SEEDS = 12
+SEEDS = 8
 """For each fabric; ``make campaign`` makes many more, of random fabrics with replicas."""
 
 TWIN: Final = """
