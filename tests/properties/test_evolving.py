@@ -21,7 +21,7 @@ from thence.sim.evolution import Command, EvolvingNode, EvolvingSimulation, Trou
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
-SEEDS_IN_CI = 120
+SEEDS_IN_CI = 240
 CHUNKS = 8
 
 FAST = Trouble(loss=0.0, death=0.0)
