@@ -85,8 +85,10 @@ def test_a_crash_at_any_single_point_changes_nothing(compact_every: int) -> None
     }
     assert ("snapshot" in whole.kinds_of_operation) == (compact_every > 0)
     assert whole.operations > 60
-    for point in range(1, whole.operations + 1):
-        assert go(SOME, {point}, compact_every).crashes
+    runs = [(point, go(SOME, {point}, compact_every)) for point in range(1, whole.operations + 1)]
+    # Confirmations may wait for company, so that on a busy machine a run may have fewer operations than the first one.
+    assert all(bank.crashes or bank.operations < point for point, bank in runs)
+    assert sum(bool(bank.crashes) for _, bank in runs) > 60
 
 
 @settings(max_examples=MAX_EXAMPLES, deadline=None)
