@@ -19,7 +19,7 @@ ROUNDS = 5
 
 async def talk(topology: Topology) -> None:
     """Let a client at each server write to everybody and to the next one, and wait until all have everything."""
-    names = {server: f"c-{server}" for server in topology.processes}
+    names = {server: f"c-{server}" for server in topology.senders}
     clients = [thence.connect(url(topology, server), name) for server, name in names.items()]
     for client in clients:
         await client.__aenter__()
@@ -43,6 +43,6 @@ async def talk(topology: Topology) -> None:
 def test_running_servers_keep_order(file: Path, tmp_path: Path) -> None:
     with fleet(read_topology(file), tmp_path / "data", tmp_path / "trace") as running:
         asyncio.run(talk(running.topology))
-    count = len(running.topology.processes)
+    count = len(running.topology.senders)
     assert_kept(tmp_path / "trace", sends=count * (1 + ROUNDS))
     assert all(process.returncode == 0 for process in running.processes.values())
