@@ -157,8 +157,10 @@ def test_m4_a_reaction_is_atomic_wherever_its_server_ends(monkeypatch: pytest.Mo
     monkeypatch.setattr(engine, "FIRST_RETRY_S", 0.0)
     points = go(SOME).operations
     assert points > 60
-    for point in range(1, points + 1, 5):
-        assert go(SOME, {point}).crashes
+    runs = [(point, go(SOME, {point})) for point in range(1, points + 1, 5)]
+    # Confirmations may wait for company, so that on a busy machine a run may have fewer operations than the first one.
+    assert all(bank.crashes or bank.operations < point for point, bank in runs)
+    assert sum(bool(bank.crashes) for _, bank in runs) > 12
 
 
 # --- M5: one queue and clock per domain, static routing, save before send, acknowledge after save (§5) ----------------------

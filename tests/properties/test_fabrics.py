@@ -16,7 +16,7 @@ from thence.core.topology_text import parse, write
 from thence.sim.simulation import simulate
 from thence.trace.judge import judge
 
-SEEDS_IN_CI = 2_000
+SEEDS_IN_CI = 1_600
 CHUNKS = 16
 
 

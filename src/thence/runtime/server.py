@@ -223,17 +223,20 @@ class Server:
         log.info("%s of %s listens on %s", node.name, node.topology.name, self.address)
 
     async def stop(self, *, drain_s: float = DRAIN_S) -> None:
-        """Take nothing more, wait for what is on its way to be confirmed, and stop."""
+        """Take nothing more, wait for what is on its way to neighbours that are there to be confirmed, and stop."""
         await self._door.close()
         for client in list(self._connections):
             refuse(client.connection, f"{self.node.name} is stopping", later=True)
         await self.engine.close()
         deadline = time.monotonic() + drain_s
         # The core tells nobody when a queue is empty, so this looks.
-        while (queued := sum(self.node.member.queued().values())) and time.monotonic() < deadline:  # noqa: ASYNC110
+        neighbours = self.node.peers.neighbours
+        while time.monotonic() < deadline:
+            if not any(queued and neighbours[name].up for name, queued in self.node.member.queued().items()):
+                break
             await asyncio.sleep(DRAIN_LOOK_S)
-        if queued:
-            log.warning("%d frames are not confirmed; they are in the store and go out at the next start", queued)
+        if unconfirmed := sum(self.node.member.queued().values()):
+            log.warning("%d frames are not confirmed; they are in the store and go out at the next start", unconfirmed)
         if self._ticker is not None:
             self._ticker.cancel()
         self._watcher.stop()
