@@ -225,56 +225,32 @@ def run_explorer(arguments: argparse.Namespace) -> int:
     return broken
 
 
-def run_servers(arguments: argparse.Namespace) -> int:
-    """Crash servers in one round after the other, report, and return how many rounds broke a promise."""
+def run_rounds(title: str, rounds_of: Any, counted: str, arguments: argparse.Namespace) -> int:
+    """Crash running servers in one round after the other, report, and return how many rounds broke a promise.
+
+    ``rounds_of`` is the module that makes a round, and ``counted`` what of its counts is told of each.
+    """
     began = time.monotonic()
     counts: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     broken = rounds = 0
     left = arguments.seconds
     while left > 0:
-        options = crashes.Options(seed=arguments.seed + rounds, fault_s=min(ROUND_S, left))
-        outcome = crashes.run_once(options)
+        options = rounds_of.Options(seed=arguments.seed + rounds, fault_s=min(ROUND_S, left))
+        outcome = rounds_of.run_once(options)
         left -= options.fault_s
         rounds += 1
         counts.update(outcome.counts)
         faults.update(outcome.faults)
         if outcome.wrong:
             broken += 1
-            print(f"BROKEN: {crashes.replay(options)}\n  kept in {outcome.folder}", flush=True)
-            for what in outcome.wrong[: crashes.MAX_WRONG_TOLD]:
-                print(f"  {what}", flush=True)
-        accepted, wrong = outcome.counts["accepted"], len(outcome.wrong)
-        took = f"{outcome.seconds:.0f} s, of these {outcome.healing_s:.0f} s to heal"
-        print(f"  round {options.seed}: {took}, {accepted:,} accepted, {wrong} wrong", flush=True)
-    print(f"servers: {rounds} rounds in {time.monotonic() - began:,.0f} s: " + _listed(counts))
-    print("  faults: " + _listed(faults))
-    print(f"  rounds that broke a promise: {broken}", flush=True)
-    return broken
-
-
-def run_agents(arguments: argparse.Namespace) -> int:
-    """Kill servers with agents in one round after the other, report, and return how many rounds broke a promise."""
-    began = time.monotonic()
-    counts: Counter[str] = Counter()
-    faults: Counter[str] = Counter()
-    broken = rounds = 0
-    left = arguments.seconds
-    while left > 0:
-        options = agent_crashes.Options(seed=arguments.seed + rounds, fault_s=min(ROUND_S, left))
-        outcome = agent_crashes.run_once(options)
-        left -= options.fault_s
-        rounds += 1
-        counts.update(outcome.counts)
-        faults.update(outcome.faults)
-        if outcome.wrong:
-            broken += 1
-            print(f"BROKEN: {agent_crashes.replay(options)}\n  kept in {outcome.folder}", flush=True)
+            print(f"BROKEN: {rounds_of.replay(options)}\n  kept in {outcome.folder}", flush=True)
             for what in outcome.wrong[: crashes.MAX_WRONG_TOLD]:
                 print(f"  {what}", flush=True)
         took = f"{outcome.seconds:.0f} s, of these {outcome.healing_s:.0f} s to heal"
-        print(f"  round {options.seed}: {took}, {outcome.counts['moves']:,} moves, {len(outcome.wrong)} wrong", flush=True)
-    print(f"agents: {rounds} rounds in {time.monotonic() - began:,.0f} s: " + _listed(counts))
+        done, wrong = outcome.counts[counted], len(outcome.wrong)
+        print(f"  round {options.seed}: {took}, {done:,} {counted}, {wrong} wrong", flush=True)
+    print(f"{title}: {rounds} rounds in {time.monotonic() - began:,.0f} s: " + _listed(counts))
     print("  faults: " + _listed(faults))
     print(f"  rounds that broke a promise: {broken}", flush=True)
     return broken
@@ -306,9 +282,9 @@ def main() -> int:
     if arguments.kind in ("explorer", "all"):
         broken += run_explorer(arguments)
     if arguments.kind in ("servers", "all"):
-        broken += run_servers(arguments)
+        broken += run_rounds("servers", crashes, "accepted", arguments)
     if arguments.kind in ("agents", "all"):
-        broken += run_agents(arguments)
+        broken += run_rounds("agents", agent_crashes, "moves", arguments)
     return 1 if broken else 0
 
 

@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from benchmarks.takeover import TWIN
 from tests.planted_takeover import PLANTED, Planted, in_place
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
@@ -17,16 +18,6 @@ from thence.trace.judge import Verdict, judge
 
 SEEDS = 8
 """For each fabric; ``make campaign`` makes many more, of random fabrics with replicas."""
-
-TWIN: Final = """
-name = "twin"
-[domains.A]
-members = ["a1", "a2", "r1", "r2"]
-[domains.D]
-members = ["d1", "d2", "r1", "r2"]
-[[relays]]
-replicas = ["r1", "r2"]
-"""
 
 ROW: Final = """
 name = "row"
