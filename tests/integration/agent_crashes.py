@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import Final, NamedTuple
 from tests.bank import AccountState, Move, Poison, audit, state_of, tree
 from tests.integration.crash_plan import stable_addresses
 from tests.integration.crash_verdict import judge_servers
-from tests.integration.server_processes import Processes
+from tests.integration.server_processes import Outcome, Processes, in_folder
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
 from thence.errors import ThenceError
@@ -61,17 +59,6 @@ class Options(NamedTuple):
     """How long it is from one kill to the next, on average."""
     mean_gap_s: float = 0.02
     """How long a client rests after each tree."""
-
-
-class Outcome(NamedTuple):
-    """What came of a run."""
-
-    counts: Counter[str]
-    faults: Counter[str]
-    wrong: list[str]
-    folder: Path
-    seconds: float
-    healing_s: float
 
 
 class AgentCrashes(Processes):
@@ -224,11 +211,7 @@ class AgentCrashes(Processes):
 
 def run_once(options: Options, folder: Path | None = None) -> Outcome:
     """Make one run in a folder of its own, which goes if nothing was wrong."""
-    where = Path(tempfile.mkdtemp(prefix="thence-agents-")) if folder is None else folder
-    outcome = asyncio.run(AgentCrashes(options, where).run())
-    if not outcome.wrong:
-        shutil.rmtree(where)
-    return outcome
+    return in_folder(folder, lambda where: AgentCrashes(options, where).run())
 
 
 def replay(options: Options) -> str:

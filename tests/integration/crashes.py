@@ -14,14 +14,10 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import resource
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -34,15 +30,14 @@ import msgspec
 from tests.integration.crash_plan import calls, fabric, groups, plan, stable_addresses, write_topologies
 from tests.integration.crash_verdict import histories, judge_clients, judge_servers, unfinished
 from tests.integration.proxy import Mode, Proxy
+from tests.integration.server_processes import STOP_WITHIN_S, Outcome, in_folder, kill_processes, last_words, start_process
 from thence.runtime.client import ask_status
 
 HEAL_WITHIN_S: Final = 180.0
 START_WITHIN_S: Final = 120.0
-STOP_WITHIN_S: Final = 60.0
 MAX_DOWN: Final = 4
 """How many servers are down at the same time at most."""
 MAX_WRONG_TOLD: Final = 10
-PR_SET_PDEATHSIG: Final = 1
 
 
 class Options(NamedTuple):
@@ -56,18 +51,6 @@ class Options(NamedTuple):
     mean_gap_s: float = 0.15
     """How long a client rests between two things that it does."""
     kill_clients: bool = True
-
-
-class Outcome(NamedTuple):
-    """What came of a run."""
-
-    counts: Counter[str]
-    faults: Counter[str]
-    wrong: list[str]
-    folder: Path
-    seconds: float
-    healing_s: float
-    """How long it took from the end of the faults until everything had arrived."""
 
 
 class Crashes:
@@ -107,7 +90,7 @@ class Crashes:
         except TimeoutError as error:
             self.wrong.append(f"not in time: {error}")
         finally:
-            self._kill_all()
+            kill_processes((*self._servers.values(), *self._workers.values()))
             await asyncio.gather(*(proxy.close() for proxy in (*self._links.values(), *self._doors.values())))
         flipped = sum(proxy.bits_flipped for proxy in (*self._links.values(), *self._doors.values()))
         self.faults["bits flipped"] = flipped
@@ -165,23 +148,12 @@ class Crashes:
         program = "tests.integration.small_server" if self.options.seed % 2 else "thence.cli.main"
         arguments = ["-m", program, "serve", str(self.folder / f"{name}.toml"), "--server", name, "--drain", "3"]
         arguments += ["--data", str(self.folder / "data" / name), "--trace", str(self.folder / "trace"), *options]
-        self._servers[name] = self._process(name, arguments)
+        self._servers[name] = start_process(self.folder, name, arguments)
 
     def _start_worker(self, domain: str) -> None:
         clients = groups(self.topology)[domain]
-        self._workers[domain] = self._process(
-            f"clients-{domain}", ["-m", "tests.integration.crash_clients", str(self.folder), *clients]
-        )
-
-    def _process(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-        with (self.folder / "logs" / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent,  # noqa: PLW1509  There are no threads here.
-            )
+        arguments = ["-m", "tests.integration.crash_clients", str(self.folder), *clients]
+        self._workers[domain] = start_process(self.folder, f"clients-{domain}", arguments)
 
     def _look_for_the_dead(self) -> None:
         """Notice who ended though nobody told it to, and start it again."""
@@ -192,15 +164,7 @@ class Crashes:
                     start(name)
 
     def _last_words(self, name: str) -> str:
-        log = self.folder / "logs" / (f"{name}.log" if name in self._servers else f"clients-{name}.log")
-        return log.read_text(encoding="utf-8", errors="replace")[-300:].strip()
-
-    def _kill_all(self) -> None:
-        processes = (*self._servers.values(), *self._workers.values())
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.wait()
+        return last_words(self.folder, name if name in self._servers else f"clients-{name}")
 
     # Faults.
 
@@ -404,19 +368,9 @@ class Crashes:
         ]
 
 
-def die_with_parent() -> None:
-    """Ask the system for a kill when the parent dies, so that nothing is left behind by a test that was killed."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def run_once(options: Options, folder: Path | None = None) -> Outcome:
     """Make one run in a folder of its own, which goes if nothing was wrong."""
-    where = Path(tempfile.mkdtemp(prefix="thence-crashes-")) if folder is None else folder
-    outcome = asyncio.run(Crashes(options, where).run())
-    if not outcome.wrong:
-        shutil.rmtree(where)
-    return outcome
+    return in_folder(folder, lambda where: Crashes(options, where).run())
 
 
 def replay(options: Options) -> str:

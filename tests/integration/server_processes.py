@@ -3,13 +3,74 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
+from typing import Final, NamedTuple
 
-from tests.integration.crashes import STOP_WITHIN_S, die_with_parent
+STOP_WITHIN_S: Final = 60.0
+
+PR_SET_PDEATHSIG: Final = 1
+
+
+class Outcome(NamedTuple):
+    """What came of a run."""
+
+    counts: Counter[str]
+    faults: Counter[str]
+    wrong: list[str]
+    folder: Path
+    seconds: float
+    healing_s: float
+    """How long it took from the end of the faults until everything had arrived."""
+
+
+def in_folder(folder: Path | None, run: Callable[[Path], Coroutine[None, None, Outcome]]) -> Outcome:
+    """Make a run in a folder, or in one of its own, which goes if nothing was wrong."""
+    where = Path(tempfile.mkdtemp(prefix="thence-crashes-")) if folder is None else folder
+    outcome = asyncio.run(run(where))
+    if not outcome.wrong:
+        shutil.rmtree(where)
+    return outcome
+
+
+def start_process(folder: Path, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a Python program, with its log in ``folder/logs``."""
+    with (folder / "logs" / f"{name}.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  There are no threads here.
+        )
+
+
+def _die_with_parent() -> None:
+    """Ask the system for a kill when the parent dies, so that nothing is left behind by a test that was killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def kill_processes(processes: Collection[subprocess.Popen[bytes]]) -> None:
+    """Leave nobody behind."""
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.wait()
+
+
+def last_words(folder: Path, name: str) -> str:
+    """Return the end of a program's log."""
+    return (folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")[-600:].strip()
 
 
 class Processes(ABC):
@@ -28,14 +89,7 @@ class Processes(ABC):
 
     def start_server(self, name: str) -> None:
         """Start a server, or start it again."""
-        with (self.folder / "logs" / f"{name}.log").open("ab") as log:
-            self._servers[name] = subprocess.Popen(
-                [sys.executable, *self.arguments(name)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent,  # noqa: PLW1509  There are no threads here.
-            )
+        self._servers[name] = start_process(self.folder, name, self.arguments(name))
         self.busy.discard(name)
 
     def kill_server(self, name: str) -> None:
@@ -48,7 +102,7 @@ class Processes(ABC):
         """Notice who ended though nobody told it to, and start it again."""
         for name, process in list(self._servers.items()):
             if name not in self.busy and process.poll() is not None:
-                self.wrong.append(f"{name} ended by itself with {process.returncode}: {self._last_words(name)}")
+                self.wrong.append(f"{name} ended by itself with {process.returncode}: {last_words(self.folder, name)}")
                 self.start_server(name)
 
     async def stop_servers(self) -> None:
@@ -60,14 +114,8 @@ class Processes(ABC):
             while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110  A process tells nobody.
                 await asyncio.sleep(0.05)
             if process.returncode != 0:
-                self.wrong.append(f"{name} stopped with {process.returncode}: {self._last_words(name)}")
+                self.wrong.append(f"{name} stopped with {process.returncode}: {last_words(self.folder, name)}")
 
     def kill_all(self) -> None:
         """Leave nobody behind."""
-        for process in self._servers.values():
-            process.kill()
-        for process in self._servers.values():
-            process.wait()
-
-    def _last_words(self, name: str) -> str:
-        return (self.folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")[-600:].strip()
+        kill_processes(self._servers.values())

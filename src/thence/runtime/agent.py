@@ -21,6 +21,7 @@ Rules:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -45,7 +46,7 @@ class Sent(NamedTuple):
     letter: Letter
 
 
-class Agent:
+class Agent(ABC):
     """See the module's text."""
 
     name: str
@@ -57,9 +58,9 @@ class Agent:
     _sending_bytes = 0
     _is_known: Callable[[str], bool]
 
+    @abstractmethod
     async def react(self, message: Message) -> None:
         """Do what the message asks for: change ``state``, and send."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to react")
 
     async def send(self, to: To, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
         """Send to one, several or ``EVERYONE``. It leaves when the reaction is committed."""

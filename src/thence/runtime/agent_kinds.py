@@ -101,9 +101,12 @@ def _classes_at(place: str) -> list[type[Agent]]:
     ]
     if class_name:
         found = [agent_class for agent_class in found if agent_class.__name__ == class_name]
+    able = [agent_class for agent_class in found if not inspect.isabstract(agent_class)]
     if not found:
         raise ConfigError(f"--agents {place}: there is no class derived from thence.Agent")
-    return found
+    if not able:
+        raise ConfigError(f"--agents {place}: {_named(found[0])} does not say how to react")
+    return able
 
 
 def _named(kind: Any) -> str:

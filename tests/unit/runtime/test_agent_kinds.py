@@ -102,5 +102,8 @@ def test_classes_are_found_by_module_and_name(tmp_path: Path, monkeypatch: pytes
     for place in ("two_agents:Three", "pathlib"):
         with pytest.raises(ConfigError, match=f"--agents {place}: there is no class derived from thence.Agent"):
             load([place])
+    (tmp_path / "mute_agents.py").write_text("import thence\nclass Mute(thence.Agent):\n    state: int\n")
+    with pytest.raises(ConfigError, match="--agents mute_agents: Mute does not say how to react"):
+        load(["mute_agents"])
     with pytest.raises(ConfigError, match="--agents no_such_module: No module named"):
         load(["no_such_module"])
