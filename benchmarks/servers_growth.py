@@ -4,8 +4,9 @@ Claims M6 and M7 of domains §6.1 (Fig. 8 to 12): without domains the cost grows
 domains of √n servers on a bus it grows linearly. Both with full matrices, as in the paper; beside them a flat domain with
 ``stamps = "updates"``, its Appendix A. Servers are real ones in memory, joined by TCP, spread over a few processes; the sender
 writes to one server after the other, and each answers before the next is asked. Times are medians of a pass over the servers, the
-best of several passes; bytes are all that goes over the network, confirmations too. Heartbeats are put off: 150 servers in one
-domain have 11,175 connections.
+best of several passes; bytes are all that goes over the network, confirmations too; processor time is that of all servers
+together, which a busy machine changes less than the time. What a full matrix costs is told from the rest by the same hop with
+updates. Heartbeats are put off: 150 servers in one domain have 11,175 connections.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -51,6 +52,8 @@ stored in this run; the paper stores its matrix with each message.
 """
 SIZES = ((3, 3), (5, 5), (7, 7), (10, 10), (12, 12), (15, 10))
 """Domains, and servers in each."""
+FIRST = 25
+"""From how many servers on growth is measured."""
 PROCESSES = 3
 MIN_PINGS = 100
 PASSES = 5
@@ -69,6 +72,7 @@ class Trip(NamedTuple):
     """There and back."""
 
     seconds: float
+    cpu_seconds: float
     wire_bytes: float
 
 
@@ -78,14 +82,28 @@ class Growth(NamedTuple):
     name: str
     trips: dict[int, Trip]
 
-    def exponent(self, what: Callable[[Trip], float], first: int = 25) -> float:
-        """How fast it grows from ``first`` servers on: 1 is linearly, 2 with the square."""
-        points = [(math.log(servers), math.log(what(trip))) for servers, trip in self.trips.items() if servers >= first]
-        return statistics.linear_regression(*zip(*points, strict=True)).slope
+    def exponent(self, what: Callable[[Trip], float]) -> float:
+        """How fast it grows: 1 is linearly, 2 with the square."""
+        return exponent({servers: what(trip) for servers, trip in self.trips.items()})
+
+
+def exponent(values: Mapping[int, float]) -> float:
+    """How fast a positive value grows with the number of servers, from ``FIRST`` of them on."""
+    points = [(math.log(servers), math.log(value)) for servers, value in values.items() if servers >= FIRST]
+    return statistics.linear_regression(*zip(*points, strict=True)).slope
+
+
+def matrix_cpu(full: Growth, updates: Growth) -> dict[int, float]:
+    """Return the processor time that a full matrix adds to the same round trip, by number of servers."""
+    return {servers: full.trips[servers].cpu_seconds - updates.trips[servers].cpu_seconds for servers in full.trips}
 
 
 def seconds(trip: Trip) -> float:
     return trip.seconds
+
+
+def cpu_seconds(trip: Trip) -> float:
+    return trip.cpu_seconds
 
 
 def wire_bytes(trip: Trip) -> float:
@@ -111,8 +129,8 @@ def asked(topology: Topology) -> tuple[str, list[str]]:
     return asks, [name for name in plain if name != asks and (topology.name == "flat" or homes[name] != homes[asks])]
 
 
-async def host(turn: Turn, *, topology: str, place: int, asks: str, answers: Sequence[str]) -> tuple[list[float], int]:
-    """Run one share of the servers; whoever has the one that asks measures the time, all count bytes."""
+async def host(turn: Turn, *, topology: str, place: int, asks: str, answers: Sequence[str]) -> tuple[list[float], float, int]:
+    """Run one share of the servers; whoever has the one that asks measures the time, all count bytes and processor time."""
     logging.disable(logging.ERROR)
     peers.HEARTBEAT_S = peers.SILENCE_S = NEVER_S  # type: ignore[misc]
     peers.MAX_BACKOFF_S = 0.2  # type: ignore[misc]
@@ -127,11 +145,11 @@ async def host(turn: Turn, *, topology: str, place: int, asks: str, answers: Seq
         for member in running.values():
             await member.connected()
         await turn.all()
-        before = _bytes_out(running.values())
+        before, began = _bytes_out(running.values()), time.process_time()
         times = await _ask(running[asks], answers) if asks in running else []
         await turn.all()
-        sent = _bytes_out(running.values()) - before
-    return times, sent
+        sent, worked = _bytes_out(running.values()) - before, time.process_time() - began
+    return times, worked, sent
 
 
 def _bytes_out(members: Iterable[Member]) -> int:
@@ -175,8 +193,9 @@ def round_trip(topology: Topology) -> Trip:
     text = write(with_free_addresses(topology))
     common = {"topology": text, "asks": asks, "answers": answers}
     reports = [report.said for report in run_workers([Worker(host, {"place": place, **common}) for place in range(PROCESSES)])]
-    sent = sum(report[1] for report in reports)
-    return Trip(min(min(report[0]) for report in reports if report[0]), sent / PASSES / pings(answers))
+    trips = PASSES * pings(answers)
+    worked, sent = sum(report[1] for report in reports), sum(report[2] for report in reports)
+    return Trip(min(min(report[0]) for report in reports if report[0]), worked / trips, sent / trips)
 
 
 def measure(sizes: Sequence[tuple[int, int]] = SIZES) -> list[Growth]:
@@ -187,7 +206,7 @@ def measure(sizes: Sequence[tuple[int, int]] = SIZES) -> list[Growth]:
         fabrics = (flat(servers, "full"), flat(servers, "updates"), bus(count, size))
         for growth, fabric in zip(growths, fabrics, strict=True):
             trip = growth.trips[servers] = round_trip(fabric)
-            shown = f"{trip.seconds * 1e3:.2f} ms, {trip.wire_bytes:,.0f} B"
+            shown = f"{trip.seconds * 1e3:.2f} ms, {trip.cpu_seconds * 1e3:.2f} ms of processors, {trip.wire_bytes:,.0f} B"
             print(f"  {servers} servers, {growth.name}: {shown}", file=sys.stderr, flush=True)
     return growths
 
@@ -209,7 +228,8 @@ def run() -> list[Row]:
     growths = measure()
     PLOTS.mkdir(exist_ok=True)
     plots = {
-        "servers_growth_time": draw(growths, "A round trip to a remote server: time", seconds, lambda at: f"{at * 1e3:.3g} ms"),
+        "servers_growth_time": draw(growths, "A round trip to a remote server: time", seconds, _milliseconds),
+        "servers_growth_cpu": draw(growths, "A round trip to a remote server: processor time", cpu_seconds, _milliseconds),
         "servers_growth_bytes": draw(
             growths, "A round trip to a remote server: bytes", wire_bytes, lambda at: f"{at / 1e3:.3g} kB"
         ),
@@ -223,7 +243,8 @@ def run() -> list[Row]:
             theirs = peer.trips[servers]
             what = f"{servers} servers, {peer.name}"
             rows += [
-                Row(f"{what}: time", _ms(ours), _ms(theirs), theirs.seconds / ours.seconds),
+                _row(f"{what}: time", seconds, ours, theirs),
+                _row(f"{what}: processor time", cpu_seconds, ours, theirs),
                 Row(
                     f"{what}: bytes",
                     f"{ours.wire_bytes:,.0f} B",
@@ -231,15 +252,28 @@ def run() -> list[Row]:
                     theirs.wire_bytes / ours.wire_bytes,
                 ),
             ]
-    for peer in flats:
-        ours_exponent, exponent = domains.exponent(wire_bytes), peer.exponent(wire_bytes)
-        what = f"exponent of bytes from 25 servers on, {peer.name}"
-        rows.append(Row(what, f"{ours_exponent:.2f}", f"{exponent:.2f}", exponent / ours_exponent))
-    return rows
+    return rows + list(_exponents(domains, *flats))
 
 
-def _ms(trip: Trip) -> str:
-    return f"{trip.seconds * 1e3:.2f} ms"
+def _exponents(domains: Growth, full: Growth, updates: Growth) -> Iterator[Row]:
+    """Give how fast things grow."""
+    for peer in (full, updates):
+        yield _compared(f"bytes, {peer.name}", domains.exponent(wire_bytes), peer.exponent(wire_bytes))
+    yield _compared("processor time, flat, full", domains.exponent(cpu_seconds), full.exponent(cpu_seconds))
+    added = exponent(matrix_cpu(full, updates))
+    yield _compared("processor time, flat, what full adds to updates", domains.exponent(cpu_seconds), added)
+
+
+def _compared(what: str, ours: float, theirs: float) -> Row:
+    return Row(f"exponent from {FIRST} servers on: {what}", f"{ours:.2f}", f"{theirs:.2f}", theirs / ours)
+
+
+def _row(what: str, of: Callable[[Trip], float], ours: Trip, theirs: Trip) -> Row:
+    return Row(what, f"{of(ours) * 1e3:.2f} ms", f"{of(theirs) * 1e3:.2f} ms", of(theirs) / of(ours))
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
 
 
 def main() -> None:

@@ -68,9 +68,9 @@ class CrashingNode(Node):
         self.driver._thread = cast("Any", Inline())
         store, commit, compact = cast("Any", self.store), self.store.commit, cast("Any", self.store).compact
 
-        def committed() -> int:
+        def committed(most_bytes: int) -> int:
             self.count("persist")
-            durable = commit()
+            durable = commit(most_bytes)
             self.count("persisted")
             return durable
 

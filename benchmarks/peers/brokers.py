@@ -67,8 +67,10 @@ def with_free_addresses(topology: Topology) -> Topology:
 
 
 @contextmanager
-def thence_servers(folder: Path, names: tuple[str, ...], *, durable: bool) -> Iterator[tuple[list[str], list[int]]]:
-    """Run our servers, of one domain; give their addresses and processes."""
+def thence_servers(
+    folder: Path, names: tuple[str, ...], *, options: tuple[str, ...] = ()
+) -> Iterator[tuple[list[str], list[int]]]:
+    """Run our servers, of one domain, with these options or with a disk; give their addresses and processes."""
     folder.mkdir()
     topology = folder / "topology.toml"
     text = topology_text(names)
@@ -78,7 +80,7 @@ def thence_servers(folder: Path, names: tuple[str, ...], *, durable: bool) -> It
     try:
         for name, address in zip(names, addresses, strict=True):
             arguments = [sys.executable, "-m", "thence.cli.main", "serve", str(topology), "--server", name]
-            arguments += ["--data", str(folder / name)] if durable else ["--durability", "memory"]
+            arguments += options or ("--data", str(folder / name))
             running.append(_start(arguments, folder / f"{name}.log", int(address.rpartition(":")[2])))
         yield [f"thence://{address}" for address in addresses], [process.pid for process in running]
     finally:

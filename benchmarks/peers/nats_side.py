@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.peers.counting import BURST, Inbox, Part, Pings
 from benchmarks.peers.processes import Turn
+from thence.runtime.polling import leave_core
 
 BATCH = 1_000
 """How many messages a pull asks for."""
@@ -80,9 +81,17 @@ async def receiver(turn: Turn, *, url: str, count: int, body_bytes: int) -> Part
     return Part(inbox.count, math.inf, inbox.last)
 
 
-async def ping(turn: Turn, *, url: str, asks: bool, count: int, body_bytes: int) -> list[float]:
+def _never_sleep(loop: asyncio.AbstractEventLoop) -> None:
+    """Keep the loop awake, as politely as ours does: nats-py has nothing for it, so it does not end."""
+    leave_core()
+    loop.call_soon(_never_sleep, loop)
+
+
+async def ping(turn: Turn, *, url: str, asks: bool, awake: bool, count: int, body_bytes: int) -> list[float]:
     """One that asks, or one that answers."""
     connection = await _connect(url)
+    if awake:
+        _never_sleep(asyncio.get_running_loop())
     pings, body = Pings(count), bytes(body_bytes)
 
     async def back(_: Any) -> None:

@@ -14,6 +14,7 @@ from thence.runtime.client import connect
 from thence.runtime.embedded import Member
 from thence.runtime.endpoint import Endpoint
 from thence.runtime.letters import EVERYONE, Message, To
+from thence.runtime.polling import stay_awake
 
 
 def _listen(endpoint: Endpoint, expected: int, body_bytes: int) -> Inbox:
@@ -89,24 +90,28 @@ def _answer(endpoint: Endpoint) -> None:
     endpoint.on_batch(answer)
 
 
-async def ping_member(turn: Turn, *, topology: str, name: str, to: str, count: int, body_bytes: int) -> list[float]:
+async def ping_member(
+    turn: Turn, *, topology: str, name: str, to: str, awake_s: float, count: int, body_bytes: int
+) -> list[float]:
     """A member that asks (``to`` given) or answers."""
-    async with Member(parse(topology), name=name) as member:
-        await member.connected()
-        if not to:
-            _answer(member)
-        await turn.all()
-        times = await _ping(member, to, count, bytes(body_bytes)) if to else []
-        await turn.all()
+    with stay_awake(awake_s):
+        async with Member(parse(topology), name=name) as member:
+            await member.connected()
+            if not to:
+                _answer(member)
+            await turn.all()
+            times = await _ping(member, to, count, bytes(body_bytes)) if to else []
+            await turn.all()
     return times
 
 
-async def ping_client(turn: Turn, *, url: str, name: str, to: str, count: int, body_bytes: int) -> list[float]:
+async def ping_client(turn: Turn, *, url: str, name: str, to: str, awake_s: float, count: int, body_bytes: int) -> list[float]:
     """A client that asks (``to`` given) or answers."""
-    async with connect(url, name, temporary=True) as client:
-        if not to:
-            _answer(client)
-        await turn.all()
-        times = await _ping(client, to, count, bytes(body_bytes)) if to else []
-        await turn.all()
+    with stay_awake(awake_s):
+        async with connect(url, name, temporary=True) as client:
+            if not to:
+                _answer(client)
+            await turn.all()
+            times = await _ping(client, to, count, bytes(body_bytes)) if to else []
+            await turn.all()
     return times

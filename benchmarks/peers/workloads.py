@@ -4,9 +4,10 @@ Every figure is of Python processes that send and receive, with the same loop (u
 sends with ``post`` and listens with ``on_batch``; nats-py has a callback for each message, and for JetStream ``publish_async``
 and a pull consumer that confirms a batch at a time; redis-py pipelines XADD and reads with XREADGROUP, both in batches;
 aio-pika waits for a thousand confirmations at a time, and has a callback for each message. Ours keeps causal order everywhere;
-the peers keep the order of one sender. The sides take turns, and the best of several rounds counts, since noise only ever adds.
-Beside each figure is what a delivery costs the processor, of all programs and servers together: that depends less on what else a
-machine does at the moment.
+the peers keep the order of one sender. In round trips ours stays awake for the next message (``stay_awake``); beside that stands
+what it does without, and nats-py in loops that never sleep. The sides take turns, and the best of several rounds counts, since
+noise only ever adds. Beside each figure is what a delivery costs the processor, of all programs and servers together: that
+depends less on what else a machine does at the moment.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from benchmarks.peers.brokers import (
 from benchmarks.peers.counting import WARM_UP_PINGS, percentile, rate
 from benchmarks.peers.processes import Worker, run
 from benchmarks.table import Row
+from thence.runtime.polling import DEFAULT_AWAKE_S
 
 BODY_BYTES = (100, 1024)
 ROUNDS = 4
@@ -42,12 +44,14 @@ GROUP_COUNT = 30_000
 """How many messages each member of a group sends."""
 COUNT = 60_000
 PINGS = 2_000
+MEMORY = ("--durability", "memory")
 
 
 class Setting(NamedTuple):
     """The servers that run meanwhile."""
 
     memory: str
+    awake: str
     durable: tuple[str, str]
     nats: str
     redis: int
@@ -56,10 +60,13 @@ class Setting(NamedTuple):
     """Of the servers, by the name of whose they are."""
 
 
+Workers = Callable[[Setting, int], list[Worker]]
+
+
 class Side(NamedTuple):
     """Who takes part, for one length of bodies, and whose server is between them."""
 
-    workers: Callable[[Setting, int], list[Worker]]
+    workers: Workers
     server: str = ""
 
 
@@ -130,20 +137,31 @@ def rabbit_queues(setting: Setting, size: int) -> list[Worker]:
     return [Worker(rabbit_side.queue_sender, options), Worker(rabbit_side.queue_receiver, options)]
 
 
-def our_member_pings(_: Setting, size: int) -> list[Worker]:
-    common = {"topology": topology_text(MEMBERS[:2]), "count": PINGS, "body_bytes": size}
-    return [Worker(ours.ping_member, {"name": name, "to": to, **common}) for name, to in zip("AB", ("B", ""), strict=True)]
+def our_member_pings(awake_s: float) -> Workers:
+    def workers(_: Setting, size: int) -> list[Worker]:
+        common = {"topology": topology_text(MEMBERS[:2]), "awake_s": awake_s, "count": PINGS, "body_bytes": size}
+        pairs = (("A", "B"), ("B", ""))
+        return [Worker(ours.ping_member, {"name": name, "to": to, **common}) for name, to in pairs]
+
+    return workers
 
 
-def our_client_pings(setting: Setting, size: int) -> list[Worker]:
-    asks, answers = _fresh(), _fresh()
-    common = {"url": setting.memory, "count": PINGS, "body_bytes": size}
-    return [Worker(ours.ping_client, {"name": name, "to": to, **common}) for name, to in ((asks, answers), (answers, ""))]
+def our_client_pings(awake_s: float) -> Workers:
+    def workers(setting: Setting, size: int) -> list[Worker]:
+        asks, answers = _fresh(), _fresh()
+        url = setting.awake if awake_s else setting.memory
+        common = {"url": url, "awake_s": awake_s, "count": PINGS, "body_bytes": size}
+        return [Worker(ours.ping_client, {"name": name, "to": to, **common}) for name, to in ((asks, answers), (answers, ""))]
+
+    return workers
 
 
-def nats_pings(setting: Setting, size: int) -> list[Worker]:
-    common = {"url": setting.nats, "count": PINGS, "body_bytes": size}
-    return [Worker(nats_side.ping, {"asks": asks, **common}) for asks in (True, False)]
+def nats_pings(*, awake: bool) -> Workers:
+    def workers(setting: Setting, size: int) -> list[Worker]:
+        common = {"url": setting.nats, "awake": awake, "count": PINGS, "body_bytes": size}
+        return [Worker(nats_side.ping, {"asks": asks, **common}) for asks in (True, False)]
+
+    return workers
 
 
 def least_pings(_: Setting, size: int) -> list[Worker]:
@@ -152,7 +170,10 @@ def least_pings(_: Setting, size: int) -> list[Worker]:
 
 
 CORE = "nats-py core"
+CORE_AWAKE = "nats-py core, never asleep"
 LEAST = "the least in Python"
+NATS_PINGS = Side(nats_pings(awake=False), "nats")
+NATS_AWAKE_PINGS = Side(nats_pings(awake=True), "nats")
 WORKLOADS = (
     Workload("group of 4 members, each to all", Side(our_group), {CORE: (Side(nats_group, "nats"), 4)}),
     Workload("client to client by one server, in memory", Side(our_clients, "memory"), {CORE: (Side(nats_clients, "nats"), 2)}),
@@ -166,15 +187,27 @@ WORKLOADS = (
         },
     ),
     Workload(
-        "round trip between two members, in memory",
-        Side(our_member_pings),
-        {CORE: (Side(nats_pings, "nats"), 2), LEAST: (Side(least_pings), None)},
+        "round trip between two members that stay awake",
+        Side(our_member_pings(DEFAULT_AWAKE_S)),
+        {CORE: (NATS_PINGS, 2), CORE_AWAKE: (NATS_AWAKE_PINGS, None)},
         latency=True,
     ),
     Workload(
-        "round trip between clients of one server, in memory",
-        Side(our_client_pings, "memory"),
-        {CORE: (Side(nats_pings, "nats"), 1)},
+        "round trip between two members that sleep",
+        Side(our_member_pings(0)),
+        {CORE: (NATS_PINGS, None), LEAST: (Side(least_pings), None)},
+        latency=True,
+    ),
+    Workload(
+        "round trip between clients of one server, all awake",
+        Side(our_client_pings(DEFAULT_AWAKE_S), "awake"),
+        {CORE: (NATS_PINGS, 1), CORE_AWAKE: (NATS_AWAKE_PINGS, None)},
+        latency=True,
+    ),
+    Workload(
+        "round trip between clients of one server, all asleep",
+        Side(our_client_pings(0), "memory"),
+        {CORE: (NATS_PINGS, None)},
         latency=True,
     ),
 )
@@ -240,17 +273,20 @@ def run_all(names: Sequence[str] = (), sizes: Sequence[int] = BODY_BYTES, rounds
     with ExitStack() as stack:
         # Beside the code and not in /tmp, which is memory on many machines: nothing is durable there, and nothing waits.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=Path(__file__).parent.parent)))
-        (memory,), one = stack.enter_context(thence_servers(folder / "memory", ("s1",), durable=False))
-        (first, second), two = stack.enter_context(thence_servers(folder / "durable", ("s1", "s2"), durable=True))
+        (memory,), one = stack.enter_context(thence_servers(folder / "memory", ("s1",), options=MEMORY))
+        awake_options = (*MEMORY, "--stay-awake", str(round(DEFAULT_AWAKE_S * 1e6)))
+        (awake,), waking = stack.enter_context(thence_servers(folder / "awake", ("s1",), options=awake_options))
+        (first, second), two = stack.enter_context(thence_servers(folder / "durable", ("s1", "s2")))
         nats, nats_process = stack.enter_context(nats_server(folder / "nats"))
         redis, redis_process = stack.enter_context(redis_server(folder / "redis"))
         rabbit, rabbit_process = stack.enter_context(rabbitmq_server(folder / "rabbit"))
         processes = {
             "memory": one,
+            "awake": waking,
             "durable": two,
             "nats": [nats_process],
             "redis": [redis_process],
             "rabbit": [rabbit_process],
         }
-        setting = Setting(memory, (first, second), nats, redis, rabbit, processes)
+        setting = Setting(memory, awake, (first, second), nats, redis, rabbit, processes)
         return [row for workload in chosen for size in sizes for row in measure(workload, setting, size, rounds)]

@@ -33,6 +33,7 @@ if _TYPE_CHECKING:
     from thence.runtime.client import Client, connect
     from thence.runtime.embedded import Member
     from thence.runtime.letters import EVERYONE, Message
+    from thence.runtime.polling import stay_awake
     from thence.runtime.tls import TlsFiles
 
 __version__ = "0.1.0"
@@ -48,6 +49,7 @@ _RUNNING = {
     "TlsFiles": "tls",
     "connect": "client",
     "connect_blocking": "blocking",
+    "stay_awake": "polling",
 }
 
 
@@ -87,4 +89,5 @@ __all__ = [
     "__version__",
     "connect",
     "connect_blocking",
+    "stay_awake",
 ]

@@ -28,7 +28,7 @@ from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.messages import Frame, Packet
 from thence.core.numbers import NumberSet
 from thence.core.ordering import Arrival
-from thence.core.window import FIRST_WINDOW_BYTES, Window
+from thence.core.window import FIRST_WINDOW_BYTES, PACKET_BYTES, Window
 from thence.errors import ImpossibleFrame, MalformedFrame
 
 StampT = TypeVar("StampT")
@@ -110,6 +110,8 @@ class Channel:
         """How many frames came since we last confirmed,"""
         self.unconfirmed_bytes = 0
         """and how many bytes."""
+        self.more = False
+        """Whether the last packet was full, and there may be another one to send."""
         self.resent = 0
         self.repeated = 0
 
@@ -231,7 +233,8 @@ class Channel:
             self.unsent_bytes -= frame.weight
 
     def collect(self, domain: str, now: int) -> Packet[Any] | None:
-        """Return the packet to send now, if there is anything to say."""
+        """Return the packet to send now, if there is anything to say; ``more`` says whether to ask again."""
+        self.more = False
         state = self.state
         queue, last, taken = state.queue, state.last_number, state.taken
         numbers: tuple[int, ...] = ()
@@ -277,7 +280,7 @@ class Channel:
             self.resend_at = now + self.patience_ns
         first_new = max(self.sent_upto + 1, oldest)
         last_new = min(last, oldest + WINDOW - 1)
-        if last_new == last and self.queued_bytes <= self.window.bytes:
+        if last_new == last and self.queued_bytes <= min(self.window.bytes, PACKET_BYTES):
             # Numbers that were taken out of turn are gone from the queue already.
             numbers += [number for number in range(first_new, last + 1) if number in queue]
             self.sent_upto, self.unsent_bytes = last, 0
@@ -291,13 +294,16 @@ class Channel:
         """Return which of these numbers fit the window, and count them as sent."""
         numbers: list[int] = []
         queue, window = self.state.queue, self.window
-        flying = self.queued_bytes - self.unsent_bytes
+        flying = before = self.queued_bytes - self.unsent_bytes
         for number in range(first, last + 1):
             frame = queue.get(number)
             if frame is not None:
                 weight = frame.weight
                 if flying and flying + weight > window.bytes:
                     window.limited = True
+                    break
+                if numbers and flying - before + weight > PACKET_BYTES:
+                    self.more = True
                     break
                 flying += weight
                 self.unsent_bytes -= weight

@@ -267,6 +267,8 @@ class Channels(Transport):
             packet = channel.collect(self.name, now)
             if packet is not None:
                 packets.append((peer, packet))
+                while channel.more and (packet := channel.collect(self.name, now)) is not None:
+                    packets.append((peer, packet))
             wake_at, confirm_at = channel.resend_at, channel.confirm_at
             if wake_at is None or (confirm_at is not None and confirm_at < wake_at):
                 wake_at = confirm_at

@@ -19,8 +19,11 @@ Rules:
 
 from __future__ import annotations
 
-WINDOW_BYTES = 4 * 1024 * 1024
-"""How many bytes may be on their way at most: whoever carries packets must be able to hold that much for each peer."""
+WINDOW_BYTES = 16 * 1024 * 1024
+"""How many bytes may be on their way at most: while a disk is busy with some of them the next ones come in."""
+
+PACKET_BYTES = 4 * 1024 * 1024
+"""From this size on a packet takes no more frames: whoever carries packets must be able to hold one for each peer."""
 
 FIRST_WINDOW_BYTES = 256 * 1024
 """How many may be at first, and at least, where nobody waits for a disk."""

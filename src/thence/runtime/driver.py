@@ -11,7 +11,8 @@ Rules:
   it and send it again. The same entries are tried again until there is room.
 * Any other failure of the store ends the driver: what is on disk is right, and what is in memory may not be.
 * A snapshot takes the place of the log when the log has grown by as much as the last snapshot took, so that its cost per
-  message stays the same whatever waits. For want of room it is left for later: the log goes on as long as there is room for it.
+  message stays the same whatever waits. While much waits that is on its way out it is left for later, as long as the log is
+  quick to read; and for want of room as long as there is room for the log.
 * A step is only made if what it writes can be appended: once the member has made it, it cannot be taken back.
 """
 
@@ -34,6 +35,18 @@ from thence.runtime.store import MAX_BUFFERED_BYTES, MAX_ENTRY_BYTES, MemoryStor
 
 COMPACT_BYTES: Final = 64 * 1024 * 1024
 """How far the log grows at least before a snapshot takes its place."""
+
+COMMIT_BYTES: Final = 4 * 1024 * 1024
+"""About how much one commit takes: what has to wait for the one under way, such as the next packets, does not wait long."""
+
+LOG_PER_BACKLOG: Final = 4
+"""How many times as long as what waits the log should be before a snapshot takes its place: most of it is then gone,"""
+
+MAX_REPLAYED: Final = 100_000
+"""unless it has so many entries: a start takes about 20 µs for each."""
+
+LOOKS_PER_COMPACTION: Final = 4
+"""How often that is looked at while the log grows by ``COMPACT_BYTES``."""
 
 FULL_DISK_RETRY_S: Final = 1.0
 """How long to wait before a full disk is tried again."""
@@ -74,6 +87,9 @@ class Actions(Protocol):
 
     def stored(self, durable: int) -> None:
         """All entries up to this one are durable."""
+
+    def waiting_bytes(self) -> int:
+        """Return about how much of what has come in would be in a snapshot now."""
 
     def snapshot(self) -> bytes:
         """Return everything at this moment, for the store."""
@@ -124,6 +140,8 @@ class Driver:
         # A store that may not hold much must be made short all the more often.
         self._compact_every = COMPACT_BYTES if store.limit_bytes is None else min(COMPACT_BYTES, store.limit_bytes // 4)
         self._compact_at = self._compact_every
+        self._snapshot_of = 0
+        """The last entry that a snapshot of ours stands for."""
         self._closed = False
 
     # Inputs.
@@ -216,7 +234,7 @@ class Driver:
         try:
             while self.store.durable < self.store.appended and not self._closed:
                 await self._commit_once()
-                if self.store.bytes_since_snapshot >= self._compact_at:
+                if self.store.bytes_since_snapshot >= self._compact_at and not self._left_for_later():
                     await self._compact()
         except Exception as error:  # noqa: BLE001  Whatever it is, nothing may be acknowledged after it.
             self._closed = True
@@ -227,7 +245,7 @@ class Driver:
     async def _commit_once(self) -> None:
         began = time.perf_counter()
         try:
-            durable = await self._loop.run_in_executor(self._thread, self.store.commit)
+            durable = await self._loop.run_in_executor(self._thread, self.store.commit, COMMIT_BYTES)
         except StoreFull as error:
             self.stalled = str(error)
             await asyncio.sleep(FULL_DISK_RETRY_S)
@@ -244,6 +262,16 @@ class Driver:
                 what()
         self._actions.stored(durable)
 
+    def _left_for_later(self) -> bool:
+        """Whether a snapshot would have to write too much of what is in the log again."""
+        grown, limit = self.store.bytes_since_snapshot, self.store.limit_bytes
+        if self.store.appended - self._snapshot_of >= MAX_REPLAYED or (limit is not None and grown >= limit // 2):
+            return False
+        if grown >= LOG_PER_BACKLOG * self._actions.waiting_bytes():
+            return False
+        self._compact_at = grown + self._compact_every // LOOKS_PER_COMPACTION
+        return True
+
     async def _compact(self) -> None:
         snapshot, upto = self._actions.snapshot(), self.store.appended
         while self.store.durable < upto:
@@ -256,6 +284,7 @@ class Driver:
             self._compact_at = self.store.bytes_since_snapshot + self._compact_every
             return
         self._compact_at = max(self._compact_every, len(snapshot))
+        self._snapshot_of = upto
 
     # Time.
 

@@ -374,6 +374,10 @@ class Node:
         self.history.release(durable)
         self._tell_of_room()
 
+    def waiting_bytes(self) -> int:
+        """Return how much waits for neighbours and in boxes."""
+        return self.member.queued_bytes + sum(box.bytes for box in self.office.state.boxes.values())
+
     def snapshot(self) -> bytes:
         """Return everything at this moment."""
         saved = journal.Snapshot(

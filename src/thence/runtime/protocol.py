@@ -30,7 +30,7 @@ PACKET: Final = 1
 CONTROL: Final = 2
 CONTROL_KIND: Final = bytes([CONTROL])
 PACKET_KIND: Final = bytes([PACKET, FORMAT_VERSION])
-"""How a packet begins; it is never longer than the core reads, since a channel sends ``WINDOW_BYTES`` or one frame at a time."""
+"""How a packet begins; it is never longer than the core reads, since a channel sends ``PACKET_BYTES`` or one frame at a time."""
 
 
 class _Said(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -30,6 +30,7 @@ from thence.runtime.door import Door, refuse, tell, whence
 from thence.runtime.engine import Engine
 from thence.runtime.node import Node, NodeOptions
 from thence.runtime.office import Bundle, Handed, Joined, Left
+from thence.runtime.polling import polling_of
 from thence.runtime.protocol import (
     Accepted,
     Acknowledge,
@@ -410,6 +411,7 @@ class Server:
             "change": node.evolution.status(),
             "address": self.address,
             "up_seconds": round(time.time() - self._started, 3),
+            "awake": polling_of(asyncio.get_running_loop()).status(),
             "stalled": node.driver.full or (f"the box of {node.office.full!r} is full" if node.office.full else ""),
             "neighbours": [
                 {

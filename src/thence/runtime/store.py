@@ -136,14 +136,15 @@ class Store:
         self._buffer.append(entry)
         return self._appended
 
-    def commit(self) -> int:
+    def commit(self, most_bytes: int = MAX_BUFFERED_BYTES) -> int:
         """Write and sync everything appended so far, and return the last durable sequence number. Blocks.
 
+        If that is more than ``most_bytes``, about so many of them; the next call goes on.
         StoreFull: nothing was stored, and the next call tries the same entries again. Any other StorageError: stop.
         """
         if self._failed:
             raise StorageError(self._failed)
-        self._take_buffer()
+        self._take_buffer(most_bytes)
         if self._unwritten:
             self._write_batch()
             self._done_with(len(self._unwritten))
@@ -182,9 +183,14 @@ class Store:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _take_buffer(self) -> None:
-        take = self._buffer.popleft
-        self._unwritten += [take() for _ in range(len(self._buffer))]
+    def _take_buffer(self, most_bytes: int = MAX_BUFFERED_BYTES) -> None:
+        taken, buffer, unwritten = sum(map(len, self._unwritten)), self._buffer, self._unwritten
+        for _ in range(len(buffer)):  # More may come in meanwhile, from another thread.
+            if taken >= most_bytes:
+                break
+            entry = buffer.popleft()
+            taken += len(entry)
+            unwritten.append(entry)
 
     def _done_with(self, count: int) -> None:
         """The first ``count`` unwritten entries are durable."""
@@ -359,7 +365,7 @@ class MemoryStore:
         self._appended += 1
         return self._appended
 
-    def commit(self) -> int:
+    def commit(self, most_bytes: int = MAX_BUFFERED_BYTES) -> int:
         """Return the last sequence number: there is nothing to wait for."""
         return self._appended
 

@@ -26,6 +26,7 @@ import msgspec
 
 from thence.errors import MalformedFrame
 from thence.runtime.checksum import crc32
+from thence.runtime.polling import polling_of
 from thence.runtime.turns import WRITES, Turn, turn_of
 
 MAX_FRAME_BYTES: Final = 96 * 1024 * 1024
@@ -78,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
         self._turn = turn_of(self._loop)
+        self._polling = polling_of(self._loop)
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._room = READ_BYTES
         """How long the buffer is."""
@@ -127,6 +129,8 @@ class Connection(asyncio.BufferedProtocol):
             wanted = max(wanted, 2 * self._room)
         if wanted > self._room:
             self._grow(wanted)
+        if self._polling.limit:
+            self._polling.came()
 
     # Reading.
 

@@ -24,7 +24,7 @@ from thence.core.confirmation import ConfirmationOptions
 from thence.core.messages import FRAME_WEIGHT, Envelope, Frame, Packet
 from thence.core.ordering import Arrival
 from thence.core.ordering.fifo import FifoStamp
-from thence.core.window import FIRST_WINDOW_BYTES, WINDOW_BYTES
+from thence.core.window import FIRST_WINDOW_BYTES, PACKET_BYTES, WINDOW_BYTES
 from thence.errors import ImpossibleFrame, MalformedFrame
 
 MS = 1_000_000
@@ -139,6 +139,21 @@ def test_the_window_bounds_bytes_too() -> None:
     assert channel.queued_bytes == 0
 
 
+def test_what_is_more_than_a_packet_goes_in_several() -> None:
+    channel = Channel(Arrival.ANY, pace=Pace(least_window_bytes=WINDOW_BYTES))
+    count = WINDOW_BYTES // (64 * 1024)
+    for number in range(1, count + 1):
+        channel.push(large(number))
+    packets = [sent(channel)]
+    while channel.more:
+        packets.append(sent(channel))
+    sizes = [sum(frame.weight for frame in each.frames) for each in packets]
+    assert [number for each in packets for number in each.numbers] == list(range(1, count))
+    assert max(sizes) <= PACKET_BYTES
+    assert min(sizes[:-1]) > PACKET_BYTES - 2 * 64 * 1024
+    assert channel.collect("d", 0) is None, "the window is full"
+
+
 def test_one_frame_may_be_larger_than_the_window() -> None:
     channel = sending(1)
     channel.push(Frame(FifoStamp(2), Envelope("A", 2, None, bytes(FIRST_WINDOW_BYTES))))
@@ -158,6 +173,8 @@ def rounds(channel: Channel, round_trip_ns: Callable[[int], int], count: int = 1
         for _ in range(2 * WINDOW_BYTES // (64 * 1024)):
             channel.push(large(channel.state.last_number + 1))
         numbers = sent(channel, now).numbers
+        while channel.more:
+            numbers += sent(channel, now).numbers
         now += round_trip_ns(len(numbers) * 64 * 1024)
         channel.arrived(packet(taken=numbers[-1]), now)
         windows.append(channel.window.bytes)

@@ -187,8 +187,11 @@ def test_a_small_store_makes_room_for_itself(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_made_short_stalls_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "COMPACT_BYTES", 10_000)
+    monkeypatch.setattr(driver, "LOG_PER_BACKLOG", 0)
+    tried = []
 
     def full(*_: object) -> None:
+        tried.append(1)
         raise StoreFull("no room")
 
     async def main() -> None:
@@ -196,7 +199,36 @@ def test_a_log_that_cannot_be_made_short_stalls_nobody(tmp_path: Path, monkeypat
         monkeypatch.setattr(node.store, "compact", full)
         await joined(node, "bob")
         await sent(node, "bob", 1, 1_000, "bob")
+        assert tried
         assert not node.driver.full
+        await node.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("most_entries", [1_000_000, 50], ids=["quick to read", "slow to read"])
+def test_while_much_waits_only_a_log_that_is_slow_to_read_is_made_short(
+    most_entries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "COMPACT_BYTES", 10_000)
+    monkeypatch.setattr(driver, "MAX_REPLAYED", most_entries)
+
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path))
+        await joined(node, "bob")
+        for number in range(1, 101):
+            node.submit(Bundle("bob", number, 1, ("bob",), None, bytes(1_000)))
+            await durable(node)
+        waiting = node.waiting_bytes()
+        assert waiting >= 100_000
+        assert (node.store.bytes_since_snapshot > waiting) == (most_entries > 100)
+        node.acknowledge("bob", 100)
+        await durable(node)
+        for number in range(101, 112):
+            node.submit(Bundle("bob", number, 1, ("bob",), None, bytes(1_000)))
+            await durable(node)
+            node.acknowledge("bob", number)
+        assert node.store.bytes_since_snapshot < waiting, "nothing waits any more"
         await node.close()
 
     run(main)

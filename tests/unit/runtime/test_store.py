@@ -43,6 +43,17 @@ def test_what_was_committed_is_found_again(folder: Path) -> None:
     assert found_in(folder) == (None, [b"a", b"", b"c" * 1000, b"d"], "")
 
 
+def test_a_commit_takes_no_more_than_it_is_asked_to(folder: Path) -> None:
+    store = opened(folder)
+    for entry in (b"a" * 60, b"b" * 60, b"c" * 60, b"d"):
+        store.append(entry)
+    assert [store.commit(100), store.buffered_bytes] == [2, 61]
+    assert [store.commit(1), store.buffered_bytes] == [3, 1]
+    assert [store.commit(), store.buffered_bytes] == [4, 0]
+    store.close()
+    assert found_in(folder)[1] == [b"a" * 60, b"b" * 60, b"c" * 60, b"d"]
+
+
 def test_a_snapshot_stands_for_the_entries_before_it(folder: Path) -> None:
     store = opened(folder)
     for entry in (b"1", b"2", b"3"):
