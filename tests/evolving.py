@@ -155,7 +155,14 @@ def versions_for(seed: int) -> tuple[list[Topology], list[str]]:
         topology, what = changed(versions[-1], chance, [f"n{number}"])
         versions.append(topology)
         done.append(what)
-    return versions, done
+    keeping = Random(f"evolving-stability/{seed}")
+    return [_keeping(topology, keeping.random() < 0.4) for topology in versions], done
+
+
+def _keeping(topology: Topology, stability: bool) -> Topology:
+    """Return the same version with messages kept until all have them, or not."""
+    parts = (topology.name, topology.domains.values(), topology.links.values())
+    return Topology(*parts, version=topology.version, stability=stability)
 
 
 def options_for(seed: int) -> SimulationOptions:

@@ -58,6 +58,8 @@ def check(file: File) -> None:
     ]
     console.say(f"{topology.name}: {', '.join(parts)}")
     console.say(f"promises {topology.promise}; keeps {kept}")
+    if topology.stability:
+        console.say("a message is kept by its origin until every recipient has it")
     console.out.print(console.table(("domain", "ordering", "members", "relays", "note"), _domain_rows(topology)))
     if topology.links:
         rows = [

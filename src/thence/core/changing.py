@@ -21,6 +21,7 @@ from thence.errors import Busy, UsageError
 if TYPE_CHECKING:
     from thence.core.member import MemberOptions
     from thence.core.ordering import Wait
+    from thence.core.stability import Ledger
     from thence.core.takeover import Takeover
 
 Deliverable = list[tuple[str, Frame[Any]]]
@@ -43,6 +44,7 @@ class Changing(ABC):
     _number: int
     _unconsumed: dict[int, tuple[str, Frame[Any]]]
     _takeover: Takeover | None
+    _ledger: Ledger | None
 
     @abstractmethod
     def queued(self) -> dict[str, int]:
@@ -146,6 +148,8 @@ class Changing(ABC):
             # What the application has not consumed came with stamps of orderings that are gone.
             self._unconsumed = {at: (place, Frame(None, frame.envelope)) for at, (place, frame) in self._unconsumed.items()}
             self._enter(Routes(following))
+            if self._ledger is not None:  # Nothing was on its way, so all that went out before is where it has to be.
+                self._ledger.stable.upto = self._number - len(view.state.waiting)
         number = self._number + len(record.greetings)
         going = (*record.greetings, *view.release(len(record.greetings)))
         deliver = [delivery for envelope in going for delivery in self._send(envelope)]

@@ -20,7 +20,8 @@ class Difference(NamedTuple):
     """One thing that changes: what kind of change, what it is about, and how one would say it."""
 
     kind: str
-    """``join``, ``leave``, ``split``, ``merge``, ``domain``, ``move``, ``ordering``, ``link``, ``promise`` or ``address``."""
+    """``join``, ``leave``, ``split``, ``merge``, ``domain``, ``move``, ``ordering``, ``link``, ``promise``, ``stability`` or
+    ``address``."""
     about: str
     said: str
 
@@ -35,6 +36,9 @@ def differences(old: Topology, new: Topology) -> list[Difference]:
     ]
     if old.promise != new.promise:
         found.append(Difference("promise", new.promise, f"the fabric promises {new.promise}, not {old.promise} any more"))
+    if old.stability != new.stability:
+        until = "every recipient" if new.stability else "the next process on its way"
+        found.append(Difference("stability", new.name, f"messages are kept until {until} has them"))
     for name, address in new.addresses.items():
         before = old.addresses.get(name)
         if before is not None and before != address:

@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ from thence.core.messages import Envelope, Frame
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.restoring import Restoring
 from thence.core.routing import Plan
+from thence.core.settling import Settling
+from thence.core.stability import IN_ORDER, OURS
 from thence.core.takeover import OriginalFirst
 from thence.core.transport import Incoming
 from thence.errors import FrameRefused, OverflowingFrame, StorageError
@@ -45,7 +48,9 @@ class Forwarding(Restoring):
             (place,) = self._domains.values()
             output = place.ordering.send(envelope, envelope.to)
             self._number = envelope.number
-            self._push(place, output.send)
+            self._push(place, output.send, OURS)
+            if self._ledger is not None:
+                self._ledger.sent(envelope)
             return [(place.name, frame) for frame in output.deliver]
         plan = self.routes.plan(self.name, self.name, envelope.to, None)
         self._number = envelope.number
@@ -53,7 +58,9 @@ class Forwarding(Restoring):
         # To ourselves at once: whatever caused our own message has been delivered here already.
         if envelope.to is None or self.name in envelope.to:
             work.deliver.append((self.topology.homes[self.name][0], Frame(None, envelope)))
-        self._carry_out(plan, envelope, work)
+        self._carry_out(plan, envelope, OURS, work)
+        if self._ledger is not None:
+            self._ledger.sent(envelope)
         return self._drain(work)
 
     def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
@@ -62,6 +69,8 @@ class Forwarding(Restoring):
             return self._take_flat(place, incoming, now)
         work = Work()
         peer, frame = incoming.peer, incoming.frame
+        ledger = self._ledger
+        pending = 0 if ledger is None else self._pending(place, frame)
         try:
             if isinstance(place, DomainPlace):
                 early = place.forward_early is not None
@@ -70,20 +79,27 @@ class Forwarding(Restoring):
                 if early and place.ordering.held > held:
                     self._forward_early(place, frame.envelope)
                 if output.send:
-                    self._push(place, output.send)
+                    self._push(place, output.send, place.name)
                 work.domain += [(place, released) for released in output.deliver]
             else:
-                self._linked(place, place.end.accept(peer, frame), work)
+                self._linked(place, place.end.accept(peer, frame), work, place.name)
         except OverflowingFrame:
             raise  # Not acknowledged: the peer will send it again.
         except FrameRefused:
             place.transport.skip(peer, incoming.number)  # It will never become acceptable: do not ask for it again.
             raise
         place.transport.take(incoming)
-        return self._drain(work)
+        if ledger is None:
+            return self._drain(work)
+        released = [one.envelope for _, one in work.domain]
+        deliver = self._drain(work)
+        self._account_for(place, incoming, pending, released)
+        return deliver
 
     def _take_flat(self, place: DomainPlace, incoming: Incoming, now: int) -> Deliverable:
         """The same where there is one domain: what is released is for us, and nothing is to be forwarded."""
+        ledger = self._ledger
+        pending = 0 if ledger is None else self._pending(place, incoming.frame)
         try:
             output = place.ordering.accept(incoming.peer, incoming.frame, now)
         except OverflowingFrame:
@@ -92,8 +108,14 @@ class Forwarding(Restoring):
             place.transport.skip(incoming.peer, incoming.number)
             raise
         if output.send:
-            self._push(place, output.send)
+            self._push(place, output.send, place.name)
         place.transport.take(incoming)
+        if ledger is not None:
+            released = [one.envelope for one in output.deliver]
+            for envelope in released:
+                if envelope is not None:
+                    ledger.close(envelope, place.name, IN_ORDER)
+            self._account_for(place, incoming, pending, released)
         return [(place.name, released) for released in output.deliver]
 
     def _forward_early(self, place: DomainPlace, envelope: Envelope | None) -> None:
@@ -120,18 +142,20 @@ class Forwarding(Restoring):
         envelope = frame.envelope
         if envelope is None:
             return
+        if self._ledger is not None:
+            self._ledger.close(envelope, place.name, IN_ORDER)
         if isinstance(place, DomainPlace):
             echo = place.echoes.pop(str(envelope.id), 1) is None
             for link_place in self._links.values():
                 end = link_place.end
                 counts = end.domain == place.name and end.link.mode == "printed" and (end.counts_own or not echo)
                 if counts and self.routes.beyond(end.link, place.name, envelope.origin):
-                    self._linked(link_place, end.delivered(), work)
+                    self._linked(link_place, end.delivered(), work, place.name)
             if echo or not self._is_news(place, envelope, work):
                 return
         if envelope.to is None or self.name in envelope.to:
             work.deliver.append((place.name, frame))
-        self._carry_out(self.routes.plan(self.name, envelope.origin, envelope.to, place.name), envelope, work)
+        self._carry_out(self.routes.plan(self.name, envelope.origin, envelope.to, place.name), envelope, place.name, work)
         if self._takeover is not None:
             self._open_gates(place.name, envelope, work)
 
@@ -149,6 +173,8 @@ class Forwarding(Restoring):
             return True
         if takeover.is_copy(place.name, envelope):
             takeover.seen(place.name, envelope)
+            if self._ledger is not None:
+                self._ledger.close(envelope, self.routes.upstream(self.name, envelope.origin), _into(place.name))
             return False
         return takeover.is_first(envelope)
 
@@ -171,7 +197,10 @@ class Forwarding(Restoring):
         if takeover.forwards:
             for name, place in self._domains.items():
                 for kept in takeover.take_kept(name):
-                    self._put_into(place, kept.envelope, kept.members, work)
+                    came_by = self.routes.upstream(self.name, kept.envelope.origin)
+                    self._put_into(place, kept.envelope, kept.members, came_by, work)
+                    if self._ledger is not None:
+                        self._ledger.close(kept.envelope, came_by, _into(name))
         return self._drain(work)
 
     def _open_gates(self, came_by: str, envelope: Envelope, work: Work) -> None:
@@ -180,36 +209,99 @@ class Forwarding(Restoring):
             gate = place.ordering.gate
             if name != came_by and isinstance(gate, OriginalFirst):
                 output = place.ordering.open(*gate.awaited(envelope))
-                self._push(place, output.send)
+                self._push(place, output.send, name)
                 work.domain += [(place, released) for released in output.deliver]
 
-    def _carry_out(self, plan: Plan, envelope: Envelope, work: Work) -> None:
+    def _carry_out(self, plan: Plan, envelope: Envelope, came_by: str, work: Work) -> None:
         """Forward a message, before anything that is sent or delivered later."""
         takeover = self._takeover
         for name, members in plan.into.items():
             to = None if name in self._whole else members if takeover is None else takeover.with_fellows(members)
             if takeover is None or takeover.forwards:
-                self._put_into(self._domains[name], envelope, to, work)
+                self._put_into(self._domains[name], envelope, to, came_by, work)
             else:
                 takeover.keep(name, envelope, to)
+                if self._ledger is not None:
+                    self._ledger.open(envelope, came_by, _into(name))
         for name in plan.across:
             link_place = self._links[name]
             end = link_place.end
-            self._linked(link_place, end.cross(envelope, self.routes.relay_of(end.link, end.domain, envelope.origin)), work)
+            relay = self.routes.relay_of(end.link, end.domain, envelope.origin)
+            self._linked(link_place, end.cross(envelope, relay), work, came_by)
 
-    def _put_into(self, place: DomainPlace, envelope: Envelope, members: tuple[str, ...] | None, work: Work) -> None:
+    def _put_into(
+        self, place: DomainPlace, envelope: Envelope, members: tuple[str, ...] | None, came_by: str, work: Work
+    ) -> None:
         """Send a message within a domain, to these members (None: to all)."""
         if members is None or self.name in members:
             place.echoes[str(envelope.id)] = None
         output = place.ordering.send(envelope, members)
-        self._push(place, output.send)
+        self._push(place, output.send, came_by)
         work.domain += [(place, released) for released in output.deliver]
 
-    def _linked(self, place: LinkPlace, output: LinkOutput, work: Work) -> None:
-        self._push(place, output.send)
+    def _linked(self, place: LinkPlace, output: LinkOutput, work: Work, came_by: str) -> None:
+        self._push(place, output.send, came_by)
         work.domain += [(place, Frame(None, envelope)) for envelope in output.pass_on]
 
-    def _push(self, place: DomainPlace | LinkPlace, frames: list[tuple[str, Frame[Any]]]) -> None:
+    def _push(self, place: DomainPlace | LinkPlace, frames: list[tuple[str, Frame[Any]]], came_by: str) -> None:
+        """Send frames with messages that came by a place."""
         queued = place.transport.queued
-        place.transport.push(frames)
+        if self._ledger is None:
+            place.transport.push(frames)
+        else:
+            place.transport.push(frames, came_by)
+            self._ledger.pushed(frames, came_by)
         self._queued += place.transport.queued - queued
+
+    # What is settled (``core.stability``).
+
+    def _pending(self, place: DomainPlace | LinkPlace, frame: Frame[Any]) -> int:
+        """Return how many frames have followed from the message of this one that are not settled."""
+        envelope, ledger = frame.envelope, self._ledger
+        return 0 if ledger is None or envelope is None else ledger.pending(envelope, place.name)
+
+    def _account_for(
+        self, place: DomainPlace | LinkPlace, incoming: Incoming, pending: int, released: Sequence[Envelope | None]
+    ) -> None:
+        """A frame was taken: it is settled, unless something follows from it, now or when it has its turn."""
+        ledger, envelope, transport = self._ledger, incoming.frame.envelope, place.transport
+        if ledger is None or not isinstance(transport, Settling):
+            return
+        if envelope is not None:
+            follows = ledger.pending(envelope, place.name) > pending
+            if not follows and not any(one is envelope for one in released) and self._will_go_on(place, envelope):
+                ledger.open(envelope, place.name, IN_ORDER)
+            if follows or ledger.is_open(envelope, place.name):
+                ledger.owe(envelope, (place.name, incoming.peer, incoming.number))
+                return
+        transport.settle(incoming.peer, incoming.number)
+
+    def _will_go_on(self, place: DomainPlace | LinkPlace, envelope: Envelope) -> bool:
+        """Return whether a message that was not released waits here for its turn and is handed on then."""
+        if isinstance(place, LinkPlace):
+            return any(one is envelope for one in place.end.state.arrived.values())
+        if not place.ordering.held:
+            return False
+        if place.ordering.passes_on:
+            return True
+        if str(envelope.id) in place.echoes or (self._takeover is not None and self._takeover.is_copy(place.name, envelope)):
+            return False
+        plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
+        return bool(plan.into or plan.across)
+
+    def _note_settled(self, place: DomainPlace | LinkPlace) -> None:
+        """Note what others have just reported."""
+        if self._ledger is not None and isinstance(place.transport, Settling):
+            for envelope, came_by in place.transport.take_news():
+                self._ledger.settled(envelope, came_by)
+
+    def _balance(self) -> None:
+        for name, peer, number in self._ledger.balance() if self._ledger is not None else ():
+            transport = self._places[name].transport
+            if isinstance(transport, Settling):
+                transport.settle(peer, number)
+
+
+def _into(domain: str) -> str:
+    """What keeps an account open while another replica should forward a message into a domain."""
+    return f"into {domain}"

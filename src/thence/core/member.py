@@ -48,6 +48,7 @@ from thence.core.places import DomainPlace, LinkPlace
 from thence.core.quick import send_at_once, take_at_once
 from thence.core.records import Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.routing import Routes
+from thence.core.stability import Ledger
 from thence.core.takeover import MAX_KEPT, Takeover
 from thence.core.topology import Topology
 from thence.core.views import Hold, Prepare, Resume, Switch, View, ViewInput
@@ -123,16 +124,20 @@ class Member(Forwarding):
             raise ConfigError(f"{name!r} is no process of fabric {self.topology.name!r}")
         resend = self.options.resend_after_ns if self.options.reliable else None
         pace = Pace(self.options.confirm_within_ns, WINDOW_BYTES if self.options.durable else FIRST_WINDOW_BYTES)
+        stability = self.topology.stability
         self._domains = {
-            home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend, pace)
+            home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend, pace, settling=stability)
             for home in self.topology.homes[name]
         }
         links = self.topology.links.values()
-        self._links = {link.name: LinkPlace(link, name, resend, pace) for link in links if name in link.members}
+        self._links = {
+            link.name: LinkPlace(link, name, resend, pace, settling=stability) for link in links if name in link.members
+        }
         self._places: dict[str, DomainPlace | LinkPlace] = {**self._domains, **self._links}
         self._whole = {name for name in self._domains if self.topology.domains[name].confirmation.whole}
         self._flat = len(self.topology.domains) - len(self.topology.inner) == 1 and not self._whole
         self._takeover = Takeover(name, self.routes) if self.topology.replicas else None
+        self._ledger = Ledger() if stability else None
         self._put_up_gates()
         self._suspected: dict[str, None] = {}
         self._simple = self._flat and len(self._places) == 1 and self._takeover is None
@@ -206,6 +211,15 @@ class Member(Forwarding):
         return self._takeover
 
     @property
+    def stable_upto(self) -> int:
+        """Up to which number all messages of our own are on the disks of all their recipients, where that is found out."""
+        return 0 if self._ledger is None else self._ledger.stable.upto
+
+    def unstable(self) -> list[int]:
+        """Return the numbers of our own messages that we keep since not all have them, where that is found out."""
+        return [] if self._ledger is None else self._ledger.unstable()
+
+    @property
     def suspected(self) -> tuple[str, ...]:
         """Whom we were told to hold for dead."""
         return tuple(self._suspected)
@@ -242,6 +256,7 @@ class Member(Forwarding):
             deliver=self._deliver(deliver),
             wake=self._wake(),
             sent=tuple(sent),
+            stable=self._ledger.news() if self._ledger is not None else 0,
         )
 
     def _check_room(self, *, hard: bool) -> None:
@@ -312,6 +327,8 @@ class Member(Forwarding):
             return Ready(refused=(refusal,), wake=self._wake())
         if queued:
             self._queued += place.transport.queued - queued
+        if self._ledger is not None:
+            self._note_settled(place)
         records: list[Record] = []
         refused: list[FrameRefused] = []
         deliver: Deliverable = []
@@ -340,6 +357,7 @@ class Member(Forwarding):
             deliver=self._deliver(deliver) if deliver else (),
             refused=tuple(refused) if refused else (),
             wake=self._wake(),
+            stable=self._ledger.news() if self._ledger is not None else 0,
         )
 
     def _connected(self, peer: str, now: int) -> Ready:
@@ -384,6 +402,8 @@ class Member(Forwarding):
 
     def _collect(self, now: int) -> tuple[tuple[str, Packet[Any]], ...]:
         places = self._places.values()
+        if self._ledger is not None:
+            self._balance()
         if len(places) == 1:
             (place,) = places
             packets = place.collect(now)
@@ -425,6 +445,8 @@ class Member(Forwarding):
         if self._takeover is not None:
             twin._takeover = self._takeover.fork()
             twin._put_up_gates()
+        if self._ledger is not None:
+            twin._ledger = self._ledger.fork()
         twin.view = self.view.fork()
         return twin
 

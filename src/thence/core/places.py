@@ -19,6 +19,7 @@ from thence.core.domain import Domain
 from thence.core.links import LINK_STAMPS, LinkEnd, LinkState
 from thence.core.messages import Packet
 from thence.core.ordering import Arrival, Ordering, make_ordering
+from thence.core.settling import SavedSettling, Settling
 from thence.core.streams import DistributedState
 from thence.core.topology import Link
 from thence.core.transport import Channels, Direct, Incoming, Packets, Transport
@@ -35,6 +36,7 @@ class SavedPlace(msgspec.Struct, Generic[StampT], array_like=True):
     transport: dict[str, ChannelState[StampT]] | DistributedState[StampT]
     echoes: list[str]
     bodies: SavedBodies[StampT] | None = None
+    settling: SavedSettling | None = None
 
 
 class Place:
@@ -81,11 +83,14 @@ class Place:
 
     def save(self) -> SavedPlace[Any]:
         """Return everything, for a snapshot."""
-        return SavedPlace(None, None, self.transport.save(), list(self.echoes), self.bodies.save())
+        settling = self.transport.save_settling() if isinstance(self.transport, Settling) else None
+        return SavedPlace(None, None, self.transport.save(), list(self.echoes), self.bodies.save(), settling)
 
     def load(self, saved: SavedPlace[Any]) -> None:
         """Become what ``save`` returned."""
         self.transport.load(saved.transport)
+        if isinstance(self.transport, Settling):
+            self.transport.load_settling(saved.settling)
         self.echoes = dict.fromkeys(saved.echoes)
         self.bodies.load(saved.bodies)
 
@@ -93,11 +98,24 @@ class Place:
 class DomainPlace(Place):
     """A domain, with the ordering kept in it."""
 
-    def __init__(self, domain: Domain, me: str, max_held: int, resend_after_ns: int | None, pace: Pace = UNHURRIED) -> None:
-        """Take part in ``domain`` as ``me``. ``resend_after_ns`` is None where the network is trusted to be exact."""
+    def __init__(
+        self,
+        domain: Domain,
+        me: str,
+        max_held: int,
+        resend_after_ns: int | None,
+        pace: Pace = UNHURRIED,
+        *,
+        settling: bool = False,
+    ) -> None:
+        """Take part in ``domain`` as ``me``. ``resend_after_ns`` is None where the network is trusted to be exact.
+
+        ``settling``: messages are kept until all have them.
+        """
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
         self.forward_early = domain.forward_early
-        super().__init__(domain.name, me, self._transport(domain, me, resend_after_ns, pace))
+        transport = self._transport(domain, me, resend_after_ns, pace)
+        super().__init__(domain.name, me, Settling(transport, resend_after_ns) if settling else transport)
 
     def _transport(self, domain: Domain, me: str, resend_after_ns: int | None, pace: Pace) -> Transport:
         peers = [member for member in domain.members if member != me]
@@ -140,7 +158,9 @@ class LinkPlace(Place):
 
     stamps = LINK_STAMPS
 
-    def __init__(self, link: Link, me: str, resend_after_ns: int | None, pace: Pace = UNHURRIED) -> None:
+    def __init__(
+        self, link: Link, me: str, resend_after_ns: int | None, pace: Pace = UNHURRIED, *, settling: bool = False
+    ) -> None:
         """Take part in ``link`` as ``me``."""
         self.end = LinkEnd(link, me)
         # Without numbers, the order in which a relay transfers is the order that the far side must keep.
@@ -149,7 +169,7 @@ class LinkPlace(Place):
         transport: Transport = Direct(link.name, me, peers)
         if resend_after_ns is not None:
             transport = Channels(link.name, me, peers, arrival, resend_after_ns, pace=pace)
-        super().__init__(link.name, me, transport)
+        super().__init__(link.name, me, Settling(transport, resend_after_ns) if settling else transport)
 
     def fork(self) -> LinkPlace:
         """Return a place that goes on from here on its own."""

@@ -16,6 +16,7 @@ from thence.core.messages import UNREADABLE, Envelope, Frame
 from thence.core.ordering.base import stamp_union
 from thence.core.places import DomainPlace, LinkPlace, SavedPlace
 from thence.core.records import Changed, Record, Submitted, Suspecting, Taken
+from thence.core.stability import SavedLedger
 from thence.core.takeover import SavedTakeover
 from thence.core.transport import Incoming
 from thence.core.views import ViewState
@@ -35,6 +36,7 @@ class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
     unconsumed: list[tuple[int, str, Frame[StampT]]]
     takeover: SavedTakeover | None = None
     view: ViewState | None = None
+    ledger: SavedLedger | None = None
 
 
 class _SavedView(msgspec.Struct, array_like=True):
@@ -63,6 +65,10 @@ class Restoring(Changing):
         """Accept one frame."""
 
     @abstractmethod
+    def _balance(self) -> None:
+        """Find out which frames are settled by what has happened."""
+
+    @abstractmethod
     def _consumed(self, position: int) -> None:
         """The application has durably done with all deliveries up to this position."""
 
@@ -79,9 +85,9 @@ class Restoring(Changing):
         places = {name: place.save() for name, place in self._places.items()}
         unconsumed = [(position, place, frame) for position, (place, frame) in self._unconsumed.items()]
         takeover = None if self._takeover is None else self._takeover.save()
-        saved = _Saved(
-            self.name, self.topology.name, self._number, self._position, places, unconsumed, takeover, self.view.save()
-        )
+        ledger = None if self._ledger is None else self._ledger.save()
+        name, fabric = self.name, self.topology.name
+        saved = _Saved(name, fabric, self._number, self._position, places, unconsumed, takeover, self.view.save(), ledger)
         return _ENCODER.encode(saved)
 
     def _brought_back(self, step_input: Restored | Repeated, now: int) -> Ready:
@@ -101,7 +107,9 @@ class Restoring(Changing):
             place.transport.visit_all()
         for peer in self._takeover.suspected if self._takeover is not None else ():
             self._tell_transports(peer, True)
-        return Ready(send=self._collect(now), sent=tuple(sent), deliver=deliver, wake=self._wake())
+        send = self._collect(now)
+        stable = self._ledger.news() if self._ledger is not None else 0
+        return Ready(send=send, sent=tuple(sent), deliver=deliver, wake=self._wake(), stable=stable)
 
     def _repeated(self, record: Record) -> Ready:
         if not self._restoring:
@@ -141,6 +149,8 @@ class Restoring(Changing):
                 self._places[record.domain].transport.skip(record.peer, record.number)
         except (FrameRefused, UsageError) as error:
             raise StorageError(f"{self.name!r}: a stored record does not follow from those before it: {error}") from error
+        if self._ledger is not None:
+            self._balance()
         return sent, self._deliver(deliver)
 
     def _load(self, snapshot: bytes) -> None:
@@ -159,6 +169,11 @@ class Restoring(Changing):
             raise StorageError(f"{self.name!r}: the snapshot of a fabric {'without' if self._takeover else 'with'} replicas")
         if self._takeover is not None and saved.takeover is not None:
             self._takeover.load(saved.takeover)
+        if (saved.ledger is None) != (self._ledger is None):
+            kind = "without" if self._ledger is not None else "with"
+            raise StorageError(f"{self.name!r}: the snapshot of a fabric {kind} stability")
+        if self._ledger is not None and saved.ledger is not None:
+            self._ledger.load(saved.ledger)
         self._number, self._position = saved.number, saved.position
         for name, place in self._places.items():
             place.load(saved.places[name])

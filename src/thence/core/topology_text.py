@@ -63,6 +63,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     servers: dict[str, _ServerTable] = {}
     promise: Promise = "causal"
     version: int = 1
+    stability: bool = False
 
 
 def parse(text: str, source: str = "topology", *, force: bool = False) -> Topology:
@@ -92,6 +93,7 @@ def parse(text: str, source: str = "topology", *, force: bool = False) -> Topolo
             force=force,
             addresses={name: table.address for name, table in file.servers.items()},
             version=file.version,
+            stability=file.stability,
         )
     except TopologyError as error:
         raise TopologyError(f"{source}:{_line(text, error.about)}: {error}", *error.about) from None
@@ -245,6 +247,8 @@ def write(topology: Topology) -> str:
         parts.append(f"version = {topology.version}")
     if topology.promise != "causal":
         parts.append(f"promise = {_quoted(topology.promise)}")
+    if topology.stability:
+        parts.append("stability = true")
     for domain in topology.domains.values():
         parts.append(f"\n[domains.{_key(domain.name)}]\nmembers = {_value(list(domain.members))}")
         ordering = domain.ordering if isinstance(domain.ordering, str) else domain.ordering.name

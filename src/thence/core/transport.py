@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -41,7 +41,7 @@ class Incoming(msgspec.Struct, frozen=True, gc=False):
 class Transport(ABC):
     """One member's way to the others of one domain or link. See the module's text."""
 
-    exact: ClassVar[bool] = False
+    exact = False
     """Whether the network is trusted to be so: then nothing comes again."""
     queued = 0
     """How many frames are not confirmed, of all peers together."""
@@ -77,8 +77,11 @@ class Transport(ABC):
         """Note that a frame was refused for good: it is not asked for again."""
 
     @abstractmethod
-    def push(self, frames: Frames) -> None:
-        """Send frames, as soon as they are collected: what an ordering or a link made of one message."""
+    def push(self, frames: Frames, came_by: str = "") -> None:
+        """Send frames, as soon as they are collected: what an ordering or a link made of one message.
+
+        ``came_by`` is the place by which that came here, for whoever keeps account of it (``core.settling``).
+        """
 
     @abstractmethod
     def visit_all(self) -> None:
@@ -149,7 +152,7 @@ class Direct(Transport):
     def skip(self, peer: str, number: int) -> None:
         pass
 
-    def push(self, frames: Frames) -> None:
+    def push(self, frames: Frames, came_by: str = "") -> None:
         self._frames += frames
         self._sent += len(frames)
 
@@ -241,7 +244,7 @@ class Channels(Transport):
     def skip(self, peer: str, number: int) -> None:
         self.channels[peer].take(number)
 
-    def push(self, frames: Frames) -> None:
+    def push(self, frames: Frames, came_by: str = "") -> None:
         channels, to_visit = self.channels, self.to_visit
         for peer, frame in frames:
             weight = frame.weight
