@@ -1,8 +1,8 @@
 """daisy §3.1.2: stability across groups. Row D4.
 
-"The sender of a message should not discard it until it is stable w.r.t. every recipient, and not just within the group." The paper
-reports it from group to group: a causal server reports a message in one group when it is stable in the next. Here each receiver
-reports to whom it has a frame from when all that followed from it is where it has to be (docs/stability.md).
+"The sender of a message should not discard it until it is stable w.r.t. every recipient, and not just within the group." The
+paper reports it from group to group: a causal server reports a message in one group when it is stable in the next. Here each
+receiver reports to whom it has a frame from when all that followed from it is where it has to be (docs/stability.md).
 """
 
 from __future__ import annotations
@@ -77,12 +77,18 @@ def _settled(packet: Packet[object]) -> int:
 def long_run(messages: int, **faults: Any) -> Outcome:
     """Three daisies of two groups each, and their hyper-servers."""
     topology = keeping(hierarchy([[3, 3], [3, 3], [3, 3]], everywhere("vector")).topology)
-    chosen = {"messages": messages, "pattern": "mixed", "gap": "exponential:5ms", "durable": True, "reliable": True}
+    chosen: dict[str, Any] = {
+        "messages": messages,
+        "pattern": "mixed",
+        "gap": "exponential:5ms",
+        "durable": True,
+        "reliable": True,
+    }
     return run(topology, SimulationOptions(**chosen | faults))
 
 
 def test_buffers_stay_as_they_are_however_long_it_goes_on() -> None:
-    """D4, §3.1.2: "in order to keep the amount of local storage from overflowing": ten times as many messages, the same buffers."""
+    """D4, §3.1.2: "to keep the amount of local storage from overflowing": ten times as many messages, the same buffers."""
     short, long = long_run(100), long_run(1_000)
     assert (short.wrong, long.wrong) == ([], [])
     assert sum(long.watch.upto.values()) == 1_000

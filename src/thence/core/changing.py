@@ -130,6 +130,7 @@ class Changing(ABC):
             sent=sent,
             deliver=self._deliver(deliver),
             wake=self._wake(),
+            stable=self._ledger.news() if self._ledger is not None else 0,
         )
 
     def _follow(self, record: Changed) -> tuple[tuple[Envelope, ...], Deliverable]:

@@ -210,7 +210,7 @@ class Distributed(Transport):
 
     # What goes out.
 
-    def push(self, frames: Frames, came_by: str = "") -> None:
+    def push(self, frames: Frames) -> None:
         if not frames:
             return
         state = self.state

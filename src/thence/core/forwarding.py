@@ -34,6 +34,8 @@ class Work(msgspec.Struct):
 
     domain: list[tuple[DomainPlace | LinkPlace, Frame[Any]]] = []
     deliver: Deliverable = []
+    came_by: str = OURS
+    """By which place the message came that is being dealt with."""
 
 
 class Forwarding(Restoring):
@@ -58,7 +60,7 @@ class Forwarding(Restoring):
         # To ourselves at once: whatever caused our own message has been delivered here already.
         if envelope.to is None or self.name in envelope.to:
             work.deliver.append((self.topology.homes[self.name][0], Frame(None, envelope)))
-        self._carry_out(plan, envelope, OURS, work)
+        self._carry_out(plan, envelope, work)
         if self._ledger is not None:
             self._ledger.sent(envelope)
         return self._drain(work)
@@ -82,7 +84,8 @@ class Forwarding(Restoring):
                     self._push(place, output.send, place.name)
                 work.domain += [(place, released) for released in output.deliver]
             else:
-                self._linked(place, place.end.accept(peer, frame), work, place.name)
+                work.came_by = place.name
+                self._linked(place, place.end.accept(peer, frame), work)
         except OverflowingFrame:
             raise  # Not acknowledged: the peer will send it again.
         except FrameRefused:
@@ -142,6 +145,7 @@ class Forwarding(Restoring):
         envelope = frame.envelope
         if envelope is None:
             return
+        work.came_by = place.name
         if self._ledger is not None:
             self._ledger.close(envelope, place.name, IN_ORDER)
         if isinstance(place, DomainPlace):
@@ -150,12 +154,12 @@ class Forwarding(Restoring):
                 end = link_place.end
                 counts = end.domain == place.name and end.link.mode == "printed" and (end.counts_own or not echo)
                 if counts and self.routes.beyond(end.link, place.name, envelope.origin):
-                    self._linked(link_place, end.delivered(), work, place.name)
+                    self._linked(link_place, end.delivered(), work)
             if echo or not self._is_news(place, envelope, work):
                 return
         if envelope.to is None or self.name in envelope.to:
             work.deliver.append((place.name, frame))
-        self._carry_out(self.routes.plan(self.name, envelope.origin, envelope.to, place.name), envelope, place.name, work)
+        self._carry_out(self.routes.plan(self.name, envelope.origin, envelope.to, place.name), envelope, work)
         if self._takeover is not None:
             self._open_gates(place.name, envelope, work)
 
@@ -197,10 +201,10 @@ class Forwarding(Restoring):
         if takeover.forwards:
             for name, place in self._domains.items():
                 for kept in takeover.take_kept(name):
-                    came_by = self.routes.upstream(self.name, kept.envelope.origin)
-                    self._put_into(place, kept.envelope, kept.members, came_by, work)
+                    work.came_by = self.routes.upstream(self.name, kept.envelope.origin)
+                    self._put_into(place, kept.envelope, kept.members, work)
                     if self._ledger is not None:
-                        self._ledger.close(kept.envelope, came_by, _into(name))
+                        self._ledger.close(kept.envelope, work.came_by, _into(name))
         return self._drain(work)
 
     def _open_gates(self, came_by: str, envelope: Envelope, work: Work) -> None:
@@ -212,46 +216,44 @@ class Forwarding(Restoring):
                 self._push(place, output.send, name)
                 work.domain += [(place, released) for released in output.deliver]
 
-    def _carry_out(self, plan: Plan, envelope: Envelope, came_by: str, work: Work) -> None:
+    def _carry_out(self, plan: Plan, envelope: Envelope, work: Work) -> None:
         """Forward a message, before anything that is sent or delivered later."""
         takeover = self._takeover
         for name, members in plan.into.items():
             to = None if name in self._whole else members if takeover is None else takeover.with_fellows(members)
             if takeover is None or takeover.forwards:
-                self._put_into(self._domains[name], envelope, to, came_by, work)
+                self._put_into(self._domains[name], envelope, to, work)
             else:
                 takeover.keep(name, envelope, to)
                 if self._ledger is not None:
-                    self._ledger.open(envelope, came_by, _into(name))
+                    self._ledger.open(envelope, work.came_by, _into(name))
         for name in plan.across:
             link_place = self._links[name]
             end = link_place.end
-            relay = self.routes.relay_of(end.link, end.domain, envelope.origin)
-            self._linked(link_place, end.cross(envelope, relay), work, came_by)
+            self._linked(link_place, end.cross(envelope, self.routes.relay_of(end.link, end.domain, envelope.origin)), work)
 
-    def _put_into(
-        self, place: DomainPlace, envelope: Envelope, members: tuple[str, ...] | None, came_by: str, work: Work
-    ) -> None:
+    def _put_into(self, place: DomainPlace, envelope: Envelope, members: tuple[str, ...] | None, work: Work) -> None:
         """Send a message within a domain, to these members (None: to all)."""
         if members is None or self.name in members:
             place.echoes[str(envelope.id)] = None
         output = place.ordering.send(envelope, members)
-        self._push(place, output.send, came_by)
+        self._push(place, output.send, work.came_by)
         work.domain += [(place, released) for released in output.deliver]
 
-    def _linked(self, place: LinkPlace, output: LinkOutput, work: Work, came_by: str) -> None:
-        self._push(place, output.send, came_by)
+    def _linked(self, place: LinkPlace, output: LinkOutput, work: Work) -> None:
+        self._push(place, output.send, work.came_by)
         work.domain += [(place, Frame(None, envelope)) for envelope in output.pass_on]
 
     def _push(self, place: DomainPlace | LinkPlace, frames: list[tuple[str, Frame[Any]]], came_by: str) -> None:
         """Send frames with messages that came by a place."""
-        queued = place.transport.queued
-        if self._ledger is None:
-            place.transport.push(frames)
-        else:
-            place.transport.push(frames, came_by)
+        transport = place.transport
+        queued = transport.queued
+        if self._ledger is not None and isinstance(transport, Settling):
+            transport.push_from(frames, came_by)
             self._ledger.pushed(frames, came_by)
-        self._queued += place.transport.queued - queued
+        else:
+            transport.push(frames)
+        self._queued += transport.queued - queued
 
     # What is settled (``core.stability``).
 

@@ -211,6 +211,11 @@ class Member(Forwarding):
         return self._takeover
 
     @property
+    def last_number(self) -> int:
+        """The number of the last message of our own that was accepted."""
+        return self._number
+
+    @property
     def stable_upto(self) -> int:
         """Up to which number all messages of our own are on the disks of all their recipients, where that is found out."""
         return 0 if self._ledger is None else self._ledger.stable.upto

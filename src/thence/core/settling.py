@@ -181,7 +181,11 @@ class Settling(Transport):
 
     # What goes out.
 
-    def push(self, frames: Frames, came_by: str = "") -> None:
+    def push(self, frames: Frames) -> None:
+        self.push_from(frames, "")
+
+    def push_from(self, frames: Frames, came_by: str) -> None:
+        """Send frames with messages that came here by a place."""
         self.inner.push(frames)
         for peer, frame in frames:
             state = self._peers[peer]

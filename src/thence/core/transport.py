@@ -77,11 +77,8 @@ class Transport(ABC):
         """Note that a frame was refused for good: it is not asked for again."""
 
     @abstractmethod
-    def push(self, frames: Frames, came_by: str = "") -> None:
-        """Send frames, as soon as they are collected: what an ordering or a link made of one message.
-
-        ``came_by`` is the place by which that came here, for whoever keeps account of it (``core.settling``).
-        """
+    def push(self, frames: Frames) -> None:
+        """Send frames, as soon as they are collected: what an ordering or a link made of one message."""
 
     @abstractmethod
     def visit_all(self) -> None:
@@ -152,7 +149,7 @@ class Direct(Transport):
     def skip(self, peer: str, number: int) -> None:
         pass
 
-    def push(self, frames: Frames, came_by: str = "") -> None:
+    def push(self, frames: Frames) -> None:
         self._frames += frames
         self._sent += len(frames)
 
@@ -244,7 +241,7 @@ class Channels(Transport):
     def skip(self, peer: str, number: int) -> None:
         self.channels[peer].take(number)
 
-    def push(self, frames: Frames, came_by: str = "") -> None:
+    def push(self, frames: Frames) -> None:
         channels, to_visit = self.channels, self.to_visit
         for peer, frame in frames:
             weight = frame.weight

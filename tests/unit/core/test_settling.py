@@ -35,7 +35,7 @@ def message(number: int) -> Envelope:
 def send(transport: Settling, *numbers: int, now: int = 0) -> Packet[Any]:
     """Send messages to the other; return the packet."""
     (peer,) = transport.peers
-    transport.push([(peer, Frame(VectorStamp(number, ()), message(number))) for number in numbers], "came by")
+    transport.push_from([(peer, Frame(VectorStamp(number, ()), message(number))) for number in numbers], "came by")
     ((_, packet),) = transport.collect(now)
     return packet
 
@@ -187,7 +187,7 @@ def test_a_snapshot_keeps_what_is_not_settled_and_each_message_once() -> None:
     peers = ["b", "c"]
     a = Settling(Channels("d", "a", peers, Arrival.ANY, RESEND), RESEND)
     for number in (1, 2):
-        a.push([("b", Frame(VectorStamp(number, ()), message(number))), ("c", Frame(VectorStamp(number, ()), None))], "x")
+        a.push_from([("b", Frame(VectorStamp(number, ()), message(number))), ("c", Frame(VectorStamp(number, ()), None))], "x")
     a.frames_in("b", Packet("d", (), (), 2, (), None, Report(1)), 1)
     saved = a.save_settling()
     assert saved.messages == [(message(2), "x")]
