@@ -11,11 +11,13 @@ from typing import Any, Final, NamedTuple
 from unittest import mock
 
 from thence.core.forwarding import Forwarding
+from thence.core.guarding import Guarding, SavedGuarding
 from thence.core.messages import Envelope, Frame
 from thence.core.settling import Settling
 from thence.core.stability import OURS, Ledger, SavedLedger
 
 _pushed, _save, _settle = Ledger.pushed, Ledger.save, Settling.settle
+_news, _save_guarding = Guarding.news, Guarding.save_guarding
 
 
 def _counts_nothing_of_ours(self: Ledger, frames: Iterable[tuple[str, Frame[Any]]], came_by: str) -> None:
@@ -62,6 +64,38 @@ PLANTED: Final = (
     Planted("forgets when it restarts what it keeps", Ledger, "save", _saves_no_accounts, explorable=False),
     Planted("asks nobody again", Settling, "_asks", lambda *_: False, explorable=False),
 )
+
+
+def _as_soon_as_it_comes(self: Guarding) -> tuple[tuple[str, int], ...]:
+    news = [(peer, state.highest) for peer, state in self._peers.items() if state.highest > state.passed]
+    own = self.own + len(self._unsafe)
+    return tuple([*news, (self.me, own)] if self._unsafe else news)
+
+
+def _when_one_has_it(self: Guarding) -> tuple[tuple[str, int], ...]:
+    with mock.patch("thence.core.guarding.all", any, create=True):
+        return _news(self)
+
+
+def _saves_nothing_aside(self: Guarding) -> SavedGuarding[Any]:
+    saved = _save_guarding(self)
+    for peer in saved.peers.values():
+        peer.aside = {}
+    return saved
+
+
+def _own_at_once(_: Any, deliverable: Any) -> Any:
+    return deliverable
+
+
+UNSAFE: Final = (
+    Planted("delivers before it is safe: as soon as it comes", Guarding, "news", _as_soon_as_it_comes),
+    Planted("delivers before it is safe: when one has it", Guarding, "news", _when_one_has_it),
+    Planted("delivers its own before it is safe", Forwarding, "_in_turn", _own_at_once),
+    Planted("says once what is safe", Guarding, "_asks", lambda *_: False),
+    Planted("forgets when it restarts what it kept aside", Guarding, "save_guarding", _saves_nothing_aside),
+)
+"""Mistakes in safe delivery."""
 
 
 @contextmanager

@@ -6,15 +6,17 @@ code with ``core.stability`` and ``core.settling``, which are to be judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from random import Random
 from typing import Any, NamedTuple
 from unittest import mock
 
 import msgspec
 
 from tests.fabrics import fabric_for, options_for, promise_for
-from thence.core.contract import Ready
+from thence.core.confirmation import AT_ONCE
+from thence.core.contract import Delivery, Ready
 from thence.core.messages import Envelope, MessageId
+from thence.core.ordering import ordering_named
 from thence.core.records import Submitted, Taken
 from thence.core.topology import Topology
 from thence.sim import node as nodes
@@ -47,6 +49,8 @@ class Watched(Node):
             self.watch.submitted(self.name, envelope)
         if ready.stable:
             self.watch.stable(self.name, ready.stable)
+        for delivery in ready.deliver:
+            self.watch.delivered(self.name, delivery)
         self.watch.kept_by(self)
         self.watch.most_kept = max(self.watch.most_kept, sum(self.member.queued().values()))
         super()._perform(ready)
@@ -55,9 +59,11 @@ class Watched(Node):
 class Watch:
     """Who has which message on disk, and whether somebody said too early that all have it."""
 
-    def __init__(self, processes: Iterable[str]) -> None:
+    def __init__(self, topology: Topology) -> None:
         """Nothing has happened yet."""
-        self.processes = tuple(processes)
+        self.processes = topology.processes
+        self.topology = topology
+        self.delivered_safely = 0
         self.has: dict[MessageId, set[str]] = {}
         self.envelopes: dict[MessageId, Envelope] = {}
         self.upto = dict.fromkeys(self.processes, 0)
@@ -78,6 +84,16 @@ class Watch:
         to = self.processes if envelope.to is None else envelope.to
         return [name for name in to if name not in self.has.get(envelope.id, ())]
 
+    def delivered(self, name: str, delivery: Delivery) -> None:
+        """A process delivers a message: where it does so when all have it, all have to."""
+        domain, envelope = self.topology.domains.get(delivery.domain), delivery.envelope
+        if domain is None or domain.delivery != "safe":
+            return
+        lacking = [member for member in self.lacking(envelope) if member in domain.members]
+        if lacking:
+            self.mistakes.append(f"{name} delivers {envelope.id}, and {', '.join(lacking)} lacks it")
+        self.delivered_safely += 1
+
     def stable(self, name: str, upto: int) -> None:
         """A process says that all have its messages up to a number."""
         for number in range(self.upto[name] + 1, upto + 1):
@@ -88,6 +104,8 @@ class Watch:
 
     def kept_by(self, node: Node) -> None:
         """Look whether a process keeps whatever of its own somebody lacks."""
+        if not self.topology.stability:
+            return
         kept = set(node.member.unstable())
         for number, envelope in list(self._unstable[node.name].items()):
             if number not in kept:
@@ -140,7 +158,7 @@ def keeping(topology: Topology) -> Topology:
 def run(topology: Topology, options: SimulationOptions, node_type: type[Watched] = Watched) -> Outcome:
     """Simulate, judge and watch."""
     events: list[Event] = []
-    watch = Watch(topology.processes)
+    watch = Watch(topology)
     watched: Any = type("WatchedHere", (node_type,), {"watch": watch})
     simulation = Simulation(options, events.append, where=topology, node_type=watched, max_events=MAX_EVENTS)
     with mock.patch.object(nodes, "COMPACT_EVERY", COMPACT_EVERY):
@@ -153,3 +171,26 @@ def run_fabric(seed: int, **changes: Any) -> Outcome:
     """Run the random fabric of this number (``tests.fabrics``), with messages kept until all have them."""
     options = msgspec.structs.replace(options_for(seed), **{"durable": True, "reliable": True} | changes)
     return run(keeping(fabric_for(seed, promise_for(seed))), options)
+
+
+def guarded(seed: int, *, stability: bool) -> Topology:
+    """Return the random fabric of this number, in which most domains deliver only what all have, as far as they can."""
+    plain, chance = fabric_for(seed, promise_for(seed)), Random(f"guarded/{seed}")
+    domains = []
+    for domain in plain.domains.values():
+        replicated = any(member in plain.fellows for member in domain.members)
+        ordering, options, confirmation = domain.ordering, domain.options, domain.confirmation
+        if not replicated and not ordering_named(ordering).direct:  # Few can do it, so many domains get another one.
+            ordering, options, confirmation = chance.choice(("vector", "matrix")), {}, AT_ONCE
+        safe = not replicated and chance.random() < 0.8
+        changed = domain._replace(ordering=ordering, options=options, confirmation=confirmation)
+        domains.append(changed._replace(delivery="safe" if safe else "at once"))
+    return Topology(
+        plain.name, domains, plain.links.values(), replicas=plain.replicas, promise=plain.promise, stability=stability
+    )
+
+
+def run_guarded(seed: int, **changes: Any) -> Outcome:
+    """Run that fabric; in every second one messages are also kept until all have them."""
+    options = msgspec.structs.replace(options_for(seed), **{"durable": True, "reliable": True} | changes)
+    return run(guarded(seed, stability=seed % 2 == 0), options)

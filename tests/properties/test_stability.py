@@ -10,7 +10,7 @@ from tests.planted_stability import PLANTED, Planted, in_place
 from tests.stable_runs import run_fabric
 from thence.errors import ThenceError
 
-SEEDS = 240
+SEEDS = 160
 CHUNKS = 8
 
 

@@ -47,7 +47,7 @@ class Changing(ABC):
     _ledger: Ledger | None
 
     @abstractmethod
-    def queued(self) -> dict[str, int]:
+    def unconfirmed(self) -> dict[str, int]:
         """Return how many frames each peer has not acknowledged yet."""
 
     @abstractmethod
@@ -94,7 +94,7 @@ class Changing(ABC):
 
     def _on_the_way(self) -> str:
         """Say what is not confirmed, or waits here for what comes first."""
-        queued = {peer: count for peer, count in self.queued().items() if count}
+        queued = {peer: count for peer, count in self.unconfirmed().items() if count}
         if queued:
             peer = max(queued, key=lambda name: queued[name])
             return f"{sum(queued.values())} frames are not confirmed, {queued[peer]} of them by {peer!r}"

@@ -103,8 +103,8 @@ def _orderings(old: Topology, new: Topology) -> Iterator[Difference]:
         before = old.domains.get(name)
         if before is not None and _kept_by(before) != _kept_by(domain):
             yield Difference("ordering", name, f"domain {name} runs {_kept_by(domain)}, not {_kept_by(before)} any more")
-        elif before is not None and (before.confirmation, before.forward_early) != (domain.confirmation, domain.forward_early):
-            yield Difference("ordering", name, f"domain {name} confirms or forwards otherwise")
+        elif before is not None and _works(before) != _works(domain):
+            yield Difference("ordering", name, f"domain {name} confirms, forwards or delivers otherwise")
 
 
 def _links(old: Topology, new: Topology) -> Iterator[Difference]:
@@ -135,6 +135,10 @@ def _kept_by(domain: Domain) -> str:
     options = ", ".join(f"{key} = {value}" for key, value in sorted(domain.options.items()))
     name = ordering_named(domain.ordering).name
     return f"{name} ({options})" if options else name
+
+
+def _works(domain: Domain) -> tuple[object, ...]:
+    return domain.confirmation, domain.forward_early, domain.delivery
 
 
 def _rest(link: Link) -> tuple[object, ...]:

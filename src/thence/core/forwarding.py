@@ -20,6 +20,7 @@ from thence.core.changing import Deliverable
 from thence.core.links import LinkOutput
 from thence.core.messages import Envelope, Frame
 from thence.core.places import DomainPlace, LinkPlace
+from thence.core.records import Passed
 from thence.core.restoring import Restoring
 from thence.core.routing import Plan
 from thence.core.settling import Settling
@@ -43,6 +44,7 @@ class Forwarding(Restoring):
 
     _whole: set[str]
     _suspected: dict[str, None]
+    _unsafe: dict[int, list[tuple[str, int]]]
 
     def _send(self, envelope: Envelope) -> Deliverable:
         """Send a message of our own."""
@@ -66,6 +68,31 @@ class Forwarding(Restoring):
         return self._drain(work)
 
     def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
+        """Accept one frame, now or when everybody has it."""
+        if place.guard is None:
+            return self._accept(place, incoming, now)
+        place.guard.put_aside(incoming, now)
+        return []
+
+    def _pass(self, place: DomainPlace | LinkPlace, passed: Passed) -> tuple[Deliverable, list[FrameRefused]]:
+        """Accept what everybody has by now. There may be no room for some of it: that comes again when something else passes."""
+        deliver: Deliverable = []
+        refused: list[FrameRefused] = []
+        full = False
+        for incoming in place.guard.open(passed.upto) if place.guard is not None else ():
+            try:
+                if not full:
+                    deliver += self._accept(place, incoming, passed.at)
+            except OverflowingFrame as refusal:
+                refused.append(refusal)
+                full = True
+            except FrameRefused as refusal:
+                refused.append(refusal)
+            if full and place.guard is not None:
+                place.guard.put_back(incoming, passed.at)
+        return deliver, refused
+
+    def _accept(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
         """Accept one frame: the ordering or the link first, since it may refuse; then the transport, which then confirms it."""
         if self._flat and isinstance(place, DomainPlace):
             return self._take_flat(place, incoming, now)
@@ -253,7 +280,36 @@ class Forwarding(Restoring):
             self._ledger.pushed(frames, came_by)
         else:
             transport.push(frames)
+        if place.guard is not None and came_by == OURS and frames:
+            self._note_unsafe(place.name, place.guard.pushed, frames)
         self._queued += transport.queued - queued
+
+    # What is safe (``core.guarding``).
+
+    def _note_unsafe(self, place: str, pushed: int, frames: list[tuple[str, Frame[Any]]]) -> None:
+        """A message of our own went out, the ``pushed``-th in a place: if it is for us too, we wait until it is safe there."""
+        envelope = next((frame.envelope for _, frame in frames if frame.envelope is not None), None)
+        if envelope is not None and (envelope.to is None or self.name in envelope.to):
+            self._unsafe.setdefault(envelope.number, []).append((place, pushed))
+
+    def _in_turn(self, deliverable: Deliverable) -> Deliverable:
+        """Return what may be delivered now: nothing that comes behind a message of our own that is not safe."""
+        late = self._late
+        if late is None:
+            return deliverable
+        for name, frame in deliverable:
+            envelope = frame.envelope
+            ours = envelope is not None and envelope.origin == self.name
+            late.append((name, frame, self._unsafe.pop(envelope.number, []) if envelope is not None and ours else []))
+        ready: Deliverable = []
+        while late and all(self._is_safe(name, pushed) for name, pushed in late[0][2]):
+            name, frame, _ = late.popleft()
+            ready.append((name, frame))
+        return ready
+
+    def _is_safe(self, name: str, pushed: int) -> bool:
+        guard = self._domains[name].guard
+        return guard is None or guard.own >= pushed
 
     # What is settled (``core.stability``).
 

@@ -20,6 +20,8 @@ Rules:
 from __future__ import annotations
 
 import copy
+from collections import deque
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -46,7 +48,7 @@ from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Fra
 from thence.core.ordering import MAX_HELD, Predecessor, Wait
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.quick import send_at_once, take_at_once
-from thence.core.records import Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.records import Passed, Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.routing import Routes
 from thence.core.stability import Ledger
 from thence.core.takeover import MAX_KEPT, Takeover
@@ -138,6 +140,8 @@ class Member(Forwarding):
         self._flat = len(self.topology.domains) - len(self.topology.inner) == 1 and not self._whole
         self._takeover = Takeover(name, self.routes) if self.topology.replicas else None
         self._ledger = Ledger() if stability else None
+        self._late = deque() if any(place.guard is not None for place in self._domains.values()) else None
+        self._unsafe = {}
         self._put_up_gates()
         self._suspected: dict[str, None] = {}
         self._simple = self._flat and len(self._places) == 1 and self._takeover is None
@@ -178,17 +182,21 @@ class Member(Forwarding):
     def waiting(self) -> list[Wait]:
         """List every message that waits here: which, from whom, for which one, since when."""
         waits = [wait for place in self._domains.values() for wait in place.ordering.waiting()]
+        for guard in [place.guard for place in self._domains.values() if place.guard is not None]:
+            for peer, number, aside in guard.waiting():
+                message = None if aside.frame.envelope is None else aside.frame.envelope.id
+                waits.append(Wait(message, peer, Predecessor(f"{peer}, until all have it", number), aside.at))
         for name, place in self._links.items():
             waits += [Wait(envelope.id, name, Predecessor(f"link {name}", number), 0) for envelope, number in place.end.waiting()]
         return waits
 
     def queued(self) -> dict[str, int]:
+        """Return how many frames to each peer we keep: it has not acknowledged them or, with stability, not all have them."""
+        return _summed([place.transport.queued_by_peer() for place in self._places.values()])
+
+    def unconfirmed(self) -> dict[str, int]:
         """Return how many frames each peer has not acknowledged yet."""
-        queued: dict[str, int] = {}
-        for place in self._places.values():
-            for peer, count in place.transport.queued_by_peer().items():
-                queued[peer] = queued.get(peer, 0) + count
-        return queued
+        return _summed([place.transport.unconfirmed_by_peer() for place in self._places.values()])
 
     def windows(self) -> dict[str, int]:
         """Return how many bytes may be on their way to each peer; of several places, the most."""
@@ -339,7 +347,9 @@ class Member(Forwarding):
         deliver: Deliverable = []
         durable = self.options.durable
         for incoming in frames:
-            full = self._full() if self._queued or self._unconsumed or self._takeover is not None else ""
+            full = (
+                self._full() if self._queued or self._unconsumed or self._takeover is not None or self._late is not None else ""
+            )
             if full:
                 refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {full}"))
                 break
@@ -356,10 +366,16 @@ class Member(Forwarding):
                 continue
             if durable:
                 records.append(Taken(packet.domain, incoming.peer, incoming.number, incoming.frame, now, incoming.to))
+        if place.guard is not None and (safe := place.guard.news()):
+            passed = Passed(packet.domain, safe, now)
+            more, refusals = self._pass(place, passed)
+            deliver += more
+            refused += refusals
+            records += [passed] if durable else []
         return Ready(
             persist=tuple(records) if records else (),
             send=self._collect(now),
-            deliver=self._deliver(deliver) if deliver else (),
+            deliver=self._deliver(deliver) if deliver or self._late else (),
             refused=tuple(refused) if refused else (),
             wake=self._wake(),
             stable=self._ledger.news() if self._ledger is not None else 0,
@@ -394,7 +410,10 @@ class Member(Forwarding):
             return f"{self.queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
         if self._takeover is not None and self._takeover.kept >= MAX_KEPT:
             return f"{self._takeover.kept} are kept for the replica that forwards; the limit is MAX_KEPT"
-        if len(self._unconsumed) >= self.options.max_unconsumed:
+        aside = sum(place.guard.aside for place in self._domains.values() if place.guard is not None)
+        if aside >= self.options.max_held:
+            return f"{aside} wait until all members have them; the limit is max_held"
+        if len(self._unconsumed) + len(self._late or ()) >= self.options.max_unconsumed:
             return f"the application has not consumed {len(self._unconsumed)} deliveries; the limit is max_unconsumed"
         return ""
 
@@ -425,7 +444,7 @@ class Member(Forwarding):
 
     def _deliver(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
         deliveries = []
-        for place, frame in deliverable:
+        for place, frame in deliverable if self._late is None else self._in_turn(deliverable):
             self._position += 1
             if self.options.durable:
                 self._unconsumed[self._position] = (place, frame)
@@ -447,6 +466,7 @@ class Member(Forwarding):
         twin._places = {**twin._domains, **twin._links}
         twin._unconsumed = dict(self._unconsumed)
         twin._suspected = dict(self._suspected)
+        twin._late = None if self._late is None else deque(self._late)
         if self._takeover is not None:
             twin._takeover = self._takeover.fork()
             twin._put_up_gates()
@@ -454,6 +474,15 @@ class Member(Forwarding):
             twin._ledger = self._ledger.fork()
         twin.view = self.view.fork()
         return twin
+
+
+def _summed(tables: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Return what all tables together say of each peer."""
+    total: dict[str, int] = {}
+    for table in tables:
+        for peer, count in table.items():
+            total[peer] = total.get(peer, 0) + count
+    return total
 
 
 def describe_wait(wait: Wait, now: int) -> str:

@@ -16,6 +16,7 @@ from thence.core.ahead import Bodies, SavedBodies
 from thence.core.channel import UNHURRIED, ChannelState, Pace
 from thence.core.distributed import Distributed
 from thence.core.domain import Domain
+from thence.core.guarding import Guarding, SavedGuarding
 from thence.core.links import LINK_STAMPS, LinkEnd, LinkState
 from thence.core.messages import Packet
 from thence.core.ordering import Arrival, Ordering, make_ordering
@@ -37,6 +38,7 @@ class SavedPlace(msgspec.Struct, Generic[StampT], array_like=True):
     echoes: list[str]
     bodies: SavedBodies[StampT] | None = None
     settling: SavedSettling | None = None
+    guarding: SavedGuarding[StampT] | None = None
 
 
 class Place:
@@ -48,6 +50,9 @@ class Place:
         self.me = me
         self.transport = transport
         self.peers = dict.fromkeys(transport.peers)
+        inner = transport.inner if isinstance(transport, Settling) else transport
+        self.guard = inner if isinstance(inner, Guarding) else None
+        """What keeps frames aside until everybody has them, if something does."""
         self.bodies = Bodies(transport.exact)
         self.echoes: dict[str, None] = {}
         """Messages that we put into this domain for all, and that will come back to us: nothing is done with them then."""
@@ -77,6 +82,8 @@ class Place:
         """Return a place that goes on from here on its own."""
         twin = copy.copy(self)
         twin.transport = self.transport.fork()
+        inner = twin.transport.inner if isinstance(twin.transport, Settling) else twin.transport
+        twin.guard = inner if isinstance(inner, Guarding) else None
         twin.bodies = self.bodies.fork()
         twin.echoes = dict(self.echoes)
         return twin
@@ -84,13 +91,16 @@ class Place:
     def save(self) -> SavedPlace[Any]:
         """Return everything, for a snapshot."""
         settling = self.transport.save_settling() if isinstance(self.transport, Settling) else None
-        return SavedPlace(None, None, self.transport.save(), list(self.echoes), self.bodies.save(), settling)
+        guarding = None if self.guard is None else self.guard.save_guarding()
+        return SavedPlace(None, None, self.transport.save(), list(self.echoes), self.bodies.save(), settling, guarding)
 
     def load(self, saved: SavedPlace[Any]) -> None:
         """Become what ``save`` returned."""
         self.transport.load(saved.transport)
         if isinstance(self.transport, Settling):
             self.transport.load_settling(saved.settling)
+        if self.guard is not None:
+            self.guard.load_guarding(saved.guarding)
         self.echoes = dict.fromkeys(saved.echoes)
         self.bodies.load(saved.bodies)
 
@@ -115,6 +125,8 @@ class DomainPlace(Place):
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
         self.forward_early = domain.forward_early
         transport = self._transport(domain, me, resend_after_ns, pace)
+        if domain.delivery == "safe" and resend_after_ns is not None:
+            transport = Guarding(transport, resend_after_ns)
         super().__init__(domain.name, me, Settling(transport, resend_after_ns) if settling else transport)
 
     def _transport(self, domain: Domain, me: str, resend_after_ns: int | None, pace: Pace) -> Transport:

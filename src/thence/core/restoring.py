@@ -6,6 +6,7 @@ With ``core.changing`` this is the upper half of ``core.member``, in files of th
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ from thence.core.contract import Delivery, Ready, Repeated, Restored
 from thence.core.messages import UNREADABLE, Envelope, Frame
 from thence.core.ordering.base import stamp_union
 from thence.core.places import DomainPlace, LinkPlace, SavedPlace
-from thence.core.records import Changed, Record, Submitted, Suspecting, Taken
+from thence.core.records import Changed, Passed, Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.stability import SavedLedger
 from thence.core.takeover import SavedTakeover
 from thence.core.transport import Incoming
@@ -37,6 +38,7 @@ class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
     takeover: SavedTakeover | None = None
     view: ViewState | None = None
     ledger: SavedLedger | None = None
+    late: list[tuple[str, Frame[StampT], list[tuple[str, int]]]] = []
 
 
 class _SavedView(msgspec.Struct, array_like=True):
@@ -59,10 +61,16 @@ class Restoring(Changing):
     _consumed_upto: int
     _started: bool
     _restoring: bool
+    _late: deque[tuple[str, Frame[Any], list[tuple[str, int]]]] | None
+    """In a fabric with safe delivery: what is delivered when our own messages before it are safe, each with what it waits for."""
 
     @abstractmethod
     def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
         """Accept one frame."""
+
+    @abstractmethod
+    def _pass(self, place: DomainPlace | LinkPlace, passed: Passed) -> tuple[Deliverable, list[FrameRefused]]:
+        """Accept what everybody has by now."""
 
     @abstractmethod
     def _balance(self) -> None:
@@ -87,7 +95,8 @@ class Restoring(Changing):
         takeover = None if self._takeover is None else self._takeover.save()
         ledger = None if self._ledger is None else self._ledger.save()
         name, fabric = self.name, self.topology.name
-        saved = _Saved(name, fabric, self._number, self._position, places, unconsumed, takeover, self.view.save(), ledger)
+        late, view = list(self._late or ()), self.view.save()
+        saved = _Saved(name, fabric, self._number, self._position, places, unconsumed, takeover, view, ledger, late)
         return _ENCODER.encode(saved)
 
     def _brought_back(self, step_input: Restored | Repeated, now: int) -> Ready:
@@ -121,19 +130,9 @@ class Restoring(Changing):
     def _repeat(self, record: Record) -> tuple[tuple[Envelope, ...], tuple[Delivery, ...]]:
         """Step through a record again. What follows from it is queued or delivered as it was the first time."""
         sent: tuple[Envelope, ...] = ()
-        if isinstance(record, Submitted):
-            if (record.envelope.origin, record.envelope.number) != (self.name, self._number + 1):
-                raise StorageError(
-                    f"{self.name!r}: a stored record of message {record.envelope.id} after {self.name}:{self._number}"
-                )
-        elif isinstance(record, Suspecting):
+        self._check_record(record)
+        if isinstance(record, Suspecting):
             return (), self._deliver(self._suspect(record.peer, record.suspected))
-        elif not isinstance(record, Changed) and (
-            record.domain not in self._places or record.peer not in self._places[record.domain].peers
-        ):
-            raise StorageError(
-                f"{self.name!r}: a stored record names {record.peer!r} in {record.domain!r}, to whom there is no channel"
-            )
         try:
             if isinstance(record, Submitted):
                 sent, deliver = self._send_or_wait(record.envelope)
@@ -144,6 +143,8 @@ class Restoring(Changing):
                 deliver = self._take(self._places[record.domain], incoming, record.at)
             elif isinstance(record, Changed):
                 sent, deliver = self._follow(record)
+            elif isinstance(record, Passed):
+                deliver, _ = self._pass(self._domains[record.domain], record)
             else:
                 deliver = []
                 self._places[record.domain].transport.skip(record.peer, record.number)
@@ -152,6 +153,23 @@ class Restoring(Changing):
         if self._ledger is not None:
             self._balance()
         return sent, self._deliver(deliver)
+
+    def _check_record(self, record: Record) -> None:
+        """Refuse a record that cannot be ours."""
+        if isinstance(record, Submitted):
+            if (record.envelope.origin, record.envelope.number) != (self.name, self._number + 1):
+                raise StorageError(
+                    f"{self.name!r}: a stored record of message {record.envelope.id} after {self.name}:{self._number}"
+                )
+        elif isinstance(record, Passed):
+            if record.domain not in self._domains or self._domains[record.domain].guard is None:
+                raise StorageError(f"{self.name!r}: a stored record of safe delivery in {record.domain!r}, where there is none")
+        elif isinstance(record, Taken | Skipped) and (
+            record.domain not in self._places or record.peer not in self._places[record.domain].peers
+        ):
+            raise StorageError(
+                f"{self.name!r}: a stored record names {record.peer!r} in {record.domain!r}, to whom there is no channel"
+            )
 
     def _load(self, snapshot: bytes) -> None:
         saved_type: Any = _Saved
@@ -179,6 +197,8 @@ class Restoring(Changing):
             place.load(saved.places[name])
         self._queued = sum(place.transport.queued for place in self._places.values())
         self._unconsumed = {position: (place, frame) for position, place, frame in saved.unconsumed}
+        if self._late is not None:
+            self._late.extend(saved.late)
         self._consumed_upto = min(self._unconsumed, default=self._position + 1) - 1
 
 

@@ -10,7 +10,8 @@ Rules:
 * A report is one number for each direction of each pair of members, and what is settled beyond it: a message that takes long
   must not hold up the others, since where members pass messages on in circles they would wait for each other for ever. It goes
   along with every packet, and by itself after ``REPORT_WITHIN_NS`` where nothing else goes.
-* What was sent counts as queued until it is settled: so all limits hold for it, and a fabric changes only when nothing is left.
+* What was sent counts as queued until it is settled, so all limits hold for it. Whether it is on its way is another matter: a fabric
+  may change when everything is confirmed, since then all have everything.
 * Nothing is settled but in packets that are collected after the frame was taken, so after its record is on disk.
 * Reports are not recorded. Who has not heard of what it sent asks again, less and less often, for ever.
 """
@@ -278,6 +279,12 @@ class Settling(Transport):
     def queued_by_peer(self) -> dict[str, int]:
         return {peer: len(state.unsettled) for peer, state in self._peers.items()}
 
+    def unconfirmed_by_peer(self) -> dict[str, int]:
+        return self.inner.queued_by_peer()
+
+    def confirmed(self, peer: str, number: int) -> bool:
+        return self.inner.confirmed(peer, number)
+
     def moved(self) -> tuple[int, int]:
         return self.inner.moved()
 
@@ -335,5 +342,5 @@ class Settling(Transport):
 
 def _only_reports(packet: Packet[Any]) -> bool:
     """Return whether a packet says nothing that is for the inner transport."""
-    said = packet.frames or packet.numbers or packet.taken or packet.taken_beyond or packet.receipts is not None
+    said = packet.frames or packet.numbers or packet.taken or packet.taken_beyond or packet.receipts or packet.safety
     return packet.report is not None and not said

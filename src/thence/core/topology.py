@@ -141,9 +141,12 @@ class Topology:
             (domain.name, domain.members, domain.ordering, dict(domain.options), domain.confirmation, domain.forward_early)
             for domain in self.domains.values()
         ]
+        guarded = [domain.name for domain in self.domains.values() if domain.delivery == "safe"]
         parts: tuple[Any, ...] = (self.name, self.version, self.promise, domains, list(self.links.values()), self.replicas)
         if self.stability:
             parts = (*parts, "stability")
+        if guarded:
+            parts = (*parts, "safe", guarded)
         described = msgspec.json.encode(parts, order="deterministic")
         return sha256(described).hexdigest()[:16]
 
@@ -303,6 +306,21 @@ class Topology:
             raise TopologyError(f"link {link.name!r}: a pair of relays is listed twice", "links", link.name)
 
     def _check_stability(self) -> None:
+        for domain in self.domains.values():
+            about = ("domains", domain.name, "delivery")
+            if domain.delivery == "safe" and not ordering_named(domain.ordering).direct:
+                direct = ", ".join(name for name, ordering in ORDERINGS.items() if ordering.direct)
+                raise TopologyError(
+                    f"domain {domain.name!r}: delivery = 'safe' needs an ordering in which a message goes straight from its "
+                    f"sender to all who need it: {direct}",
+                    *about,
+                )
+            if domain.delivery == "safe" and any(member in self.fellows for member in domain.members):
+                raise TopologyError(
+                    f"domain {domain.name!r}: delivery = 'safe' waits for all members, so for a replica that is dead too: leave "
+                    "one of the two out",
+                    *about,
+                )
         for link in self.links.values():
             if self.stability and link.mode == "printed":
                 raise TopologyError(

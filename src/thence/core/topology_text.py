@@ -36,6 +36,7 @@ class _DomainTable(msgspec.Struct, forbid_unknown_fields=True):
     ordering: str | dict[str, Any] | None = None
     confirmation: dict[str, Any] | None = None
     forward_early: int | None = None
+    delivery: Literal["at once", "safe"] = "at once"
 
 
 class _LinkTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -118,14 +119,14 @@ def _domain(name: str, table: _DomainTable, replicas: Collection[Collection[str]
         table.confirmation = {"scheme": "distributed", "retransmission": "nearest", "whole": True} if passes_on else {}
     confirmation = _confirmation(name, table.confirmation)
     if isinstance(table.ordering, str):
-        return Domain(name, table.members, table.ordering, {}, confirmation, table.forward_early)
+        return Domain(name, table.members, table.ordering, {}, confirmation, table.forward_early, table.delivery)
     options = dict(table.ordering)
     ordering = options.pop("name", None)
     if not isinstance(ordering, str):
         raise TopologyError(
             f"domain {name!r}: an ordering with options needs a name, as in {{ name = 'matrix', … }}", "domains", name
         )
-    return Domain(name, table.members, ordering, options, confirmation, table.forward_early)
+    return Domain(name, table.members, ordering, options, confirmation, table.forward_early, table.delivery)
 
 
 def _confirmation(domain: str, table: dict[str, Any]) -> ConfirmationOptions:
@@ -258,6 +259,8 @@ def write(topology: Topology) -> str:
             parts.append(f"confirmation = {_value(_confirmation_table(domain.confirmation))}")
         if domain.forward_early is not None:
             parts.append(f"forward_early = {domain.forward_early}")
+        if domain.delivery != "at once":
+            parts.append(f"delivery = {_quoted(domain.delivery)}")
     for link in topology.links.values():
         parts.append(f"\n[[links]]\nname = {_quoted(link.name)}\nbetween = {_value(list(link.between))}")
         parts.append(f"relays = {_value([list(pair) for pair in link.relays])}")

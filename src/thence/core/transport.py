@@ -99,6 +99,14 @@ class Transport(ABC):
     def queued_by_peer(self) -> dict[str, int]:
         """Return how many frames each peer has not confirmed."""
 
+    def unconfirmed_by_peer(self) -> dict[str, int]:
+        """The same, also where frames count as queued for longer than that (``core.settling``)."""
+        return self.queued_by_peer()
+
+    @abstractmethod
+    def confirmed(self, peer: str, number: int) -> bool:
+        """Return whether a peer has confirmed the frame with this number, which we sent it."""
+
     @abstractmethod
     def moved(self) -> tuple[int, int]:
         """Return how many frames were sent, and how many taken, since the first start."""
@@ -170,6 +178,9 @@ class Direct(Transport):
 
     def queued_by_peer(self) -> dict[str, int]:
         return {}
+
+    def confirmed(self, peer: str, number: int) -> bool:
+        return True
 
     def moved(self) -> tuple[int, int]:
         return self._sent, self._taken
@@ -279,6 +290,9 @@ class Channels(Transport):
 
     def queued_by_peer(self) -> dict[str, int]:
         return {peer: len(channel.state.queue) for peer, channel in self.channels.items()}
+
+    def confirmed(self, peer: str, number: int) -> bool:
+        return number not in self.channels[peer].state.queue
 
     def moved(self) -> tuple[int, int]:
         states = [channel.state for channel in self.channels.values()]

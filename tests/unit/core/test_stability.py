@@ -136,7 +136,7 @@ def test_what_is_kept_pushes_back() -> None:
     run.step("a", Submit(("c",), b"x"))
 
 
-def test_a_fabric_changes_only_when_all_is_stable_and_goes_on_from_there() -> None:
+def test_a_fabric_changes_when_all_have_everything_and_goes_on_from_there() -> None:
     run = Run(row())
     run.step("a", Submit(("c",), b"x"))
     run.settle("c")
@@ -144,7 +144,7 @@ def test_a_fabric_changes_only_when_all_is_stable_and_goes_on_from_there() -> No
     for name in run.members:
         run.step(name, Hold(1, after))
     run.step("a", Submit(("c",), b"waits"))
-    assert "not confirmed" in run.members["a"].standing().trouble
+    assert "not confirmed" in run.members["s"].standing().trouble
     run.settle()
     assert all(member.standing().idle for member in run.members.values())
     for change in (Prepare(1), Switch(1)):
