@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import addressed, run, servers, started, until, url
+from tests.integration.running import addressed, assert_kept, run, servers, started, until, url
 from thence.errors import UsageError
 
 ROW = """
@@ -110,5 +110,32 @@ def test_where_nobody_finds_out_it_is_refused(tmp_path: Path) -> None:
         async with servers(topology, tmp_path), thence.connect(url(topology, "s1"), name="alice") as alice:
             with pytest.raises(UsageError, match="stability = true"):
                 await alice.stable()
+
+    run(main)
+
+
+def test_servers_hand_up_only_what_all_have(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = addressed('name = "safe"\n[domains.d]\nmembers = ["s1", "s2", "s3"]\nordering = "vector"\ndelivery = "safe"\n')
+        async with (
+            servers(topology, tmp_path, tmp_path / "trace") as running,
+            thence.connect(url(topology, "s1"), name="alice") as alice,
+            thence.connect(url(topology, "s2"), name="bob") as bob,
+        ):
+            await alice.known("bob")
+            await alice.send("bob", b"one")
+            assert (await bob.receive(60.0)).body == b"one"
+            bob.done()
+            await running["s3"].stop(drain_s=0)
+            await alice.send(["alice", "bob"], b"two")
+            await until(running["s2"].node.member.waiting)
+            assert running["s2"].node.office.state.boxes["bob"].position == 1
+            # One that kept it aside starts again, and so does the one that was missing.
+            await running["s2"].stop(drain_s=0)
+            running["s2"] = await started(topology, "s2", tmp_path, tmp_path / "trace")
+            running["s3"] = await started(topology, "s3", tmp_path, tmp_path / "trace")
+            assert (await bob.receive(60.0)).body == b"two"
+            assert (await alice.receive(60.0)).body == b"two"
+        assert_kept(tmp_path / "trace")
 
     run(main)

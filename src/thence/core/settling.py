@@ -10,8 +10,8 @@ Rules:
 * A report is one number for each direction of each pair of members, and what is settled beyond it: a message that takes long
   must not hold up the others, since where members pass messages on in circles they would wait for each other for ever. It goes
   along with every packet, and by itself after ``REPORT_WITHIN_NS`` where nothing else goes.
-* What was sent counts as queued until it is settled, so all limits hold for it. Whether it is on its way is another matter: a fabric
-  may change when everything is confirmed, since then all have everything.
+* What was sent counts as queued until it is settled, so all limits hold for it. Whether it is on its way is another matter: a
+  fabric may change when everything is confirmed, since then all have everything.
 * Nothing is settled but in packets that are collected after the frame was taken, so after its record is on disk.
 * Reports are not recorded. Who has not heard of what it sent asks again, less and less often, for ever.
 """
