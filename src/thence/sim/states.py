@@ -23,6 +23,7 @@ import msgspec
 from thence.core.contract import Arrived, Ready, Submit, Suspicion
 from thence.core.member import Member
 from thence.core.messages import Envelope, Packet
+from thence.sim.world import parts
 
 BODY: Final = b"body"
 """What every message says: one that arrives without it is none that was sent."""
@@ -118,7 +119,7 @@ class Steps:
     def _sent(self, process: int, ready: Ready) -> tuple[tuple[int, int], ...]:
         sent = []
         for peer, packet in ready.send:
-            for part in _parts(packet):
+            for part in parts(packet):
                 number = self._frame_numbers.setdefault((packet.domain, self._encoder.encode(part)), len(self.frames))
                 if number == len(self.frames):
                     self.frames.append((packet.domain, part))
@@ -130,14 +131,6 @@ class Steps:
 
     def _bit(self, origin: str, number: int) -> int:
         return self.number[origin] * self._messages + number - 1
-
-
-def _parts(packet: Packet[Any]) -> list[Packet[Any]]:
-    """Return what travels by itself: each frame of a packet, and what it reports."""
-    numbers = packet.numbers or (None,) * len(packet.frames)
-    pairs = zip(packet.frames, numbers, strict=True)
-    parts = [Packet(packet.domain, (frame,), () if number is None else (number,)) for frame, number in pairs]
-    return parts if packet.report is None else [*parts, Packet(packet.domain, (), report=packet.report)]
 
 
 class Past(NamedTuple):
