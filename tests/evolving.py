@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from tests.fabrics import CAUSAL, FAULTS
 from thence.core.domain import Domain
+from thence.core.ordering import ordering_named
 from thence.core.topology import Link, Topology
 from thence.errors import UsageError
 from thence.sim.evolution import Command, EvolvingNode, EvolvingSimulation, Trouble
@@ -155,7 +156,18 @@ def versions_for(seed: int) -> tuple[list[Topology], list[str]]:
         topology, what = changed(versions[-1], chance, [f"n{number}"])
         versions.append(topology)
         done.append(what)
-    return versions, done
+    careful = Random(f"evolving-stability/{seed}")
+    return [_careful(topology, careful) for topology in versions], done
+
+
+def _careful(topology: Topology, chance: Random) -> Topology:
+    """Return the same version, in which messages may be kept until all have them, and domains may deliver only what all have."""
+    domains = [
+        domain._replace(delivery="safe") if ordering_named(domain.ordering).direct and chance.random() < 0.3 else domain
+        for domain in topology.domains.values()
+    ]
+    keeps = chance.random() < 0.4
+    return Topology(topology.name, domains, topology.links.values(), version=topology.version, stability=keeps)
 
 
 def options_for(seed: int) -> SimulationOptions:

@@ -8,7 +8,8 @@ writes the fabric into a file and prints the one command that repeats the run; f
 
 How no cycle can come about: the domains are the parts of a forest at first. Each new domain is joined with one or
 more parts, by one shared process or one link of 1 to 3 pairs each, and they become one part; in the end links join what is left.
-In every third fabric that promises causal order most relays then get replicas.
+In every third fabric that promises causal order most relays then get replicas. In every fourth, messages are kept until all have
+them.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class _Builder:
             for ordering in [self.chance.choice(orderings)]
             for options in [_variant(ordering, members, self.chance)]
         ]
-        return Topology(f"fabric-{seed}", domains, self.links, replicas=twins, promise=self.promise)
+        stability = Random(f"stability/{seed}").random() < 0.25
+        return Topology(f"fabric-{seed}", domains, self.links, replicas=twins, promise=self.promise, stability=stability)
 
     def _replicate(self, chance: Random) -> list[tuple[str, ...]]:
         """Put one or two others beside most relays."""
@@ -285,6 +287,7 @@ def _shape(topology: Topology) -> Counter[str]:
         relays=len(topology.relays),
         links=len(topology.links),
         replicas=sum(len(group) for group in topology.replicas),
+        stability=topology.stability,
         pairs=sum(len(link.relays) for link in topology.links.values()),
     )
     for domain in topology.domains.values():

@@ -31,6 +31,7 @@ def test_thousands_of_random_fabrics_keep_what_they_promise(chunk: int) -> None:
     shape: Counter[str] = sum((outcome.shape for outcome in outcomes), Counter())
     assert set(+faults) - {"deaths"} == {"lost", "duplicated", "reordered", "cut", "crashes", "suspicions"}
     assert {*CAUSAL, "fifo", "stamps", "coordinator", "groups", "relays", "replicas", "links", "inner"} <= set(+shape)
+    assert "stability" in +shape
     assert {"decentralised", "centralised", "distributed", "sender", "nearest", "delayed", "at once", "early"} <= set(+shape)
     assert shape["pairs"] > shape["links"]
     assert {outcome.kind for outcome in outcomes} == {"causal", "fifo"}

@@ -58,6 +58,8 @@ def check(file: File) -> None:
     ]
     console.say(f"{topology.name}: {', '.join(parts)}")
     console.say(f"promises {topology.promise}; keeps {kept}")
+    if topology.stability:
+        console.say("a message is kept by its origin until every recipient has it")
     console.out.print(console.table(("domain", "ordering", "members", "relays", "note"), _domain_rows(topology)))
     if topology.links:
         rows = [
@@ -95,6 +97,8 @@ def _domain_rows(topology: Topology) -> list[tuple[object, ...]]:
         notes = [f"inside {inside}: carries no traffic"] if inside else []
         if domain.confirmation != AT_ONCE:
             notes.append(f"confirms: {_told(domain.confirmation)}")
+        if domain.delivery == "safe":
+            notes.append("delivers what all members have")
         if domain.forward_early is not None:
             notes.append(f"bodies from {domain.forward_early} bytes on go ahead")
         note = "; ".join(notes) or "-"

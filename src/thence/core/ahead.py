@@ -266,4 +266,4 @@ def _alone(packet: Packet[Any], at: int) -> Packet[Any]:
     receipts = part.receipts
     if receipts is not None:
         receipts = Receipts((), False, (), receipts.streams, receipts.recipients)
-    return msgspec.structs.replace(part, taken=0, taken_beyond=(), receipts=receipts)
+    return msgspec.structs.replace(part, taken=0, taken_beyond=(), receipts=receipts, report=None, safety=None)

@@ -21,6 +21,7 @@ from thence.errors import Busy, UsageError
 if TYPE_CHECKING:
     from thence.core.member import MemberOptions
     from thence.core.ordering import Wait
+    from thence.core.stability import Ledger
     from thence.core.takeover import Takeover
 
 Deliverable = list[tuple[str, Frame[Any]]]
@@ -43,9 +44,10 @@ class Changing(ABC):
     _number: int
     _unconsumed: dict[int, tuple[str, Frame[Any]]]
     _takeover: Takeover | None
+    _ledger: Ledger | None
 
     @abstractmethod
-    def queued(self) -> dict[str, int]:
+    def unconfirmed(self) -> dict[str, int]:
         """Return how many frames each peer has not acknowledged yet."""
 
     @abstractmethod
@@ -92,7 +94,7 @@ class Changing(ABC):
 
     def _on_the_way(self) -> str:
         """Say what is not confirmed, or waits here for what comes first."""
-        queued = {peer: count for peer, count in self.queued().items() if count}
+        queued = {peer: count for peer, count in self.unconfirmed().items() if count}
         if queued:
             peer = max(queued, key=lambda name: queued[name])
             return f"{sum(queued.values())} frames are not confirmed, {queued[peer]} of them by {peer!r}"
@@ -128,6 +130,7 @@ class Changing(ABC):
             sent=sent,
             deliver=self._deliver(deliver),
             wake=self._wake(),
+            stable=self._ledger.news() if self._ledger is not None else 0,
         )
 
     def _follow(self, record: Changed) -> tuple[tuple[Envelope, ...], Deliverable]:
@@ -146,6 +149,8 @@ class Changing(ABC):
             # What the application has not consumed came with stamps of orderings that are gone.
             self._unconsumed = {at: (place, Frame(None, frame.envelope)) for at, (place, frame) in self._unconsumed.items()}
             self._enter(Routes(following))
+            if self._ledger is not None:  # Nothing was on its way, so all that went out before is where it has to be.
+                self._ledger.stable.upto = self._number - len(view.state.waiting)
         number = self._number + len(record.greetings)
         going = (*record.greetings, *view.release(len(record.greetings)))
         deliver = [delivery for envelope in going for delivery in self._send(envelope)]

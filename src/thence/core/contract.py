@@ -118,3 +118,6 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
     sent: tuple[Envelope, ...] = ()
     """Second: these are on their way from here on, for the trace. What is accepted is, unless a change of the fabric lets it
     wait (``core.views``)."""
+    stable: int = 0
+    """Second: all messages of our own up to this number are on the disks of all their recipients; 0: no news, or the fabric does
+    not find it out (``core.stability``)."""

@@ -20,7 +20,8 @@ class Difference(NamedTuple):
     """One thing that changes: what kind of change, what it is about, and how one would say it."""
 
     kind: str
-    """``join``, ``leave``, ``split``, ``merge``, ``domain``, ``move``, ``ordering``, ``link``, ``promise`` or ``address``."""
+    """``join``, ``leave``, ``split``, ``merge``, ``domain``, ``move``, ``ordering``, ``link``, ``promise``, ``stability`` or
+    ``address``."""
     about: str
     said: str
 
@@ -35,6 +36,9 @@ def differences(old: Topology, new: Topology) -> list[Difference]:
     ]
     if old.promise != new.promise:
         found.append(Difference("promise", new.promise, f"the fabric promises {new.promise}, not {old.promise} any more"))
+    if old.stability != new.stability:
+        until = "every recipient" if new.stability else "the next process on its way"
+        found.append(Difference("stability", new.name, f"messages are kept until {until} has them"))
     for name, address in new.addresses.items():
         before = old.addresses.get(name)
         if before is not None and before != address:
@@ -99,8 +103,8 @@ def _orderings(old: Topology, new: Topology) -> Iterator[Difference]:
         before = old.domains.get(name)
         if before is not None and _kept_by(before) != _kept_by(domain):
             yield Difference("ordering", name, f"domain {name} runs {_kept_by(domain)}, not {_kept_by(before)} any more")
-        elif before is not None and (before.confirmation, before.forward_early) != (domain.confirmation, domain.forward_early):
-            yield Difference("ordering", name, f"domain {name} confirms or forwards otherwise")
+        elif before is not None and _works(before) != _works(domain):
+            yield Difference("ordering", name, f"domain {name} confirms, forwards or delivers otherwise")
 
 
 def _links(old: Topology, new: Topology) -> Iterator[Difference]:
@@ -131,6 +135,10 @@ def _kept_by(domain: Domain) -> str:
     options = ", ".join(f"{key} = {value}" for key, value in sorted(domain.options.items()))
     name = ordering_named(domain.ordering).name
     return f"{name} ({options})" if options else name
+
+
+def _works(domain: Domain) -> tuple[object, ...]:
+    return domain.confirmation, domain.forward_early, domain.delivery
 
 
 def _rest(link: Link) -> tuple[object, ...]:

@@ -428,6 +428,10 @@ class Distributed(Transport):
                 queued[self.members[member]] += 1
         return queued
 
+    def confirmed(self, peer: str, number: int) -> bool:
+        unconfirmed = self.state.queue.get(number)
+        return unconfirmed is None or self._index[peer] not in unconfirmed.lacking
+
     def moved(self) -> tuple[int, int]:
         return self.state.last_number * len(self.peers), sum(taken.count for taken in self.state.taken)
 

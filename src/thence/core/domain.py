@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.ordering import Ordering
@@ -21,3 +21,5 @@ class Domain(NamedTuple):
     """Who confirms to whom that a frame has come, and who repeats one that was lost."""
     forward_early: int | None = None
     """Of messages that wait at a relay, bodies of at least so many bytes go ahead to where it will forward them; None: none."""
+    delivery: Literal["at once", "safe"] = "at once"
+    """When a message is handed up, to the application and onward: as soon as its order allows, or when also all have it."""

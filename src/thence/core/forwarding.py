@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,8 +20,11 @@ from thence.core.changing import Deliverable
 from thence.core.links import LinkOutput
 from thence.core.messages import Envelope, Frame
 from thence.core.places import DomainPlace, LinkPlace
+from thence.core.records import Passed
 from thence.core.restoring import Restoring
 from thence.core.routing import Plan
+from thence.core.settling import Settling
+from thence.core.stability import IN_ORDER, OURS
 from thence.core.takeover import OriginalFirst
 from thence.core.transport import Incoming
 from thence.errors import FrameRefused, OverflowingFrame, StorageError
@@ -31,6 +35,8 @@ class Work(msgspec.Struct):
 
     domain: list[tuple[DomainPlace | LinkPlace, Frame[Any]]] = []
     deliver: Deliverable = []
+    came_by: str = OURS
+    """By which place the message came that is being dealt with."""
 
 
 class Forwarding(Restoring):
@@ -38,6 +44,7 @@ class Forwarding(Restoring):
 
     _whole: set[str]
     _suspected: dict[str, None]
+    _unsafe: dict[int, list[tuple[str, int]]]
 
     def _send(self, envelope: Envelope) -> Deliverable:
         """Send a message of our own."""
@@ -45,7 +52,9 @@ class Forwarding(Restoring):
             (place,) = self._domains.values()
             output = place.ordering.send(envelope, envelope.to)
             self._number = envelope.number
-            self._push(place, output.send)
+            self._push(place, output.send, OURS)
+            if self._ledger is not None:
+                self._ledger.sent(envelope)
             return [(place.name, frame) for frame in output.deliver]
         plan = self.routes.plan(self.name, self.name, envelope.to, None)
         self._number = envelope.number
@@ -54,14 +63,43 @@ class Forwarding(Restoring):
         if envelope.to is None or self.name in envelope.to:
             work.deliver.append((self.topology.homes[self.name][0], Frame(None, envelope)))
         self._carry_out(plan, envelope, work)
+        if self._ledger is not None:
+            self._ledger.sent(envelope)
         return self._drain(work)
 
     def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
+        """Accept one frame, now or when everybody has it."""
+        if place.guard is None:
+            return self._accept(place, incoming, now)
+        place.guard.put_aside(incoming, now)
+        return []
+
+    def _pass(self, place: DomainPlace | LinkPlace, passed: Passed) -> tuple[Deliverable, list[FrameRefused]]:
+        """Accept what everybody has by now. There may be no room for some of it: that comes again when something else passes."""
+        deliver: Deliverable = []
+        refused: list[FrameRefused] = []
+        full = False
+        for incoming in place.guard.open(passed.upto) if place.guard is not None else ():
+            try:
+                if not full:
+                    deliver += self._accept(place, incoming, passed.at)
+            except OverflowingFrame as refusal:
+                refused.append(refusal)
+                full = True
+            except FrameRefused as refusal:
+                refused.append(refusal)
+            if full and place.guard is not None:
+                place.guard.put_back(incoming, passed.at)
+        return deliver, refused
+
+    def _accept(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
         """Accept one frame: the ordering or the link first, since it may refuse; then the transport, which then confirms it."""
         if self._flat and isinstance(place, DomainPlace):
             return self._take_flat(place, incoming, now)
         work = Work()
         peer, frame = incoming.peer, incoming.frame
+        ledger = self._ledger
+        pending = 0 if ledger is None else self._pending(place, frame)
         try:
             if isinstance(place, DomainPlace):
                 early = place.forward_early is not None
@@ -70,9 +108,10 @@ class Forwarding(Restoring):
                 if early and place.ordering.held > held:
                     self._forward_early(place, frame.envelope)
                 if output.send:
-                    self._push(place, output.send)
+                    self._push(place, output.send, place.name)
                 work.domain += [(place, released) for released in output.deliver]
             else:
+                work.came_by = place.name
                 self._linked(place, place.end.accept(peer, frame), work)
         except OverflowingFrame:
             raise  # Not acknowledged: the peer will send it again.
@@ -80,10 +119,17 @@ class Forwarding(Restoring):
             place.transport.skip(peer, incoming.number)  # It will never become acceptable: do not ask for it again.
             raise
         place.transport.take(incoming)
-        return self._drain(work)
+        if ledger is None:
+            return self._drain(work)
+        released = [one.envelope for _, one in work.domain]
+        deliver = self._drain(work)
+        self._account_for(place, incoming, pending, released)
+        return deliver
 
     def _take_flat(self, place: DomainPlace, incoming: Incoming, now: int) -> Deliverable:
         """The same where there is one domain: what is released is for us, and nothing is to be forwarded."""
+        ledger = self._ledger
+        pending = 0 if ledger is None else self._pending(place, incoming.frame)
         try:
             output = place.ordering.accept(incoming.peer, incoming.frame, now)
         except OverflowingFrame:
@@ -92,8 +138,14 @@ class Forwarding(Restoring):
             place.transport.skip(incoming.peer, incoming.number)
             raise
         if output.send:
-            self._push(place, output.send)
+            self._push(place, output.send, place.name)
         place.transport.take(incoming)
+        if ledger is not None:
+            released = [one.envelope for one in output.deliver]
+            for envelope in released:
+                if envelope is not None:
+                    ledger.close(envelope, place.name, IN_ORDER)
+            self._account_for(place, incoming, pending, released)
         return [(place.name, released) for released in output.deliver]
 
     def _forward_early(self, place: DomainPlace, envelope: Envelope | None) -> None:
@@ -120,6 +172,9 @@ class Forwarding(Restoring):
         envelope = frame.envelope
         if envelope is None:
             return
+        work.came_by = place.name
+        if self._ledger is not None:
+            self._ledger.close(envelope, place.name, IN_ORDER)
         if isinstance(place, DomainPlace):
             echo = place.echoes.pop(str(envelope.id), 1) is None
             for link_place in self._links.values():
@@ -149,6 +204,8 @@ class Forwarding(Restoring):
             return True
         if takeover.is_copy(place.name, envelope):
             takeover.seen(place.name, envelope)
+            if self._ledger is not None:
+                self._ledger.close(envelope, self.routes.upstream(self.name, envelope.origin), _into(place.name))
             return False
         return takeover.is_first(envelope)
 
@@ -171,7 +228,10 @@ class Forwarding(Restoring):
         if takeover.forwards:
             for name, place in self._domains.items():
                 for kept in takeover.take_kept(name):
+                    work.came_by = self.routes.upstream(self.name, kept.envelope.origin)
                     self._put_into(place, kept.envelope, kept.members, work)
+                    if self._ledger is not None:
+                        self._ledger.close(kept.envelope, work.came_by, _into(name))
         return self._drain(work)
 
     def _open_gates(self, came_by: str, envelope: Envelope, work: Work) -> None:
@@ -180,7 +240,7 @@ class Forwarding(Restoring):
             gate = place.ordering.gate
             if name != came_by and isinstance(gate, OriginalFirst):
                 output = place.ordering.open(*gate.awaited(envelope))
-                self._push(place, output.send)
+                self._push(place, output.send, name)
                 work.domain += [(place, released) for released in output.deliver]
 
     def _carry_out(self, plan: Plan, envelope: Envelope, work: Work) -> None:
@@ -192,6 +252,8 @@ class Forwarding(Restoring):
                 self._put_into(self._domains[name], envelope, to, work)
             else:
                 takeover.keep(name, envelope, to)
+                if self._ledger is not None:
+                    self._ledger.open(envelope, work.came_by, _into(name))
         for name in plan.across:
             link_place = self._links[name]
             end = link_place.end
@@ -202,14 +264,102 @@ class Forwarding(Restoring):
         if members is None or self.name in members:
             place.echoes[str(envelope.id)] = None
         output = place.ordering.send(envelope, members)
-        self._push(place, output.send)
+        self._push(place, output.send, work.came_by)
         work.domain += [(place, released) for released in output.deliver]
 
     def _linked(self, place: LinkPlace, output: LinkOutput, work: Work) -> None:
-        self._push(place, output.send)
+        self._push(place, output.send, work.came_by)
         work.domain += [(place, Frame(None, envelope)) for envelope in output.pass_on]
 
-    def _push(self, place: DomainPlace | LinkPlace, frames: list[tuple[str, Frame[Any]]]) -> None:
-        queued = place.transport.queued
-        place.transport.push(frames)
-        self._queued += place.transport.queued - queued
+    def _push(self, place: DomainPlace | LinkPlace, frames: list[tuple[str, Frame[Any]]], came_by: str) -> None:
+        """Send frames with messages that came by a place."""
+        transport = place.transport
+        queued = transport.queued
+        if self._ledger is not None and isinstance(transport, Settling):
+            transport.push_from(frames, came_by)
+            self._ledger.pushed(frames, came_by)
+        else:
+            transport.push(frames)
+        if place.guard is not None and came_by == OURS and frames:
+            self._note_unsafe(place.name, place.guard.pushed, frames)
+        self._queued += transport.queued - queued
+
+    # What is safe (``core.guarding``).
+
+    def _note_unsafe(self, place: str, pushed: int, frames: list[tuple[str, Frame[Any]]]) -> None:
+        """A message of our own went out, the ``pushed``-th in a place: if it is for us too, we wait until it is safe there."""
+        envelope = next((frame.envelope for _, frame in frames if frame.envelope is not None), None)
+        if envelope is not None and (envelope.to is None or self.name in envelope.to):
+            self._unsafe.setdefault(envelope.number, []).append((place, pushed))
+
+    def _in_turn(self, deliverable: Deliverable) -> Deliverable:
+        """Return what may be delivered now: nothing that comes behind a message of our own that is not safe."""
+        late = self._late
+        if late is None:
+            return deliverable
+        for name, frame in deliverable:
+            envelope = frame.envelope
+            ours = envelope is not None and envelope.origin == self.name
+            late.append((name, frame, self._unsafe.pop(envelope.number, []) if envelope is not None and ours else []))
+        ready: Deliverable = []
+        while late and all(self._is_safe(name, pushed) for name, pushed in late[0][2]):
+            name, frame, _ = late.popleft()
+            ready.append((name, frame))
+        return ready
+
+    def _is_safe(self, name: str, pushed: int) -> bool:
+        guard = self._domains[name].guard
+        return guard is None or guard.own >= pushed
+
+    # What is settled (``core.stability``).
+
+    def _pending(self, place: DomainPlace | LinkPlace, frame: Frame[Any]) -> int:
+        """Return how many frames have followed from the message of this one that are not settled."""
+        envelope, ledger = frame.envelope, self._ledger
+        return 0 if ledger is None or envelope is None else ledger.pending(envelope, place.name)
+
+    def _account_for(
+        self, place: DomainPlace | LinkPlace, incoming: Incoming, pending: int, released: Sequence[Envelope | None]
+    ) -> None:
+        """A frame was taken: it is settled, unless something follows from it, now or when it has its turn."""
+        ledger, envelope, transport = self._ledger, incoming.frame.envelope, place.transport
+        if ledger is None or not isinstance(transport, Settling):
+            return
+        if envelope is not None:
+            follows = ledger.pending(envelope, place.name) > pending
+            if not follows and not any(one is envelope for one in released) and self._will_go_on(place, envelope):
+                ledger.open(envelope, place.name, IN_ORDER)
+            if follows or ledger.is_open(envelope, place.name):
+                ledger.owe(envelope, (place.name, incoming.peer, incoming.number))
+                return
+        transport.settle(incoming.peer, incoming.number)
+
+    def _will_go_on(self, place: DomainPlace | LinkPlace, envelope: Envelope) -> bool:
+        """Return whether a message that was not released waits here for its turn and is handed on then."""
+        if isinstance(place, LinkPlace):
+            return any(one is envelope for one in place.end.state.arrived.values())
+        if not place.ordering.held:
+            return False
+        if place.ordering.passes_on:
+            return True
+        if str(envelope.id) in place.echoes or (self._takeover is not None and self._takeover.is_copy(place.name, envelope)):
+            return False
+        plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
+        return bool(plan.into or plan.across)
+
+    def _note_settled(self, place: DomainPlace | LinkPlace) -> None:
+        """Note what others have just reported."""
+        if self._ledger is not None and isinstance(place.transport, Settling):
+            for envelope, came_by in place.transport.take_news():
+                self._ledger.settled(envelope, came_by)
+
+    def _balance(self) -> None:
+        for name, peer, number in self._ledger.balance() if self._ledger is not None else ():
+            transport = self._places[name].transport
+            if isinstance(transport, Settling):
+                transport.settle(peer, number)
+
+
+def _into(domain: str) -> str:
+    """What keeps an account open while another replica should forward a message into a domain."""
+    return f"into {domain}"

@@ -20,6 +20,8 @@ Rules:
 from __future__ import annotations
 
 import copy
+from collections import deque
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -46,8 +48,9 @@ from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Fra
 from thence.core.ordering import MAX_HELD, Predecessor, Wait
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.quick import send_at_once, take_at_once
-from thence.core.records import Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.records import Passed, Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.routing import Routes
+from thence.core.stability import Ledger
 from thence.core.takeover import MAX_KEPT, Takeover
 from thence.core.topology import Topology
 from thence.core.views import Hold, Prepare, Resume, Switch, View, ViewInput
@@ -123,16 +126,22 @@ class Member(Forwarding):
             raise ConfigError(f"{name!r} is no process of fabric {self.topology.name!r}")
         resend = self.options.resend_after_ns if self.options.reliable else None
         pace = Pace(self.options.confirm_within_ns, WINDOW_BYTES if self.options.durable else FIRST_WINDOW_BYTES)
+        stability = self.topology.stability
         self._domains = {
-            home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend, pace)
+            home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend, pace, settling=stability)
             for home in self.topology.homes[name]
         }
         links = self.topology.links.values()
-        self._links = {link.name: LinkPlace(link, name, resend, pace) for link in links if name in link.members}
+        self._links = {
+            link.name: LinkPlace(link, name, resend, pace, settling=stability) for link in links if name in link.members
+        }
         self._places: dict[str, DomainPlace | LinkPlace] = {**self._domains, **self._links}
         self._whole = {name for name in self._domains if self.topology.domains[name].confirmation.whole}
         self._flat = len(self.topology.domains) - len(self.topology.inner) == 1 and not self._whole
         self._takeover = Takeover(name, self.routes) if self.topology.replicas else None
+        self._ledger = Ledger() if stability else None
+        self._late = deque() if any(place.guard is not None for place in self._domains.values()) else None
+        self._unsafe = {}
         self._put_up_gates()
         self._suspected: dict[str, None] = {}
         self._simple = self._flat and len(self._places) == 1 and self._takeover is None
@@ -173,17 +182,21 @@ class Member(Forwarding):
     def waiting(self) -> list[Wait]:
         """List every message that waits here: which, from whom, for which one, since when."""
         waits = [wait for place in self._domains.values() for wait in place.ordering.waiting()]
+        for guard in [place.guard for place in self._domains.values() if place.guard is not None]:
+            for peer, number, aside in guard.waiting():
+                message = None if aside.frame.envelope is None else aside.frame.envelope.id
+                waits.append(Wait(message, peer, Predecessor(f"{peer}, until all have it", number), aside.at))
         for name, place in self._links.items():
             waits += [Wait(envelope.id, name, Predecessor(f"link {name}", number), 0) for envelope, number in place.end.waiting()]
         return waits
 
     def queued(self) -> dict[str, int]:
+        """Return how many frames to each peer we keep: it has not acknowledged them or, with stability, not all have them."""
+        return _summed([place.transport.queued_by_peer() for place in self._places.values()])
+
+    def unconfirmed(self) -> dict[str, int]:
         """Return how many frames each peer has not acknowledged yet."""
-        queued: dict[str, int] = {}
-        for place in self._places.values():
-            for peer, count in place.transport.queued_by_peer().items():
-                queued[peer] = queued.get(peer, 0) + count
-        return queued
+        return _summed([place.transport.unconfirmed_by_peer() for place in self._places.values()])
 
     def windows(self) -> dict[str, int]:
         """Return how many bytes may be on their way to each peer; of several places, the most."""
@@ -204,6 +217,20 @@ class Member(Forwarding):
     def takeover(self) -> Takeover | None:
         """What we keep for the sake of replicas, in a fabric that has some."""
         return self._takeover
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last message of our own that was accepted."""
+        return self._number
+
+    @property
+    def stable_upto(self) -> int:
+        """Up to which number all messages of our own are on the disks of all their recipients, where that is found out."""
+        return 0 if self._ledger is None else self._ledger.stable.upto
+
+    def unstable(self) -> list[int]:
+        """Return the numbers of our own messages that we keep since not all have them, where that is found out."""
+        return [] if self._ledger is None else self._ledger.unstable()
 
     @property
     def suspected(self) -> tuple[str, ...]:
@@ -242,6 +269,7 @@ class Member(Forwarding):
             deliver=self._deliver(deliver),
             wake=self._wake(),
             sent=tuple(sent),
+            stable=self._ledger.news() if self._ledger is not None else 0,
         )
 
     def _check_room(self, *, hard: bool) -> None:
@@ -312,12 +340,16 @@ class Member(Forwarding):
             return Ready(refused=(refusal,), wake=self._wake())
         if queued:
             self._queued += place.transport.queued - queued
+        if self._ledger is not None:
+            self._note_settled(place)
         records: list[Record] = []
         refused: list[FrameRefused] = []
         deliver: Deliverable = []
         durable = self.options.durable
         for incoming in frames:
-            full = self._full() if self._queued or self._unconsumed or self._takeover is not None else ""
+            full = (
+                self._full() if self._queued or self._unconsumed or self._takeover is not None or self._late is not None else ""
+            )
             if full:
                 refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {full}"))
                 break
@@ -334,12 +366,19 @@ class Member(Forwarding):
                 continue
             if durable:
                 records.append(Taken(packet.domain, incoming.peer, incoming.number, incoming.frame, now, incoming.to))
+        if place.guard is not None and (safe := place.guard.news()):
+            passed = Passed(packet.domain, safe, now)
+            more, refusals = self._pass(place, passed)
+            deliver += more
+            refused += refusals
+            records += [passed] if durable else []
         return Ready(
             persist=tuple(records) if records else (),
             send=self._collect(now),
-            deliver=self._deliver(deliver) if deliver else (),
+            deliver=self._deliver(deliver) if deliver or self._late else (),
             refused=tuple(refused) if refused else (),
             wake=self._wake(),
+            stable=self._ledger.news() if self._ledger is not None else 0,
         )
 
     def _connected(self, peer: str, now: int) -> Ready:
@@ -371,7 +410,10 @@ class Member(Forwarding):
             return f"{self.queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
         if self._takeover is not None and self._takeover.kept >= MAX_KEPT:
             return f"{self._takeover.kept} are kept for the replica that forwards; the limit is MAX_KEPT"
-        if len(self._unconsumed) >= self.options.max_unconsumed:
+        aside = sum(place.guard.aside for place in self._domains.values() if place.guard is not None)
+        if aside >= self.options.max_held:
+            return f"{aside} wait until all members have them; the limit is max_held"
+        if len(self._unconsumed) + len(self._late or ()) >= self.options.max_unconsumed:
             return f"the application has not consumed {len(self._unconsumed)} deliveries; the limit is max_unconsumed"
         return ""
 
@@ -384,6 +426,8 @@ class Member(Forwarding):
 
     def _collect(self, now: int) -> tuple[tuple[str, Packet[Any]], ...]:
         places = self._places.values()
+        if self._ledger is not None:
+            self._balance()
         if len(places) == 1:
             (place,) = places
             packets = place.collect(now)
@@ -400,7 +444,7 @@ class Member(Forwarding):
 
     def _deliver(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
         deliveries = []
-        for place, frame in deliverable:
+        for place, frame in deliverable if self._late is None else self._in_turn(deliverable):
             self._position += 1
             if self.options.durable:
                 self._unconsumed[self._position] = (place, frame)
@@ -422,11 +466,23 @@ class Member(Forwarding):
         twin._places = {**twin._domains, **twin._links}
         twin._unconsumed = dict(self._unconsumed)
         twin._suspected = dict(self._suspected)
+        twin._late = None if self._late is None else deque(self._late)
         if self._takeover is not None:
             twin._takeover = self._takeover.fork()
             twin._put_up_gates()
+        if self._ledger is not None:
+            twin._ledger = self._ledger.fork()
         twin.view = self.view.fork()
         return twin
+
+
+def _summed(tables: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Return what all tables together say of each peer."""
+    total: dict[str, int] = {}
+    for table in tables:
+        for peer, count in table.items():
+            total[peer] = total.get(peer, 0) + count
+    return total
 
 
 def describe_wait(wait: Wait, now: int) -> str:

@@ -87,6 +87,26 @@ class Receipts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """For which members the message of each frame is, all others having its marker (None: for all); empty: all for all."""
 
 
+class Report(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a packet says where messages are kept until all have them (``core.settling``)."""
+
+    settled: int = 0
+    """Every frame of its receiver up to this one is where it has to be, with all that followed from it."""
+    wanted: bool = False
+    """Whether the same is asked for in return."""
+    beyond: tuple[int, ...] = ()
+    """Frames behind the first number that are settled too, unless they were reported before."""
+
+
+class Safety(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a packet says in a domain in which nothing is handed up before everybody has it (``core.guarding``)."""
+
+    upto: int = 0
+    """Every frame of its sender to its receiver up to this one has come to all to whom its message went."""
+    wanted: bool = False
+    """Whether the same is asked for in return."""
+
+
 class Packet(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=False):
     """What one member hands to the network for another: frames of one domain, and what it has taken from there.
 
@@ -102,6 +122,10 @@ class Packet(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=F
     """Frames beyond that which have been taken too."""
     receipts: Receipts | None = None
     """Instead of the two before, where each confirms to everybody."""
+    report: Report | None = None
+    """What of its receiver's frames has got to where it has to be, where that is reported."""
+    safety: Safety | None = None
+    """What of its sender's frames everybody has, where that is waited for."""
 
 
 def weight_of(envelope: Envelope | None) -> int:

@@ -16,9 +16,11 @@ from thence.core.ahead import Bodies, SavedBodies
 from thence.core.channel import UNHURRIED, ChannelState, Pace
 from thence.core.distributed import Distributed
 from thence.core.domain import Domain
+from thence.core.guarding import Guarding, SavedGuarding
 from thence.core.links import LINK_STAMPS, LinkEnd, LinkState
 from thence.core.messages import Packet
 from thence.core.ordering import Arrival, Ordering, make_ordering
+from thence.core.settling import SavedSettling, Settling
 from thence.core.streams import DistributedState
 from thence.core.topology import Link
 from thence.core.transport import Channels, Direct, Incoming, Packets, Transport
@@ -35,6 +37,8 @@ class SavedPlace(msgspec.Struct, Generic[StampT], array_like=True):
     transport: dict[str, ChannelState[StampT]] | DistributedState[StampT]
     echoes: list[str]
     bodies: SavedBodies[StampT] | None = None
+    settling: SavedSettling | None = None
+    guarding: SavedGuarding[StampT] | None = None
 
 
 class Place:
@@ -46,6 +50,9 @@ class Place:
         self.me = me
         self.transport = transport
         self.peers = dict.fromkeys(transport.peers)
+        inner = transport.inner if isinstance(transport, Settling) else transport
+        self.guard = inner if isinstance(inner, Guarding) else None
+        """What keeps frames aside until everybody has them, if something does."""
         self.bodies = Bodies(transport.exact)
         self.echoes: dict[str, None] = {}
         """Messages that we put into this domain for all, and that will come back to us: nothing is done with them then."""
@@ -75,17 +82,25 @@ class Place:
         """Return a place that goes on from here on its own."""
         twin = copy.copy(self)
         twin.transport = self.transport.fork()
+        inner = twin.transport.inner if isinstance(twin.transport, Settling) else twin.transport
+        twin.guard = inner if isinstance(inner, Guarding) else None
         twin.bodies = self.bodies.fork()
         twin.echoes = dict(self.echoes)
         return twin
 
     def save(self) -> SavedPlace[Any]:
         """Return everything, for a snapshot."""
-        return SavedPlace(None, None, self.transport.save(), list(self.echoes), self.bodies.save())
+        settling = self.transport.save_settling() if isinstance(self.transport, Settling) else None
+        guarding = None if self.guard is None else self.guard.save_guarding()
+        return SavedPlace(None, None, self.transport.save(), list(self.echoes), self.bodies.save(), settling, guarding)
 
     def load(self, saved: SavedPlace[Any]) -> None:
         """Become what ``save`` returned."""
         self.transport.load(saved.transport)
+        if isinstance(self.transport, Settling):
+            self.transport.load_settling(saved.settling)
+        if self.guard is not None:
+            self.guard.load_guarding(saved.guarding)
         self.echoes = dict.fromkeys(saved.echoes)
         self.bodies.load(saved.bodies)
 
@@ -93,11 +108,26 @@ class Place:
 class DomainPlace(Place):
     """A domain, with the ordering kept in it."""
 
-    def __init__(self, domain: Domain, me: str, max_held: int, resend_after_ns: int | None, pace: Pace = UNHURRIED) -> None:
-        """Take part in ``domain`` as ``me``. ``resend_after_ns`` is None where the network is trusted to be exact."""
+    def __init__(
+        self,
+        domain: Domain,
+        me: str,
+        max_held: int,
+        resend_after_ns: int | None,
+        pace: Pace = UNHURRIED,
+        *,
+        settling: bool = False,
+    ) -> None:
+        """Take part in ``domain`` as ``me``. ``resend_after_ns`` is None where the network is trusted to be exact.
+
+        ``settling``: messages are kept until all have them.
+        """
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
         self.forward_early = domain.forward_early
-        super().__init__(domain.name, me, self._transport(domain, me, resend_after_ns, pace))
+        transport = self._transport(domain, me, resend_after_ns, pace)
+        if domain.delivery == "safe" and resend_after_ns is not None:
+            transport = Guarding(transport, resend_after_ns)
+        super().__init__(domain.name, me, Settling(transport, resend_after_ns) if settling else transport)
 
     def _transport(self, domain: Domain, me: str, resend_after_ns: int | None, pace: Pace) -> Transport:
         peers = [member for member in domain.members if member != me]
@@ -140,7 +170,9 @@ class LinkPlace(Place):
 
     stamps = LINK_STAMPS
 
-    def __init__(self, link: Link, me: str, resend_after_ns: int | None, pace: Pace = UNHURRIED) -> None:
+    def __init__(
+        self, link: Link, me: str, resend_after_ns: int | None, pace: Pace = UNHURRIED, *, settling: bool = False
+    ) -> None:
         """Take part in ``link`` as ``me``."""
         self.end = LinkEnd(link, me)
         # Without numbers, the order in which a relay transfers is the order that the far side must keep.
@@ -149,7 +181,7 @@ class LinkPlace(Place):
         transport: Transport = Direct(link.name, me, peers)
         if resend_after_ns is not None:
             transport = Channels(link.name, me, peers, arrival, resend_after_ns, pace=pace)
-        super().__init__(link.name, me, transport)
+        super().__init__(link.name, me, Settling(transport, resend_after_ns) if settling else transport)
 
     def fork(self) -> LinkPlace:
         """Return a place that goes on from here on its own."""

@@ -63,4 +63,13 @@ class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Of ``switched``: what was sent before all that waited."""
 
 
-Record = Submitted | Taken[Any] | Skipped | Suspecting | Changed
+class Passed(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """In a domain with safe delivery these have become safe (``core.guarding``), and what followed from it came here."""
+
+    domain: str
+    upto: tuple[tuple[str, int], ...]
+    """Of each sender, up to which number; of ourselves, how many messages."""
+    at: int = 0
+
+
+Record = Submitted | Taken[Any] | Skipped | Suspecting | Changed | Passed

@@ -6,6 +6,7 @@ With ``core.changing`` this is the upper half of ``core.member``, in files of th
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -15,7 +16,8 @@ from thence.core.contract import Delivery, Ready, Repeated, Restored
 from thence.core.messages import UNREADABLE, Envelope, Frame
 from thence.core.ordering.base import stamp_union
 from thence.core.places import DomainPlace, LinkPlace, SavedPlace
-from thence.core.records import Changed, Record, Submitted, Suspecting, Taken
+from thence.core.records import Changed, Passed, Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.stability import SavedLedger
 from thence.core.takeover import SavedTakeover
 from thence.core.transport import Incoming
 from thence.core.views import ViewState
@@ -35,6 +37,8 @@ class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
     unconsumed: list[tuple[int, str, Frame[StampT]]]
     takeover: SavedTakeover | None = None
     view: ViewState | None = None
+    ledger: SavedLedger | None = None
+    late: list[tuple[str, Frame[StampT], list[tuple[str, int]]]] = []
 
 
 class _SavedView(msgspec.Struct, array_like=True):
@@ -57,10 +61,20 @@ class Restoring(Changing):
     _consumed_upto: int
     _started: bool
     _restoring: bool
+    _late: deque[tuple[str, Frame[Any], list[tuple[str, int]]]] | None
+    """In a fabric with safe delivery: what is delivered when our own messages before it are safe, each with what it waits for."""
 
     @abstractmethod
     def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
         """Accept one frame."""
+
+    @abstractmethod
+    def _pass(self, place: DomainPlace | LinkPlace, passed: Passed) -> tuple[Deliverable, list[FrameRefused]]:
+        """Accept what everybody has by now."""
+
+    @abstractmethod
+    def _balance(self) -> None:
+        """Find out which frames are settled by what has happened."""
 
     @abstractmethod
     def _consumed(self, position: int) -> None:
@@ -79,9 +93,10 @@ class Restoring(Changing):
         places = {name: place.save() for name, place in self._places.items()}
         unconsumed = [(position, place, frame) for position, (place, frame) in self._unconsumed.items()]
         takeover = None if self._takeover is None else self._takeover.save()
-        saved = _Saved(
-            self.name, self.topology.name, self._number, self._position, places, unconsumed, takeover, self.view.save()
-        )
+        ledger = None if self._ledger is None else self._ledger.save()
+        name, fabric = self.name, self.topology.name
+        late, view = list(self._late or ()), self.view.save()
+        saved = _Saved(name, fabric, self._number, self._position, places, unconsumed, takeover, view, ledger, late)
         return _ENCODER.encode(saved)
 
     def _brought_back(self, step_input: Restored | Repeated, now: int) -> Ready:
@@ -101,7 +116,9 @@ class Restoring(Changing):
             place.transport.visit_all()
         for peer in self._takeover.suspected if self._takeover is not None else ():
             self._tell_transports(peer, True)
-        return Ready(send=self._collect(now), sent=tuple(sent), deliver=deliver, wake=self._wake())
+        send = self._collect(now)
+        stable = self._ledger.news() if self._ledger is not None else 0
+        return Ready(send=send, sent=tuple(sent), deliver=deliver, wake=self._wake(), stable=stable)
 
     def _repeated(self, record: Record) -> Ready:
         if not self._restoring:
@@ -113,19 +130,9 @@ class Restoring(Changing):
     def _repeat(self, record: Record) -> tuple[tuple[Envelope, ...], tuple[Delivery, ...]]:
         """Step through a record again. What follows from it is queued or delivered as it was the first time."""
         sent: tuple[Envelope, ...] = ()
-        if isinstance(record, Submitted):
-            if (record.envelope.origin, record.envelope.number) != (self.name, self._number + 1):
-                raise StorageError(
-                    f"{self.name!r}: a stored record of message {record.envelope.id} after {self.name}:{self._number}"
-                )
-        elif isinstance(record, Suspecting):
+        self._check_record(record)
+        if isinstance(record, Suspecting):
             return (), self._deliver(self._suspect(record.peer, record.suspected))
-        elif not isinstance(record, Changed) and (
-            record.domain not in self._places or record.peer not in self._places[record.domain].peers
-        ):
-            raise StorageError(
-                f"{self.name!r}: a stored record names {record.peer!r} in {record.domain!r}, to whom there is no channel"
-            )
         try:
             if isinstance(record, Submitted):
                 sent, deliver = self._send_or_wait(record.envelope)
@@ -136,12 +143,33 @@ class Restoring(Changing):
                 deliver = self._take(self._places[record.domain], incoming, record.at)
             elif isinstance(record, Changed):
                 sent, deliver = self._follow(record)
+            elif isinstance(record, Passed):
+                deliver, _ = self._pass(self._domains[record.domain], record)
             else:
                 deliver = []
                 self._places[record.domain].transport.skip(record.peer, record.number)
         except (FrameRefused, UsageError) as error:
             raise StorageError(f"{self.name!r}: a stored record does not follow from those before it: {error}") from error
+        if self._ledger is not None:
+            self._balance()
         return sent, self._deliver(deliver)
+
+    def _check_record(self, record: Record) -> None:
+        """Refuse a record that cannot be ours."""
+        if isinstance(record, Submitted):
+            if (record.envelope.origin, record.envelope.number) != (self.name, self._number + 1):
+                raise StorageError(
+                    f"{self.name!r}: a stored record of message {record.envelope.id} after {self.name}:{self._number}"
+                )
+        elif isinstance(record, Passed):
+            if record.domain not in self._domains or self._domains[record.domain].guard is None:
+                raise StorageError(f"{self.name!r}: a stored record of safe delivery in {record.domain!r}, where there is none")
+        elif isinstance(record, Taken | Skipped) and (
+            record.domain not in self._places or record.peer not in self._places[record.domain].peers
+        ):
+            raise StorageError(
+                f"{self.name!r}: a stored record names {record.peer!r} in {record.domain!r}, to whom there is no channel"
+            )
 
     def _load(self, snapshot: bytes) -> None:
         saved_type: Any = _Saved
@@ -159,11 +187,18 @@ class Restoring(Changing):
             raise StorageError(f"{self.name!r}: the snapshot of a fabric {'without' if self._takeover else 'with'} replicas")
         if self._takeover is not None and saved.takeover is not None:
             self._takeover.load(saved.takeover)
+        if (saved.ledger is None) != (self._ledger is None):
+            kind = "without" if self._ledger is not None else "with"
+            raise StorageError(f"{self.name!r}: the snapshot of a fabric {kind} stability")
+        if self._ledger is not None and saved.ledger is not None:
+            self._ledger.load(saved.ledger)
         self._number, self._position = saved.number, saved.position
         for name, place in self._places.items():
             place.load(saved.places[name])
         self._queued = sum(place.transport.queued for place in self._places.values())
         self._unconsumed = {position: (place, frame) for position, place, frame in saved.unconsumed}
+        if self._late is not None:
+            self._late.extend(saved.late)
         self._consumed_upto = min(self._unconsumed, default=self._position + 1) - 1
 
 

@@ -86,6 +86,7 @@ class Topology:
         force: bool = False,
         addresses: Mapping[str, str | None] | None = None,
         version: int = 1,
+        stability: bool = False,
     ) -> None:
         """Check everything. ``force`` lets a cycle or an unsound mix through, to see what then breaks."""
         self.name = name
@@ -95,12 +96,15 @@ class Topology:
         self.promise: Promise = promise
         self.version = version
         """Counts the changes of a fabric, from 1 (docs/evolution.md)."""
+        self.stability = stability
+        """Whether a message is kept by its origin until every recipient has it (docs/stability.md)."""
         if version < 1:
             raise TopologyError(f"version {version}: versions count from 1", "version")
         self.addresses = {name: address for name, address in (addresses or {}).items() if address is not None}
         self._check_domains()
         self._check_links()
         self._check_replicas()
+        self._check_stability()
         for server in addresses or ():
             self._known("servers", server, self.homes, "process")
         self.check_joined()
@@ -127,6 +131,7 @@ class Topology:
             promise=self.promise,
             addresses=addresses,
             version=self.version,
+            stability=self.stability,
         )
 
     @cached_property
@@ -136,7 +141,12 @@ class Topology:
             (domain.name, domain.members, domain.ordering, dict(domain.options), domain.confirmation, domain.forward_early)
             for domain in self.domains.values()
         ]
-        parts = (self.name, self.version, self.promise, domains, list(self.links.values()), self.replicas)
+        guarded = [domain.name for domain in self.domains.values() if domain.delivery == "safe"]
+        parts: tuple[Any, ...] = (self.name, self.version, self.promise, domains, list(self.links.values()), self.replicas)
+        if self.stability:
+            parts = (*parts, "stability")
+        if guarded:
+            parts = (*parts, "safe", guarded)
         described = msgspec.json.encode(parts, order="deterministic")
         return sha256(described).hexdigest()[:16]
 
@@ -294,6 +304,32 @@ class Topology:
                     )
         if len(set(link.relays)) < len(link.relays):
             raise TopologyError(f"link {link.name!r}: a pair of relays is listed twice", "links", link.name)
+
+    def _check_stability(self) -> None:
+        for domain in self.domains.values():
+            about = ("domains", domain.name, "delivery")
+            if domain.delivery == "safe" and not ordering_named(domain.ordering).direct:
+                direct = ", ".join(name for name, ordering in ORDERINGS.items() if ordering.direct)
+                raise TopologyError(
+                    f"domain {domain.name!r}: delivery = 'safe' needs an ordering in which a message goes straight from its "
+                    f"sender to all who need it: {direct}",
+                    *about,
+                )
+            if domain.delivery == "safe" and any(member in self.fellows for member in domain.members):
+                raise TopologyError(
+                    f"domain {domain.name!r}: delivery = 'safe' waits for all members, so for a replica that is dead too: leave "
+                    "one of the two out",
+                    *about,
+                )
+        for link in self.links.values():
+            if self.stability and link.mode == "printed":
+                raise TopologyError(
+                    f"link {link.name!r}: with stability a link is 'causal' or 'fifo'; as printed, nobody knows when a message "
+                    "that waits for its number is across",
+                    "links",
+                    link.name,
+                    "mode",
+                )
 
     def _check_replicas(self) -> None:
         seen: set[str] = set()

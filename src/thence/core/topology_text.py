@@ -36,6 +36,7 @@ class _DomainTable(msgspec.Struct, forbid_unknown_fields=True):
     ordering: str | dict[str, Any] | None = None
     confirmation: dict[str, Any] | None = None
     forward_early: int | None = None
+    delivery: Literal["at once", "safe"] = "at once"
 
 
 class _LinkTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,6 +64,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     servers: dict[str, _ServerTable] = {}
     promise: Promise = "causal"
     version: int = 1
+    stability: bool = False
 
 
 def parse(text: str, source: str = "topology", *, force: bool = False) -> Topology:
@@ -92,6 +94,7 @@ def parse(text: str, source: str = "topology", *, force: bool = False) -> Topolo
             force=force,
             addresses={name: table.address for name, table in file.servers.items()},
             version=file.version,
+            stability=file.stability,
         )
     except TopologyError as error:
         raise TopologyError(f"{source}:{_line(text, error.about)}: {error}", *error.about) from None
@@ -116,14 +119,14 @@ def _domain(name: str, table: _DomainTable, replicas: Collection[Collection[str]
         table.confirmation = {"scheme": "distributed", "retransmission": "nearest", "whole": True} if passes_on else {}
     confirmation = _confirmation(name, table.confirmation)
     if isinstance(table.ordering, str):
-        return Domain(name, table.members, table.ordering, {}, confirmation, table.forward_early)
+        return Domain(name, table.members, table.ordering, {}, confirmation, table.forward_early, table.delivery)
     options = dict(table.ordering)
     ordering = options.pop("name", None)
     if not isinstance(ordering, str):
         raise TopologyError(
             f"domain {name!r}: an ordering with options needs a name, as in {{ name = 'matrix', … }}", "domains", name
         )
-    return Domain(name, table.members, ordering, options, confirmation, table.forward_early)
+    return Domain(name, table.members, ordering, options, confirmation, table.forward_early, table.delivery)
 
 
 def _confirmation(domain: str, table: dict[str, Any]) -> ConfirmationOptions:
@@ -245,6 +248,8 @@ def write(topology: Topology) -> str:
         parts.append(f"version = {topology.version}")
     if topology.promise != "causal":
         parts.append(f"promise = {_quoted(topology.promise)}")
+    if topology.stability:
+        parts.append("stability = true")
     for domain in topology.domains.values():
         parts.append(f"\n[domains.{_key(domain.name)}]\nmembers = {_value(list(domain.members))}")
         ordering = domain.ordering if isinstance(domain.ordering, str) else domain.ordering.name
@@ -254,6 +259,8 @@ def write(topology: Topology) -> str:
             parts.append(f"confirmation = {_value(_confirmation_table(domain.confirmation))}")
         if domain.forward_early is not None:
             parts.append(f"forward_early = {domain.forward_early}")
+        if domain.delivery != "at once":
+            parts.append(f"delivery = {_quoted(domain.delivery)}")
     for link in topology.links.values():
         parts.append(f"\n[[links]]\nname = {_quoted(link.name)}\nbetween = {_value(list(link.between))}")
         parts.append(f"relays = {_value([list(pair) for pair in link.relays])}")

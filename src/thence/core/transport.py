@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -41,7 +41,7 @@ class Incoming(msgspec.Struct, frozen=True, gc=False):
 class Transport(ABC):
     """One member's way to the others of one domain or link. See the module's text."""
 
-    exact: ClassVar[bool] = False
+    exact = False
     """Whether the network is trusted to be so: then nothing comes again."""
     queued = 0
     """How many frames are not confirmed, of all peers together."""
@@ -98,6 +98,14 @@ class Transport(ABC):
     @abstractmethod
     def queued_by_peer(self) -> dict[str, int]:
         """Return how many frames each peer has not confirmed."""
+
+    def unconfirmed_by_peer(self) -> dict[str, int]:
+        """The same, also where frames count as queued for longer than that (``core.settling``)."""
+        return self.queued_by_peer()
+
+    @abstractmethod
+    def confirmed(self, peer: str, number: int) -> bool:
+        """Return whether a peer has confirmed the frame with this number, which we sent it."""
 
     @abstractmethod
     def moved(self) -> tuple[int, int]:
@@ -170,6 +178,9 @@ class Direct(Transport):
 
     def queued_by_peer(self) -> dict[str, int]:
         return {}
+
+    def confirmed(self, peer: str, number: int) -> bool:
+        return True
 
     def moved(self) -> tuple[int, int]:
         return self._sent, self._taken
@@ -279,6 +290,9 @@ class Channels(Transport):
 
     def queued_by_peer(self) -> dict[str, int]:
         return {peer: len(channel.state.queue) for peer, channel in self.channels.items()}
+
+    def confirmed(self, peer: str, number: int) -> bool:
+        return number not in self.channels[peer].state.queue
 
     def moved(self) -> tuple[int, int]:
         states = [channel.state for channel in self.channels.values()]

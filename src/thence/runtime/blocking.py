@@ -101,6 +101,10 @@ class BlockingClient:
         client.reply(message, body, headers=headers)
         await client.flush()
 
+    def stable(self) -> None:
+        """Wait until everything that was sent is in the stores of all its recipients' servers."""
+        self._wait(self._running.stable())
+
     def subscribe(self, topic: str) -> None:
         """Follow a topic."""
         self._wait(self._running.subscribe(topic))

@@ -42,6 +42,8 @@ from thence.runtime.protocol import (
     Publish,
     Refused,
     Said,
+    Stable,
+    StableQuestion,
     StatusAnswer,
     StatusQuestion,
     Subscribe,
@@ -100,6 +102,8 @@ class Client(Endpoint):
         """Subscriptions and their ends that the server has not confirmed."""
         self._wanted: dict[str, bool] = {}
         self._looked_for: dict[str, asyncio.Future[None]] = {}
+        self._unstable: dict[int, asyncio.Future[None]] = {}
+        """Up to which letters somebody waits until all have them."""
         self._questions: deque[asyncio.Future[Any]] = deque()
         self._agents = Agents(self._ask)
         self._box = 0
@@ -219,13 +223,19 @@ class Client(Endpoint):
             self._subscribed(said)
         elif isinstance(said, Found):
             self._found(said)
+        elif isinstance(said, Refused):
+            self._refused(connection, said)
+        else:
+            self._answered(said)
+
+    def _answered(self, said: Said) -> None:
+        if isinstance(said, Stable):
+            self._stable(said)
         elif isinstance(said, StatusAnswer | ViewAnswer):
             if self._questions:
                 _answer(self._questions.popleft(), said)
         elif isinstance(said, AgentAnswer):
             self._agents.answered(said)
-        elif isinstance(said, Refused):
-            self._refused(connection, said)
         elif not isinstance(said, Ping):
             raise MalformedFrame(f"a {type(said).__name__} from {self.url}, which is a server")
 
@@ -265,6 +275,8 @@ class Client(Endpoint):
             tell(connection, publish)
         for name in self._looked_for:
             tell(connection, Find(name))
+        for upto in self._unstable:
+            tell(connection, StableQuestion(upto))
         self._welcome.set()
 
     # Endpoint.
@@ -301,7 +313,8 @@ class Client(Endpoint):
         await asyncio.shield(done)
 
     def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
-        return (*self._topics.values(), *self._looked_for.values(), *self._questions, *self._agents.waiting)
+        waiting = (self._topics, self._looked_for, self._unstable)
+        return (*(one for table in waiting for one in table.values()), *self._questions, *self._agents.waiting)
 
     def _subscribed(self, said: Subscribed) -> None:
         if self._wanted.get(said.topic) == said.wanted:
@@ -320,6 +333,19 @@ class Client(Endpoint):
         found = self._looked_for.pop(said.name, None)
         if found is not None and not found.done():
             found.set_result(None)
+
+    async def _until_stable(self) -> None:
+        upto = self._accepted
+        if upto not in self._unstable:
+            self._unstable[upto] = self._loop.create_future()
+            if self._connection is not None:
+                tell(self._connection, StableQuestion(upto))
+        await asyncio.shield(self._unstable[upto])
+
+    def _stable(self, said: Stable) -> None:
+        waiting = self._unstable.pop(said.upto, None)
+        if waiting is not None:
+            _answer(waiting, UsageError(said.reason) if said.reason else None)
 
     @property
     def agents(self) -> Agents:

@@ -82,6 +82,9 @@ class Actions(Protocol):
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Messages for us, in order."""
 
+    def stable(self, upto: int) -> None:
+        """All have our messages up to this number."""
+
     def refused(self, refusal: FrameRefused) -> None:
         """A frame was not taken; for the log."""
 
@@ -207,7 +210,7 @@ class Driver:
             self.store.append(encode_entry((*ready.persist, *also) if also else ready.persist))
         self._actions.stepped(self.store.appended, ready)
         if ready.persist or self._pending:
-            if ready.persist or ready.send or ready.deliver:
+            if ready.persist or ready.send or ready.deliver or ready.stable:
                 self._pending.append((self.store.appended, ready))
             self._commit()
         else:
@@ -223,6 +226,8 @@ class Driver:
                 actions.accepted(envelope)
         if ready.deliver:
             actions.deliver(ready.deliver)
+        if ready.stable:
+            actions.stable(ready.stable)
 
     # The store.
 

@@ -54,6 +54,8 @@ class Member(Endpoint):
         self._session: Session | None = None
         self._following: dict[str, asyncio.Future[None]] = {}
         self._looked_for: dict[str, asyncio.Future[None]] = {}
+        self._unstable: dict[asyncio.Future[None], None] = {}
+        """Who waits until all have what was sent."""
         self._ticker: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -141,8 +143,22 @@ class Member(Endpoint):
             found = self._looked_for.setdefault(name, self._loop.create_future())
             await asyncio.shield(found)
 
+    async def _until_stable(self) -> None:
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def then(reason: str) -> None:
+            self._unstable.pop(done, None)
+            if reason and not done.done():
+                done.set_exception(UsageError(reason))
+            elif not done.done():
+                done.set_result(None)
+
+        self._unstable[done] = None
+        self._running.patience.ask(self, then)
+        await done
+
     def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
-        return (*self._following.values(), *self._looked_for.values())
+        return (*self._following.values(), *self._looked_for.values(), *self._unstable)
 
     # Outlet.
 

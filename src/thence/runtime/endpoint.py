@@ -125,6 +125,10 @@ class Endpoint(ABC):
     async def known(self, name: str) -> None:
         """Wait until a client of this name is known here, so that it can be written to."""
 
+    @abstractmethod
+    async def _until_stable(self) -> None:
+        """Wait until all have what was accepted so far."""
+
     # Sending.
 
     async def send(self, to: To, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
@@ -179,6 +183,14 @@ class Endpoint(ABC):
     async def flush(self) -> None:
         """Wait until everything that was posted is accepted."""
         await self._until(self._number)
+
+    async def stable(self) -> None:
+        """Wait until everything that was sent is in the stores of all its recipients' servers: no crash loses it any more.
+
+        Only in fabrics with ``stability = true``; elsewhere it is a ``UsageError``.
+        """
+        await self.flush()
+        await self._until_stable()
 
     async def room(self) -> None:
         """Wait until ``post`` would not be refused as busy."""

@@ -172,6 +172,7 @@ class Evolution:
             node.topology = node.member.topology
             node.office.change(node.topology.processes)
             node.history.changed(node.topology)
+            node.patience.changed()
             log.info("%s switched to version %d, %s", node.name, node.topology.version, node.topology.fingerprint)
 
     def _hold(self) -> None:

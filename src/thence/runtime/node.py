@@ -39,6 +39,7 @@ from thence.runtime.history import History
 from thence.runtime.journal import Acknowledged, Met, Opened, Started, Written
 from thence.runtime.ledger import Buried, Ledger, Reacted
 from thence.runtime.office import Body, Bundle, Handed, Office, read_body
+from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
 from thence.runtime.store import MemoryStore, Store
 from thence.runtime.tls import TlsFiles, client_side
@@ -92,6 +93,8 @@ class Node:
         durable = options.data is not None
         within = options.member.confirm_within_ns or CONFIRM_WITHIN_NS
         self.member = Member(name, topology, msgspec.structs.replace(options.member, durable=durable, confirm_within_ns=within))
+        self.patience = Patience(self.member)
+        """Who waits until all have what was sent."""
         self._durable = durable
         self.history = History(options.trace, name, topology)
         self.on_accepted: Callable[[str, int], None] = _ignore
@@ -356,6 +359,10 @@ class Node:
             client, upto = told
             self._accepted[client] = upto
             self.on_accepted(client, upto)
+
+    def stable(self, upto: int) -> None:
+        """All have our messages up to this number."""
+        self.patience.heard(upto)
 
     def accepted_of(self, client: str) -> int:
         """Return up to which number the letters of a client are accepted."""

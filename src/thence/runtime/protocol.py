@@ -177,6 +177,19 @@ class Found(_Said, frozen=True, array_like=True, tag=24):
     name: str
 
 
+class StableQuestion(_Said, frozen=True, array_like=True, tag=25):
+    """The client wants to know when all recipients' servers have its letters up to this number, on disk."""
+
+    upto: int
+
+
+class Stable(_Said, frozen=True, array_like=True, tag=26):
+    """They have; or why nobody finds out."""
+
+    upto: int
+    reason: str = ""
+
+
 class StatusQuestion(_Said, frozen=True, array_like=True, tag=20):
     """How is the server?"""
 
@@ -262,6 +275,8 @@ Said = (
     | Subscribed
     | Find
     | Found
+    | StableQuestion
+    | Stable
     | StatusQuestion
     | StatusAnswer
     | Leave

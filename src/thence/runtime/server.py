@@ -43,6 +43,9 @@ from thence.runtime.protocol import (
     Leave,
     Ping,
     Publish,
+    Said,
+    Stable,
+    StableQuestion,
     StatusAnswer,
     StatusQuestion,
     Subscribe,
@@ -128,6 +131,12 @@ class ClientConnection:
             session.follow(said.topic, said.wanted)
         elif isinstance(said, Find):
             self._server.find(self, said.name)
+        else:
+            self._seldom(connection, said)
+
+    def _seldom(self, connection: Connection, said: Said) -> None:
+        if isinstance(said, StableQuestion):
+            self._server.node.patience.ask(self, lambda reason: tell(connection, Stable(said.upto, reason)))
         elif isinstance(said, Leave):
             self._server.forget(self.name)
         else:
@@ -289,6 +298,7 @@ class Server:
     def lost(self, client: ClientConnection) -> None:
         """A client's connection is gone."""
         self._connections.pop(client, None)
+        self.node.patience.drop(client)
         if client.finding:
             self._finding = {
                 name: waiting
@@ -460,6 +470,7 @@ class Server:
                 "bytes_since_snapshot": node.store.bytes_since_snapshot,
             },
             "queued_bytes": node.member.queued_bytes,
+            "unstable": len(node.member.unstable()) if node.topology.stability else None,
         }
 
 

@@ -9,6 +9,9 @@ checks know of the run so far. It goes from the states of n actions to those of 
 is a shortest one, and only two such layers are kept. Each step of a member is made once and remembered (``states``). Where
 members are interchangeable, one naming of them stands for all.
 
+Where the fabric keeps messages until all have them (docs/stability.md), it is also checked that nobody says so too early, and
+that in the end everybody does.
+
 The check is made from bit masks of causal pasts, independent of every stamp; a violation that is found is
 replayed as a scenario and judged again by the judge, so the two must agree.
 """
@@ -35,7 +38,7 @@ PROGRESS_EVERY = 1_000
 """After how many steps progress is told of them."""
 
 CHECKED = ("fifo", "causal", "total")
-"""The properties that can be asked for. That nothing is created, doubled or lost is always checked."""
+"""The properties that can be asked for. That nothing is created, doubled or lost, and stability, is always checked."""
 
 MAX_DEPTH = 300
 """How many actions a run may have: a protocol that goes on sending for ever is stopped here, loudly."""
@@ -124,6 +127,7 @@ class _Search:
         (domain, *more) = case.topology.domains.values()
         ordering = ordering_named(domain.ordering)
         self.direct = ordering.direct and not more
+        self.stability = case.topology.stability and not case.faults
         self.symmetric = ordering.interchangeable and not domain.options and not more
         self.steps_of = Steps(list(world.members.values()), case.messages)
         self.pasts = Pasts(len(self.names), case.messages, self.require)
@@ -238,7 +242,23 @@ class _Search:
             channels = self._without_dead(channels, happened)
         if self._starves(then, channels, happened):
             raise _Broken("completeness", (run, action))
-        return then, (*members[:at], step.after, *members[at + 1 :]), channels, happened
+        members = (*members[:at], step.after, *members[at + 1 :])
+        if self.stability and self._breaks_stability(then, at, step, members, channels):
+            raise _Broken("stability", (run, action))
+        return then, members, channels, happened
+
+    def _breaks_stability(
+        self, past: int, at: int, step: Step, members: tuple[int, ...], channels: tuple[tuple[int, ...], ...]
+    ) -> bool:
+        """Return whether a process says that all have a message that somebody lacks, or nothing will ever make it say so."""
+        _, addressed, delivered, *_ = self.pasts.known[past]
+        for number in range(step.stable):
+            bit = at * self.case.messages + number
+            for other, due in enumerate(addressed):
+                lacks = due >> bit & 1 and not delivered[other] >> bit & 1
+                if lacks and not self.steps_of.has(members[other], self.steps_of.name_of(bit)):
+                    return True
+        return not any(channels) and any(self.steps_of.unstable(state) for state in members)
 
     def _without_dead(self, channels: tuple[tuple[int, ...], ...], happened: int) -> tuple[tuple[int, ...], ...]:
         """Return what is on its way to the living."""

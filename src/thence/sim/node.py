@@ -182,7 +182,7 @@ class Node:
         self._set_wake(ready.wake)
 
     def _transmit(self, peer: str, packet: Packet[object]) -> None:
-        size = FRAME_BYTES + control_bytes(packet.receipts)
+        size = FRAME_BYTES + control_bytes(packet.receipts) + control_bytes(packet.report) + control_bytes(packet.safety)
         for frame in packet.frames:
             stamp_bytes = control_bytes(frame.stamp)
             self._statistics.frames += 1

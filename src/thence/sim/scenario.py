@@ -377,7 +377,9 @@ class Stage:
             raise UsageError(f"there is no member {name!r} (there are: {', '.join(self.world.members)})")
 
 
-def _label(frame: Frame[Any]) -> str:
+def _label(frame: Frame[Any] | None) -> str:
+    if frame is None:
+        return "a report"
     return str(frame.envelope.id) if frame.envelope else "a marker"
 
 

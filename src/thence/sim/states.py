@@ -22,7 +22,8 @@ import msgspec
 
 from thence.core.contract import Arrived, Ready, Submit, Suspicion
 from thence.core.member import Member
-from thence.core.messages import Envelope, Frame, Packet
+from thence.core.messages import Envelope, Packet
+from thence.sim.world import parts
 
 BODY: Final = b"body"
 """What every message says: one that arrives without it is none that was sent."""
@@ -43,6 +44,8 @@ class Step(NamedTuple):
     """The bit of the message that it has sent, if it has."""
     delivered: tuple[int, ...]
     refused: str | None
+    stable: int = 0
+    """Up to which of its messages it says that all have them; 0: no news."""
 
 
 class Steps:
@@ -52,8 +55,8 @@ class Steps:
         """Number the states of ``members`` from 0 as they are now; each may send up to ``messages``."""
         self.names = tuple(member.name for member in members)
         self.number = {name: at for at, name in enumerate(self.names)}
-        self.frames: list[tuple[str, Frame[Any]]] = []
-        """Frames by number, each with its place."""
+        self.frames: list[tuple[str, Packet[Any]]] = []
+        """What travels, by number, with its place: a frame by itself, or a report alone."""
         self._messages = messages
         self._members = list(members)
         self._states = {(at, member.snapshot()): at for at, member in enumerate(members)}
@@ -79,8 +82,7 @@ class Steps:
         key = (state, source, frame)
         made = self._made.get(key)
         if made is None:
-            place, content = self.frames[frame]
-            made = self._made[key] = self._make(process, state, Arrived(self.names[source], Packet(place, (content,))))
+            made = self._made[key] = self._make(process, state, Arrived(self.names[source], self.frames[frame][1]))
         return made
 
     def suspect(self, process: int, state: int, peer: str, suspected: bool) -> Step:
@@ -90,6 +92,14 @@ class Steps:
         if made is None:
             made = self._made[key] = self._make(process, state, Suspicion(peer, suspected))
         return made
+
+    def has(self, state: int, name: str) -> bool:
+        """Return whether a member in this state has a message of this name that waits for its turn."""
+        return any(str(wait.message) == name for wait in self._members[state].waiting())
+
+    def unstable(self, state: int) -> list[int]:
+        """Return the numbers of the messages that a member in this state keeps since not all have them."""
+        return self._members[state].unstable()
 
     def _make(self, process: int, state: int, given: Submit | Arrived | Suspicion) -> Step:
         member = self._members[state].fork()
@@ -103,15 +113,16 @@ class Steps:
             self._bit(ready.accepted[0].origin, ready.accepted[0].number) if ready.accepted else None,
             tuple(self._delivered(delivery.envelope) for delivery in ready.deliver),
             str(ready.refused[0]) if ready.refused else None,
+            ready.stable,
         )
 
     def _sent(self, process: int, ready: Ready) -> tuple[tuple[int, int], ...]:
         sent = []
         for peer, packet in ready.send:
-            for frame in packet.frames:
-                number = self._frame_numbers.setdefault((packet.domain, self._encoder.encode(frame)), len(self.frames))
+            for part in parts(packet):
+                number = self._frame_numbers.setdefault((packet.domain, self._encoder.encode(part)), len(self.frames))
                 if number == len(self.frames):
-                    self.frames.append((packet.domain, frame))
+                    self.frames.append((packet.domain, part))
                 sent.append((process * len(self.names) + self.number[peer], number))
         return tuple(sent)
 

@@ -9,7 +9,7 @@ Rules:
   of the same past can be tried. Only the member that acts is copied.
 * The channels keep what the ordering was promised: where it needs FIFO arrival, only the oldest frame of a channel
   may arrive.
-* Every frame is on its way by itself, also where a member put several into one packet.
+* Every frame is on its way by itself, also where a member put several into one packet; so is what a packet reports beside them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,16 @@ from thence.errors import FrameRefused, UsageError
 
 
 class Flight(NamedTuple):
-    """A frame on its way, the domain or link in which it travels, and the number of the action that sent it."""
+    """What is on its way, a frame by itself or a report alone, the domain or link, and the number of the action that sent it."""
 
-    frame: Frame[Any]
+    packet: Packet[Any]
     place: str
     sent_at: int
+
+    @property
+    def frame(self) -> Frame[Any] | None:
+        """The frame, if it is one."""
+        return self.packet.frames[0] if self.packet.frames else None
 
 
 class Happened(NamedTuple):
@@ -105,8 +110,7 @@ class World:
             raise UsageError(f"{waiting[place].place!r} needs FIFO channels: only the first frame may arrive")
         flights = dict(self.flights)
         flights[source, target] = waiting[:place] + waiting[place + 1 :]
-        packet = Packet(waiting[place].place, (waiting[place].frame,))
-        return self._step(target, Arrived(source, packet), flights)
+        return self._step(target, Arrived(source, waiting[place].packet), flights)
 
     def lose(self, source: str, target: str, place: int = 0) -> World:
         """Let a frame get lost."""
@@ -141,12 +145,12 @@ class World:
         member = self.members[name].fork()
         ready = member.step(step_input, self.actions)
         sent = tuple((peer, packet.domain, frame) for peer, packet in ready.send for frame in packet.frames)
-        if sent:
+        if ready.send:
             flights = dict(flights)
-            for peer, place, frame in sent:
+            for peer, part in [(peer, part) for peer, packet in ready.send for part in parts(packet)]:
                 if peer not in self.members:
                     continue  # It is dead.
-                flights[name, peer] = (*flights.get((name, peer), ()), Flight(frame, place, self.actions))
+                flights[name, peer] = (*flights.get((name, peer), ()), Flight(part, part.domain, self.actions))
         world = World(self.routes, {**self.members, name: member}, flights, self.actions + 1, self.fifo)
         submitted = ready.accepted[0] if ready.accepted else None
         return world, Happened(name, submitted, ready.deliver, ready.refused, sent)
@@ -155,3 +159,11 @@ class World:
     def quiet(self) -> bool:
         """Whether nothing is on its way."""
         return not any(self.flights.values())
+
+
+def parts(packet: Packet[Any]) -> list[Packet[Any]]:
+    """Return what travels by itself: each frame of a packet, and what it reports."""
+    numbers = packet.numbers or (None,) * len(packet.frames)
+    pairs = zip(packet.frames, numbers, strict=True)
+    alone = [Packet(packet.domain, (frame,), () if number is None else (number,)) for frame, number in pairs]
+    return alone if packet.report is None else [*alone, Packet(packet.domain, (), report=packet.report)]

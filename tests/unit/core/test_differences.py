@@ -15,9 +15,11 @@ TWO = {"d": "AB", "e": "CD"}
 LINK = Link("l", ("d", "e"), (("A", "C"),))
 
 
-def fabric(domains: Mapping[str, str], *links: Link, ordering: str = "matrix", address: str = "h:1") -> Topology:
+def fabric(
+    domains: Mapping[str, str], *links: Link, ordering: str = "matrix", address: str = "h:1", stability: bool = False
+) -> Topology:
     made = [Domain(name, tuple(members), ordering) for name, members in domains.items()]
-    return Topology("f", made, links, addresses={made[0].members[0]: address})
+    return Topology("f", made, links, addresses={made[0].members[0]: address}, stability=stability)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,12 @@ def fabric(domains: Mapping[str, str], *links: Link, ordering: str = "matrix", a
                 Difference("address", "A", "A listens on h:2, not h:1 any more"),
             ],
             id="another ordering, another address",
+        ),
+        pytest.param(
+            fabric(FLAT),
+            fabric(FLAT, stability=True),
+            [Difference("stability", "f", "messages are kept until every recipient has them")],
+            id="messages are kept until all have them",
         ),
     ],
 )

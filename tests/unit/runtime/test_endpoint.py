@@ -43,6 +43,9 @@ class Played(Endpoint):
     async def known(self, name: str) -> None:
         raise AssertionError("there is nobody to look for here")
 
+    async def _until_stable(self) -> None:
+        raise AssertionError("there is nobody who could have it here")
+
     def come(self, first: int, *letters: Letter) -> None:
         """Letters come in, in one bundle."""
         self._on_deliver(first, 0, "you", None, write_letters(list(letters)))

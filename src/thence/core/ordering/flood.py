@@ -55,6 +55,7 @@ class Flood(Ordering):
     name = "flood"
     arrival = Arrival.FIFO
     direct = False
+    passes_on = True
     interchangeable = True
     guarantees = frozenset({"fifo", "causal"})
     stamps = (FloodStamp,)

@@ -87,6 +87,7 @@ class Grouped(Ordering):
 
     name = "grouped"
     direct = False
+    passes_on = True
     guarantees = frozenset({"fifo", "causal"})
     stamps = (GroupedRequest, GroupedGlobal, GroupedLocal)
     Options = GroupedOptions

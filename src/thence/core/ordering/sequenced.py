@@ -61,6 +61,7 @@ class Sequenced(Ordering):
     gated = True
     centralised = True
     direct = False
+    passes_on = True
     guarantees = frozenset({"fifo", "causal", "total"})
     stamps = (SequencedRequest, SequencedOrder)
     Options = SequencedOptions

@@ -1,0 +1,64 @@
+"""Who waits until all have what was sent: clients of a server, and the program in an embedded member.
+
+What a client sent is a part of what its server has sent by the time it asks. So one number for each who waits is enough: the last
+message of the server at that time. Who loses its connection asks again over the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from thence.core.member import Member
+
+MAX_PATIENT: Final = 100_000
+"""How many may wait at a time, at one server."""
+
+
+class _Patient(NamedTuple):
+    number: int
+    who: object
+    then: Callable[[str], None]
+
+
+class Patience:
+    """Those who wait, in the order of what they wait for."""
+
+    def __init__(self, member: Member) -> None:
+        """Nobody waits for what ``member`` has sent."""
+        self._member = member
+        self._waiting: deque[_Patient] = deque()
+
+    def ask(self, who: object, then: Callable[[str], None]) -> None:
+        """Call ``then`` with nothing when all have what was sent so far, or at once with the reason why nobody will say so."""
+        member = self._member
+        if not member.topology.stability:
+            then(self._reason())
+        elif member.stable_upto >= member.last_number:
+            then("")
+        elif len(self._waiting) >= MAX_PATIENT:
+            then(f"{len(self._waiting)} wait until all have what was sent; MAX_PATIENT is {MAX_PATIENT}")
+        else:
+            self._waiting.append(_Patient(member.last_number, who, then))
+
+    def drop(self, who: object) -> None:
+        """Somebody is gone."""
+        if self._waiting:
+            self._waiting = deque(patient for patient in self._waiting if patient.who is not who)
+
+    def heard(self, upto: int) -> None:
+        """All have what was sent up to this number."""
+        while self._waiting and self._waiting[0].number <= upto:
+            self._waiting.popleft().then("")
+
+    def changed(self) -> None:
+        """The fabric may be one in which nobody finds out any more."""
+        if not self._member.topology.stability:
+            waiting, self._waiting = self._waiting, deque()
+            for patient in waiting:
+                patient.then(self._reason())
+
+    def _reason(self) -> str:
+        name = self._member.topology.name
+        return f"nobody finds out in {name!r} when all have a message; its topology must say stability = true"

@@ -1,0 +1,42 @@
+"""Nothing is handed up before everybody has it: random fabrics under all faults at once, watched from outside and judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.planted_stability import UNSAFE, Planted, in_place
+from tests.stable_runs import run_guarded
+from thence.errors import ThenceError
+
+SEEDS = 60
+CHUNKS = 4
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_what_is_delivered_is_on_the_disks_of_all_members(chunk: int) -> None:
+    size = SEEDS // CHUNKS
+    faults: Counter[str] = Counter()
+    delivered = 0
+    for seed in range(chunk * size, (chunk + 1) * size):
+        outcome = run_guarded(seed)
+        assert not outcome.wrong, f"run_guarded({seed}): {outcome.wrong[:3]}"
+        delivered += outcome.watch.delivered_safely
+        faults += Counter(outcome.result.network) + Counter(crashes=outcome.result.statistics.crashes)
+    assert delivered > 20 * size
+    assert {"lost", "duplicated", "reordered", "cut", "crashes"} <= set(+faults)
+
+
+def found(seed: int) -> bool:
+    """Return whether something is wrong with a run; a member that contradicts itself is wrong too."""
+    try:
+        return bool(run_guarded(seed, deaths=0, crashes=8, loss=0.2).wrong)
+    except (ThenceError, KeyError):
+        return True
+
+
+@pytest.mark.parametrize("planted", UNSAFE, ids=[planted.name for planted in UNSAFE])
+def test_random_runs_find_what_was_planted(planted: Planted) -> None:
+    with in_place(planted):
+        assert any(found(seed) for seed in range(40))

@@ -1,0 +1,42 @@
+"""Messages that are kept until all have them, in random fabrics under all faults at once, watched from outside and judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.planted_stability import PLANTED, Planted, in_place
+from tests.stable_runs import run_fabric
+from thence.errors import ThenceError
+
+SEEDS = 160
+CHUNKS = 8
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_nobody_says_too_early_that_all_have_a_message_and_everybody_does_at_last(chunk: int) -> None:
+    size = SEEDS // CHUNKS
+    faults: Counter[str] = Counter()
+    stable = 0
+    for seed in range(chunk * size, (chunk + 1) * size):
+        outcome = run_fabric(seed)
+        assert not outcome.wrong, f"run_fabric({seed}): {outcome.wrong[:3]}"
+        stable += sum(outcome.watch.upto.values())
+        faults += Counter(outcome.result.network) + Counter(crashes=outcome.result.statistics.crashes)
+    assert stable > 10 * size
+    assert {"lost", "duplicated", "reordered", "cut", "crashes"} <= set(+faults)
+
+
+def found(seed: int) -> bool:
+    """Return whether something is wrong with a run; a member that contradicts itself is wrong too."""
+    try:
+        return bool(run_fabric(seed, deaths=0, crashes=8, loss=0.2).wrong)
+    except (ThenceError, KeyError):
+        return True
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=[planted.name for planted in PLANTED])
+def test_random_runs_find_what_was_planted(planted: Planted) -> None:
+    with in_place(planted):
+        assert any(found(seed) for seed in range(40))

@@ -1,0 +1,196 @@
+"""Simulated runs in which messages are kept until all have them, watched from outside: who has what on disk, and who says so.
+
+What a process has is read from the records that it made durable, and what a message is for from its envelope: nothing here shares
+code with ``core.stability`` and ``core.settling``, which are to be judged.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, NamedTuple
+from unittest import mock
+
+import msgspec
+
+from tests.fabrics import fabric_for, options_for, promise_for
+from thence.core.confirmation import AT_ONCE
+from thence.core.contract import Delivery, Ready
+from thence.core.messages import Envelope, MessageId
+from thence.core.ordering import ordering_named
+from thence.core.records import Submitted, Taken
+from thence.core.topology import Topology
+from thence.sim import node as nodes
+from thence.sim.node import Node
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import Result, Simulation
+from thence.trace.events import Event
+from thence.trace.judge import Verdict, judge
+
+MAX_EVENTS = 200_000
+"""A run has far fewer."""
+
+COMPACT_EVERY = 16
+"""How many records a disk collects here before a snapshot replaces them: few, so that restarts find snapshots too."""
+
+
+class Watched(Node):
+    """A process of which is noted what it has on disk and what it says to be stable."""
+
+    watch: Watch
+
+    def _perform(self, ready: Ready) -> None:
+        # By now its records are durable, and what it says goes out.
+        for record in ready.persist:
+            if isinstance(record, Submitted):
+                self.watch.submitted(self.name, record.envelope)
+            elif isinstance(record, Taken) and record.frame.envelope is not None:
+                self.watch.has.setdefault(record.frame.envelope.id, set()).add(self.name)
+        for envelope in ready.sent:
+            self.watch.submitted(self.name, envelope)
+        if ready.stable:
+            self.watch.stable(self.name, ready.stable)
+        for delivery in ready.deliver:
+            self.watch.delivered(self.name, delivery)
+        self.watch.kept_by(self)
+        self.watch.most_kept = max(self.watch.most_kept, sum(self.member.queued().values()))
+        super()._perform(ready)
+
+
+class Watch:
+    """Who has which message on disk, and whether somebody said too early that all have it."""
+
+    def __init__(self, topology: Topology) -> None:
+        """Nothing has happened yet."""
+        self.processes = topology.processes
+        self.topology = topology
+        self.delivered_safely = 0
+        self.has: dict[MessageId, set[str]] = {}
+        self.envelopes: dict[MessageId, Envelope] = {}
+        self.upto = dict.fromkeys(self.processes, 0)
+        self.most_kept = 0
+        """How many frames one process kept at most at a time."""
+        self.mistakes: list[str] = []
+        self._unstable: dict[str, dict[int, Envelope]] = {name: {} for name in self.processes}
+
+    def submitted(self, name: str, envelope: Envelope) -> None:
+        """A process has sent a message, and so has it."""
+        if envelope.id not in self.envelopes:
+            self._unstable[name][envelope.number] = envelope
+        self.envelopes[envelope.id] = envelope
+        self.has.setdefault(envelope.id, set()).add(name)
+
+    def lacking(self, envelope: Envelope) -> list[str]:
+        """Return the recipients that do not have a message on disk."""
+        to = self.processes if envelope.to is None else envelope.to
+        return [name for name in to if name not in self.has.get(envelope.id, ())]
+
+    def delivered(self, name: str, delivery: Delivery) -> None:
+        """A process delivers a message: where it does so when all have it, all have to."""
+        domain, envelope = self.topology.domains.get(delivery.domain), delivery.envelope
+        if domain is None or domain.delivery != "safe":
+            return
+        lacking = [member for member in self.lacking(envelope) if member in domain.members]
+        if lacking:
+            self.mistakes.append(f"{name} delivers {envelope.id}, and {', '.join(lacking)} lacks it")
+        self.delivered_safely += 1
+
+    def stable(self, name: str, upto: int) -> None:
+        """A process says that all have its messages up to a number."""
+        for number in range(self.upto[name] + 1, upto + 1):
+            envelope = self.envelopes[MessageId(name, number)]
+            if self.lacking(envelope):
+                self.mistakes.append(f"{envelope.id} is said to be stable, and {', '.join(self.lacking(envelope))} lacks it")
+        self.upto[name] = max(upto, self.upto[name])
+
+    def kept_by(self, node: Node) -> None:
+        """Look whether a process keeps whatever of its own somebody lacks."""
+        if not self.topology.stability:
+            return
+        kept = set(node.member.unstable())
+        for number, envelope in list(self._unstable[node.name].items()):
+            if number not in kept:
+                del self._unstable[node.name][number]
+                if self.lacking(envelope):
+                    self.mistakes.append(f"{envelope.id} is not kept, and {', '.join(self.lacking(envelope))} lacks it")
+
+
+class Outcome(NamedTuple):
+    """What one run came to."""
+
+    result: Result
+    verdict: Verdict
+    watch: Watch
+    simulation: Simulation
+
+    def unstable(self) -> dict[str, list[int]]:
+        """Return what living processes still keep in the end."""
+        nodes = {name: node for name, node in self.simulation.nodes.items() if not node.dead}
+        return {name: node.member.unstable() for name, node in nodes.items() if node.member.unstable()}
+
+    def queued(self) -> int:
+        """Return how many frames living processes still keep in the end."""
+        return sum(sum(node.member.queued().values()) for node in self.simulation.nodes.values() if not node.dead)
+
+    @property
+    def wrong(self) -> list[str]:
+        """What is wrong with it, in words."""
+        wrong = list(self.watch.mistakes)
+        wrong += [f"{name}: {count}" for name, count in self.verdict.properties.items() if count]
+        wrong += [f"{self.result.waiting} still wait"] if self.result.waiting else []
+        if not any(node.dead for node in self.simulation.nodes.values()):
+            wrong += [f"{name} keeps {numbers} for ever" for name, numbers in self.unstable().items()]
+            wrong += [f"{self.queued()} frames are kept for ever"] if self.queued() else []
+        return wrong
+
+
+def keeping(topology: Topology) -> Topology:
+    """Return the same fabric with messages kept until all have them."""
+    return Topology(
+        topology.name,
+        topology.domains.values(),
+        topology.links.values(),
+        replicas=topology.replicas,
+        promise=topology.promise,
+        stability=True,
+    )
+
+
+def run(topology: Topology, options: SimulationOptions, node_type: type[Watched] = Watched) -> Outcome:
+    """Simulate, judge and watch."""
+    events: list[Event] = []
+    watch = Watch(topology)
+    watched: Any = type("WatchedHere", (node_type,), {"watch": watch})
+    simulation = Simulation(options, events.append, where=topology, node_type=watched, max_events=MAX_EVENTS)
+    with mock.patch.object(nodes, "COMPACT_EVERY", COMPACT_EVERY):
+        result = simulation.run()
+    required = {"well-formed", "creation", "duplication", "completeness"} | topology.guarantees
+    return Outcome(result, judge(events, required), watch, simulation)
+
+
+def run_fabric(seed: int, **changes: Any) -> Outcome:
+    """Run the random fabric of this number (``tests.fabrics``), with messages kept until all have them."""
+    options = msgspec.structs.replace(options_for(seed), **{"durable": True, "reliable": True} | changes)
+    return run(keeping(fabric_for(seed, promise_for(seed))), options)
+
+
+def guarded(seed: int, *, stability: bool) -> Topology:
+    """Return the random fabric of this number, in which most domains deliver only what all have, as far as they can."""
+    plain, chance = fabric_for(seed, promise_for(seed)), Random(f"guarded/{seed}")
+    domains = []
+    for domain in plain.domains.values():
+        replicated = any(member in plain.fellows for member in domain.members)
+        ordering, options, confirmation = domain.ordering, domain.options, domain.confirmation
+        if not replicated and not ordering_named(ordering).direct:  # Few can do it, so many domains get another one.
+            ordering, options, confirmation = chance.choice(("vector", "matrix")), {}, AT_ONCE
+        safe = not replicated and chance.random() < 0.8
+        changed = domain._replace(ordering=ordering, options=options, confirmation=confirmation)
+        domains.append(changed._replace(delivery="safe" if safe else "at once"))
+    return Topology(
+        plain.name, domains, plain.links.values(), replicas=plain.replicas, promise=plain.promise, stability=stability
+    )
+
+
+def run_guarded(seed: int, **changes: Any) -> Outcome:
+    """Run that fabric; in every second one messages are also kept until all have them."""
+    options = msgspec.structs.replace(options_for(seed), **{"durable": True, "reliable": True} | changes)
+    return run(guarded(seed, stability=seed % 2 == 0), options)

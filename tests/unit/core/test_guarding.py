@@ -1,0 +1,165 @@
+"""Nothing is handed up before everybody has it, step by step: who waits for what, restarts, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from thence.core.channel import RESEND_AT_MOST_NS
+from thence.core.codec import decode_record, encode_record
+from thence.core.contract import Arrived, Restored, Submit, Timer
+from thence.core.domain import Domain
+from thence.core.guarding import TELL_WITHIN_NS, Guarding
+from thence.core.member import Member, MemberOptions
+from thence.core.messages import Packet, Safety
+from thence.core.records import Passed, Record
+from thence.core.topology import Topology
+from thence.core.topology_text import parse, write
+from thence.errors import ImpossibleFrame, StorageError, TopologyError
+
+MS = 1_000_000
+NAMES = ("a", "b", "c")
+
+
+def domain(**changes: Any) -> Domain:
+    return Domain("d", NAMES, "vector")._replace(delivery="safe", **changes)
+
+
+class Run:
+    """Three members, what is on its way between them, and their disks; nothing moves by itself."""
+
+    def __init__(self, where: Domain | None = None, options: MemberOptions | None = None) -> None:
+        self.where, self.options = where or domain(), options
+        self.members = {name: Member(name, self.where, options) for name in NAMES}
+        self.records: dict[str, list[Record]] = {name: [] for name in NAMES}
+        self.delivered: dict[str, list[tuple[int, str]]] = {name: [] for name in NAMES}
+        self.flying: list[tuple[str, str, Packet[Any]]] = []
+        self.now = 0
+
+    def step(self, name: str, step_input: Any) -> None:
+        ready = self.members[name].step(step_input, self.now)
+        assert not ready.refused
+        self.records[name] += [decode_record(encode_record(record)) for record in ready.persist]
+        self.delivered[name] += [(delivery.position, str(delivery.envelope.id)) for delivery in ready.deliver]
+        self.flying += [(name, peer, packet) for peer, packet in ready.send]
+
+    def carry(self, *down: str, rounds: int = 8) -> None:
+        """Carry what is on its way, and let time pass; what is for those ``down`` is lost."""
+        for _ in range(rounds):
+            while self.flying:
+                source, target, packet = self.flying.pop(0)
+                if target not in down:
+                    self.step(target, Arrived(source, packet))
+            self.now += 300 * MS
+            for name in self.members:
+                if name not in down:
+                    self.step(name, Timer())
+
+
+def guard_of(member: Member) -> Guarding:
+    guard = member._domains["d"].guard
+    assert guard is not None
+    return guard
+
+
+def test_nobody_delivers_before_the_last_has_it_not_even_its_sender() -> None:
+    run = Run()
+    run.step("a", Submit(None, b"x"))
+    run.carry("c")
+    assert run.delivered == {"a": [], "b": [], "c": []}
+    assert [str(wait.message) for wait in run.members["b"].waiting()] == ["a:1"]
+    run.carry(rounds=30)
+    assert run.delivered == {"a": [(1, "a:1")], "b": [(1, "a:1")], "c": [(1, "a:1")]}
+    assert all(member.waiting() == [] for member in run.members.values())
+
+
+def test_what_is_for_some_waits_for_these_only() -> None:
+    run = Run(domain(ordering="matrix"))
+    run.step("a", Submit(("b",), b"x"))
+    run.carry("c")
+    assert run.delivered["b"] == [(1, "a:1")]
+
+
+def test_what_comes_behind_a_message_of_our_own_waits_with_it() -> None:
+    """b's message may be caused by a's, which a itself delivers only when it is safe."""
+    run = Run(domain(ordering="matrix"))
+    run.step("a", Submit(("a", "c"), b"not safe while c is down"))
+    run.step("b", Submit(("a",), b"safe"))
+    run.carry("c")
+    assert run.delivered["a"] == []
+    run.carry(rounds=30)
+    assert [message for _, message in run.delivered["a"]] == ["a:1", "b:1"]
+
+
+def test_it_is_told_with_the_next_packet_or_a_little_later() -> None:
+    run = Run()
+    run.step("a", Submit(None, b"x"))
+    while run.flying:
+        source, target, packet = run.flying.pop(0)
+        run.step(target, Arrived(source, packet))
+    assert [name for name, delivered in run.delivered.items() if delivered] == ["a"], "a has heard from both"
+    run.now = TELL_WITHIN_NS
+    run.step("a", Timer())
+    assert [(target, packet.safety) for _, target, packet in run.flying] == [("b", Safety(1)), ("c", Safety(1))]
+
+
+def test_who_does_not_hear_asks_less_and_less_often() -> None:
+    run = Run()
+    run.step("a", Submit(None, b"x"))
+    packet = next(packet for _, target, packet in run.flying if target == "b")
+    b = run.members["b"]
+    b.step(Arrived("a", packet), 0)
+    now, waits = 0, []
+    for _ in range(7):
+        asks = guard_of(b)._peers["a"].ask_at
+        assert asks is not None
+        waits.append(asks - now)
+        now = asks
+        assert any(packet.safety == Safety(0, True) for _, packet in b.step(Timer(), now).send)
+    assert waits == sorted(waits)
+    assert waits[-1] == RESEND_AT_MOST_NS
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_restart_delivers_the_same_at_the_same_positions(name: str, whole: bool) -> None:
+    run = Run()
+    for sender in NAMES:
+        run.step(sender, Submit(None, b"x"))
+    run.carry("c" if name != "c" else "b")
+    snapshot = run.members[name].snapshot() if whole else None
+    records = [] if whole else run.records[name]
+    run.members[name] = Member(name, run.where)
+    run.flying = []
+    run.step(name, Restored(snapshot, records, 0))
+    run.carry(rounds=40)
+    once = Member(name, run.where).step(Restored(None, run.records[name], 0), 0).deliver if not whole else None
+    assert len(run.delivered[name]) == len(set(run.delivered[name])) == 3
+    if once is not None:
+        assert [(delivery.position, str(delivery.envelope.id)) for delivery in once] == run.delivered[name]
+
+
+def test_what_cannot_be_is_refused() -> None:
+    a = Member("a", domain())
+    (refusal,) = a.step(Arrived("b", Packet("d", (), safety=Safety(1))), 0).refused
+    assert isinstance(refusal, ImpossibleFrame)
+    with pytest.raises(StorageError, match="without safe delivery"):
+        Member("a", domain()).step(Restored(Member("a", Domain("d", NAMES, "vector")).snapshot(), (), 0), 0)
+    with pytest.raises(StorageError, match="where there is none"):
+        Member("a", Domain("d", NAMES, "vector")).step(Restored(None, [Passed("d", (("b", 1),))], 0), 0)
+
+
+def test_where_it_cannot_be_kept_it_is_refused() -> None:
+    with pytest.raises(TopologyError, match="fifo, matrix, unordered, vector"):
+        Topology("t", [domain(ordering="sequenced")])
+    replicated = [domain(), Domain("e", ("a", "b", "x"), "vector")]
+    with pytest.raises(TopologyError, match="a replica that is dead"):
+        Topology("t", replicated, replicas=[("a", "b")])
+
+
+def test_the_option_is_a_part_of_the_fabric() -> None:
+    safe, at_once = Topology.flat(domain()), Topology.flat(Domain("d", NAMES, "vector"))
+    assert parse(write(safe)).domains["d"].delivery == "safe"
+    assert parse(write(safe)).fingerprint == safe.fingerprint != at_once.fingerprint
+    assert parse(write(at_once)).domains["d"].delivery == "at once"
