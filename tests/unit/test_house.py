@@ -230,6 +230,7 @@ def test_public_names_are_pinned() -> None:
         "__version__",
         "connect",
         "connect_blocking",
+        "stay_awake",
     ]
     assert all(hasattr(thence, name) for name in thence.__all__)
 
