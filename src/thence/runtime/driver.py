@@ -97,6 +97,9 @@ class Actions(Protocol):
     async def before_compaction(self) -> None:
         """Do what must be done before the log loses what the snapshot stands for."""
 
+    def compacted(self) -> None:
+        """The last snapshot is durable: nobody needs any more what only those before it needed."""
+
     def failed(self, error: Exception) -> None:
         """The store cannot go on."""
 
@@ -142,6 +145,7 @@ class Driver:
         self._compact_at = self._compact_every
         self._snapshot_of = 0
         """The last entry that a snapshot of ours stands for."""
+        self._compact_soon = False
         self._closed = False
 
     # Inputs.
@@ -226,15 +230,22 @@ class Driver:
 
     # The store.
 
+    def compact_soon(self) -> None:
+        """Make a snapshot, though the log may be short: something else is kept only for the sake of the last one."""
+        self._compact_soon = True
+        self._commit()
+
     def _commit(self) -> None:
         if self._committing is None and not self._closed:
             self._committing = self._loop.create_task(self._commit_all())
 
     async def _commit_all(self) -> None:
         try:
-            while self.store.durable < self.store.appended and not self._closed:
+            while (self._compact_soon or self.store.durable < self.store.appended) and not self._closed:
                 await self._commit_once()
-                if self.store.bytes_since_snapshot >= self._compact_at and not self._left_for_later():
+                due = self.store.bytes_since_snapshot >= self._compact_at and not self._left_for_later()
+                if due or self._compact_soon:
+                    self._compact_soon = False
                     await self._compact()
         except Exception as error:  # noqa: BLE001  Whatever it is, nothing may be acknowledged after it.
             self._closed = True
@@ -285,6 +296,7 @@ class Driver:
             return
         self._compact_at = max(self._compact_every, len(snapshot))
         self._snapshot_of = upto
+        self._actions.compacted()
 
     # Time.
 

@@ -23,13 +23,14 @@ import msgspec
 from thence.core.member import describe_wait
 from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.core.topology import Topology
-from thence.errors import Busy, ConfigError, MalformedFrame
+from thence.errors import Busy, ConfigError, MalformedFrame, StorageError
 from thence.runtime.agent_desk import AgentDesk
 from thence.runtime.agent_kinds import Kind
+from thence.runtime.boxes import Bundle
 from thence.runtime.door import Door, refuse, tell, whence
 from thence.runtime.engine import Engine
 from thence.runtime.node import Node, NodeOptions
-from thence.runtime.office import Bundle, Handed, Joined, Left
+from thence.runtime.office import Handed, Joined, Left
 from thence.runtime.polling import polling_of
 from thence.runtime.protocol import (
     Accepted,
@@ -165,6 +166,10 @@ class ClientConnection:
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for the client."""
         tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters))
+
+    def unreadable(self, error: StorageError) -> None:
+        """What is kept for the client cannot be read: others may go on."""
+        refuse(self.connection, f"the letters for {self.name!r} cannot be read: {error}")
 
     def subscribed(self, topic: str, wanted: bool) -> None:
         """The client follows a topic, or no longer."""
@@ -386,6 +391,7 @@ class Server:
             await asyncio.sleep(1.0)
             self.node.history.tick()
             self.node.evolution.tick()
+            self.node.look_after_backlog()
             self._room()
             now, loop_now = time.monotonic(), asyncio.get_running_loop().time()
             for name in [name for name, since in self._away.items() if now - since > AWAY_S]:
@@ -412,7 +418,7 @@ class Server:
             "address": self.address,
             "up_seconds": round(time.time() - self._started, 3),
             "awake": polling_of(asyncio.get_running_loop()).status(),
-            "stalled": node.driver.full or (f"the box of {node.office.full!r} is full" if node.office.full else ""),
+            "stalled": node.driver.full or node.office.why_full,
             "neighbours": [
                 {
                     "name": peer.name,
@@ -436,6 +442,7 @@ class Server:
                     "sent": box.sent,
                     "waiting_letters": box.position - box.acknowledged,
                     "waiting_bytes": box.bytes,
+                    "spilled_letters": box.spilled_letters,
                 }
                 for name, box in node.office.state.boxes.items()
                 if name not in node.ledger.agents
@@ -459,8 +466,21 @@ class Server:
                 "mean_commit_ms": round(1e3 * node.driver.commit_seconds / max(1, node.driver.commits), 3),
                 "bytes_since_snapshot": node.store.bytes_since_snapshot,
             },
+            "backlog": _backlog(node),
             "queued_bytes": node.member.queued_bytes,
         }
+
+
+def _backlog(node: Node) -> dict[str, Any]:
+    """Return how much may wait for a client in memory, and what becomes of more than that."""
+    office, spill = node.office, node.backlog.spill
+    return {
+        "mode": "spill" if office.spills else "memory",
+        "box_letters": office.room.letters,
+        "box_bytes": office.room.bytes,
+        "spilled_bytes": 0 if spill is None else spill.bytes,
+        "max_spilled_bytes": spill.limit_bytes if spill is not None and office.spills else None,
+    }
 
 
 def _relay(node: Node) -> dict[str, Any] | None:
