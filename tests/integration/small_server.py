@@ -20,6 +20,8 @@ def make_small() -> None:
     vars(driver)["COMPACT_BYTES"] = 100_000
     vars(history)["ROWS_PER_PART"] = 200
     vars(boxes)["MAX_BOX_LETTERS"] = 150
+    vars(boxes)["SPILL_AFTER_LETTERS"] = 20
+    vars(boxes)["BLOCK_BUNDLES"] = 4
     vars(serve)["NodeOptions"] = partial(NodeOptions, member=MemberOptions(max_unconsumed=100, max_queued=200))
 
 

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Final, NamedTuple
 
@@ -28,6 +29,9 @@ BOX_SHARE: Final = 8
 
 RELEASE_WITHIN_S: Final = 10.0
 """How long a file of letters that everybody is done with may stay before a snapshot is made that lets it go."""
+
+RELEASE_AGAIN_S: Final = 1.0
+"""How long after one such snapshot, which may have failed for want of room, the next one is made at the earliest."""
 
 
 class Limits(NamedTuple):
@@ -58,7 +62,8 @@ class Backlog:
         self.spill = None if isinstance(store, MemoryStore) else Spill(store.folder, store.identity, limits.spilled_bytes)
         self._unneeded = 0
         """How many files the snapshot that is being written does not need."""
-        self._looked_at = time.monotonic()
+        self._asked_at = -math.inf
+        """When we last said that a snapshot should be made."""
 
     def snapshot_begun(self) -> None:
         """A snapshot says what boxes need at this moment."""
@@ -76,11 +81,15 @@ class Backlog:
 
     def release_due(self) -> bool:
         """Whether a snapshot should be made because there is much that it would let go."""
-        return self.spill is not None and self.spill.release_due
+        return self.spill is not None and self.spill.release_due and self._ask(RELEASE_AGAIN_S)
 
     def release_overdue(self) -> bool:
         """Whether it should because there is something for long; to be asked now and then."""
-        if self.spill is None or not self.spill.done or time.monotonic() - self._looked_at < RELEASE_WITHIN_S:
+        return self.spill is not None and self.spill.done > 0 and self._ask(RELEASE_WITHIN_S)
+
+    def _ask(self, after_s: float) -> bool:
+        now = time.monotonic()
+        if now - self._asked_at < after_s:
             return False
-        self._looked_at = time.monotonic()
+        self._asked_at = now
         return True

@@ -33,7 +33,7 @@ from thence.core.messages import Envelope, Packet
 from thence.core.records import Changed
 from thence.core.topology import Topology
 from thence.core.topology_text import write
-from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, ThenceError, UsageError
+from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, StorageError, ThenceError, UsageError
 from thence.runtime import journal
 from thence.runtime.backlog import Backlog, Limits, share_out
 from thence.runtime.boxes import Bundle
@@ -297,12 +297,18 @@ class Node:
 
     def look_after_backlog(self) -> None:
         """Try again what could not be spilled, and let go of what is not needed any more; to be called now and then."""
+        try:
+            self._look_for_room()
+        except StorageError as error:
+            self.failed(error)
+        if self.backlog.release_overdue():
+            self.driver.compact_soon()
+
+    def _look_for_room(self) -> None:
         if self.office.full:
             self.office.look_for_room()
             if not self.office.full:
                 self._go_on_with_room()
-        if self.backlog.release_overdue():
-            self.driver.compact_soon()
 
     # Agents.
 
@@ -435,6 +441,7 @@ class Node:
     def compacted(self) -> None:
         """Nobody needs what only earlier snapshots did."""
         self.backlog.snapshot_durable()
+        self._look_for_room()
 
     def failed(self, error: Exception) -> None:
         """The store cannot go on."""

@@ -216,14 +216,17 @@ class Reader:
 
         Where letters up to ``done`` are not wanted, it may be one further on, but none that has others.
         """
-        bundle = box.waiting.get(first) or box.unwritten.get(first) or self._block.get(first)
+        bundle = box.waiting.get(first) or box.unwritten.get(first)
         if bundle is not None:
             return first, bundle
-        wanted = min(max(first, done + 1), box.spilled[-1].last)
-        file = next(file for file in box.spilled if file.last >= wanted)
-        self._read(file, wanted)
-        first = first if first in self._block else next(iter(self._block))
-        return first, self._block[first]
+        if first not in self._block:
+            wanted = min(max(first, done + 1), box.spilled[-1].last)
+            self._read(next(file for file in box.spilled if file.last >= wanted), wanted)
+            first = first if first in self._block else next(iter(self._block))
+        bundle = self._block[first]
+        if first + bundle.count == self._next:
+            self._block = {}  # It was the last one: somebody who has got everything, and stays, should keep nothing.
+        return first, bundle
 
     def behind(self, box: Box, position: int) -> tuple[int, Bundle]:
         """Return the first bundle with letters behind a position, and the position of its own first letter."""

@@ -112,6 +112,7 @@ def test_files_go_with_the_first_snapshot_that_does_not_need_them(tmp_path: Path
 
 def test_much_that_is_done_with_goes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill_module, "RELEASE_BYTES", 1_000)
+    monkeypatch.setattr(backlog_module, "RELEASE_AGAIN_S", 0.0)
 
     async def main() -> None:
         node = spilling(tmp_path)
