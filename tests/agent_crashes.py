@@ -69,9 +69,9 @@ class CrashingNode(Node):
         self.driver._thread = cast("Any", Inline())
         store, commit, compact = cast("Any", self.store), self.store.commit, cast("Any", self.store).compact
 
-        def committed(most_bytes: int) -> int:
+        def committed(*how: int) -> int:
             self.count("persist")
-            durable = commit(most_bytes)
+            durable = commit(*how)
             self.count("persisted")
             return durable
 

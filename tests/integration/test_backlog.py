@@ -89,24 +89,24 @@ async def _read(address: str, count: int) -> list[int]:
 
 def test_a_disk_that_may_hold_no_more_pushes_back_and_everything_arrives(tmp_path: Path) -> None:
     async def main() -> None:
-        topology = flat("s1", "s2")
-        options = {"spill_after_bytes": 50_000, "max_store_bytes": 2_000_000}
-        async with servers(topology, tmp_path, **options) as running:
-            await _absent(topology.addresses["s2"])
+        topology = flat("s1")
+        async with servers(topology, tmp_path, spill_after_bytes=50_000, max_store_bytes=2_000_000) as running:
+            node = running["s1"].node
+            await _absent(topology.addresses["s1"])
             async with thence.connect(url(topology, "s1"), "writer") as writer:
                 await writer.known("reader")
                 writing = asyncio.create_task(_write(writer, 4_000))
-                await until(lambda: running["s2"].node.office.full == "reader")
-                stalled = (await ask_status(url(topology, "s2")))["stalled"]
+                await until(lambda: node.office.full == "reader")
+                stalled = (await ask_status(url(topology, "s1")))["stalled"]
                 assert stalled.startswith("the box of 'reader' is full: ")
                 assert "bytes are spilled in" in stalled
-                async with thence.connect(url(topology, "s2"), "reader") as reader:
+                async with thence.connect(url(topology, "s1"), "reader") as reader:
                     for number in range(4_000):
                         assert (await reader.receive(PATIENCE_S)).body == body(number)
                     reader.done()
                     await writing
-                    await until(lambda: running["s2"].node.office.state.boxes["reader"].acknowledged == 4_000)
-            assert not running["s2"].node.office.full
+                    await until(lambda: node.office.state.boxes["reader"].acknowledged == 4_000)
+            assert not node.office.full
 
     run(main)
 

@@ -212,7 +212,7 @@ def test_a_full_box_makes_senders_wait_and_nothing_is_lost(monkeypatch: pytest.M
     run(main)
 
 
-def _full(_: int) -> int:
+def _full(*_: int) -> int:
     raise StoreFull("no room")
 
 

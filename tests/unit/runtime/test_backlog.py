@@ -144,7 +144,8 @@ def test_a_small_store_pushes_back_and_goes_on_when_there_is_room(tmp_path: Path
         assert [what[1] for what in client.told] == numbers(1, last)
         await acknowledged(node, "bob", last)
         assert (node.office.full, node.driver.full) == ("", "")
-        await sent(node, "bob", last + 1, last + 100, size=1_000)
+        for number in range(last + 1, last + 101):
+            await sent(node, "bob", number, number, size=1_000)
         assert kept(node, "bob") == numbers(last + 1, last + 100)
         await node.close()
 

@@ -193,10 +193,10 @@ def test_nothing_of_a_reaction_leaves_before_it_is_durable(tmp_path: Path) -> No
             store: Any = one.node.store
             commit, begun, go_on = store.commit, threading.Semaphore(0), threading.Semaphore(1)
 
-            def held(most_bytes: int) -> int:
+            def held(*how: int) -> int:
                 begun.release()
                 assert go_on.acquire(timeout=PATIENCE_S)
-                return int(commit(most_bytes))
+                return int(commit(*how))
 
             store.commit = held
             one.send("ann", "tell till")

@@ -187,6 +187,26 @@ def test_a_small_store_makes_room_for_itself(tmp_path: Path) -> None:
     run(main)
 
 
+def test_a_small_store_makes_room_though_its_log_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "FULL_DISK_RETRY_S", 0.0)
+
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path, max_store_bytes=100_000))
+        await joined(node, "bob")
+        last = 0
+        while not node.driver.stalled:  # All that waits for bob is in each snapshot, and soon in one that is too large.
+            last += 1
+            node.submit(Bundle("bob", last, 1, ("bob",), None, bytes(11_000)))
+            while node.driver._committing is not None and not node.driver.stalled:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        node.acknowledge("bob", node.office.state.boxes["bob"].position)
+        await durable(node)
+        assert (node.driver.full, node.office.state.boxes["bob"].position) == ("", last)
+        await node.close()
+
+    run(main)
+
+
 def test_a_log_that_cannot_be_made_short_stalls_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "COMPACT_BYTES", 10_000)
     monkeypatch.setattr(driver, "LOG_PER_BACKLOG", 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,11 +17,14 @@ from tests.unit.runtime.spills import kept_in, small_blocks
 from tests.unit.runtime.stores import without_waiting
 from tests.unit.runtime.test_node import PATIENCE_S, alone, durable, joined
 from tests.unit.runtime.test_store_crashes import CrashingDisk, Image
+from thence.errors import StorageError
+from thence.runtime import backlog as backlog_module
 from thence.runtime import spill as spill_module
 from thence.runtime import store as store_module
-from thence.runtime.boxes import Bundle
+from thence.runtime.boxes import Bundle, SpillFile
 from thence.runtime.inspection import examine
 from thence.runtime.node import Node, NodeOptions
+from thence.runtime.spill import Spill
 
 CLIENTS = ("ann", "bob")
 
@@ -123,20 +127,52 @@ async def check(folder: Path, known: dict[str, Known], what: str) -> None:
     return None
 
 
-def test_a_crash_at_any_point_loses_doubles_and_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    """A folder of its own; files and segments are small, and boxes spill soon."""
     monkeypatch.setattr(spill_module, "SPILL_FILE_BYTES", 400)
     monkeypatch.setattr(store_module, "MAX_SEGMENT_BYTES", 2_000)
     folder = tmp_path / "store"
     folder.mkdir()
-    disk = Watched(folder)
     with small_blocks():
-        with disk.watching():
-            asyncio.run(asyncio.wait_for(work(disk), PATIENCE_S))
-        assert disk.known == {"ann": Known(12, 11), "bob": Known(43, 33)}
-        spilling = {what.split(", before")[0] for what, _, image in disk.moments if any("spill" in name for name in image)}
-        assert spilling == {"killed", "power", "power, names at once"}
-        with without_waiting():
-            assert asyncio.run(check_all(tmp_path / "left", disk)) > 300
+        yield Watched(folder)
+
+
+def crash_everywhere(disk: Watched, left: Path) -> int:
+    """Do the work, and check every way in which a crash could leave the folder; return how many there are."""
+    with disk.watching():
+        asyncio.run(asyncio.wait_for(work(disk), PATIENCE_S))
+    assert disk.known == {"ann": Known(12, 11), "bob": Known(43, 33)}
+    with without_waiting():
+        return asyncio.run(check_all(left, disk))
+
+
+def test_a_crash_at_any_point_loses_doubles_and_moves_nothing(disk: Watched, tmp_path: Path) -> None:
+    assert crash_everywhere(disk, tmp_path / "left") > 300
+    spilling = {what.split(", before")[0] for what, _, image in disk.moments if any("spill" in name for name in image)}
+    assert spilling == {"killed", "power", "power, names at once"}
+
+
+def test_a_file_that_is_not_synced_before_the_snapshot_is_found(
+    disk: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog_module, "sync_files", lambda _: None)
+    with pytest.raises(StorageError, match=r"spill-\d+\.log, offset 0"):
+        crash_everywhere(disk, tmp_path / "left")
+
+
+def test_a_file_that_is_deleted_before_the_snapshot_is_found(
+    disk: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Spill.done_with
+
+    def too_soon(spill: Spill, gone: Iterable[SpillFile]) -> None:
+        real(spill, gone)
+        spill.delete_done(spill.done)
+
+    monkeypatch.setattr(Spill, "done_with", too_soon)
+    with pytest.raises(StorageError, match=r"spill-\d+\.log, offset 0: No such file"):
+        crash_everywhere(disk, tmp_path / "left")
 
 
 def lay_out(folder: Path, image: Image) -> None:
