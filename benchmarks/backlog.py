@@ -25,10 +25,12 @@ from thence.runtime.letters import Message
 LETTERS: Final = 2_000_000
 ALONE: Final = 200_000
 PRESENT: Final = 1_000_000
+AT_A_TIME: Final = 20_000
+"""So many letters go to the client that is there before it has them all; it is never so far behind that they would be spilled."""
 PARTS: Final = 10
 BODY: Final = bytes(100)
 BURST: Final = 256
-ROUNDS: Final = 2
+ROUNDS: Final = 3
 
 NAMES: Final = ("snapshot-*", "spill-*")
 MODES: Final = {"spill": ("--backlog", "spill"), "memory": ("--backlog", "memory")}
@@ -140,19 +142,32 @@ async def _send(writer: thence.Client, count: int, *, alone: bool) -> None:
 
 async def _read(url: str, letters: int) -> float:
     """Take all letters, and return how long that took."""
-    came, done = 0, asyncio.Event()
-
-    def count(batch: Sequence[Message]) -> None:
-        nonlocal came
-        came += len(batch)
-        if came >= letters:
-            done.set()
-
     began = perf_counter()
     async with thence.connect(url, "reader") as reader:
-        reader.on_batch(count)
-        await done.wait()
+        await _Count(reader).reach(letters)
     return perf_counter() - began
+
+
+class _Count:
+    """How many letters have come."""
+
+    def __init__(self, reader: thence.Client) -> None:
+        self.came = 0
+        self._goal = 0
+        self._reached = asyncio.Event()
+        reader.on_batch(self._count)
+
+    def _count(self, batch: Sequence[Message]) -> None:
+        self.came += len(batch)
+        if self.came >= self._goal:
+            self._reached.set()
+
+    async def reach(self, goal: int) -> None:
+        """Wait until so many have come."""
+        self._goal = goal
+        self._reached.clear()
+        if self.came < goal:
+            await self._reached.wait()
 
 
 def _present(mode: str) -> float:
@@ -168,12 +183,12 @@ def _present(mode: str) -> float:
 
 
 async def _through(url: str) -> float:
-    async with thence.connect(url, "reader"):
-        pass
-    reading = asyncio.create_task(_read(url, PRESENT))
-    async with thence.connect(url, "writer") as writer:
-        await _send(writer, PRESENT, alone=False)
-    return PRESENT / await reading
+    async with thence.connect(url, "reader") as reader, thence.connect(url, "writer") as writer:
+        count, began = _Count(reader), perf_counter()
+        for sent in range(0, PRESENT, AT_A_TIME):
+            await _send(writer, AT_A_TIME, alone=False)
+            await count.reach(sent + AT_A_TIME)
+        return PRESENT / (perf_counter() - began)
 
 
 if __name__ == "__main__":

@@ -113,8 +113,10 @@ class Story:
         elif what == "come":
             self.told[one] = Checked(self.letters[one], node.acknowledged_of(one))
             self.sessions[one] = Session(node, one, self.told[one])
+            node.office.here.add(one)
         elif what == "go":
             self.sessions.pop(one, None)
+            node.office.here.discard(one)
         elif what == "commit":
             await self._settle()
         elif what == "snapshot":

@@ -8,6 +8,8 @@ Rules:
 * Positions count the letters of a box from 1, without holes, through all three parts. What a client is told depends on positions
   only, never on where a letter was kept.
 * A box that spills goes on to do so until everything in its files is acknowledged. Then all of it is in memory again.
+* Of a box whose receiver is away, less than a block stays in memory once it spills. Who is there, and only behind, finds what
+  came first and what comes last in memory, as long as there is room.
 * A file is done with as a whole: its letters count as waiting until the last of them is acknowledged.
 """
 
@@ -29,7 +31,7 @@ SPILL_AFTER_LETTERS: Final = 32_768
 SPILL_AFTER_BYTES: Final = 8 * 1024 * 1024
 """How many bytes do."""
 
-BLOCK_BUNDLES: Final = 4_096
+BLOCK_BUNDLES: Final = 1_024
 """How many bundles are written to a file together,"""
 
 BLOCK_BYTES: Final = 256 * 1024
@@ -108,15 +110,15 @@ class Box(msgspec.Struct, array_like=True):
 
     def put(self, bundle: Bundle, room: Room) -> bool:
         """Add letters at the end; return whether there are more in memory than there is room for, or were before."""
-        first, size = self.position + 1, len(bundle.letters)
-        self.position += bundle.count
-        self.bytes += size
+        before, size = self.position, len(bundle.letters)
+        self.position = last = before + bundle.count
+        self.bytes = total = self.bytes + size
         if self.spilling:
-            self.unwritten[first] = bundle
+            self.unwritten[before + 1] = bundle
             self.unwritten_bytes += size
             return True
-        self.waiting[first] = bundle
-        return self.position - self.acknowledged >= room.letters or self.bytes >= room.bytes
+        self.waiting[before + 1] = bundle
+        return last - self.acknowledged >= room[0] or total >= room[1]
 
     def pass_by(self, bundle: Bundle) -> bool:
         """Count letters as put in and taken out, if they are few and short enough to need no limit of their own; say whether."""
@@ -162,6 +164,12 @@ class Box(msgspec.Struct, array_like=True):
             self.unwritten, self.unwritten_bytes, self.spilling = {}, 0, False
             self._forget(done)
         return gone
+
+    def set_aside(self) -> None:
+        """Let everything in memory be written, as far as no files are before it."""
+        if self.waiting and not self.spilled:
+            self.unwritten, self.waiting = self.waiting | self.unwritten, {}
+            self.unwritten_bytes = self.bytes
 
     def full(self, room: Room) -> bool:
         """Whether there are more letters, wherever they are, than there is room for."""

@@ -73,6 +73,7 @@ class Member(Endpoint):
         self._number = self._accepted = box.sent
         self._received = self._done = self._told = box.acknowledged
         self._session = session = Session(node, self.name, self)
+        node.office.here.add(self.name)
         node.on_accepted = session.accepted
         node.on_letters = self._letters
         if self._options.data is None:

@@ -152,12 +152,14 @@ class Engine:
                 running = self._running.get(name)
                 if running is None or running.since != kept.since:
                     running = self._running[name] = Running(name, kept)
+                    self._node.office.here.add(name)
                 if not running.scheduled and not running.resting:
                     self._schedule(running)
 
     def forget(self, name: str) -> None:
         """An agent is gone."""
         self._running.pop(name, None)
+        self._node.office.here.discard(name)
 
     def trouble(self, name: str) -> str:
         """Say why an agent does not react, if so."""
@@ -389,6 +391,7 @@ class Engine:
 
     def _rest(self, running: Running, why: str) -> None:
         running.resting = why
+        self._node.office.here.discard(running.name)
         log.warning("agent %s rests: %s", running.name, why)
 
     def _is_known(self, name: str) -> bool:

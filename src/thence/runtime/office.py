@@ -136,6 +136,8 @@ class Office:
         self._leaving: frozenset[str] = frozenset()
         self._routes: dict[str | None, tuple[str, ...]] = {}
         """Servers by topic, until somebody follows or leaves."""
+        self.here: set[str] = set()
+        """The clients that take letters now; others are away, and little of what waits for them needs to be in memory."""
         self._full: dict[str, None] = {}
         self.full = ""
         """The client whose box is full, if there is one: then no more deliveries are taken."""
@@ -237,7 +239,7 @@ class Office:
         """A box has no room in memory."""
         if self.spill is not None and (self.spills or box.spilling):
             box.spilling = True
-            self.spill.relieve(name, box, self.room)
+            self.spill.relieve(name, box, self.room, here=name in self.here or not self.spills)
         if self._is_full(box):
             self._full[name] = None
             self.full = self.full or name
@@ -286,6 +288,7 @@ class Office:
         box = self.state.boxes.pop(client, None)
         if box is not None and self.spill is not None:
             self.spill.done_with(box.spilled)
+        self.here.discard(client)
         self._full.pop(client, None)
         self.full = next(iter(self._full), "")
         return Handed(left=client if box is not None else None)
@@ -367,7 +370,7 @@ class Office:
         all_boxes = self.state.boxes
         if self.spill is not None and self.spill.trouble:
             for name in self._full:
-                self.spill.relieve(name, all_boxes[name], self.room)
+                self.spill.relieve(name, all_boxes[name], self.room, here=name in self.here or not self.spills)
         self._full = {name: None for name in self._full if self._is_full(all_boxes[name])}
         self.full = next(iter(self._full), "")
 

@@ -103,6 +103,7 @@ class ClientConnection:
         node = self._server.node
         box = node.office.state.boxes[self.name]
         self.session = Session(node, self.name, self)
+        node.office.here.add(self.name)
         accepted, acknowledged = min(node.accepted_of(self.name), box.sent), node.acknowledged_of(self.name)
         tell(self.connection, ClientWelcome(node.name, node.topology.name, box.sent, accepted, acknowledged, box.since))
 
@@ -303,6 +304,7 @@ class Server:
         for table in (self._clients, self._joining):
             if table.get(client.name) is client:
                 del table[client.name]
+                self.node.office.here.discard(client.name)
                 box = self.node.office.state.boxes.get(client.name)
                 if box is not None and box.temporary:
                     self._away[client.name] = time.monotonic()

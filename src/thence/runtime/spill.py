@@ -122,10 +122,15 @@ class Spill:
             return f"{self.bytes} bytes are spilled in {self.folder}; the limit is {self.limit_bytes}"
         return ""
 
-    def relieve(self, client: str, box: Box, room: Room) -> None:
-        """Write letters to files until those in memory fit, or until that cannot be done now: ``full`` says why."""
+    def relieve(self, client: str, box: Box, room: Room, *, here: bool) -> None:
+        """Write letters to files until those in memory fit, or until that cannot be done now: ``full`` says why.
+
+        If the receiver is not ``here``, all are written that make a block.
+        """
         before, self.trouble = self.trouble, ""
-        while box.crowded(room) and (block := box.next_block()):
+        if not here:
+            box.set_aside()
+        while (not here or box.crowded(room)) and (block := box.next_block()):
             try:
                 box.written(block, self._write(client, block, box.spilled[-1] if box.spilled else None))
             except StoreFull as error:

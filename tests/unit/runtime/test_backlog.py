@@ -246,7 +246,7 @@ def test_damage_is_told_to_the_client_whose_letters_it_is_in_and_named_by_verify
         (found,) = examine(tmp_path).damage
         assert re.match(rf"{path}, offset \d+: \d+ bytes cannot be read", found)
         trouble: list[str] = []
-        assert [int(bytes(bundle.letters)) for _, _, bundle in read_spilled(tmp_path, trouble)][:1] == [5]
+        assert [int(bytes(bundle.letters)) for _, _, bundle in read_spilled(tmp_path, trouble)][:1] == [1]
         assert trouble == [found]
 
     run(main)
@@ -263,12 +263,12 @@ def test_verify_names_files_that_are_short_or_missing_and_notes_what_is_not_need
         killed(node)
         needed, other = list_spill(tmp_path).values()
         report = examine(tmp_path)
-        assert (report.damage, [(row.client, row.first, row.last) for row in report.spilled]) == ([], [("bob", 5, 60)])
+        assert (report.damage, [(row.client, row.first, row.last) for row in report.spilled]) == ([], [("bob", 1, 60)])
         assert any(note.startswith(f"{other} was written after the snapshot") for note in report.notes)
         os.truncate(needed, needed.stat().st_size - 1)
         assert any(f"{needed}, offset {needed.stat().st_size}: the file ends here" in what for what in examine(tmp_path).damage)
         needed.unlink()
-        assert examine(tmp_path).damage == [f"{needed} is missing: letters 5 to 60 for 'bob' were in it"]
+        assert examine(tmp_path).damage == [f"{needed} is missing: letters 1 to 60 for 'bob' were in it"]
         with pytest.raises(StorageError, match=f"{needed}, offset 0: No such file"):
             spilling(tmp_path)
         killed(Node(alone(), "s1", NodeOptions(data=tmp_path / "other")))

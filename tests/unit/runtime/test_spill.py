@@ -41,6 +41,7 @@ class Home:
         else:
             for client in ("ann", "bob"):
                 told(self.office, Joined(client, "s1", temporary=False))
+        self.office.here = {"ann", "bob"}
         self.spill.restore(self.office.spilled())
 
     def put(self, client: str, *bodies: bytes, count: int = 1) -> None:
@@ -74,6 +75,27 @@ def test_what_is_too_much_for_memory_is_in_files_and_comes_in_order(tmp_path: Pa
     assert (box.position, box.spilled_letters, len(list_spill(tmp_path))) == (21, 16, 1)
     assert home.kept() == bodies(1, 21)
     assert box.bytes == sum(map(len, bodies(1, 21)))
+
+
+def test_of_what_waits_for_somebody_who_is_away_less_than_a_block_is_in_memory(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.office.here.clear()
+    for number in range(1, 22):
+        home.put("ann", *bodies(number, number))
+        box = home.box()
+        assert len(box.waiting) + len(box.unwritten) <= (4 if number <= 4 else 1)
+        assert (home.kept(), box.front) == (bodies(1, number), 1)
+    home.office.acknowledge("ann", 20)
+    assert (home.kept(), home.box().bytes, home.spill.done) == (bodies(21, 21), len(b"letter 21"), 1)
+
+
+def test_who_leaves_with_letters_in_memory_before_files_keeps_their_order(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.put("ann", *bodies(1, 11))
+    home.office.here.clear()
+    home.put("ann", *bodies(12, 31))
+    box = home.box()
+    assert (sorted(box.waiting), sorted(box.unwritten), home.kept()) == ([1, 2, 3, 4], [31], bodies(1, 31))
 
 
 def test_a_box_with_room_writes_no_files(tmp_path: Path) -> None:
