@@ -141,3 +141,11 @@ def test_a_client_whose_letters_are_damaged_is_told_where_and_others_go_on(
                 assert (await writer.receive(PATIENCE_S)).body == b"still there"
 
     run(main)
+
+
+def test_what_keeps_nothing_on_disk_cannot_spill(tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text('name = "one"\n[domains.D]\nmembers = ["s1"]\n[servers.s1]\naddress = "127.0.0.1:1"\n', encoding="utf-8")
+    ended = run_command("serve", file, "--server", "s1", "--durability", "memory", "--backlog", "spill")
+    assert ended.code == 2
+    assert "--backlog spill keeps letters in files of the store: it needs --data DIR" in ended.err
