@@ -30,7 +30,8 @@ AT_A_TIME: Final = 20_000
 PARTS: Final = 10
 BODY: Final = bytes(100)
 BURST: Final = 256
-ROUNDS: Final = 3
+ROUNDS: Final = 2
+START_WITHIN_S: Final = 60.0
 
 NAMES: Final = ("snapshot-*", "spill-*")
 MODES: Final = {"spill": ("--backlog", "spill"), "memory": ("--backlog", "memory")}
@@ -115,12 +116,17 @@ def _measure(mode: str, letters: int, *, alone: bool) -> Measured:
             fleet.stop()
 
 
+def _connect(url: str, name: str) -> thence.Client:
+    """Connect to a server that may just be starting."""
+    return thence.connect(url, name, connect_timeout=START_WITHIN_S)
+
+
 async def _fill(url: str, pid: int, letters: int, *, alone: bool) -> tuple[list[float], list[float]]:
     """Send letters to a client that is away; return the memory of the server, and the time it took, after each tenth."""
-    async with thence.connect(url, "reader"), thence.connect(url, "other"):
+    async with _connect(url, "reader"), _connect(url, "other"):
         pass
     resident, seconds = [], []
-    async with thence.connect(url, "writer") as writer:
+    async with _connect(url, "writer") as writer:
         for _ in range(PARTS):
             began = perf_counter()
             await _send(writer, letters // PARTS, alone=alone)
@@ -143,7 +149,7 @@ async def _send(writer: thence.Client, count: int, *, alone: bool) -> None:
 async def _read(url: str, letters: int) -> float:
     """Take all letters, and return how long that took."""
     began = perf_counter()
-    async with thence.connect(url, "reader") as reader:
+    async with _connect(url, "reader") as reader:
         await _Count(reader).reach(letters)
     return perf_counter() - began
 
@@ -183,7 +189,7 @@ def _present(mode: str) -> float:
 
 
 async def _through(url: str) -> float:
-    async with thence.connect(url, "reader") as reader, thence.connect(url, "writer") as writer:
+    async with _connect(url, "reader") as reader, _connect(url, "writer") as writer:
         count, began = _Count(reader), perf_counter()
         for sent in range(0, PRESENT, AT_A_TIME):
             await _send(writer, AT_A_TIME, alone=False)
