@@ -4,6 +4,7 @@ python -m benchmarks                 all that need nothing but this project
 python -m benchmarks peers           beside NATS and Redis, which are installed if need be (some minutes)
 python -m benchmarks servers_growth  up to 150 servers (some minutes)
 python -m benchmarks memory          ten million messages (some minutes)
+python -m benchmarks backlog         two million letters for a client that is away
 python -m benchmarks agents          reactions of agents, beside a program with Redis
 python -m benchmarks orderings       only one; printed, and not written down
 """
@@ -16,7 +17,7 @@ from importlib import import_module
 from benchmarks import report
 
 BENCHMARKS = ("simulator", "orderings", "links", "confirmation", "audit", "stores", "recovery", "takeover", "studies")
-LONG = ("peers", "servers_growth", "memory", "agents")
+LONG = ("peers", "servers_growth", "memory", "backlog", "agents")
 """Not part of a run of everything; each is written down by itself."""
 
 

@@ -15,8 +15,8 @@ from benchmarks.table import Row, markdown
 from thence.core.domain import Domain
 from thence.core.topology import Topology
 from thence.errors import InternalError
+from thence.runtime.boxes import Bundle
 from thence.runtime.node import Node, NodeOptions
-from thence.runtime.office import Bundle
 from thence.runtime.protocol import Letter, write_letters
 
 QUEUED = 1_000_000

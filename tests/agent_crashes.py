@@ -26,9 +26,10 @@ from thence.core.topology import Topology
 from thence.core.topology_text import parse
 from thence.errors import Busy
 from thence.runtime.agent_kinds import kinds_of
+from thence.runtime.boxes import Bundle
 from thence.runtime.engine import Engine
 from thence.runtime.node import Node, NodeOptions
-from thence.runtime.office import Bundle, Handed, Joined
+from thence.runtime.office import Handed, Joined
 from thence.runtime.protocol import Letter, encode_value, read_letters, write_letters
 
 HOMES = {"ann": "s1", "bob": "s2", "carl": "s1"}
@@ -68,9 +69,9 @@ class CrashingNode(Node):
         self.driver._thread = cast("Any", Inline())
         store, commit, compact = cast("Any", self.store), self.store.commit, cast("Any", self.store).compact
 
-        def committed(most_bytes: int) -> int:
+        def committed(most_bytes: int, over_limit: bool) -> int:
             self.count("persist")
-            durable = commit(most_bytes)
+            durable = commit(most_bytes, over_limit)
             self.count("persisted")
             return durable
 

@@ -117,9 +117,11 @@ class AgentCrashes(Processes):
 
     def arguments(self, name: str) -> list[str]:
         program = "tests.integration.small_server" if self.options.seed % 2 else "thence.cli.main"
+        spilling = ("--backlog", "spill", "--spill-after-bytes", "2000") if self.options.seed % 4 < 2 else ()
         return [
             *("-m", program, "serve", str(self.folder / "topology.toml"), "--server", name, "--drain", "3"),
             *("--agents", "tests.bank", "--data", str(self.folder / "data" / name), "--trace", str(self.folder / "trace")),
+            *spilling,
         ]
 
     def _url(self, server: str) -> str:

@@ -38,6 +38,8 @@ START_WITHIN_S: Final = 120.0
 MAX_DOWN: Final = 4
 """How many servers are down at the same time at most."""
 MAX_WRONG_TOLD: Final = 10
+SPILLING_STARTS: Final = 0.6
+"""How often a server that starts is told to spill."""
 
 
 class Options(NamedTuple):
@@ -148,6 +150,8 @@ class Crashes:
         program = "tests.integration.small_server" if self.options.seed % 2 else "thence.cli.main"
         arguments = ["-m", program, "serve", str(self.folder / f"{name}.toml"), "--server", name, "--drain", "3"]
         arguments += ["--data", str(self.folder / "data" / name), "--trace", str(self.folder / "trace"), *options]
+        if self._chance.random() < SPILLING_STARTS:  # A server may spill once and not the next time.
+            arguments += ["--backlog", "spill", "--spill-after-bytes", "4000"]
         self._servers[name] = start_process(self.folder, name, arguments)
 
     def _start_worker(self, domain: str) -> None:

@@ -86,9 +86,11 @@ async def started(topology: Topology, name: str, data: Path | None = None, trace
 
 
 @contextmanager
-def fleet(topology: Topology, data: Path, trace: Path | None = None, agents: Sequence[str] = ()) -> Iterator[Fleet]:
+def fleet(
+    topology: Topology, data: Path, trace: Path | None = None, agents: Sequence[str] = (), options: Sequence[str] = ()
+) -> Iterator[Fleet]:
     """Run all servers of a topology as processes."""
-    running = Fleet(with_addresses(topology, data / "topology.toml"), data, trace=trace, agents=agents)
+    running = Fleet(with_addresses(topology, data / "topology.toml"), data, trace=trace, agents=agents, options=options)
     try:
         running.start()
         for name in topology.processes:

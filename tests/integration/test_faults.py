@@ -19,8 +19,8 @@ from tests.integration.running import addressed, flat, run, servers, started, un
 from thence.core.member import MemberOptions
 from thence.core.topology import Topology
 from thence.errors import Refusal, StoreFull
+from thence.runtime import boxes, door, peers
 from thence.runtime import client as client_module
-from thence.runtime import door, office, peers
 from thence.runtime import server as server_module
 from thence.runtime.client import ask_status
 from thence.runtime.server import Server
@@ -187,7 +187,7 @@ def test_a_client_loses_nothing_over_a_bad_network(mode: Mode, monkeypatch: pyte
 
 
 def test_a_full_box_makes_senders_wait_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(office, "MAX_BOX_LETTERS", 10)
+    monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 10)
     small = MemberOptions(max_unconsumed=10, max_queued=10)
 
     async def main() -> None:
@@ -212,7 +212,7 @@ def test_a_full_box_makes_senders_wait_and_nothing_is_lost(monkeypatch: pytest.M
     run(main)
 
 
-def _full(_: int) -> int:
+def _full(*_: int) -> int:
     raise StoreFull("no room")
 
 

@@ -13,7 +13,7 @@ import thence
 from tests.integration.running import assert_kept, flat, run, until
 from thence.core.member import MemberOptions
 from thence.errors import Busy, UsageError
-from thence.runtime import endpoint, office
+from thence.runtime import boxes, endpoint
 
 ORDERINGS = ("vector", "matrix", "sequenced", "clocked", "flood")
 
@@ -62,7 +62,7 @@ def test_a_member_that_does_not_listen_holds_no_more_than_its_limits(
     durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, box_letters, held_limit = 300, 20, 30
-    monkeypatch.setattr(office, "MAX_BOX_LETTERS", box_letters)
+    monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", box_letters)
 
     async def main() -> None:
         topology = flat("a", "b")

@@ -70,9 +70,9 @@ def held_store(server: Server) -> Iterator[None]:
     store: Any = server.node.store
     commit, gate = store.commit, threading.Event()
 
-    def slow() -> int:
+    def slow(*how: int) -> int:
         assert gate.wait(PATIENCE_S)
-        return int(commit())
+        return int(commit(*how))
 
     store.commit = slow
     try:

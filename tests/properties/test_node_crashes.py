@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.runtime.spills import kept_in
 from tests.unit.runtime.test_node import PATIENCE_S, alone, durable, joined, killed
 from thence.errors import Busy
-from thence.runtime import office
+from thence.runtime import boxes
+from thence.runtime.boxes import Bundle
 from thence.runtime.node import Node, NodeOptions
-from thence.runtime.office import Bundle
 
 MAX_EXAMPLES = 150
 CLIENTS = ("ann", "bob")
@@ -52,7 +53,7 @@ class Story:
             self._hand(client)
 
     def _hand(self, client: str) -> None:
-        for position, bundle in self.node.office.state.boxes[client].behind(0):
+        for position, bundle in kept_in(self.node.office.state.boxes[client], self.node.backlog.spill, client):
             assert self.handed[client].setdefault(position, bundle.letters) == bundle.letters
 
     async def act(self, what: str, client: Any, count: Any) -> None:
@@ -106,5 +107,5 @@ def test_nothing_that_was_handed_out_is_forgotten(story: list[tuple[str, Any, An
             assert told.forgotten == []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(office, "MAX_BOX_LETTERS", 3)
+        patch.setattr(boxes, "MAX_BOX_LETTERS", 3)
         asyncio.run(asyncio.wait_for(main(), PATIENCE_S))

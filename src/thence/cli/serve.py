@@ -15,6 +15,7 @@ from thence.core.topology import Topology
 from thence.errors import ConfigError, StorageError
 from thence.runtime import agent_kinds, logs, loops, memory
 from thence.runtime.agent_kinds import Kind
+from thence.runtime.boxes import SPILL_AFTER_BYTES
 from thence.runtime.node import NodeOptions
 from thence.runtime.polling import stay_awake
 from thence.runtime.server import DRAIN_S, Server
@@ -27,6 +28,13 @@ class Durability(StrEnum):
 
     DISK = "disk"
     MEMORY = "memory"
+
+
+class BacklogMode(StrEnum):
+    """Where letters wait for clients that are away."""
+
+    MEMORY = "memory"
+    SPILL = "spill"
 
 
 class LogForm(StrEnum):
@@ -66,6 +74,15 @@ def command(
     max_store_bytes: Annotated[
         int | None, typer.Option("--max-store-bytes", min=1, metavar="N", help="The most that the store may hold.")
     ] = None,
+    backlog: Annotated[
+        BacklogMode,
+        typer.Option(
+            "--backlog", help="Where letters wait for clients that are away. spill: what is too much for memory is kept in files."
+        ),
+    ] = BacklogMode.MEMORY,
+    spill_after_bytes: Annotated[
+        int, typer.Option("--spill-after-bytes", min=1, metavar="N", help="How much stays in memory for each client then.")
+    ] = SPILL_AFTER_BYTES,
     drain_s: Annotated[
         float, typer.Option("--drain", min=0, metavar="SECONDS", help="How long to wait for confirmations when stopped.")
     ] = DRAIN_S,
@@ -91,11 +108,14 @@ def command(
     fabric = read_topology(topology)
     if durability is Durability.DISK and data is None:
         raise ConfigError("give --data DIR, or --durability memory if nothing needs to survive")
+    if backlog is BacklogMode.SPILL and durability is Durability.MEMORY:
+        raise ConfigError("--backlog spill keeps letters in files of the store: it needs --data DIR, and not --durability memory")
     options = NodeOptions(
         data=data if durability is Durability.DISK else None,
         tls=tls_files(tls_certificate, tls_key, tls_authority),
         trace=trace,
         max_store_bytes=max_store_bytes,
+        spill_after_bytes=spill_after_bytes if backlog is BacklogMode.SPILL else None,
     )
     kinds = agent_kinds.load(agents or ())
     logs.set_up(server, log_form.value)

@@ -55,6 +55,12 @@ def _show(status: dict[str, Any]) -> None:
         console.say(f"store: {store['commits']:,} commits, {store['mean_commit_ms']:.2f} ms each on average")
     else:
         console.say("store: in memory only")
+    backlog = status["backlog"]
+    if backlog["mode"] == "spill":
+        console.say(
+            f"backlog: for each client {backlog['box_letters']:,} letters or {backlog['box_bytes']:,} bytes in memory; "
+            f"{backlog['spilled_bytes']:,} of at most {backlog['max_spilled_bytes']:,} bytes in files"
+        )
     neighbours = [
         (
             console.plain(peer["name"]),
@@ -72,10 +78,11 @@ def _show(status: dict[str, Any]) -> None:
             f"connected from {client['from']}" if client["connected"] else "away",
             client["sent"],
             client["waiting_letters"],
+            client["spilled_letters"],
         )
         for client in status["clients"]
     ]
-    console.out.print(console.table(("client", "state", "sent", "waiting for it"), clients))
+    console.out.print(console.table(("client", "state", "sent", "waiting for it", "of these in files"), clients))
     agents = status["agents"]
     if agents["count"]:
         dead = console.count(agents["dead_letters"], "dead letter")

@@ -18,7 +18,7 @@ import typer
 
 from thence.cli import console
 from thence.cli.manual import Command, Group
-from thence.runtime.inspection import Report, examine, read_entries
+from thence.runtime.inspection import Report, examine, read_entries, read_spilled
 
 command = typer.Typer(
     cls=Group,
@@ -38,7 +38,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 @command.command("inspect", cls=Command)
 def inspect(folder: Folder, json: Json = False) -> None:
-    """Say whose store it is, who uses it, and which segments and snapshot it holds.
+    """Say whose store it is, who uses it, and which segments, snapshot and letters it holds.
 
     Exits with 2 if the folder holds no store.
 
@@ -57,6 +57,9 @@ def inspect(folder: Folder, json: Json = False) -> None:
         console.say("no snapshot")
     rows = [(console.plain(row.file), row.first, row.last, row.bytes) for row in report.segments]
     console.out.print(console.table(("segment", "first", "last", "bytes"), rows))
+    if report.spilled:
+        spilled = [(console.plain(row.file), console.plain(row.client), row.first, row.last, row.bytes) for row in report.spilled]
+        console.out.print(console.table(("letters in files", "for", "first", "last", "bytes"), spilled))
     if report.damage:
         console.say(f"{console.count(len(report.damage), 'place')} damaged: thence store verify names them")
 
@@ -79,7 +82,9 @@ def verify(folder: Folder, json: Json = False) -> None:
     else:
         verdict = "damaged" if report.damage else "whole"
         entries = report.last - (report.snapshot.upto if report.snapshot else 0)
-        console.say_plainly(f"{verdict}: {report.identity}, {entries:,} {'entry' if entries == 1 else 'entries'}")
+        letters = sum(row.last - row.first + 1 for row in report.spilled)
+        more = f", {console.count(letters, 'letter')} in files" if letters else ""
+        console.say_plainly(f"{verdict}: {report.identity}, {entries:,} {'entry' if entries == 1 else 'entries'}{more}")
         for line in report.damage:
             console.say_plainly(f"damage: {line}")
         for line in report.notes:
@@ -92,6 +97,9 @@ def verify(folder: Folder, json: Json = False) -> None:
 def export(folder: Folder) -> None:
     """Print every entry as a line of JSON: its number, and what it says.
 
+    Behind them come the letters that are kept in files, in the order in
+    which each client will get them, as far as the last snapshot has them.
+
     An entry that is msgpack is shown decoded. Bytes are shown as text where
     they are UTF-8, and as {"base64": "…"} where they are not.
 
@@ -103,6 +111,8 @@ def export(folder: Folder) -> None:
     trouble: list[str] = []
     for sequence, entry in read_entries(folder, trouble):
         typer.echo(json_.dumps({"sequence": sequence, "entry": _shown_entry(entry)}))
+    for client, position, bundle in read_spilled(folder, trouble):
+        typer.echo(json_.dumps({"client": client, "position": position, "bundle": _shown_entry(msgspec.msgpack.encode(bundle))}))
     for line in trouble:
         console.err.print(console.plain(f"damage: {line}"), soft_wrap=True)
     if trouble:

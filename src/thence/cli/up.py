@@ -97,15 +97,20 @@ class Fleet:
         memory: bool = False,
         trace: Path | None = None,
         agents: Sequence[str] = (),
+        options: Sequence[str] = (),
         log: Callable[[str], None] | None = None,
     ) -> None:
-        """``data`` holds ``topology.toml``. ``log`` gets every line of every log; by default they are printed."""
+        """``data`` holds ``topology.toml``. ``options`` are further ones of ``thence serve``.
+
+        ``log`` gets every line of every log; by default they are printed.
+        """
         self.topology = topology
         self.data = data
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self._memory = memory
         self._trace = trace
         self._agents = agents
+        self._options = options
         self._width = max(len(name) for name in topology.processes)
         self._log = log or _print_line
         self._threads: list[threading.Thread] = []
@@ -124,6 +129,7 @@ class Fleet:
             arguments += ["--trace", str(self._trace)]
         for place in self._agents:
             arguments += ["--agents", place]
+        arguments += self._options
         process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
         self.processes[name] = process
         if process.stderr is not None:

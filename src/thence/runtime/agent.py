@@ -26,9 +26,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from thence.errors import UsageError
+from thence.runtime.boxes import Bundle
 from thence.runtime.endpoint import BUNDLE_BYTES, BUNDLE_LETTERS, LETTER_WEIGHT
 from thence.runtime.letters import Message, To, checked_headers, checked_topic, recipients, written_body
-from thence.runtime.office import Body, Bundle, Follows
+from thence.runtime.office import Body, Follows
 from thence.runtime.protocol import Letter, write_letters
 
 MAX_REACTION_SENDS: Final = 1_000

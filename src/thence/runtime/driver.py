@@ -51,6 +51,9 @@ LOOKS_PER_COMPACTION: Final = 4
 FULL_DISK_RETRY_S: Final = 1.0
 """How long to wait before a full disk is tried again."""
 
+COMPACT_AFTER_REFUSALS: Final = 10
+"""After how many refusals for want of room a snapshot is tried, however short the log is: others may need less than the last."""
+
 MAX_PENDING_STEPS: Final = 50_000
 """How many steps may wait for the store before nothing more is taken."""
 
@@ -100,6 +103,9 @@ class Actions(Protocol):
     async def before_compaction(self) -> None:
         """Do what must be done before the log loses what the snapshot stands for."""
 
+    def compacted(self) -> None:
+        """The last snapshot is durable: nobody needs any more what only those before it needed."""
+
     def failed(self, error: Exception) -> None:
         """The store cannot go on."""
 
@@ -145,6 +151,12 @@ class Driver:
         self._compact_at = self._compact_every
         self._snapshot_of = 0
         """The last entry that a snapshot of ours stands for."""
+        # What waits is committed right before a snapshot, whatever the limit says: it must not be far over it.
+        limit = store.limit_bytes
+        self._most_pending_bytes = MAX_PENDING_BYTES if limit is None else min(MAX_PENDING_BYTES, limit // 8)
+        self._compact_soon = False
+        self._refused = 0
+        """How often in succession the store had no room."""
         self._closed = False
 
     # Inputs.
@@ -154,7 +166,7 @@ class Driver:
         """Why no more input is taken now, if so."""
         if self.stalled:
             return self.stalled
-        if self.store.buffered_bytes >= MAX_PENDING_BYTES:
+        if self.store.buffered_bytes >= self._most_pending_bytes:
             return f"{self.store.buffered_bytes} bytes wait for the store"
         return f"{len(self._pending)} steps wait for the store" if len(self._pending) >= MAX_PENDING_STEPS else ""
 
@@ -231,15 +243,22 @@ class Driver:
 
     # The store.
 
+    def compact_soon(self) -> None:
+        """Make a snapshot, though the log may be short: something else is kept only for the sake of the last one."""
+        self._compact_soon = True
+        self._commit()
+
     def _commit(self) -> None:
         if self._committing is None and not self._closed:
             self._committing = self._loop.create_task(self._commit_all())
 
     async def _commit_all(self) -> None:
         try:
-            while self.store.durable < self.store.appended and not self._closed:
+            while (self._compact_soon or self.store.durable < self.store.appended) and not self._closed:
                 await self._commit_once()
-                if self.store.bytes_since_snapshot >= self._compact_at and not self._left_for_later():
+                due = self.store.bytes_since_snapshot >= self._compact_at and not self._left_for_later()
+                if due or self._compact_soon or self._refused >= COMPACT_AFTER_REFUSALS:
+                    self._compact_soon, self._refused = False, 0
                     await self._compact()
         except Exception as error:  # noqa: BLE001  Whatever it is, nothing may be acknowledged after it.
             self._closed = True
@@ -247,15 +266,17 @@ class Driver:
         finally:
             self._committing = None
 
-    async def _commit_once(self) -> None:
+    async def _commit_once(self, *, over_limit: bool = False) -> None:
         began = time.perf_counter()
         try:
-            durable = await self._loop.run_in_executor(self._thread, self.store.commit, COMMIT_BYTES)
+            durable = await self._loop.run_in_executor(self._thread, self.store.commit, COMMIT_BYTES, over_limit)
         except StoreFull as error:
             self.stalled = str(error)
+            self._refused += 1
             await asyncio.sleep(FULL_DISK_RETRY_S)
             return
         self.stalled = ""
+        self._refused = 0
         self.commits += 1
         self.commit_seconds += time.perf_counter() - began
         pending = self._pending
@@ -280,7 +301,7 @@ class Driver:
     async def _compact(self) -> None:
         snapshot, upto = self._actions.snapshot(), self.store.appended
         while self.store.durable < upto:
-            await self._commit_once()
+            await self._commit_once(over_limit=True)
         try:
             await self._actions.before_compaction()
             await self._loop.run_in_executor(self._thread, self.store.compact, snapshot, upto)
@@ -290,6 +311,7 @@ class Driver:
             return
         self._compact_at = max(self._compact_every, len(snapshot))
         self._snapshot_of = upto
+        self._actions.compacted()
 
     # Time.
 

@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from thence.core.topology import Topology
-from thence.errors import ConfigError, MalformedFrame, UsageError
+from thence.errors import ConfigError, MalformedFrame, StorageError, UsageError
+from thence.runtime.boxes import Bundle
 from thence.runtime.door import Door, refuse, tell
 from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
 from thence.runtime.letters import checked_topic
 from thence.runtime.node import Node, NodeOptions
-from thence.runtime.office import Bundle, Handed
+from thence.runtime.office import Handed
 from thence.runtime.protocol import ClientHello, ClientWelcome, Ping, Publish, ViewRequest, understand
 from thence.runtime.sessions import Session
 from thence.runtime.tls import TlsFiles, server_side
@@ -74,6 +75,7 @@ class Member(Endpoint):
         self._number = self._accepted = box.sent
         self._received = self._done = self._told = box.acknowledged
         self._session = session = Session(node, self.name, self)
+        node.office.here.add(self.name)
         node.on_accepted = session.accepted
         node.on_letters = self._letters
         if self._options.data is None:
@@ -112,6 +114,7 @@ class Member(Endpoint):
             await asyncio.sleep(1.0)
             node.history.tick()
             node.evolution.tick()
+            node.look_after_backlog()
             node.on_room()
 
     # Endpoint.
@@ -173,6 +176,10 @@ class Member(Endpoint):
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for us."""
         self._on_deliver(position, skip, bundle.sender, bundle.topic, bundle.letters)
+
+    def unreadable(self, error: StorageError) -> None:
+        """What is kept for us cannot be read."""
+        self._fail(error)
 
     def subscribed(self, topic: str, wanted: bool) -> None:
         """We follow a topic, or no longer."""

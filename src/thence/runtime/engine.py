@@ -23,14 +23,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from thence.errors import Busy, InternalError, MalformedFrame, UsageError
+from thence.errors import Busy, InternalError, MalformedFrame, StorageError, UsageError
 from thence.runtime.agent import Agent
 from thence.runtime.agent_kinds import Kind
+from thence.runtime.boxes import Bundle
 from thence.runtime.ledger import Dead, Kept, Reacted
 from thence.runtime.letters import Message, nobody
 from thence.runtime.node import Node
-from thence.runtime.office import Body, Bundle
+from thence.runtime.office import Body
 from thence.runtime.protocol import Letter, read_letters, write_letters
+from thence.runtime.spill import Reader
 
 MAX_REACTING: Final = 1_000
 """How many reactions may be waiting for something at a time; others begin when one of them ends."""
@@ -91,6 +93,8 @@ class Running:
         self.bundle: Bundle | None = None
         """The bundle of the next letter, and the position of its first one."""
         self.letters: list[Letter] = []
+        self.reader: Reader | None = None
+        """Where it is in its box, while it has something to do."""
 
 
 class Pump:
@@ -148,12 +152,14 @@ class Engine:
                 running = self._running.get(name)
                 if running is None or running.since != kept.since:
                     running = self._running[name] = Running(name, kept)
+                    self._node.office.here.add(name)
                 if not running.scheduled and not running.resting:
                     self._schedule(running)
 
     def forget(self, name: str) -> None:
         """An agent is gone."""
         self._running.pop(name, None)
+        self._node.office.here.discard(name)
 
     def trouble(self, name: str) -> str:
         """Say why an agent does not react, if so."""
@@ -233,9 +239,13 @@ class Engine:
             agent = self._instance(running) if self._has_letters(running) else None
             if agent is None:
                 running.scheduled = False
-                running.bundle, running.letters = None, []  # Many agents rest, and should keep little.
+                running.bundle, running.letters, running.reader = None, [], None  # Many agents rest, and should keep little.
                 return False
-            message = self._next(running, agent)
+            try:
+                message = self._next(running, agent)
+            except StorageError as error:
+                self._rest(running, f"its letters cannot be read: {error}")
+                return False
             if message is not None and not await self._react(running, agent, message, pump):
                 return False
             if self._pump is not pump:
@@ -341,11 +351,12 @@ class Engine:
         position = running.position + 1
         bundle = running.bundle
         if bundle is None or position >= running.first + bundle.count:
+            if running.reader is None:
+                running.reader = Reader(self._node.office.spill, running.name)
             if bundle is None:
-                running.first, bundle = next(box.behind(running.position))
+                running.first, bundle = running.reader.behind(box, running.position)
             else:
-                running.first += bundle.count
-                bundle = box.waiting[running.first]
+                running.first, bundle = running.reader.at(box, running.first + bundle.count)
             running.bundle = bundle
             try:
                 running.letters = _letters_of(bundle)
@@ -364,21 +375,24 @@ class Engine:
         kept = self._node.ledger.agents[running.name]
         kind = self.kinds.get(kept.kind)
         if kind is None:
-            running.resting = _unknown(kept.kind)
-            log.warning("agent %s rests: %s", running.name, running.resting)
+            self._rest(running, _unknown(kept.kind))
             return None
         try:
             state = kind.read(kept.state, running.name)
             agent = kind.agent_class()
         except Exception as error:  # noqa: BLE001  Also what the constructor of somebody's class raises.
-            running.resting = f"{type(error).__name__}: {error}"
-            log.warning("agent %s rests: %s", running.name, running.resting)
+            self._rest(running, f"{type(error).__name__}: {error}")
             return None
         agent.name = running.name
         agent.state = state
         agent._is_known = self._is_known
         running.agent = agent
         return agent
+
+    def _rest(self, running: Running, why: str) -> None:
+        running.resting = why
+        self._node.office.here.discard(running.name)
+        log.warning("agent %s rests: %s", running.name, why)
 
     def _is_known(self, name: str) -> bool:
         return self._node.office.home(name) is not None

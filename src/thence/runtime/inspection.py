@@ -18,7 +18,10 @@ from pathlib import Path
 from time import sleep
 
 from thence.errors import ConfigError, StorageError
+from thence.runtime.boxes import Bundle, SpillFile
 from thence.runtime.files import try_lock
+from thence.runtime.journal import decode_snapshot
+from thence.runtime.office import read_state
 from thence.runtime.recovery import (
     LOCK_NAME,
     MARK_NAME,
@@ -29,7 +32,8 @@ from thence.runtime.recovery import (
     read_segment,
     read_snapshot,
 )
-from thence.runtime.segments import FORMAT_VERSION
+from thence.runtime.segments import FORMAT_VERSION, SPILL, Gap, decode_header, read_batches
+from thence.runtime.spill import list_spill, read_entry, spill_path
 
 LOOKS = 3
 """How often one looks at a store that is in use before its damage is believed."""
@@ -57,6 +61,17 @@ class SnapshotReport:
 
 
 @dataclass(slots=True)
+class SpillReport:
+    """A file with the letters ``first`` to ``last`` of those that wait for a client."""
+
+    file: str
+    client: str
+    first: int
+    last: int
+    bytes: int
+
+
+@dataclass(slots=True)
 class Report:
     """Everything that can be said of a store. It is whole if there is no damage."""
 
@@ -67,6 +82,7 @@ class Report:
     durable: int | None = None
     snapshot: SnapshotReport | None = None
     segments: list[SegmentReport] = field(default_factory=list)
+    spilled: list[SpillReport] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -124,6 +140,63 @@ def read_entries(folder: Path, trouble: list[str]) -> Iterator[tuple[int, bytes]
             yield from enumerate(batch.entries(segment.data), start=batch.first)
 
 
+def read_spilled(folder: Path, trouble: list[str]) -> Iterator[tuple[str, int, Bundle]]:
+    """Give what is spilled and can be read: whom each bundle is for, the position of its first letter, and the bundle."""
+    for upto, path in reversed(_listed(folder).snapshots.items()):
+        try:
+            _, snapshot = read_snapshot(path, upto)
+        except StorageError:
+            continue
+        for client, file in needed_files(snapshot):
+            for position, bundle in read_spilled_file(folder, client, file, trouble):
+                yield client, position, bundle
+        return
+
+
+def needed_files(snapshot: bytes | None) -> list[tuple[str, SpillFile]]:
+    """Return the files that a server's snapshot names, each with the client whose letters are in it."""
+    if snapshot is None:
+        return []
+    try:
+        state = read_state(decode_snapshot(snapshot).office, "the store")
+    except StorageError:
+        return []  # It is no server's: a store keeps whatever bytes it is given.
+    return [(client, file) for client, box in state.boxes.items() for file in box.spilled]
+
+
+def read_spilled_file(folder: Path, client: str, file: SpillFile, trouble: list[str]) -> Iterator[tuple[int, Bundle]]:
+    """Give the bundles of a file that can be read; what is wrong with it is added to ``trouble``."""
+    path = spill_path(folder, file.number)
+    try:
+        data = path.read_bytes()
+        header = decode_header(data, SPILL, str(path))
+    except FileNotFoundError:
+        trouble.append(f"{path} is missing: letters {file.first} to {file.last} for {client!r} were in it")
+        return
+    except StorageError as error:
+        trouble.append(str(error))
+        return
+    if len(data) < file.end:
+        trouble.append(f"{path}, offset {len(data)}: the file ends here, and letters up to {file.last} take {file.end} bytes")
+    expected: int | None = file.first
+    for found in read_batches(data[: file.end], header):
+        if isinstance(found, Gap):
+            trouble.append(f"{path}, offset {found.offset}: {found.end - found.offset} bytes cannot be read")
+            expected = None
+            continue
+        try:
+            expected = found.first if expected is None else expected
+            for entry in found.entries(data):
+                bundle = read_entry(entry, (client, expected), path, found.offset)
+                yield expected, bundle
+                expected += bundle.count
+        except StorageError as error:
+            trouble.append(str(error))
+            expected = None
+    if expected is not None and expected != file.last + 1:
+        trouble.append(f"{path}: the letters for {client!r} end with {expected - 1}, and the snapshot says {file.last}")
+
+
 def _listed(folder: Path) -> Listing:
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder")
@@ -141,7 +214,7 @@ def _examine(folder: Path) -> Report:
         report.notes.append(f"{folder / MARK_NAME} is missing or cannot be read")
     report.notes += [f"{path} was never finished" for path in listing.unfinished]
     identities: dict[str, Path] = {}
-    _examine_snapshots(listing, report, identities)
+    _examine_spilled(folder, _examine_snapshots(listing, report, identities), report)
     upto = report.snapshot.upto if report.snapshot else 0
     start = max((first for first in listing.segments if first <= upto + 1), default=upto + 1)
     if start not in listing.segments:
@@ -158,7 +231,9 @@ def _examine(folder: Path) -> Report:
     return report
 
 
-def _examine_snapshots(listing: Listing, report: Report, identities: dict[str, Path]) -> None:
+def _examine_snapshots(listing: Listing, report: Report, identities: dict[str, Path]) -> bytes | None:
+    """Return the snapshot that counts."""
+    newest = None
     for upto, path in reversed(listing.snapshots.items()):
         if report.snapshot:
             report.notes.append(f"{path} is left over from a compaction")
@@ -170,6 +245,24 @@ def _examine_snapshots(listing: Listing, report: Report, identities: dict[str, P
             continue
         identities.setdefault(header.identity, path)
         report.snapshot = SnapshotReport(path.name, upto, len(body))
+        newest = body
+    return newest
+
+
+def _examine_spilled(folder: Path, snapshot: bytes | None, report: Report) -> None:
+    needed = needed_files(snapshot)
+    for client, file in needed:
+        path = spill_path(folder, file.number)
+        for _ in read_spilled_file(folder, client, file, report.damage):
+            pass
+        report.spilled.append(SpillReport(path.name, client, file.first, file.last, file.end))
+    names = {row.file for row in report.spilled}
+    why = "is being written, or was" if report.in_use_by else "was"
+    report.notes += [
+        f"{path} {why} written after the snapshot, or was read to its end; the next start deletes it"
+        for path in list_spill(folder).values()
+        if path.name not in names
+    ]
 
 
 def _examine_segments(needed: dict[int, Path], report: Report, identities: dict[str, Path]) -> None:

@@ -22,7 +22,8 @@ import msgspec
 
 from thence.core.messages import UNREADABLE
 from thence.errors import Busy, StorageError, UsageError
-from thence.runtime.office import Bundle, Joined
+from thence.runtime.boxes import Bundle
+from thence.runtime.office import Joined
 
 MAX_AGENTS: Final = 100_000
 """How many agents one server has at most."""

@@ -9,7 +9,9 @@ Rules:
 * On the way in: what the member delivers goes into boxes, unless one of them is full. Then deliveries wait, the member counts
   them as not consumed, takes no more frames when there are too many, and so its neighbours, and in the end the senders, wait.
 * Records and office are brought back together: the member is restored, and what follows from each record goes to the office
-  again, and to the ledger of the agents.
+  again, and to the ledger of the agents. Nothing waits for room meanwhile, whatever the limits are now: a letter is in memory
+  either way, and a box that is there earlier than it was the first time misses nothing that was done with it. A node that comes
+  back with a full box takes no frames until there is room.
 * A reaction of an agent is one entry: what it consumed, what it is now and all that it sends. It follows together, or not at all.
 """
 
@@ -31,14 +33,16 @@ from thence.core.messages import Envelope, Packet
 from thence.core.records import Changed
 from thence.core.topology import Topology
 from thence.core.topology_text import write
-from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, ThenceError, UsageError
+from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, StorageError, ThenceError, UsageError
 from thence.runtime import journal
+from thence.runtime.backlog import Backlog, Limits, share_out
+from thence.runtime.boxes import Bundle
 from thence.runtime.driver import Clock, Driver
 from thence.runtime.evolution import Evolution, stored_topology
 from thence.runtime.history import History
 from thence.runtime.journal import Acknowledged, Met, Opened, Started, Written
 from thence.runtime.ledger import Buried, Ledger, Reacted
-from thence.runtime.office import Body, Bundle, Handed, Office, read_body
+from thence.runtime.office import Body, Handed, Office, read_body
 from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
 from thence.runtime.store import MemoryStore, Store
@@ -69,12 +73,20 @@ class NodeOptions(NamedTuple):
     trace: Path | None = None
     """Where it writes its history."""
     max_store_bytes: int | None = None
+    """The most that the store may hold; what is spilled is part of it."""
+    spill_after_bytes: int | None = None
+    """How much of each box stays in memory, where the rest is spilled; None: nothing is, and a full box stops deliveries."""
     embedded: bool = False
     member: MemberOptions = MemberOptions(max_queued=MAX_QUEUED)
 
 
 class Node:
     """See the module's text."""
+
+    _coming_back = True
+    """Whether what is in the store is being brought back; then nothing waits for room."""
+    _came_back_full = False
+    """Whether a box has been full since then: it may have more in it than it should."""
 
     def __init__(self, topology: Topology, name: str, options: NodeOptions) -> None:
         """Open the store and bring back what is in it."""
@@ -87,7 +99,10 @@ class Node:
         given, topology = topology, stored_topology(self.store) or topology
         self.topology = topology
         """The one in force: what is stored, not what was given."""
-        self.office = Office(name, topology.processes, embedded=options.embedded)
+        self.backlog = Backlog(self.store, _limits(options))
+        self.office = Office(
+            name, topology.processes, embedded=options.embedded, spill=self.backlog.spill, spill_beyond=_limits(options).in_memory
+        )
         self.ledger = Ledger()
         # What is only in memory need not be told apart from what the application has consumed: both are lost together.
         durable = options.data is not None
@@ -154,6 +169,8 @@ class Node:
             acknowledging = snapshot.acknowledging
             self.history.resume(snapshot.events)
             deliveries = self.member.step(Restored(snapshot.member, (), snapshot.consumed), now).deliver
+        if self.backlog.spill is not None:
+            self.backlog.spill.restore(self.office.spilled())
         self.deliver(deliveries)
         for client, upto in acknowledging.items():
             self._acknowledged(client, upto)
@@ -164,11 +181,13 @@ class Node:
                 self._again(record, now)
         self._accepted = {name: box.sent for name, box in self.office.state.boxes.items()}
         self.history.release(self.store.durable)
+        self._coming_back = False
+        self.office.look_for_room()
+        self._came_back_full = bool(self.office.full)
 
     def _again(self, record: Written, now: int) -> None:
         """Let a record have its consequences once more."""
         if isinstance(record, Acknowledged):
-            # In its turn: where a box was full then it is full now, and what waited for room comes behind this.
             self._acknowledged(record.client, record.upto)
         elif isinstance(record, Reacted):
             self.ledger.reacted(record)
@@ -227,9 +246,7 @@ class Node:
 
     def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
         office = self.office
-        full = ((self._durable or self.driver.stalled) and self.driver.full) or (
-            office.full and f"the box of {office.full!r} is full"
-        )
+        full = ((self._durable or self.driver.stalled) and self.driver.full) or (office.full and office.why_full)
         if full:
             self._refused_some = True
             raise Busy(f"{self.name!r} takes nothing now: {full}")
@@ -273,8 +290,28 @@ class Node:
         was_full = self.office.full
         self.office.acknowledge(client, upto)
         if was_full and not self.office.full:
+            self._go_on_with_room()
+
+    def _go_on_with_room(self) -> None:
+        self._came_back_full = False
+        if not self._coming_back:
             self.deliver(())
             self._tell_of_room()
+
+    def look_after_backlog(self) -> None:
+        """Try again what could not be spilled, and let go of what is not needed any more; to be called now and then."""
+        try:
+            self._look_for_room()
+        except StorageError as error:
+            self.failed(error)
+        if self.backlog.release_overdue():
+            self.driver.compact_soon()
+
+    def _look_for_room(self) -> None:
+        if self.office.full:
+            self.office.look_for_room()
+            if not self.office.full:
+                self._go_on_with_room()
 
     # Agents.
 
@@ -312,7 +349,7 @@ class Node:
     def _no_room_for(self, agent: str) -> str:
         """Say why nothing can be sent now. An agent whose own box is full may: it is who makes room there."""
         if self.office.full and not self.office.is_full(agent):
-            return f"the box of {self.office.full!r} is full"
+            return self.office.why_full
         if len(self._held) >= MAX_HELD_HARD:
             return f"{len(self._held)} deliveries wait for boxes that are full; MAX_HELD_HARD is {MAX_HELD_HARD}"
         return ""
@@ -380,13 +417,16 @@ class Node:
         """All up to this entry is durable: it may be told."""
         self.history.release(durable)
         self._tell_of_room()
+        if self.backlog.release_due():
+            self.driver.compact_soon()
 
     def waiting_bytes(self) -> int:
-        """Return how much waits for neighbours and in boxes."""
-        return self.member.queued_bytes + sum(box.bytes for box in self.office.state.boxes.values())
+        """Return how much waits for neighbours and in boxes, as far as it is in memory."""
+        return self.member.queued_bytes + sum(box.bytes - box.spilled_bytes for box in self.office.state.boxes.values())
 
     def snapshot(self) -> bytes:
         """Return everything at this moment."""
+        self.backlog.snapshot_begun()
         saved = journal.Snapshot(
             FORMAT_VERSION,
             self.member.snapshot(),
@@ -401,8 +441,14 @@ class Node:
         return journal.encode_snapshot(saved)
 
     async def before_compaction(self) -> None:
-        """What the log loses must be in the history."""
+        """What the log loses must be in the history, and what boxes spilled must be durable."""
         self.history.flush()
+        await self.backlog.make_durable()
+
+    def compacted(self) -> None:
+        """Nobody needs what only earlier snapshots did."""
+        self.backlog.snapshot_durable()
+        self._look_for_room()
 
     def failed(self, error: Exception) -> None:
         """The store cannot go on."""
@@ -428,7 +474,7 @@ class Node:
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
         """A packet came in."""
         if packet.frames and (
-            ((self._durable or self.driver.stalled) and self.driver.full) or (self._held and self._holds_too_many())
+            ((self._durable or self.driver.stalled) and self.driver.full) or (self.office.full and self._holds_too_many())
         ):
             return  # It will come again. What cannot be stored, or waits for a box that is full, is not taken.
         self.driver.step(Arrived(peer, packet))
@@ -436,7 +482,7 @@ class Node:
             self._tell_of_room()
 
     def _holds_too_many(self) -> bool:
-        return len(self._held) >= self.options.member.max_unconsumed
+        return self._came_back_full or len(self._held) >= self.options.member.max_unconsumed
 
     def told(self, peer: str, version: int, fingerprint: str) -> None:
         """A neighbour has another version of the topology."""
@@ -452,9 +498,9 @@ class Node:
             return  # Whoever was told has sent something that is for us too: it comes behind what is being handed over.
         self._handing = True
         try:
-            while held and not office.full:
+            while held and (not office.full or self._coming_back):
                 boxes: dict[str, None] = {}
-                while held and not office.full:
+                while held and (not office.full or self._coming_back):
                     self._hand_one(held.popleft(), boxes)
                 if self._durable:
                     self.member.step(Consumed(self._consumed), self.clock.now())
@@ -507,7 +553,11 @@ class Node:
 def _open_store(options: NodeOptions, topology: Topology, name: str) -> Store | MemoryStore:
     if options.data is None:
         return MemoryStore()
-    return Store.open(options.data, f"{topology.name}/{name}", limit_bytes=options.max_store_bytes)
+    return Store.open(options.data, f"{topology.name}/{name}", limit_bytes=_limits(options).log_bytes)
+
+
+def _limits(options: NodeOptions) -> Limits:
+    return share_out(options.max_store_bytes, options.spill_after_bytes)
 
 
 def _ignore(*_: object) -> None:

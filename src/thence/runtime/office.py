@@ -16,6 +16,8 @@ Rules:
 * A client sends letters in bundles (``Publish``): consecutive letters for the same recipients are one message of the member.
   Nobody but clients looks into them.
 * The name of a server is an address too, of the program that runs in it (``runtime.embedded``).
+* A box that has more letters than its room in memory is full, and then no more deliveries are taken; or, where letters may be
+  spilled (``runtime.spill``), what is too much goes to files, and the box is full when these may not hold more.
 """
 
 from __future__ import annotations
@@ -27,40 +29,14 @@ import msgspec
 
 from thence.core.messages import UNREADABLE, Envelope
 from thence.errors import MalformedFrame, StorageError, UsageError
-
-MAX_BOX_LETTERS: Final = 1_000_000
-"""How many letters may wait for one client before the server takes no more deliveries, for anyone."""
-
-MAX_BOX_BYTES: Final = 1024 * 1024 * 1024
-"""How many bytes may."""
-
-PASS_BY_LETTERS: Final = 1_024
-"""How many letters a program may have in hand that were never in its box,"""
-
-PASS_BY_BYTES: Final = 4 * 1024
-"""and how long a bundle of them may be."""
+from thence.runtime import boxes
+from thence.runtime.boxes import Box, Bundle, ReadBundle, Room, SpillFile
+from thence.runtime.spill import Spill
 
 MAX_TOPIC_CHARACTERS: Final = 200
 
 MAX_KNOWN: Final = 10_000
 """How many clients or subscriptions one message lists that tells a new server of them."""
-
-
-class Bundle(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """Letters ``first`` to ``first + count - 1`` of one client, for the same recipients."""
-
-    sender: str
-    first: int
-    count: int
-    to: tuple[str, ...] | None
-    topic: str | None
-    letters: bytes
-
-
-class ReadBundle(Bundle, frozen=True, array_like=True, gc=False, tag=1):
-    """A bundle as it was read: its letters are a part of the message that brought it, and not copied out of it."""
-
-    letters: memoryview  # type: ignore[assignment]
 
 
 class Joined(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -103,71 +79,6 @@ class Known(msgspec.Struct, frozen=True, array_like=True, tag=5):
 Body = Bundle | Joined | Left | Follows | Known
 
 
-class Box(msgspec.Struct, array_like=True):
-    """What one client of this server has sent, and what waits for it."""
-
-    temporary: bool = False
-    sent: int = 0
-    """The number of the last letter that was submitted for it."""
-    position: int = 0
-    """The position of the last letter that was put in."""
-    acknowledged: int = 0
-    waiting: dict[int, Bundle] = msgspec.field(default_factory=dict)
-    """Bundles with letters that are not acknowledged, by the position of the first letter in each."""
-    bytes: int = 0
-    front: int = 1
-    """The position of the oldest bundle's first letter."""
-    since: int = 0
-    """The number of the notice by which the client got its name; one that was forgotten and comes again has another box."""
-
-    def put(self, bundle: Bundle) -> bool:
-        """Add letters at the end; return whether a limit is reached."""
-        self.waiting[self.position + 1] = bundle
-        self.position += bundle.count
-        self.bytes += len(bundle.letters)
-        return self.full
-
-    def pass_by(self, bundle: Bundle) -> bool:
-        """Count letters as put in and taken out, if they are few and short enough to need no limit of their own; say whether."""
-        behind = self.position + bundle.count
-        if (
-            self.waiting
-            or len(bundle.letters) > PASS_BY_BYTES
-            or behind - self.acknowledged >= min(PASS_BY_LETTERS, MAX_BOX_LETTERS)
-        ):
-            return False
-        self.position = behind
-        self.front = behind + 1
-        return True
-
-    def acknowledge(self, upto: int) -> None:
-        """Forget the bundles that are done with."""
-        done = self.acknowledged = max(self.acknowledged, min(upto, self.position))
-        front, waiting = self.front, self.waiting
-        while front <= done:
-            bundle = waiting[front]
-            if front + bundle.count - 1 > done:
-                break
-            del waiting[front]
-            front += bundle.count
-            self.bytes -= len(bundle.letters)
-        self.front = front
-
-    def behind(self, position: int) -> Iterator[tuple[int, Bundle]]:
-        """Give the bundles with letters behind a position, each with the position of its first letter."""
-        at = self.front
-        while at <= self.position:
-            bundle = self.waiting[at]
-            if at + bundle.count - 1 > position:
-                yield at, bundle
-            at += bundle.count
-
-    @property
-    def full(self) -> bool:
-        """Whether a limit is reached."""
-        return self.position - self.acknowledged >= MAX_BOX_LETTERS or self.bytes >= MAX_BOX_BYTES
-
-
 class OfficeState(msgspec.Struct, array_like=True):
     """Everything that a restart must find again."""
 
@@ -199,15 +110,34 @@ class Handed(msgspec.Struct, frozen=True):
 class Office:
     """See the module's text."""
 
-    def __init__(self, server: str, servers: Collection[str], *, embedded: bool = False) -> None:
-        """Open the office of ``server``; ``servers`` are all of the fabric. ``embedded``: a program runs in it, as a client."""
+    def __init__(
+        self,
+        server: str,
+        servers: Collection[str],
+        *,
+        embedded: bool = False,
+        spill: Spill | None = None,
+        spill_beyond: Room | None = None,
+    ) -> None:
+        """Open the office of ``server``; ``servers`` are all of the fabric. ``embedded``: a program runs in it, as a client.
+
+        ``spill`` has the files of a store; ``spill_beyond`` says how much of a box stays in memory, if the rest may go there.
+        """
         self.server = server
+        self.spill = spill
+        self.spills = spill is not None and spill_beyond is not None
+        """Whether boxes may spill. If not, those that did before only become empty."""
+        in_memory = Room(boxes.MAX_BOX_LETTERS, boxes.MAX_BOX_BYTES)
+        self.room = in_memory if spill is None or spill_beyond is None else spill_beyond
+        """How much of a box may be in memory."""
         self._embedded = embedded
         self.state = OfficeState({server: Box()} if embedded else {})
         self._servers = frozenset(servers)
         self._leaving: frozenset[str] = frozenset()
         self._routes: dict[str | None, tuple[str, ...]] = {}
         """Servers by topic, until somebody follows or leaves."""
+        self.here: set[str] = set()
+        """The clients that take letters now; others are away, and little of what waits for them needs to be in memory."""
         self._full: dict[str, None] = {}
         self.full = ""
         """The client whose box is full, if there is one: then no more deliveries are taken."""
@@ -290,20 +220,34 @@ class Office:
         return self._follows(body)
 
     def _put(self, bundle: Bundle) -> tuple[str, ...]:
-        boxes, names = self.state.boxes, bundle.to
+        all_boxes, names = self.state.boxes, bundle.to
         if names is not None:
-            if len(names) > 1 or names[0] not in boxes:
+            if len(names) > 1 or names[0] not in all_boxes:
                 # A server in which no program runs has no box of its own: nobody would ever empty it.
-                names = tuple([name for name in names if name in boxes])
+                names = tuple([name for name in names if name in all_boxes])
         elif bundle.topic is not None:
-            names = tuple([name for name in self.state.followers.get(bundle.topic, ()) if name in boxes])
+            names = tuple([name for name in self.state.followers.get(bundle.topic, ()) if name in all_boxes])
         else:
-            names = tuple([name for name in boxes if name != self.server or self._embedded])
+            names = tuple([name for name in all_boxes if name != self.server or self._embedded])
+        room = self.room
         for name in names:
-            if boxes[name].put(bundle):
-                self._full[name] = None
-                self.full = self.full or name
+            if all_boxes[name].put(bundle, room):
+                self._crowded(name, all_boxes[name])
         return names
+
+    def _crowded(self, name: str, box: Box) -> None:
+        """A box has no room in memory."""
+        if self.spill is not None and (self.spills or box.spilling):
+            box.spilling = True
+            self.spill.relieve(name, box, self.room, here=name in self.here or not self.spills)
+        if self._is_full(box):
+            self._full[name] = None
+            self.full = self.full or name
+
+    def _is_full(self, box: Box) -> bool:
+        if self.spills and self.spill is not None:
+            return box.spilling and bool(self.spill.full)
+        return box.full(self.room)
 
     def _joined(self, notice: Joined, number: int) -> Handed:
         claims = self.state.claims.setdefault(notice.client, [])
@@ -341,8 +285,13 @@ class Office:
         ]
 
     def _drop(self, client: str) -> Handed:
-        self._has_room(client)
-        return Handed(left=client if self.state.boxes.pop(client, None) is not None else None)
+        box = self.state.boxes.pop(client, None)
+        if box is not None and self.spill is not None:
+            self.spill.done_with(box.spilled)
+        self.here.discard(client)
+        self._full.pop(client, None)
+        self.full = next(iter(self._full), "")
+        return Handed(left=client if box is not None else None)
 
     def _follows(self, notice: Follows) -> Handed:
         if notice.wanted:
@@ -410,13 +359,32 @@ class Office:
         """A client has done with its letters up to a position."""
         box = self.state.boxes.get(client)
         if box is not None:
-            box.acknowledge(upto)
-            if self._full and not box.full:
-                self._has_room(client)
+            gone = box.acknowledge(upto)
+            if gone and self.spill is not None:
+                self.spill.done_with(gone)
+            if self._full:
+                self.look_for_room()
 
-    def _has_room(self, client: str) -> None:
-        self._full.pop(client, None)
+    def look_for_room(self) -> None:
+        """See which of the boxes that were full still are, and write what could not be written before."""
+        all_boxes = self.state.boxes
+        if self.spill is not None and self.spill.trouble:
+            for name in self._full:
+                self.spill.relieve(name, all_boxes[name], self.room, here=name in self.here or not self.spills)
+        self._full = {name: None for name in self._full if self._is_full(all_boxes[name])}
         self.full = next(iter(self._full), "")
+
+    @property
+    def why_full(self) -> str:
+        """Say whose box is full, and why, if one is."""
+        if not self.full:
+            return ""
+        because = f": {self.spill.full}" if self.spills and self.spill is not None else ""
+        return f"the box of {self.full!r} is full{because}"
+
+    def spilled(self) -> list[SpillFile]:
+        """Return the files that boxes need."""
+        return [file for box in self.state.boxes.values() for file in box.spilled]
 
     def is_full(self, client: str) -> bool:
         """Whether the box of a client is full."""
@@ -430,14 +398,11 @@ class Office:
 
     def restore(self, snapshot: bytes) -> None:
         """Become what ``snapshot`` returned."""
-        try:
-            self.state = _state_decoder.decode(snapshot)
-        except UNREADABLE as error:
-            raise StorageError(f"the office of {self.server!r}: a snapshot that cannot be read: {error}") from None
+        self.state = read_state(snapshot, self.server)
         if self._embedded:
             self.state.boxes.setdefault(self.server, Box())
         self._routes = {}
-        self._full = {name: None for name, box in self.state.boxes.items() if box.full}
+        self._full = {name: None for name, box in self.state.boxes.items() if self._is_full(box)}
         self.full = next(iter(self._full), "")
 
 
@@ -457,3 +422,11 @@ def read_body(written: bytes, origin: str) -> Body:
         return _decode_body(written)  # type: ignore[no-any-return]
     except UNREADABLE as error:
         raise MalformedFrame(f"a message of {origin!r} that no office wrote: {error}") from None
+
+
+def read_state(snapshot: bytes, server: str) -> OfficeState:
+    """Return the state that an office saved."""
+    try:
+        return _state_decoder.decode(snapshot)
+    except UNREADABLE as error:
+        raise StorageError(f"the office of {server!r}: a snapshot that cannot be read: {error}") from None

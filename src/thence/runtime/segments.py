@@ -33,6 +33,7 @@ MARKER_BYTES = 8
 SEGMENT = b"thenceLG"
 SNAPSHOT = b"thenceSN"
 MARK = b"thenceMK"
+SPILL = b"thenceSP"
 
 _HEADER = struct.Struct(f"<8sHH{MARKER_BYTES}sQ")  # magic, version, bytes of the identity, marker, number
 _CHECKSUM = struct.Struct("<I")
@@ -44,6 +45,7 @@ _MARK = struct.Struct("<8sQ")
 _LENGTH_BYTES = 4
 
 MARK_BYTES = _MARK.size + _CHECKSUM.size
+OUTLINE_BYTES = _BATCH.size
 
 
 class Header(NamedTuple):
@@ -72,6 +74,13 @@ class Batch(NamedTuple):
         lengths = struct.unpack_from(f"<{count}I", data, start)
         start += _LENGTH_BYTES * count
         return [data[begin:end] for begin, end in pairwise(accumulate(lengths, initial=start))]
+
+
+class Outline(NamedTuple):
+    """What the beginning of a batch says of it; nothing vouches for it yet."""
+
+    size: int
+    first: int
 
 
 class Gap(NamedTuple):
@@ -117,14 +126,15 @@ def read_batches(data: bytes, header: Header) -> Iterator[Batch | Gap]:
     view = memoryview(data)
     offset = header.size
     while offset < len(data):
-        found: Batch | Gap | None = _batch_at(view, offset, header.marker)
+        found: Batch | Gap | None = batch_at(view, offset, header.marker)
         if found is None:
             found = Gap(offset, _next_batch(data, view, offset + 1, header.marker))
         yield found
         offset = found.end
 
 
-def _batch_at(view: memoryview, offset: int, marker: bytes) -> Batch | None:
+def batch_at(view: memoryview, offset: int, marker: bytes) -> Batch | None:
+    """Return the batch that begins here, if there is a whole one."""
     start = offset + _BATCH.size
     if start > len(view):
         return None
@@ -139,10 +149,18 @@ def _batch_at(view: memoryview, offset: int, marker: bytes) -> Batch | None:
 
 def _next_batch(data: bytes, view: memoryview, offset: int, marker: bytes) -> int:
     while (offset := data.find(marker, offset)) != -1:
-        if _batch_at(view, offset, marker):
+        if batch_at(view, offset, marker):
             return offset
         offset += 1
     return len(data)
+
+
+def outline_at(data: bytes, marker: bytes) -> Outline | None:
+    """Return what the first ``OUTLINE_BYTES`` of a batch say of it, if they are those of one."""
+    if len(data) < OUTLINE_BYTES or not data.startswith(marker):
+        return None
+    _, _, _, length, first = _BATCH.unpack_from(data)
+    return Outline(OUTLINE_BYTES + length, first)
 
 
 def encode_snapshot(identity: str, upto: int, body: bytes) -> bytes:

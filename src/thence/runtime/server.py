@@ -23,13 +23,14 @@ import msgspec
 from thence.core.member import describe_wait
 from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.core.topology import Topology
-from thence.errors import Busy, ConfigError, MalformedFrame
+from thence.errors import Busy, ConfigError, MalformedFrame, StorageError
 from thence.runtime.agent_desk import AgentDesk
 from thence.runtime.agent_kinds import Kind
+from thence.runtime.boxes import Bundle
 from thence.runtime.door import Door, refuse, tell, whence
 from thence.runtime.engine import Engine
 from thence.runtime.node import Node, NodeOptions
-from thence.runtime.office import Bundle, Handed, Joined, Left
+from thence.runtime.office import Handed, Joined, Left
 from thence.runtime.polling import polling_of
 from thence.runtime.protocol import (
     Accepted,
@@ -105,6 +106,7 @@ class ClientConnection:
         node = self._server.node
         box = node.office.state.boxes[self.name]
         self.session = Session(node, self.name, self)
+        node.office.here.add(self.name)
         accepted, acknowledged = min(node.accepted_of(self.name), box.sent), node.acknowledged_of(self.name)
         tell(self.connection, ClientWelcome(node.name, node.topology.name, box.sent, accepted, acknowledged, box.since))
 
@@ -174,6 +176,10 @@ class ClientConnection:
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for the client."""
         tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters))
+
+    def unreadable(self, error: StorageError) -> None:
+        """What is kept for the client cannot be read: others may go on."""
+        refuse(self.connection, f"the letters for {self.name!r} cannot be read: {error}")
 
     def subscribed(self, topic: str, wanted: bool) -> None:
         """The client follows a topic, or no longer."""
@@ -308,6 +314,7 @@ class Server:
         for table in (self._clients, self._joining):
             if table.get(client.name) is client:
                 del table[client.name]
+                self.node.office.here.discard(client.name)
                 box = self.node.office.state.boxes.get(client.name)
                 if box is not None and box.temporary:
                     self._away[client.name] = time.monotonic()
@@ -396,6 +403,7 @@ class Server:
             await asyncio.sleep(1.0)
             self.node.history.tick()
             self.node.evolution.tick()
+            self.node.look_after_backlog()
             self._room()
             now, loop_now = time.monotonic(), asyncio.get_running_loop().time()
             for name in [name for name, since in self._away.items() if now - since > AWAY_S]:
@@ -422,7 +430,7 @@ class Server:
             "address": self.address,
             "up_seconds": round(time.time() - self._started, 3),
             "awake": polling_of(asyncio.get_running_loop()).status(),
-            "stalled": node.driver.full or (f"the box of {node.office.full!r} is full" if node.office.full else ""),
+            "stalled": node.driver.full or node.office.why_full,
             "neighbours": [
                 {
                     "name": peer.name,
@@ -446,6 +454,7 @@ class Server:
                     "sent": box.sent,
                     "waiting_letters": box.position - box.acknowledged,
                     "waiting_bytes": box.bytes,
+                    "spilled_letters": box.spilled_letters,
                 }
                 for name, box in node.office.state.boxes.items()
                 if name not in node.ledger.agents
@@ -469,9 +478,22 @@ class Server:
                 "mean_commit_ms": round(1e3 * node.driver.commit_seconds / max(1, node.driver.commits), 3),
                 "bytes_since_snapshot": node.store.bytes_since_snapshot,
             },
+            "backlog": _backlog(node),
             "queued_bytes": node.member.queued_bytes,
             "unstable": len(node.member.unstable()) if node.topology.stability else None,
         }
+
+
+def _backlog(node: Node) -> dict[str, Any]:
+    """Return how much may wait for a client in memory, and what becomes of more than that."""
+    office, spill = node.office, node.backlog.spill
+    return {
+        "mode": "spill" if office.spills else "memory",
+        "box_letters": office.room.letters,
+        "box_bytes": office.room.bytes,
+        "spilled_bytes": 0 if spill is None else spill.bytes,
+        "max_spilled_bytes": spill.limit_bytes if spill is not None and office.spills else None,
+    }
 
 
 def _relay(node: Node) -> dict[str, Any] | None:

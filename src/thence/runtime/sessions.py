@@ -18,11 +18,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from thence.errors import Busy, MalformedFrame, UsageError
+from thence.errors import Busy, MalformedFrame, StorageError, UsageError
+from thence.runtime.boxes import Box, Bundle
 from thence.runtime.endpoint import MAX_UNACCEPTED, WINDOW_LETTERS
 from thence.runtime.node import Node
-from thence.runtime.office import Box, Bundle, Follows
+from thence.runtime.office import Follows
 from thence.runtime.protocol import Publish, count_letters, read_letters, write_letters
+from thence.runtime.spill import Reader
 
 
 class Outlet(Protocol):
@@ -39,6 +41,9 @@ class Outlet(Protocol):
 
     def subscribed(self, topic: str, wanted: bool) -> None:
         """It follows a topic, or no longer."""
+
+    def unreadable(self, error: StorageError) -> None:
+        """What is kept for it cannot be read; nothing more comes."""
 
     @property
     def blocked(self) -> bool:
@@ -57,6 +62,7 @@ class Session:
         box = self._box
         self._next = box.front
         """The position of the first letter of the next bundle to send."""
+        self._reader = Reader(node.office.spill, client)
         self._backlog: deque[tuple[Callable[[Any], None], object]] = deque()
         """What the client asked for and what has not been done yet."""
         self._acknowledged = node.acknowledged_of(client)
@@ -199,9 +205,15 @@ class Session:
         outlet = self._outlet
         while (first := self._next) <= box.position and first <= self.limit and not outlet.blocked:
             bundle = box.waiting.get(first)
-            if bundle is None:  # It was acknowledged before it was sent: by an earlier connection.
-                self._next = box.front
-                continue
+            if bundle is None:
+                if first < box.front:  # It was acknowledged before it was sent: by an earlier connection.
+                    self._next = box.front
+                    continue
+                try:
+                    first, bundle = self._reader.at(box, first, self._acknowledged)
+                except StorageError as error:
+                    outlet.unreadable(error)
+                    return
             self._next = first + bundle.count
             if self._acknowledged < first:
                 outlet.deliver(first, 0, bundle)

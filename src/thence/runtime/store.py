@@ -84,8 +84,8 @@ class Store:
     def open(cls, folder: Path, identity: str, *, limit_bytes: int | None = None) -> Store:
         """Lock the folder, make it if need be, and read what is in it.
 
-        ``identity`` names fabric and server. ``limit_bytes`` bounds what the folder may hold; snapshots are written all the
-        same, since they are what makes room.
+        ``identity`` names fabric and server. ``limit_bytes`` bounds what the folder may hold; snapshots, and what is committed
+        right before one, are written all the same, since they are what makes room.
         """
         if len(identity.encode()) > MAX_IDENTITY_BYTES:
             raise ConfigError(f"an identity of {len(identity.encode())} bytes; MAX_IDENTITY_BYTES is {MAX_IDENTITY_BYTES}")
@@ -136,17 +136,18 @@ class Store:
         self._buffer.append(entry)
         return self._appended
 
-    def commit(self, most_bytes: int = MAX_BUFFERED_BYTES) -> int:
+    def commit(self, most_bytes: int = MAX_BUFFERED_BYTES, over_limit: bool = False) -> int:
         """Write and sync everything appended so far, and return the last durable sequence number. Blocks.
 
         If that is more than ``most_bytes``, about so many of them; the next call goes on.
+        ``over_limit``: also if ``limit_bytes`` does not allow it, for whoever makes the log short right after it.
         StoreFull: nothing was stored, and the next call tries the same entries again. Any other StorageError: stop.
         """
         if self._failed:
             raise StorageError(self._failed)
         self._take_buffer(most_bytes)
         if self._unwritten:
-            self._write_batch()
+            self._write_batch(over_limit)
             self._done_with(len(self._unwritten))
             self._write_mark()
         return self._durable
@@ -198,13 +199,13 @@ class Store:
         del self._unwritten[:count]
         self._durable += count
 
-    def _write_batch(self) -> None:
+    def _write_batch(self, over_limit: bool) -> None:
         size = sum(map(len, self._unwritten))
         if self._must_begin_segment or self._end + size > MAX_SEGMENT_BYTES:
             self._begin_segment()
         batch = encode_batch(self._marker, self._durable + 1, self._unwritten)
         held = self._older_bytes + self._end
-        if self.limit_bytes is not None and held + len(batch) > self.limit_bytes:
+        if self.limit_bytes is not None and held + len(batch) > self.limit_bytes and not over_limit:
             raise StoreFull(f"{self.folder} holds {held} bytes; {len(batch)} more are over the limit of {self.limit_bytes}")
         try:
             with self._last_chance():
@@ -365,7 +366,7 @@ class MemoryStore:
         self._appended += 1
         return self._appended
 
-    def commit(self, most_bytes: int = MAX_BUFFERED_BYTES) -> int:
+    def commit(self, most_bytes: int = MAX_BUFFERED_BYTES, over_limit: bool = False) -> int:
         """Return the last sequence number: there is nothing to wait for."""
         return self._appended
 

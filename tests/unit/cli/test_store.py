@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -10,8 +11,13 @@ import msgspec
 import pytest
 
 from tests.unit.cli import run
+from tests.unit.runtime.spills import small_blocks
 from tests.unit.runtime.stores import filled, only_segment, opened
+from tests.unit.runtime.test_node import alone, durable, joined
+from thence.runtime.boxes import Bundle
+from thence.runtime.node import Node, NodeOptions
 from thence.runtime.recovery import list_folder
+from thence.runtime.spill import list_spill
 
 
 @pytest.fixture
@@ -105,3 +111,34 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
         assert "no store" in run("store", name, tmp_path).err
         assert run("store", name, tmp_path / "nowhere").code == 2
     assert list_folder(tmp_path).segments == {}
+
+
+def test_all_three_know_letters_in_files(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path, spill_after_bytes=1_000_000))
+        await joined(node, "bob")
+        for number in range(1, 31):
+            node.submit(Bundle("bob", number, 1, ("bob",), None, b"letter %d" % number))
+        await durable(node)
+        await node.close()
+
+    with small_blocks():
+        asyncio.run(main())
+    (path,) = list_spill(tmp_path).values()
+    shown = run("store", "inspect", tmp_path)
+    assert shown.code == 0
+    assert [path.name, "bob", "1", "30"] in [line.split()[:4] for line in shown.out.splitlines()]
+    (row,) = json.loads(run("store", "inspect", tmp_path, "--json").out)["spilled"]
+    assert (row["file"], row["client"], row["first"], row["last"]) == (path.name, "bob", 1, 30)
+    assert run("store", "verify", tmp_path).out.endswith(", 30 letters in files\n")
+    lines = [json.loads(line) for line in run("store", "export", tmp_path).out.splitlines()]
+    assert [(line["client"], line["position"], line["bundle"][-1]) for line in lines if "client" in line] == [
+        ("bob", number, f"letter {number}") for number in range(1, 31)
+    ]
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"letter 17", b"letter 71"))
+    verified = run("store", "verify", tmp_path)
+    assert (verified.code, f"damage: {path}, offset " in verified.out) == (1, True)
+    exported = run("store", "export", tmp_path)
+    assert exported.code == 1
+    assert len([line for line in exported.out.splitlines() if "client" in line]) == 28

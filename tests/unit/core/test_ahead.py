@@ -161,7 +161,8 @@ def test_over_an_exact_network_a_snapshot_keeps_what_waits() -> None:
         world, _ = world.send("X", ("Z",), b"two")
         world, _ = world.arrive("X", "S", 1)
         world, _ = world.arrive("X", "S", 0)
-        assert [type(flight.frame.stamp) for flight in world.flights["S", "Z"]] == [BodyAhead, VectorStamp, VectorStamp]
+        stamps = [type(flight.frame.stamp) for flight in world.flights["S", "Z"] if flight.frame is not None]
+        assert stamps == [BodyAhead, VectorStamp, VectorStamp]
         first, then = (0, 1) if restarted == "body" else (2, 0)
         world, nothing = world.arrive("S", "Z", first)
         assert nothing.delivered == ()

@@ -13,17 +13,19 @@ import msgspec
 import pytest
 
 import thence
+from tests.unit.runtime.spills import kept_in
 from tests.unit.runtime.test_node import PATIENCE_S, alone, durable, killed, run
 from thence.errors import Busy, UsageError
 from thence.runtime import agent as agent_module
+from thence.runtime import boxes
 from thence.runtime import engine as engine_module
 from thence.runtime import ledger as ledger_module
-from thence.runtime import office as office_module
 from thence.runtime.agent_kinds import kinds_of
+from thence.runtime.boxes import Bundle
 from thence.runtime.engine import MAX_ATTEMPTS, Engine
 from thence.runtime.letters import recipients
 from thence.runtime.node import Node, NodeOptions
-from thence.runtime.office import Bundle, Follows, Handed, Joined, Left
+from thence.runtime.office import Follows, Handed, Joined, Left
 from thence.runtime.protocol import Letter, encode_value, read_letters, write_letters
 
 
@@ -68,8 +70,8 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 class Home:
     """A node with agents, and a client called till."""
 
-    def __init__(self, data: Path | None, classes: tuple[type[thence.Agent], ...] = (Log,)) -> None:
-        self.node = Node(alone(), "s1", NodeOptions(data=data))
+    def __init__(self, data: Path | None, classes: tuple[type[thence.Agent], ...] = (Log,), **options: Any) -> None:
+        self.node = Node(alone(), "s1", NodeOptions(data=data, **options))
         self.engine = Engine(self.node, kinds_of(classes))
         self.node.on_letters = self.engine.letters
         self.node.on_notice = self._notice
@@ -107,7 +109,7 @@ class Home:
 
     def got(self, name: str) -> list[Any]:
         """Return what is in the box of a client."""
-        bundles = self.node.office.state.boxes[name].behind(0)
+        bundles = kept_in(self.node.office.state.boxes[name], self.node.backlog.spill, name)
         return [msgspec.msgpack.decode(one.body) for _, bundle in bundles for one in read_letters(bundle.letters, "")]
 
     async def kill(self) -> None:
@@ -191,10 +193,10 @@ def test_nothing_of_a_reaction_leaves_before_it_is_durable(tmp_path: Path) -> No
             store: Any = one.node.store
             commit, begun, go_on = store.commit, threading.Semaphore(0), threading.Semaphore(1)
 
-            def held(most_bytes: int) -> int:
+            def held(*how: int) -> int:
                 begun.release()
                 assert go_on.acquire(timeout=PATIENCE_S)
-                return int(commit(most_bytes))
+                return int(commit(*how))
 
             store.commit = held
             one.send("ann", "tell till")
@@ -402,7 +404,7 @@ def test_a_reaction_that_cannot_be_committed_now_is_kept_and_not_repeated(monkey
 
 
 def test_an_agent_whose_box_is_full_still_reacts_and_others_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office_module, "MAX_BOX_LETTERS", 3)
+    monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 3)
     monkeypatch.setattr(engine_module, "ROOM_RETRY_S", 0.001)
 
     async def main() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from thence.errors import Busy, StorageError, UsageError
 from thence.runtime import ledger as ledger_module
+from thence.runtime.boxes import Bundle
 from thence.runtime.ledger import Buried, Dead, Ledger, Reacted
-from thence.runtime.office import Bundle, Joined
+from thence.runtime.office import Joined
 
 
 def with_agent(name: str = "ann", since: int = 1, state: bytes = b"first") -> Ledger:

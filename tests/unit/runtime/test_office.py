@@ -9,8 +9,10 @@ import pytest
 
 from thence.core.messages import Envelope
 from thence.errors import MalformedFrame, StorageError, UsageError
-from thence.runtime import office
-from thence.runtime.office import Body, Bundle, Follows, Handed, Joined, Left, Office, read_body, write_body
+from thence.runtime import boxes
+from thence.runtime.boxes import Bundle
+from thence.runtime.office import Body, Follows, Handed, Joined, Left, Office, read_body, write_body
+from thence.runtime.spill import Reader
 
 SERVERS = ("s1", "s2", "s3")
 
@@ -70,7 +72,7 @@ def test_a_box_forgets_bundles_that_are_wholly_done() -> None:
     box = made.state.boxes["ann"]
     made.acknowledge("ann", 6)
     assert (box.acknowledged, box.front, sorted(box.waiting), box.bytes) == (6, 5, [5, 9], 8)
-    assert [at for at, _ in box.behind(8)] == [9]
+    assert Reader(None, "ann").behind(box, 8) == (9, box.waiting[9])
     made.acknowledge("ann", 5)  # Late, and nothing new.
     made.acknowledge("ann", 99)  # More than there is.
     assert (box.acknowledged, box.waiting, box.bytes) == (12, {}, 0)
@@ -81,7 +83,7 @@ def full_now(made: Office) -> str:
 
 
 def test_a_full_box_is_named_until_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office, "MAX_BOX_LETTERS", 3)
+    monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 3)
     made = opened("ann", "bob")
     assert full_now(made) == ""
     told(made, letters("x", "ann", count=3))

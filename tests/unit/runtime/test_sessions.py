@@ -7,10 +7,11 @@ from typing import Any, cast
 import pytest
 
 from thence.core.messages import Envelope
-from thence.errors import Busy, MalformedFrame, UsageError
+from thence.errors import Busy, MalformedFrame, StorageError, UsageError
 from thence.runtime import sessions
+from thence.runtime.boxes import Bundle
 from thence.runtime.node import Node
-from thence.runtime.office import Body, Bundle, Joined, Office, write_body
+from thence.runtime.office import Body, Joined, Office, write_body
 from thence.runtime.protocol import Letter, Publish, count_letters, write_letters
 from thence.runtime.sessions import Session
 
@@ -71,6 +72,9 @@ class PlayedClient:
 
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         self.told.append(("deliver", position, skip, bundle.count))
+
+    def unreadable(self, error: StorageError) -> None:
+        self.told.append(("unreadable", error))
 
     def subscribed(self, topic: str, wanted: bool) -> None:
         self.told.append(("subscribed", topic, wanted))

@@ -57,6 +57,12 @@ class CrashingDisk:
         }
         self.points += [(f"{how}, before {what}", self.acknowledged, image) for how, image in images.items()]
 
+    def forget(self) -> None:
+        """What is in the folder is on the disk, and nothing else ever was."""
+        self.points.clear()
+        self._contents = {path.stat().st_ino: path.read_bytes() for path in self.folder.iterdir()}
+        self._names = {path.name: path.stat().st_ino for path in self.folder.iterdir()}
+
     def _noticing(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def operation(*arguments: Any, **options: Any) -> Any:
             self.notice(f"{name} {arguments}")

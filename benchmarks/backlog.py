@@ -1,0 +1,201 @@
+"""What it costs a server that two million letters wait for a client that is away: spilled to files, beside all in memory.
+
+Letters of 100 bytes; first in bundles, as a program makes them that sends as quickly as it can, then each in a message of its
+own, in turn with another one for a second client that is away. Ours is `--backlog spill`, the peer `--backlog memory`. In the end
+the client comes back and takes everything. The last row is of a client that is there all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Final, NamedTuple
+
+import thence
+from benchmarks.memory import _resident_mib
+from benchmarks.table import Row, markdown
+from thence.cli.up import Fleet, with_addresses
+from thence.core.domain import Domain
+from thence.core.topology import Topology
+from thence.runtime.letters import Message
+
+LETTERS: Final = 2_000_000
+ALONE: Final = 200_000
+PRESENT: Final = 1_000_000
+AT_A_TIME: Final = 20_000
+"""So many letters go to the client that is there before it has them all; it is never so far behind that they would be spilled."""
+PARTS: Final = 10
+BODY: Final = bytes(100)
+BURST: Final = 256
+ROUNDS: Final = 2
+START_WITHIN_S: Final = 60.0
+
+NAMES: Final = ("snapshot-*", "spill-*")
+MODES: Final = {"spill": ("--backlog", "spill"), "memory": ("--backlog", "memory")}
+
+NOTES: Final = """
+In brackets the figures after each tenth of the letters: with files, neither memory nor the time of a tenth grows with what waits.
+In memory a box is full at a million letters (`MAX_BOX_LETTERS`), so the peer is measured with fewer. `snapshot` is the file that
+stands for the whole log.
+"""
+
+
+class Measured(NamedTuple):
+    """What was seen of one server."""
+
+    resident_mib: list[float]
+    seconds: list[float]
+    snapshot_bytes: int
+    spilled_bytes: int
+    read_seconds: float
+
+
+def run(letters: int = LETTERS) -> list[Row]:
+    """Measure both ways."""
+    rows: list[Row] = []
+    for what, count, alone in (("in bundles", letters, False), ("each alone", min(letters, ALONE), True)):
+        spilled = _measure("spill", count, alone=alone)
+        limited = min(count, 900_000)
+        kept = _measure("memory", limited, alone=alone)
+        rows += [
+            Row(f"memory, {count:,} letters {what} ({_listed(spilled.resident_mib)}; peer {limited:,})", *_mib(spilled, kept)),
+            Row(
+                f"seconds for the last tenth and the first, {what} ({_listed(spilled.seconds, 2)})",
+                f"{spilled.seconds[-1]:.2f} s",
+                f"{spilled.seconds[0]:.2f} s",
+                spilled.seconds[0] / spilled.seconds[-1],
+            ),
+            Row(
+                f"snapshot, {what}; {spilled.spilled_bytes / 2**20:,.0f} MiB are in files",
+                f"{spilled.snapshot_bytes / 2**20:.1f} MiB",
+                f"{kept.snapshot_bytes / 2**20:.1f} MiB",
+                kept.snapshot_bytes / spilled.snapshot_bytes,
+            ),
+            _rate(
+                f"letters a second for the client that comes back, {what}",
+                count / spilled.read_seconds,
+                limited / kept.read_seconds,
+            ),
+        ]
+    best = dict.fromkeys(MODES, 0.0)
+    for _ in range(ROUNDS):
+        for mode in MODES:
+            best[mode] = max(best[mode], _present(mode))
+    return [*rows, _rate("letters for a client that is there", best["spill"], best["memory"])]
+
+
+def _listed(figures: Sequence[float], digits: int = 0) -> str:
+    return " ".join(f"{figure:.{digits}f}" for figure in figures)
+
+
+def _mib(spilled: Measured, kept: Measured) -> tuple[str, str, float]:
+    ours, theirs = spilled.resident_mib[-1], kept.resident_mib[-1]
+    return f"{ours:,.0f} MiB", f"{theirs:,.0f} MiB", theirs / ours
+
+
+def _rate(what: str, ours: float, theirs: float) -> Row:
+    return Row(what, f"{ours:,.0f}/s", f"{theirs:,.0f}/s", ours / theirs)
+
+
+def _measure(mode: str, letters: int, *, alone: bool) -> Measured:
+    with tempfile.TemporaryDirectory(prefix="thence-backlog-") as folder:
+        topology = with_addresses(Topology.flat(Domain("one", ("here",), "vector")), Path(folder) / "topology.toml")
+        fleet = Fleet(topology, Path(folder), options=MODES[mode])
+        url = f"thence://{topology.addresses['here']}"
+        try:
+            fleet.start()
+            resident, seconds = asyncio.run(_fill(url, fleet.processes["here"].pid, letters, alone=alone))
+            fleet.stop()  # In order, so that there is a snapshot of everything.
+            snapshot, spilled = (sum(path.stat().st_size for path in (Path(folder) / "here").glob(what)) for what in NAMES)
+            fleet.start()
+            return Measured(resident, seconds, snapshot, spilled, asyncio.run(_read(url, letters)))
+        finally:
+            fleet.stop()
+
+
+def _connect(url: str, name: str) -> thence.Client:
+    """Connect to a server that may just be starting."""
+    return thence.connect(url, name, connect_timeout=START_WITHIN_S)
+
+
+async def _fill(url: str, pid: int, letters: int, *, alone: bool) -> tuple[list[float], list[float]]:
+    """Send letters to a client that is away; return the memory of the server, and the time it took, after each tenth."""
+    async with _connect(url, "reader"), _connect(url, "other"):
+        pass
+    resident, seconds = [], []
+    async with _connect(url, "writer") as writer:
+        for _ in range(PARTS):
+            began = perf_counter()
+            await _send(writer, letters // PARTS, alone=alone)
+            seconds.append(perf_counter() - began)
+            resident.append(_resident_mib(pid))
+    return resident, seconds
+
+
+async def _send(writer: thence.Client, count: int, *, alone: bool) -> None:
+    for number in range(count):
+        if number % BURST == 0:
+            await writer.room()
+            await asyncio.sleep(0)
+        writer.post("reader", BODY)
+        if alone:
+            writer.post("other", BODY)  # Letters travel together that are for the same recipients, and follow each other.
+    await writer.flush()
+
+
+async def _read(url: str, letters: int) -> float:
+    """Take all letters, and return how long that took."""
+    began = perf_counter()
+    async with _connect(url, "reader") as reader:
+        await _Count(reader).reach(letters)
+    return perf_counter() - began
+
+
+class _Count:
+    """How many letters have come."""
+
+    def __init__(self, reader: thence.Client) -> None:
+        self.came = 0
+        self._goal = 0
+        self._reached = asyncio.Event()
+        reader.on_batch(self._count)
+
+    def _count(self, batch: Sequence[Message]) -> None:
+        self.came += len(batch)
+        if self.came >= self._goal:
+            self._reached.set()
+
+    async def reach(self, goal: int) -> None:
+        """Wait until so many have come."""
+        self._goal = goal
+        self._reached.clear()
+        if self.came < goal:
+            await self._reached.wait()
+
+
+def _present(mode: str) -> float:
+    """Return how many letters a second go from one client to another through one server."""
+    with tempfile.TemporaryDirectory(prefix="thence-backlog-") as folder:
+        topology = with_addresses(Topology.flat(Domain("one", ("here",), "vector")), Path(folder) / "topology.toml")
+        fleet = Fleet(topology, Path(folder), options=MODES[mode])
+        try:
+            fleet.start()
+            return asyncio.run(_through(f"thence://{topology.addresses['here']}"))
+        finally:
+            fleet.stop()
+
+
+async def _through(url: str) -> float:
+    async with _connect(url, "reader") as reader, _connect(url, "writer") as writer:
+        count, began = _Count(reader), perf_counter()
+        for sent in range(0, PRESENT, AT_A_TIME):
+            await _send(writer, AT_A_TIME, alone=False)
+            await count.reach(sent + AT_A_TIME)
+        return PRESENT / (perf_counter() - began)
+
+
+if __name__ == "__main__":
+    print(markdown(run()))

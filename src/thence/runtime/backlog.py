@@ -1,0 +1,95 @@
+"""What becomes of letters that wait for long: how many stay in memory, where the rest goes, and how snapshots deal with that.
+
+Rules:
+
+* Without ``spill_after_bytes``, letters wait in memory, and a full box stops deliveries. With it, what is too much for memory
+  goes to files of the store (``runtime.spill``), and only when these may hold no more a box is full.
+* What is spilled is synced before a snapshot that names it, and deleted after one that does not.
+* The most that the store may hold is shared out once: one part for the log and its snapshots, one for what is spilled. So
+  acknowledgements, which make room in the one, never wait for room in the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import Final, NamedTuple
+
+from thence.runtime import boxes
+from thence.runtime.boxes import Room
+from thence.runtime.spill import Spill, sync_files
+from thence.runtime.store import MemoryStore, Store
+
+SPILL_SHARE: Final = 2
+"""Of what the store may hold, one part in so many is for letters that are spilled, where they may be."""
+
+BOX_SHARE: Final = 8
+"""Of what the log may hold, one part in so many is the most of a box that stays in memory: it is in each snapshot, too."""
+
+RELEASE_WITHIN_S: Final = 10.0
+"""How long a file of letters that everybody is done with may stay before a snapshot is made that lets it go."""
+
+RELEASE_AGAIN_S: Final = 1.0
+"""How long after one such snapshot, which may have failed for want of room, the next one is made at the earliest."""
+
+
+class Limits(NamedTuple):
+    """How much may be where; None: no limit, or that nothing may."""
+
+    log_bytes: int | None
+    spilled_bytes: int | None
+    in_memory: Room | None
+    """Of each box, where the rest is spilled."""
+
+
+def share_out(max_store_bytes: int | None, spill_after_bytes: int | None) -> Limits:
+    """Share out what the store may hold."""
+    if spill_after_bytes is None:
+        return Limits(max_store_bytes, None, None)
+    if max_store_bytes is None:
+        return Limits(None, None, Room(boxes.SPILL_AFTER_LETTERS, spill_after_bytes))
+    spilled = max_store_bytes // SPILL_SHARE
+    logged = max_store_bytes - spilled
+    return Limits(logged, spilled, Room(boxes.SPILL_AFTER_LETTERS, min(spill_after_bytes, logged // BOX_SHARE)))
+
+
+class Backlog:
+    """The spilled letters of one node, from one snapshot to the next."""
+
+    def __init__(self, store: Store | MemoryStore, limits: Limits) -> None:
+        """Without a store on disk, nothing can be spilled."""
+        self.spill = None if isinstance(store, MemoryStore) else Spill(store.folder, store.identity, limits.spilled_bytes)
+        self._unneeded = 0
+        """How many files the snapshot that is being written does not need."""
+        self._asked_at = -math.inf
+        """When we last said that a snapshot should be made."""
+
+    def snapshot_begun(self) -> None:
+        """A snapshot says what boxes need at this moment."""
+        self._unneeded = 0 if self.spill is None else self.spill.done
+
+    async def make_durable(self) -> None:
+        """Sync what the snapshot names."""
+        if self.spill is not None and (unsynced := self.spill.take_unsynced()):
+            await asyncio.to_thread(sync_files, unsynced)
+
+    def snapshot_durable(self) -> None:
+        """Delete what only an earlier snapshot needed."""
+        if self.spill is not None:
+            self.spill.delete_done(self._unneeded)
+
+    def release_due(self) -> bool:
+        """Whether a snapshot should be made because there is much that it would let go."""
+        return self.spill is not None and self.spill.release_due and self._ask(RELEASE_AGAIN_S)
+
+    def release_overdue(self) -> bool:
+        """Whether it should because there is something for long; to be asked now and then."""
+        return self.spill is not None and self.spill.done > 0 and self._ask(RELEASE_WITHIN_S)
+
+    def _ask(self, after_s: float) -> bool:
+        now = time.monotonic()
+        if now - self._asked_at < after_s:
+            return False
+        self._asked_at = now
+        return True

@@ -1,0 +1,151 @@
+"""A client is away for long while others go on: real servers, killed meanwhile; it comes back and gets everything, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import thence
+from tests.integration.running import PATIENCE_S, flat, fleet, run, servers, until, url, wait_for_server
+from tests.unit.cli import run as run_command
+from thence.errors import Refusal
+from thence.runtime import boxes
+from thence.runtime.client import ask_status
+from thence.runtime.spill import list_spill
+
+LETTERS = 6_000
+BODY_BYTES = 1_000
+IN_MEMORY_BYTES = 200_000
+SPILLING = ("--backlog", "spill", "--spill-after-bytes", str(IN_MEMORY_BYTES))
+
+
+def body(number: int) -> bytes:
+    return b"%06d" % number + bytes(BODY_BYTES)
+
+
+def test_a_client_that_is_away_gets_everything_once_and_others_are_served_meanwhile(tmp_path: Path) -> None:
+    topology = flat("s1", "s2")
+    with fleet(topology, tmp_path, tmp_path / "trace", options=SPILLING) as running:
+        topology = running.topology
+        asyncio.run(_absent(topology.addresses["s2"]))
+        for part in range(3):
+            asyncio.run(_sent(topology.addresses, part * LETTERS // 3, LETTERS // 3))
+            running.kill("s2")
+            running.start_one("s2")
+            wait_for_server(topology, "s2")
+        status = asyncio.run(ask_status(url(topology, "s2")))
+        (reader,) = [client for client in status["clients"] if client["name"] == "reader"]
+        assert reader["waiting_letters"] == LETTERS
+        assert reader["spilled_letters"] > LETTERS // 2
+        assert status["backlog"]["mode"] == "spill"
+        assert status["backlog"]["spilled_bytes"] > LETTERS // 2 * BODY_BYTES
+        assert "bytes in files" in run_command("status", url(topology, "s2")).out
+        got = asyncio.run(_read(topology.addresses["s2"], LETTERS // 2))
+        running.kill("s2")
+        running.start_one("s2")
+        wait_for_server(topology, "s2")
+        got += asyncio.run(_read(topology.addresses["s2"], LETTERS - len(got)))
+        assert got == list(range(LETTERS))
+    assert list_spill(tmp_path / "s2") == {}, "with the last snapshot what was read is gone"
+    verified = run_command("store", "verify", tmp_path / "s2")
+    assert (verified.code, verified.out.split(":")[0]) == (0, "whole")
+
+
+async def _absent(address: str) -> None:
+    """Be there once, under the name of reader."""
+    async with thence.connect(f"thence://{address}", "reader"):
+        pass
+
+
+async def _sent(addresses: dict[str, str], first: int, count: int) -> None:
+    """Send letters to the reader who is away, and others there and back between two who are not."""
+    async with asyncio.timeout(PATIENCE_S):
+        async with (
+            thence.connect(f"thence://{addresses['s1']}", "writer") as writer,
+            thence.connect(f"thence://{addresses['s2']}", "other") as other,
+        ):
+            await writer.known("reader")
+            await writer.known("other")
+            for number in range(first, first + count):
+                await writer.room()
+                writer.post("reader", body(number))
+                if number % 500 == 0:
+                    await writer.send("other", b"there?")
+                    await other.receive(PATIENCE_S)
+                    other.done()
+            await writer.flush()
+
+
+async def _read(address: str, count: int) -> list[int]:
+    """Return the numbers of the next letters for the reader, and go away again."""
+    async with asyncio.timeout(PATIENCE_S), thence.connect(f"thence://{address}", "reader") as reader:
+        got = [int((await reader.receive()).body[:6]) for _ in range(count)]
+        reader.done()
+        await asyncio.sleep(0.2)  # What was read just now is acknowledged a little later.
+        return got
+
+
+def test_a_disk_that_may_hold_no_more_pushes_back_and_everything_arrives(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology, tmp_path, spill_after_bytes=50_000, max_store_bytes=2_000_000) as running:
+            node = running["s1"].node
+            await _absent(topology.addresses["s1"])
+            async with thence.connect(url(topology, "s1"), "writer") as writer:
+                await writer.known("reader")
+                writing = asyncio.create_task(_write(writer, 4_000))
+                await until(lambda: node.office.full == "reader")
+                stalled = (await ask_status(url(topology, "s1")))["stalled"]
+                assert stalled.startswith("the box of 'reader' is full: ")
+                assert "bytes are spilled in" in stalled
+                async with thence.connect(url(topology, "s1"), "reader") as reader:
+                    for number in range(4_000):
+                        assert (await reader.receive(PATIENCE_S)).body == body(number)
+                    reader.done()
+                    await writing
+                    await until(lambda: node.office.state.boxes["reader"].acknowledged == 4_000)
+            assert not node.office.full
+
+    run(main)
+
+
+async def _write(writer: thence.Client, count: int) -> None:
+    for number in range(count):
+        await writer.room()
+        writer.post("reader", body(number))
+    await writer.flush()
+
+
+def test_a_client_whose_letters_are_damaged_is_told_where_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boxes, "SPILL_AFTER_LETTERS", 10)
+    monkeypatch.setattr(boxes, "BLOCK_BUNDLES", 4)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology, tmp_path, spill_after_bytes=1_000_000):
+            await _absent(topology.addresses["s1"])
+            async with thence.connect(url(topology, "s1"), "writer") as writer:
+                for number in range(100):
+                    await writer.send("reader", body(number))
+                (path,) = list_spill(tmp_path / "s1").values()
+                data = bytearray(path.read_bytes())
+                data[len(data) // 2] ^= 1
+                path.write_bytes(data)
+                with pytest.raises(Refusal, match=rf"the letters for 'reader' cannot be read: {path}, offset \d+: "):
+                    await _read(topology.addresses["s1"], 100)
+                await writer.send("writer", b"still there")
+                assert (await writer.receive(PATIENCE_S)).body == b"still there"
+
+    run(main)
+
+
+def test_what_keeps_nothing_on_disk_cannot_spill(tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text('name = "one"\n[domains.D]\nmembers = ["s1"]\n[servers.s1]\naddress = "127.0.0.1:1"\n', encoding="utf-8")
+    ended = run_command("serve", file, "--server", "s1", "--durability", "memory", "--backlog", "spill")
+    assert ended.code == 2
+    assert "--backlog spill keeps letters in files of the store: it needs --data DIR" in ended.err
