@@ -28,9 +28,11 @@ from thence.core.codec import FORMAT_VERSION
 from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit, SubmitAll
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Packet
-from thence.core.records import Changed
+from thence.core.records import Changed, Owed
+from thence.core.retention import MAX_RETAINED_BYTES
 from thence.core.topology import Topology
 from thence.core.topology_text import write
+from thence.core.views import FABRIC
 from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, ThenceError, UsageError
 from thence.runtime import journal
 from thence.runtime.driver import Clock, Driver
@@ -41,6 +43,7 @@ from thence.runtime.ledger import Buried, Ledger, Reacted
 from thence.runtime.office import Body, Bundle, Handed, Office, read_body
 from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
+from thence.runtime.protocol import Letter, write_letters
 from thence.runtime.store import MemoryStore, Store
 from thence.runtime.tls import TlsFiles, client_side
 from thence.trace.events import JOIN
@@ -53,6 +56,11 @@ CONFIRM_WITHIN_NS: Final = 5_000_000
 """How long a neighbour may wait to hear that its frames were taken, where nothing else goes to it before."""
 MAX_HELD_HARD: Final = 1_000_000
 """How many deliveries may wait because a box is full before agents have to wait too, even those who make room in it."""
+
+RETAINED_SHARE: Final = 16
+"""How small a part of a store with a limit copies for others may take."""
+
+NO_LIMIT: Final = 2**63
 
 MAX_LOGGED_REFUSALS: Final = 20
 """How many refused frames are described in the log for each neighbour; all are counted."""
@@ -92,7 +100,9 @@ class Node:
         # What is only in memory need not be told apart from what the application has consumed: both are lost together.
         durable = options.data is not None
         within = options.member.confirm_within_ns or CONFIRM_WITHIN_NS
-        self.member = Member(name, topology, msgspec.structs.replace(options.member, durable=durable, confirm_within_ns=within))
+        retained = min(MAX_RETAINED_BYTES, (options.max_store_bytes or NO_LIMIT) // RETAINED_SHARE) if durable else 0
+        how = msgspec.structs.replace(options.member, durable=durable, confirm_within_ns=within, retain_bytes=retained)
+        self.member = Member(name, topology, how)
         self.patience = Patience(self.member)
         """Who waits until all have what was sent."""
         self._durable = durable
@@ -188,7 +198,7 @@ class Node:
         ready = self.member.step(Repeated(record), now)
         for envelope in ready.accepted:
             self._note_sent(envelope)
-        if isinstance(record, Changed):
+        if isinstance(record, Changed | Owed):
             self.evolution.followed(0)
         self.history.record(0, ready.sent, ready.deliver, now)
         self.deliver(ready.deliver)
@@ -442,6 +452,14 @@ class Node:
         """A neighbour has another version of the topology."""
         self.evolution.told(peer, version, fingerprint)
 
+    def gone(self, peer: str) -> int:
+        """Return with which version a server was declared lost; 0: it was not."""
+        return self.member.view.state.gone.get(peer, 0)
+
+    def expelled(self, peer: str, version: int) -> None:
+        """We were declared lost, a neighbour says."""
+        self.evolution.expelled(peer, version)
+
     # Boxes.
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
@@ -466,6 +484,9 @@ class Node:
     def _hand_one(self, delivery: Delivery, boxes: dict[str, None]) -> None:
         self._consumed = delivery.position
         envelope = delivery.envelope
+        if envelope.origin == FABRIC:
+            self._hand_news(envelope, boxes)
+            return
         try:
             body = self.office.read(envelope)
         except MalformedFrame as error:
@@ -483,6 +504,18 @@ class Node:
             if handed.made is not None:
                 self.ledger.made(handed.made, delivery.envelope.number)
             self.on_notice(handed)
+
+    def _hand_news(self, envelope: Envelope, boxes: dict[str, None]) -> None:
+        """Tell our clients of a new view. All that they got before is of the old one, also what was handed over at its end."""
+        if not self.evolution.left:
+            self.office.change(self.topology.processes)
+        names = tuple(name for name in self.office.clients() if name not in self.ledger.agents)
+        if not names:
+            return
+        letters = write_letters([Letter(envelope.body, coded=True)])
+        bundle = Bundle(FABRIC, envelope.number, 1, names, None, letters)
+        if self.on_bundle is None or not self._for_program(bundle) or not self.on_bundle(bundle):
+            boxes.update(dict.fromkeys(self.office.take(bundle, envelope).boxes))
 
     def _for_program(self, bundle: Bundle) -> bool:
         return bundle.topic is None and (bundle.to is None or self.name in bundle.to)

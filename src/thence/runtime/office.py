@@ -289,6 +289,10 @@ class Office:
             return self._known(body)
         return self._follows(body)
 
+    def clients(self) -> list[str]:
+        """Return who has a box here that somebody empties."""
+        return [name for name in self.state.boxes if name != self.server or self._embedded]
+
     def _put(self, bundle: Bundle) -> tuple[str, ...]:
         boxes, names = self.state.boxes, bundle.to
         if names is not None:
@@ -298,7 +302,7 @@ class Office:
         elif bundle.topic is not None:
             names = tuple([name for name in self.state.followers.get(bundle.topic, ()) if name in boxes])
         else:
-            names = tuple([name for name in boxes if name != self.server or self._embedded])
+            names = tuple(self.clients())
         for name in names:
             if boxes[name].put(bundle):
                 self._full[name] = None
