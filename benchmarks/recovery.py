@@ -16,7 +16,8 @@ from thence.core.domain import Domain
 from thence.core.topology import Topology
 from thence.errors import InternalError
 from thence.runtime.boxes import Bundle
-from thence.runtime.node import Node, NodeOptions
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.protocol import Letter, write_letters
 
 QUEUED = 1_000_000

@@ -28,7 +28,8 @@ from thence.errors import Busy
 from thence.runtime.agent_kinds import kinds_of
 from thence.runtime.boxes import Bundle
 from thence.runtime.engine import Engine
-from thence.runtime.node import Node, NodeOptions
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Handed, Joined
 from thence.runtime.protocol import Letter, encode_value, read_letters, write_letters
 

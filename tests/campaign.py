@@ -7,6 +7,7 @@ repeats it, and the campaign then ends with 1.
     python -m tests.campaign --kind orderings --runs 100000 --first 0 --workers 2
     python -m tests.campaign --kind fabrics --runs 1000
     python -m tests.campaign --kind changes --runs 1000
+    python -m tests.campaign --kind removals --runs 1000
     python -m tests.campaign --kind explorer
     python -m tests.campaign --kind servers --seconds 600 --seed 0
     python -m tests.campaign --kind agents --seconds 600 --seed 0
@@ -118,7 +119,7 @@ def run_many(seeds: Iterable[int]) -> list[Outcome]:
     return [run_one(seed) for seed in seeds]
 
 
-KINDS: Final = ("orderings", "fabrics", "changes", "explorer", "servers", "agents")
+KINDS: Final = ("orderings", "fabrics", "changes", "removals", "explorer", "servers", "agents")
 
 
 class Run(Protocol):
@@ -263,9 +264,7 @@ def _listed(counts: Counter[str]) -> str:
 def main() -> int:
     """Run the campaign and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--kind", choices=("orderings", "fabrics", "changes", "explorer", "servers", "agents", "all"), default="all"
-    )
+    parser.add_argument("--kind", choices=(*KINDS, "all"), default="all")
     parser.add_argument("--runs", type=int, default=100_000, help="random runs of each kind")
     parser.add_argument("--first", type=int, default=0, help="the first run's number")
     parser.add_argument("--workers", type=int, default=2)
@@ -279,6 +278,8 @@ def main() -> int:
         broken += run_random("fabrics", fabrics.run_many, lambda outcome: outcome.kind, arguments)
     if arguments.kind in ("changes", "all"):
         broken += run_random("changes", evolving.run_many, lambda outcome: f"{len(outcome.done)} changes", arguments)
+    if arguments.kind in ("removals", "all"):
+        broken += run_random("removals", evolving.run_many_losing, lambda outcome: f"{len(outcome.done)} changes", arguments)
     if arguments.kind in ("explorer", "all"):
         broken += run_explorer(arguments)
     if arguments.kind in ("servers", "all"):

@@ -1,6 +1,7 @@
 """Random changes of random fabrics: domains split and merge, members move, come and go, links change; and runs through them.
 
-Everything is drawn from one number, so a failure is that number: ``python -m tests.evolving SEED`` says what broke.
+Everything is drawn from one number, so a failure is that number: ``python -m tests.evolving SEED`` says what broke. A second
+argument, the name of a change, asks for that one as the last.
 """
 
 from __future__ import annotations
@@ -28,6 +29,14 @@ MAX_EVENTS: Final = 300_000
 REQUIRED: Final = ("well-formed", "creation", "duplication", "fifo", "causal", "completeness")
 
 
+class Change(NamedTuple):
+    """From one version to the next."""
+
+    topology: Topology
+    what: str
+    lost: tuple[str, ...]
+
+
 class Parts:
     """A fabric that is being changed: its domains and links, and who the next new process is."""
 
@@ -38,6 +47,7 @@ class Parts:
         self.orderings = {name: str(domain.ordering) for name, domain in topology.domains.items()}
         self.links = {link.name: link for link in topology.links.values()}
         self.fresh = iter(fresh)
+        self.lost: list[str] = []
 
     def result(self) -> Topology:
         """Return the next version; a ``TopologyError`` if it cannot be."""
@@ -89,6 +99,26 @@ class Parts:
             if gone in members:
                 members.remove(gone)
 
+    def lose(self) -> None:
+        """One or two servers are gone for good. Where one joined domains, another one does."""
+        for gone in self.chance.sample(self.topology.processes, self.chance.choice((1, 1, 1, 2))):
+            self.lost.append(gone)
+            homes = [name for name, members in self.domains.items() if gone in members]
+            for name in homes:
+                self.domains[name].remove(gone)
+            first = self.domains[homes[0]]
+            for name in homes[1:]:
+                self.domains[name].append(self.chance.choice(first))
+            for name, link in list(self.links.items()):
+                pairs = dict.fromkeys(
+                    tuple(
+                        self.chance.choice(self.domains[link.between[side]]) if relay == gone else relay
+                        for side, relay in enumerate(pair)
+                    )
+                    for pair in link.relays
+                )
+                self.links[name] = link._replace(relays=tuple((near, far) for near, far in pairs))
+
     def level(self) -> None:
         """A domain above: one member of each of two domains that were linked."""
         name = self.chance.choice(list(self.links))
@@ -114,7 +144,17 @@ class Parts:
 
 CHANGES: Final[dict[str, Callable[[Parts], None]]] = {
     change.__name__: change
-    for change in (Parts.split, Parts.merge, Parts.move, Parts.add, Parts.remove, Parts.level, Parts.widen, Parts.reorder)
+    for change in (
+        Parts.split,
+        Parts.merge,
+        Parts.move,
+        Parts.add,
+        Parts.remove,
+        Parts.lose,
+        Parts.level,
+        Parts.widen,
+        Parts.reorder,
+    )
 }
 
 
@@ -135,29 +175,32 @@ def first_fabric(chance: Random) -> Topology:
     return Topology("evolving", domains, links)
 
 
-def changed(topology: Topology, chance: Random, fresh: Iterable[str]) -> tuple[Topology, str]:
-    """Return a version that may follow, and what was done."""
+def changed(topology: Topology, chance: Random, fresh: Iterable[str], wanted: str | None = None) -> Change:
+    """Return a version that may follow, what was done, and who is lost with it."""
     fresh = list(fresh)
     while True:
-        what = chance.choice(list(CHANGES))
+        what = wanted or chance.choice(list(CHANGES))
         parts = Parts(topology, chance, fresh)
         try:
             CHANGES[what](parts)
-            return parts.result(), what
+            return Change(parts.result(), what, tuple(sorted(parts.lost)))
         except (UsageError, IndexError, ValueError):
             continue  # Not every change fits every fabric.
 
 
-def versions_for(seed: int) -> tuple[list[Topology], list[str]]:
-    """Return a fabric and the versions that follow, and what is done from each to the next."""
+def changes_for(seed: int, wanted: str | None = None) -> tuple[Topology, list[Change]]:
+    """Return a fabric and how it changes; the last change is the one that is ``wanted``, if one is."""
     chance = Random(f"evolving/{seed}")
-    versions, done = [first_fabric(chance)], []
-    for number in range(chance.randint(1, MAX_VERSIONS - 1)):
-        topology, what = changed(versions[-1], chance, [f"n{number}"])
-        versions.append(topology)
-        done.append(what)
+    first = topology = first_fabric(chance)
+    done: list[Change] = []
+    count = chance.randint(1, MAX_VERSIONS - 1)
+    while len(done) < count:
+        # A fabric of two cannot lose much, so it begins with one that can.
+        last = wanted if len(done) == count - 1 and len(topology.processes) > 2 else None
+        done.append(changed(topology, chance, [f"n{len(done)}"], last))
+        topology = done[-1].topology
     careful = Random(f"evolving-stability/{seed}")
-    return [_careful(topology, careful) for topology in versions], done
+    return _careful(first, careful), [change._replace(topology=_careful(change.topology, careful)) for change in done]
 
 
 def _careful(topology: Topology, chance: Random) -> Topology:
@@ -199,6 +242,7 @@ def trouble_for(seed: int) -> Trouble:
         death=chance.choice((0.0, 0.05, 0.15)),
         second=chance.choice((0.0, 0.5)),
         abort=chance.choice((0.0, 0.5)),
+        mistaken=chance.choice((0.0, 0.5)),
     )
 
 
@@ -213,6 +257,8 @@ class Outcome(NamedTuple):
     messages: int
     lost: Counter[str]
     """What the network did, beside what ``counts`` says."""
+    wanted: str | None = None
+    """What the last change was to be."""
 
     @property
     def faults(self) -> Counter[str]:
@@ -222,7 +268,7 @@ class Outcome(NamedTuple):
     @property
     def replay(self) -> str:
         """The command that runs it again."""
-        return f"python -m tests.evolving {self.seed}"
+        return f"python -m tests.evolving {self.seed}{f' {self.wanted}' if self.wanted else ''}"
 
 
 def _out_of_turn(events: Iterable[Event]) -> list[str]:
@@ -238,17 +284,46 @@ def _out_of_turn(events: Iterable[Event]) -> list[str]:
     return found
 
 
+def _views_apart(events: Iterable[Event], first: Topology, changes: list[Change]) -> list[str]:
+    """Return whose views do not come in order, or who delivered in one view what another one delivered in another view."""
+    views: dict[str, int] = dict.fromkeys(first.processes, 0)
+    for at, change in enumerate(changes, 1):
+        views |= {name: at for name in change.topology.processes if name not in views}
+    lost = {name for change in changes for name in change.lost}
+    delivered: dict[str, tuple[str, int]] = {}
+    found = []
+    for event in events:
+        if event.process in lost:
+            continue
+        if event.kind == "view":
+            views[event.process] += 1
+            if (event.to or ()) != changes[views[event.process] - 1].lost:
+                found.append(f"{event.process} was told that {event.to} were lost")
+        elif event.kind == "deliver" and event.message is not None:
+            at = views[event.process]
+            other, there = delivered.setdefault(event.message, (event.process, at))
+            if there != at:
+                found.append(f"{event.message} is in view {at} of {event.process} and in view {there} of {other}")
+    return found
+
+
 def run_one(
-    seed: int, node_type: type[EvolvingNode] = EvolvingNode, command_type: type[Command] = Command, trouble: Trouble | None = None
+    seed: int,
+    node_type: type[EvolvingNode] = EvolvingNode,
+    command_type: type[Command] = Command,
+    trouble: Trouble | None = None,
+    wanted: str | None = None,
 ) -> Outcome:
     """Run one fabric through its changes, and judge the whole of it."""
-    versions, done = versions_for(seed)
+    first, changes = changes_for(seed, wanted)
+    gone = {name for change in changes for name in change.lost}
     events: list[Event] = []
     run = EvolvingSimulation(
         options_for(seed),
         events.append,
-        versions,
+        [first, *(change.topology for change in changes)],
         trouble_for(seed) if trouble is None else trouble,
+        losses={change.topology.version: change.lost for change in changes if change.lost},
         node_type=node_type,
         command_type=command_type,
         max_events=MAX_EVENTS,
@@ -257,15 +332,19 @@ def run_one(
     verdict = judge(events, REQUIRED)
     broken = [f"{violation.property} at {violation.process}: {violation.later}" for violation in verdict.violations]
     broken += _out_of_turn(events)
-    last = versions[-1]
+    last = changes[-1].topology
+    broken += _views_apart(events, first, changes)
     for name, standing in run.standings().items():
+        if name in gone:
+            continue  # It is dead, or lives on without the others.
         if name in last.homes and (standing.version, standing.phase) != (last.version, "normal"):
             broken.append(f"{name} ends with version {standing.version}, {standing.phase}")
         if standing.waiting or not standing.idle:
             broken.append(f"{name} ends with {standing.waiting} waiting: {standing.trouble}")
     counts = run.counts + Counter(crashes=result.statistics.crashes, resumed=sum(run._node(name).resumed for name in run.names))
     lost = Counter({name: result.network[name] for name in FAULTS})
-    return Outcome(seed, tuple(broken), tuple(done), counts, result.statistics.deliveries, result.statistics.messages, lost)
+    done = tuple(change.what for change in changes)
+    return Outcome(seed, tuple(broken), done, counts, result.statistics.deliveries, result.statistics.messages, lost, wanted)
 
 
 def run_many(seeds: Iterable[int]) -> list[Outcome]:
@@ -273,7 +352,12 @@ def run_many(seeds: Iterable[int]) -> list[Outcome]:
     return [run_one(seed) for seed in seeds]
 
 
+def run_many_losing(seeds: Iterable[int]) -> list[Outcome]:
+    """Run some in which the last change is made without servers that are lost."""
+    return [run_one(seed, wanted="lose") for seed in seeds]
+
+
 if __name__ == "__main__":
-    outcome = run_one(int(sys.argv[1]))
+    outcome = run_one(int(sys.argv[1]), wanted=sys.argv[2] if len(sys.argv) > 2 else None)
     sys.stdout.write(f"{outcome}\n")
     sys.exit(bool(outcome.broken))

@@ -27,6 +27,7 @@ from thence.errors import (
 )
 
 if _TYPE_CHECKING:
+    from thence.core.views import NewView
     from thence.runtime.agent import Agent
     from thence.runtime.agent_client import Agents
     from thence.runtime.blocking import BlockingClient, connect_blocking
@@ -46,6 +47,7 @@ _RUNNING = {
     "Client": "client",
     "Member": "embedded",
     "Message": "letters",
+    "NewView": "endpoint",
     "TlsFiles": "tls",
     "connect": "client",
     "connect_blocking": "blocking",
@@ -76,6 +78,7 @@ __all__ = [
     "MalformedFrame",
     "Member",
     "Message",
+    "NewView",
     "OverflowingFrame",
     "Refusal",
     "ReplayedFrame",

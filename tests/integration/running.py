@@ -16,7 +16,7 @@ from thence.cli.up import Fleet, free_addresses, with_addresses
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
 from thence.runtime.client import ask_status
-from thence.runtime.node import NodeOptions
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.server import Server
 from thence.trace.events import Event
 from thence.trace.files import read_trace

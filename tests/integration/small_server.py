@@ -12,7 +12,7 @@ from thence.cli import serve
 from thence.cli.main import main
 from thence.core.member import MemberOptions
 from thence.runtime import boxes, driver, history
-from thence.runtime.node import NodeOptions
+from thence.runtime.node_options import NodeOptions
 
 
 def make_small() -> None:

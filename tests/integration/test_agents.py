@@ -20,7 +20,7 @@ from thence.errors import Refusal, UsageError
 from thence.runtime import agent_desk
 from thence.runtime import engine as engine_module
 from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.node import NodeOptions
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.server import Server
 
 TWO_DOMAINS = """

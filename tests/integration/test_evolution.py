@@ -43,7 +43,7 @@ async def applied(new: Topology, timeout_s: float = 60.0) -> Applied:
 async def asked(topology: Topology, server: str, request: ViewRequest) -> ViewAnswer:
     """Ask one server."""
     async with Client(url(topology, server), "", temporary=False) as client:
-        return await client.view(request)
+        return await client.ask_view(request)
 
 
 def test_a_domain_of_eight_splits_and_merges_under_load(tmp_path: Path) -> None:

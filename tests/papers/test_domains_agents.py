@@ -25,7 +25,7 @@ from thence.core.ordering.matrix import Matrix
 from thence.core.topology import Topology
 from thence.runtime import engine
 from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.node import NodeOptions
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.server import Server
 
 

@@ -56,6 +56,30 @@ def test_all_that_was_planted_and_hundreds_of_random_traces(
     assert found.slices > len(spoiled) if slice_events == 15 else found.slices == found.runs
 
 
+def test_processes_that_were_lost_are_judged_alike(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    traces = []
+    for seed in range(120):
+        events = list(timed(random_case(seed), chance))
+        last = {event.process: event.index for event in events}
+        lost = tuple(sorted(last)[: seed % 3])
+        # Whoever goes on tells of those who are lost; the trace of one of them may be gone, wholly or at its end.
+        told = [event for event in events if event.process not in lost[:1] or event.index < last[event.process] - seed % 5]
+        views = [process for process in last if process not in lost]
+        traces.append(
+            [
+                *told,
+                *(Event(process=name, index=last[name] + 1, kind="view", to=lost or None, time=2**40) for name in views),
+            ]
+        )
+    events = [msgspec.structs.replace(event, run=f"{at:03d}") for at, trace in enumerate(traces) for event in trace]
+    verdict = judge(events, PROPERTIES)
+    found = audit(spark, str(write(tmp_path / "trace", events, 3_000)), require=PROPERTIES, explain=10**6)
+    assert (found.events, found.properties) == (len(events), verdict.properties)
+    assert found.violations == verdict.violations
+    assert len(verdict.violations) > 50
+
+
 def test_tables_and_cones_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     events = timed(random_trace(random.Random(4), 5, 300, ordered=False), random.Random(5))
     source, out = write(tmp_path / "trace", events), tmp_path / "out"

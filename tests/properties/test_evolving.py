@@ -6,22 +6,27 @@ And mistakes planted into the change itself, which must be found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+import msgspec
 import pytest
 
-from tests.evolving import CHANGES, REQUIRED, options_for, run_one, trouble_for, versions_for
+from tests.evolving import CHANGES, REQUIRED, changes_for, options_for, run_one, trouble_for
 from thence.core.changeover import Changeover
+from thence.core.flushing import Report, Settlement, settle
 from thence.core.messages import Envelope
+from thence.core.retention import Retention
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
 from thence.core.views import Resume, Standing, View
 from thence.errors import InternalError
+from thence.sim import evolution
 from thence.sim.evolution import Command, EvolvingNode, EvolvingSimulation, Trouble
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
 SEEDS_IN_CI = 240
+LOSSES_IN_CI = 160
 CHUNKS = 8
 
 FAST = Trouble(loss=0.0, death=0.0)
@@ -41,7 +46,17 @@ def test_fabrics_that_change_under_traffic_keep_what_they_promise(chunk: int) ->
 
 
 def test_the_changes_are_of_every_kind() -> None:
-    assert {what for seed in range(SEEDS_IN_CI) for what in versions_for(seed)[1]} == set(CHANGES)
+    assert {change.what for seed in range(SEEDS_IN_CI) for change in changes_for(seed)[1]} == set(CHANGES)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_survivors_of_servers_that_are_lost_keep_what_they_promise(chunk: int) -> None:
+    size = LOSSES_IN_CI // CHUNKS
+    outcomes = [run_one(seed, wanted="lose") for seed in range(10_000 + chunk * size, 10_000 + (chunk + 1) * size)]
+    broken = [f"python -m tests.evolving {outcome.seed} lose: {outcome.broken[:3]}" for outcome in outcomes if outcome.broken]
+    assert not broken, "\n".join(broken)
+    counts: Counter[str] = sum((outcome.counts for outcome in outcomes), Counter())
+    assert {"servers lost", "servers lost by mistake", "handed over"} <= set(+counts)
 
 
 def _twin(version: int, *relays: str) -> Topology:
@@ -93,8 +108,8 @@ def test_a_switch_without_quiet_is_caught() -> None:
 def test_held_submissions_that_overtake_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     release = View.release
 
-    def reversed_release(self: View, greetings: int = 0) -> tuple[Envelope, ...]:
-        return release(self, greetings)[::-1]
+    def reversed_release(self: View, greetings: int = 0, depth: int | None = None) -> tuple[Envelope, ...]:
+        return release(self, greetings, depth)[::-1]
 
     monkeypatch.setattr(View, "release", reversed_release)
     assert caught(lambda seed: run_one(seed, trouble=FAST), 40) is not None
@@ -113,3 +128,46 @@ def test_one_who_goes_back_though_it_is_prepared_is_caught() -> None:
 
     dying = Trouble(loss=0.2, death=0.3)
     assert caught(lambda seed: run_one(seed, node_type=Impatient, trouble=dying), 200) is not None
+
+
+LOSING = Trouble(loss=0.0, death=0.0, mistaken=0.5)
+
+
+def caught_losing(seeds: int) -> int | None:
+    """Return the first seed whose run is broken where servers are lost."""
+    return caught(lambda seed: run_one(seed, trouble=LOSING, wanted="lose"), seeds)
+
+
+def test_survivors_that_are_given_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+        return settle(lost, reports)._replace(owed=dict.fromkeys(reports, ()))
+
+    monkeypatch.setattr(evolution, "settle", nothing)
+    assert caught_losing(60) is not None
+
+
+def test_messages_that_are_handed_over_by_name_and_not_by_depth_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_name(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+        found = settle(lost, reports)
+        return found._replace(owed={name: tuple(sorted(owed)) for name, owed in found.owed.items()})
+
+    monkeypatch.setattr(evolution, "settle", by_name)
+    assert caught_losing(60) is not None
+
+
+def test_what_is_handed_over_to_those_who_have_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_of_it(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+        return settle(lost, {name: msgspec.structs.replace(report, latest={}) for name, report in reports.items()})
+
+    monkeypatch.setattr(evolution, "settle", all_of_it)
+    assert caught_losing(20) is not None
+
+
+def test_taking_more_while_all_compare_what_they_have_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "deaf_to", lambda *_: False)
+    assert caught_losing(200) is not None
+
+
+def test_keeping_no_copy_of_what_was_delivered_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Retention, "keep", lambda *_: None)
+    assert caught_losing(60) is not None

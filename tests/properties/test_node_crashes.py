@@ -20,7 +20,8 @@ from tests.unit.runtime.test_node import PATIENCE_S, alone, durable, joined, kil
 from thence.errors import Busy
 from thence.runtime import boxes
 from thence.runtime.boxes import Bundle
-from thence.runtime.node import Node, NodeOptions
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 
 MAX_EXAMPLES = 150
 CLIENTS = ("ann", "bob")

@@ -22,7 +22,8 @@ from tests.unit.runtime.test_store_crashes import CrashingDisk
 from thence.errors import Busy
 from thence.runtime.boxes import Bundle
 from thence.runtime.inspection import examine
-from thence.runtime.node import Node, NodeOptions
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.sessions import Session
 
 MAX_EXAMPLES = 60

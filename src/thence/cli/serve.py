@@ -16,7 +16,7 @@ from thence.errors import ConfigError, StorageError
 from thence.runtime import agent_kinds, logs, loops, memory
 from thence.runtime.agent_kinds import Kind
 from thence.runtime.boxes import SPILL_AFTER_BYTES
-from thence.runtime.node import NodeOptions
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.polling import stay_awake
 from thence.runtime.server import DRAIN_S, Server
 from thence.runtime.tls import TlsFiles

@@ -17,6 +17,9 @@ Rules, and why they are enough:
 * An attempt is *dead* when a member has left it after another one was prepared: seen prepared in one round, and the other one
   seen elsewhere in a later round. (In the same round it would not be enough: the one who seems to have left may not have been in
   it yet.) Then not all can ever be prepared in it, and those who are may go back.
+* Members that are *lost* are asked nothing, and nothing is counted that goes to them or came from them. When all others are
+  prepared they are given what they lack (``core.flushing``), and switch only when all have been given it. By then nobody can have
+  left.
 """
 
 from __future__ import annotations
@@ -25,10 +28,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from thence.core.topology import Topology
-from thence.core.views import Hold, Prepare, Resume, Standing, Switch, ViewInput, check_successor
+from thence.core.views import Hold, Prepare, Resume, Standing, Switch, ViewInput, check_lost, check_successor
 from thence.errors import UsageError
 
-HELD = ("holding", "prepared")
+HELD = ("holding", "prepared", "flushed")
 
 
 class Decision(NamedTuple):
@@ -38,17 +41,21 @@ class Decision(NamedTuple):
     said: str
     """What is going on, for people."""
     done: bool = False
+    flush: tuple[str, ...] = ()
+    """Who is to be given what it lacks, by the reports of all (``core.flushing``)."""
 
 
 class Changeover:
     """One run of the command. See the module's text."""
 
-    def __init__(self, old: Topology, new: Topology) -> None:
-        """Lead the members of ``old`` to ``new``."""
+    def __init__(self, old: Topology, new: Topology, lost: tuple[str, ...] = ()) -> None:
+        """Lead the members of ``old`` to ``new``, without those who are ``lost``."""
         check_successor(old, new)
+        check_lost(old, new, lost)
         self.old = old
         self.new = new
-        self.members = old.processes
+        self.lost = lost
+        self.members = tuple(name for name in old.processes if name not in lost)
         self.attempt = 0
         """The attempt that this run leads or has joined."""
         self._before: Mapping[str, Standing] = {}
@@ -76,7 +83,8 @@ class Changeover:
 
     def _roll_forward(self, behind: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
         rolling, self._rolling = self._rolling, True
-        unprepared = [name for name, standing in behind.items() if standing.phase != "prepared"]
+        ready = "flushed" if self.lost else "prepared"
+        unprepared = [name for name, standing in behind.items() if standing.phase != ready]
         # Who was asked first may have been prepared and more since then: only a later round tells.
         if unprepared and rolling:
             raise UsageError(
@@ -93,6 +101,9 @@ class Changeover:
         self.attempt = attempt
         unprepared = [name for name, standing in answers.items() if standing.phase == "holding"]
         if not unprepared:
+            lacking = tuple(name for name, standing in answers.items() if standing.phase == "prepared") if self.lost else ()
+            if lacking:
+                return Decision({}, f"giving {_named(list(lacking))} what they lack of {_named(list(self.lost))}", flush=lacking)
             return Decision({name: Switch(attempt) for name in answers}, "all are prepared; switching")
         if len(unprepared) < len(answers):
             return Decision({name: Prepare(attempt) for name in unprepared}, f"preparing {_named(unprepared)}")
@@ -125,7 +136,7 @@ class Changeover:
         if not self.attempt or left:
             self.attempt = max(clock, newest + 1)
         missing = [name for name, standing in answers.items() if standing.attempt < self.attempt]
-        return Decision({name: Hold(self.attempt, self.new) for name in missing}, f"asking {_named(missing)} to hold")
+        return Decision({name: Hold(self.attempt, self.new, self.lost) for name in missing}, f"asking {_named(missing)} to hold")
 
     def _free(
         self, prepared: Mapping[str, Standing], before: Mapping[str, Standing], answers: Mapping[str, Standing]
@@ -155,7 +166,7 @@ class Changeover:
         if silent:
             return Decision(requests, f"waiting for {_named(silent)} to answer")
         before, self._before = self._before, dict(answers)
-        prepared = {name: standing for name, standing in answers.items() if standing.phase == "prepared"}
+        prepared = {name: standing for name, standing in answers.items() if standing.phase in ("prepared", "flushed")}
         if len(prepared) == len(answers) and len({standing.attempt for standing in prepared.values()}) == 1:
             raise UsageError("all are prepared, and may have switched by now: it can only be finished, without --abort")
         requests |= self._free(prepared, before, answers)
@@ -181,6 +192,11 @@ class Changeover:
                 raise UsageError(
                     f"{name!r} holds for another topology ({standing.next_fingerprint}, not {self.new.fingerprint}): "
                     "finish that one, or abort it"
+                )
+            if standing.phase in HELD and standing.lost != self.lost:
+                raise UsageError(
+                    f"{name!r} holds with {_named(list(standing.lost)) or 'nobody'} declared lost, not "
+                    f"{_named(list(self.lost)) or 'nobody'}: finish that change, or abort it"
                 )
             behind[name] = standing
         return behind

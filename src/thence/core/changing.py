@@ -8,17 +8,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from thence.core.contract import Delivery, Ready, Submit
-from thence.core.messages import Envelope, Frame, Packet
+from thence.core.flushing import Report, copy_of
+from thence.core.messages import Envelope, Frame, MessageId, Packet
 from thence.core.places import DomainPlace, LinkPlace
-from thence.core.records import Changed
+from thence.core.records import Changed, Owed
+from thence.core.retention import Retention
 from thence.core.routing import Routes
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
-from thence.core.views import Hold, Prepare, Resume, Standing, View, ViewInput, ViewState
+from thence.core.views import FABRIC, Expel, Flush, Hold, NewView, Prepare, Resume, Standing, View, ViewInput, ViewState
 from thence.errors import Busy, UsageError
 
 if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Iterator
+
     from thence.core.member import MemberOptions
     from thence.core.ordering import Wait
     from thence.core.stability import Ledger
@@ -45,6 +52,10 @@ class Changing(ABC):
     _unconsumed: dict[int, tuple[str, Frame[Any]]]
     _takeover: Takeover | None
     _ledger: Ledger | None
+    _late: deque[tuple[str, Frame[Any], list[tuple[str, int]]]] | None
+    _retained: Retention | None
+    _givable: dict[MessageId, Envelope] | None
+    """Copies that others may ask for, while nothing is taken."""
 
     @abstractmethod
     def unconfirmed(self) -> dict[str, int]:
@@ -77,7 +88,7 @@ class Changing(ABC):
     def standing(self) -> Standing:
         """Say where this member stands, for whoever leads a change."""
         state, following = self.view.state, self.view.next
-        moved = [place.transport.moved() for place in self._places.values()]
+        moved = [place.transport.moved(state.lost) for place in self._places.values()]
         trouble = self._on_the_way()
         return Standing(
             self.topology.version,
@@ -90,14 +101,18 @@ class Changing(ABC):
             (sum(sent for sent, _ in moved), sum(taken for _, taken in moved)),
             len(state.waiting),
             trouble,
+            state.lost,
         )
 
     def _on_the_way(self) -> str:
         """Say what is not confirmed, or waits here for what comes first."""
-        queued = {peer: count for peer, count in self.unconfirmed().items() if count}
+        lost = self.view.state.lost
+        queued = {peer: count for peer, count in self.unconfirmed().items() if count and peer not in lost}
         if queued:
             peer = max(queued, key=lambda name: queued[name])
             return f"{sum(queued.values())} frames are not confirmed, {queued[peer]} of them by {peer!r}"
+        if lost:
+            return ""  # Whatever waits here may wait for one of them.
         waits = self.waiting()
         if waits:
             missing = waits[0].missing
@@ -110,8 +125,15 @@ class Changing(ABC):
 
     def _change(self, change: ViewInput, now: int) -> Ready:
         """Take part in a change, as far as that may be now; ``UsageError`` says why not."""
+        record: Changed | Owed | None
         if isinstance(change, Hold):
+            if change.lost and self._retained is None:
+                raise UsageError(f"{self.name!r} keeps no copies of messages, so nobody can be lost: the fabric must start anew")
             record = self.view.hold(change, self.topology)
+        elif isinstance(change, Flush):
+            record = self.view.flush(change)
+        elif isinstance(change, Expel):
+            record = self.view.expel(change, self.topology)
         elif isinstance(change, Prepare):
             record = self.view.prepare(change)
         elif isinstance(change, Resume):
@@ -119,8 +141,10 @@ class Changing(ABC):
         else:
             first = self._number - len(self.view.state.waiting) + 1
             numbers = range(first, first + len(change.greetings))
-            pairs = zip(numbers, change.greetings, strict=True)
-            record = self.view.switch(change, tuple(Envelope(self.name, number, None, body) for number, body in pairs))
+            depths = self._depths(len(change.greetings))
+            parts = zip(numbers, change.greetings, depths, strict=True)
+            greetings = tuple(Envelope(self.name, number, None, body, depth) for number, body, depth in parts)
+            record = self.view.switch(change, greetings)
         if record is None:
             return Ready(wake=self._wake())
         sent, deliver = self._follow(record)
@@ -133,29 +157,113 @@ class Changing(ABC):
             stable=self._ledger.news() if self._ledger is not None else 0,
         )
 
-    def _follow(self, record: Changed) -> tuple[tuple[Envelope, ...], Deliverable]:
+    def _depths(self, count: int) -> list[int]:
+        """Return how deep as many messages are that go out before all that waited: deeper than what we will have got by then."""
+        if self._retained is None:
+            return [0] * count
+        deepest = max([self._retained.depth, *(envelope.depth for envelope in self.view.state.owed)])
+        return [deepest + at for at in range(1, count + 1)]
+
+    def _follow(self, record: Changed | Owed) -> tuple[tuple[Envelope, ...], Deliverable]:
         """Do what a change asks for; return what goes out only now, and what of it is for us."""
         view, following = self.view, self.view.next
-        if record.phase == "switched" and following is not None and self.name not in following.homes:
-            view.leave(record)
-            self._domains, self._links, self._places, self._flat, self._queued = {}, {}, {}, False, 0
+        self._givable = None
+        if isinstance(record, Owed):
+            view.note_owed(record)
             return (), []
-        old, text = self.topology, view.state.next_text
+        if record.phase == "expelled":
+            return self._leave(record, [])
+        deliver: Deliverable = []
+        if record.phase == "switched" and following is not None:
+            home = self.topology.homes[self.name][0]
+            news = view.news(self.topology, following)
+            deliver = [(home, Frame(None, envelope)) for envelope in (*view.state.owed, _written(news))]
+            if self.name not in following.homes:
+                return self._leave(record, deliver)
+            if self._retained is not None:
+                self._retained.depth = max([self._retained.depth, *(envelope.depth for envelope in view.state.owed)])
+                self._retained.begin_anew()
+            view.entered(self.topology, following, view.state.next_text)
         view.note(record)
         if view.holding:
             return (), []
         if record.phase == "switched" and following is not None:
-            view.entered(old, text)
             # What the application has not consumed came with stamps of orderings that are gone.
             self._unconsumed = {at: (place, Frame(None, frame.envelope)) for at, (place, frame) in self._unconsumed.items()}
             self._enter(Routes(following))
             if self._ledger is not None:  # Nothing was on its way, so all that went out before is where it has to be.
                 self._ledger.stable.upto = self._number - len(view.state.waiting)
         number = self._number + len(record.greetings)
-        going = (*record.greetings, *view.release(len(record.greetings)))
-        deliver = [delivery for envelope in going for delivery in self._send(envelope)]
+        depth = None
+        if self._retained is not None:
+            depth = max([self._retained.depth, *(envelope.depth for envelope in record.greetings)])
+        going = (*record.greetings, *view.release(len(record.greetings), depth))
+        deliver += [delivery for envelope in going for delivery in self._send(envelope)]
         self._number = number
         return going, deliver
+
+    def _leave(self, record: Changed, deliver: Deliverable) -> tuple[tuple[Envelope, ...], Deliverable]:
+        """There is no place for us any more."""
+        self.view.leave(record)
+        self._late = None
+        self._domains, self._links, self._places, self._flat, self._queued = {}, {}, {}, False, 0
+        return (), deliver
+
+    # Where members are lost (``core.flushing``).
+
+    def report(self) -> Report:
+        """Say what we have delivered, and what we can give to others; only when nothing is taken any more does it stay so."""
+        view, retained = self.view, self._still()
+        copies = {envelope.id: copy_of(envelope) for envelope in self._mine()}
+        for envelope in self._held():
+            copies.setdefault(envelope.id, copy_of(envelope, held=True))
+        queued = self.unconfirmed()
+        return Report(
+            dict(retained.latest),
+            list(copies.values()),
+            {origin: dict(dropped) for origin, dropped in retained.dropped.items()},
+            {name: queued[name] for name in view.state.lost if queued.get(name)},
+        )
+
+    def give(self, names: tuple[MessageId, ...]) -> tuple[Envelope, ...]:
+        """Return copies of messages that we said we have."""
+        self._still()
+        if self._givable is None:
+            # Once for all parts: nothing is taken meanwhile.
+            self._givable = {envelope.id: envelope for envelope in (*self._held(), *self._mine())}
+        missing = [name for name in names if name not in self._givable]
+        if missing:
+            raise UsageError(f"{self.name!r} has no copy of message {missing[0]}")
+        return tuple(self._givable[name] for name in names)
+
+    def _still(self) -> Retention:
+        """Return what we keep, if nothing is taken any more."""
+        state, retained = self.view.state, self._retained
+        if retained is None or not state.lost or state.phase not in ("prepared", "flushed"):
+            raise UsageError(f"{self.name!r} is {state.phase}: what it has may change")
+        return retained
+
+    def _mine(self) -> Iterator[Envelope]:
+        """Give what we sent, delivered or forwarded, as far as we have it; and what is kept aside until all have it.
+
+        That may have been delivered by one who is lost, if all have it.
+        """
+        if self._retained is not None:
+            yield from self._retained.copies()
+        for place in self._places.values():
+            yield from place.transport.unconfirmed()
+            if place.guard is not None:
+                yield from [aside.frame.envelope for _, _, aside in place.guard.waiting() if aside.frame.envelope is not None]
+
+    def _held(self) -> Iterator[Envelope]:
+        """Give what waits here for something that comes first."""
+        for place in self._domains.values():
+            yield from place.ordering.held_messages()
+        for link_place in self._links.values():
+            yield from link_place.end.state.arrived.values()
+            yield from link_place.end.state.unnumbered.values()
+
+    # Submissions.
 
     def _send_or_wait(self, envelope: Envelope) -> tuple[tuple[Envelope, ...], Deliverable]:
         """Send a message of our own, or let it wait for the change that is going on."""
@@ -184,3 +292,8 @@ class Changing(ABC):
             self._enter(Routes(parse(state.text, "the stored topology", force=True)))
         if state is not None and state.phase == "left":
             self._domains, self._links, self._places, self._flat = {}, {}, {}, False
+
+
+def _written(news: NewView) -> Envelope:
+    """Return the news of a view as something that can be delivered."""
+    return Envelope(FABRIC, news.version, None, msgspec.msgpack.encode(news))

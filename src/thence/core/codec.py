@@ -21,7 +21,7 @@ from thence.core.links import LINK_STAMPS
 from thence.core.messages import UNREADABLE, Packet
 from thence.core.ordering import ORDERINGS
 from thence.core.ordering.base import stamp_union
-from thence.core.records import Changed, Passed, Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.records import Changed, Owed, Passed, Record, Skipped, Submitted, Suspecting, Taken
 from thence.errors import MalformedFrame, StorageError, UsageError
 
 FORMAT_VERSION = 2
@@ -41,7 +41,7 @@ _VERSION = bytes([FORMAT_VERSION])
 _encoder = msgspec.msgpack.Encoder()
 _packet_decoder = msgspec.msgpack.Decoder(_generic_packet[_any_stamp])
 _decode_packet: Any = _packet_decoder.decode
-STORED_RECORD: Any = Submitted | _generic_taken[_any_stamp] | Skipped | Suspecting | Changed | Passed
+STORED_RECORD: Any = Submitted | _generic_taken[_any_stamp] | Skipped | Suspecting | Changed | Passed | Owed
 """The type of a record with any stamp, for whoever decodes records among other things."""
 _record_decoder = msgspec.msgpack.Decoder(STORED_RECORD)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.records import Record
-from thence.core.views import ViewInput
+from thence.core.views import FABRIC, NewView, ViewInput
 from thence.errors import FrameRefused, UsageError
 
 
@@ -86,7 +86,7 @@ Input = Submit | SubmitAll | Arrived | Timer | Connected | Consumed | Suspicion 
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """A message for the application; ``position`` counts this member's deliveries from 1."""
+    """A message for the application, or the news of a view; ``position`` counts this member's deliveries from 1."""
 
     position: int
     domain: str
@@ -98,6 +98,13 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         if self.frame.envelope is None:
             raise UsageError("a marker is never delivered")
         return self.frame.envelope
+
+    @property
+    def news(self) -> NewView | None:
+        """What is told of a new view, if this is that and no message: what was delivered before is of the old one."""
+        if self.envelope.origin != FABRIC:
+            return None
+        return msgspec.msgpack.decode(self.envelope.body, type=NewView)
 
 
 class Ready(msgspec.Struct, frozen=True, gc=False):

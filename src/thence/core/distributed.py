@@ -18,13 +18,13 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from thence.core.channel import RESEND_BURST, WINDOW
 from thence.core.claims import MAX_REQUESTED, Claim, carried, check_packet, claim_of, claimed_beyond, note
 from thence.core.confirmation import ConfirmationOptions
-from thence.core.messages import Packet, Receipts
+from thence.core.messages import Envelope, Packet, Receipts
 from thence.core.numbers import NumberSet
 from thence.core.streams import Attempt, DistributedState, Letter, Message, Unconfirmed
 from thence.core.transport import Frames, Incoming, Packets, Transport
@@ -432,8 +432,14 @@ class Distributed(Transport):
         unconfirmed = self.state.queue.get(number)
         return unconfirmed is None or self._index[peer] not in unconfirmed.lacking
 
-    def moved(self) -> tuple[int, int]:
-        return self.state.last_number * len(self.peers), sum(taken.count for taken in self.state.taken)
+    def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
+        others = [peer for peer in self.peers if peer not in without]
+        return self.state.last_number * len(others), sum(self.state.taken[self._index[peer]].count for peer in others)
+
+    def unconfirmed(self) -> Iterator[Envelope]:
+        for waiting in self.state.queue.values():
+            if waiting.message.envelope is not None:
+                yield waiting.message.envelope
 
     def save(self) -> DistributedState[Any]:
         return self.state

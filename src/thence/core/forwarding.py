@@ -55,9 +55,13 @@ class Forwarding(Restoring):
             self._push(place, output.send, OURS)
             if self._ledger is not None:
                 self._ledger.sent(envelope)
+            if self._retained is not None:
+                self._retained.sent(envelope)
             return [(place.name, frame) for frame in output.deliver]
         plan = self.routes.plan(self.name, self.name, envelope.to, None)
         self._number = envelope.number
+        if self._retained is not None:
+            self._retained.sent(envelope)
         work = Work()
         # To ourselves at once: whatever caused our own message has been delivered here already.
         if envelope.to is None or self.name in envelope.to:
@@ -146,6 +150,10 @@ class Forwarding(Restoring):
                 if envelope is not None:
                     ledger.close(envelope, place.name, IN_ORDER)
             self._account_for(place, incoming, pending, released)
+        if self._retained is not None:
+            for frame in output.deliver:
+                if frame.envelope is not None:
+                    self._retained.keep(frame.envelope)
         return [(place.name, released) for released in output.deliver]
 
     def _forward_early(self, place: DomainPlace, envelope: Envelope | None) -> None:
@@ -184,6 +192,8 @@ class Forwarding(Restoring):
                     self._linked(link_place, end.delivered(), work)
             if echo or not self._is_news(place, envelope, work):
                 return
+        if self._retained is not None:
+            self._retained.keep(envelope)
         if envelope.to is None or self.name in envelope.to:
             work.deliver.append((place.name, frame))
         self._carry_out(self.routes.plan(self.name, envelope.origin, envelope.to, place.name), envelope, work)

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from thence.core.channel import RESEND_AT_MOST_NS
-from thence.core.messages import Frame, Packet, Safety
+from thence.core.messages import Envelope, Frame, Packet, Safety
 from thence.core.transport import Frames, Incoming, Packets, Transport
 from thence.errors import ImpossibleFrame, MalformedFrame, StorageError
 
@@ -277,8 +277,11 @@ class Guarding(Transport):
     def queued_by_peer(self) -> dict[str, int]:
         return self.inner.queued_by_peer()
 
-    def moved(self) -> tuple[int, int]:
-        return self.inner.moved()
+    def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
+        return self.inner.moved(without)
+
+    def unconfirmed(self) -> Iterator[Envelope]:
+        return self.inner.unconfirmed()
 
     def windows(self) -> dict[str, int]:
         return self.inner.windows()

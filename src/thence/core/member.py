@@ -44,16 +44,17 @@ from thence.core.contract import (
 )
 from thence.core.domain import Domain
 from thence.core.forwarding import Forwarding
-from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, Packet
+from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, MessageId, Packet
 from thence.core.ordering import MAX_HELD, Predecessor, Wait
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.quick import send_at_once, take_at_once
 from thence.core.records import Passed, Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.retention import Retention
 from thence.core.routing import Routes
 from thence.core.stability import Ledger
 from thence.core.takeover import MAX_KEPT, Takeover
 from thence.core.topology import Topology
-from thence.core.views import Hold, Prepare, Resume, Switch, View, ViewInput
+from thence.core.views import FABRIC, Expel, Flush, Hold, Prepare, Resume, Switch, View, ViewInput
 from thence.core.window import FIRST_WINDOW_BYTES, WINDOW_BYTES
 from thence.errors import (
     Busy,
@@ -97,6 +98,8 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     resend_after_ns: int = RESEND_AFTER_NS
     confirm_within_ns: int = 0
     """How long a confirmation may wait for a frame that goes the same way, where the domain does not say (``core.channel``)."""
+    retain_bytes: int = 0
+    """How many bytes of copies of messages to keep, so that members can be lost without harm to others (``core.retention``)."""
 
 
 class Member(Forwarding):
@@ -110,6 +113,8 @@ class Member(Forwarding):
             where if isinstance(where, Routes) else Routes(where if isinstance(where, Topology) else Topology.flat(where))
         )
         self.view = View()
+        self._retained = Retention(name, self.options.retain_bytes) if self.options.retain_bytes else None
+        self._givable: dict[MessageId, Envelope] | None = None
         self._number = 0
         self._position = 0
         self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
@@ -145,7 +150,7 @@ class Member(Forwarding):
         self._put_up_gates()
         self._suspected: dict[str, None] = {}
         self._simple = self._flat and len(self._places) == 1 and self._takeover is None
-        self._simple = self._simple and self.options.reliable and not self.options.durable
+        self._simple = self._simple and self.options.reliable and not self.options.durable and not self.options.retain_bytes
         """Whether most messages can go the short way."""
         self._queued = 0
 
@@ -173,7 +178,7 @@ class Member(Forwarding):
             return self._connected(step_input.peer, now)
         if isinstance(step_input, Suspicion):
             return self._suspicion(step_input, now)
-        if isinstance(step_input, Hold | Prepare | Switch | Resume):
+        if isinstance(step_input, Hold | Prepare | Flush | Switch | Resume | Expel):
             return self._change(step_input, now)
         for place in self._places.values():
             place.transport.visit_all()
@@ -257,7 +262,8 @@ class Member(Forwarding):
         sent: list[Envelope] = []
         deliver: Deliverable = []
         for submit in submits:
-            envelope = Envelope(self.name, self._number + 1, submit.to, submit.body)
+            depth = 0 if self._retained is None else self._retained.depth + 1
+            envelope = Envelope(self.name, self._number + 1, submit.to, submit.body, depth)
             going, delivered = self._send_or_wait(envelope)
             sent += going
             deliver += delivered
@@ -329,7 +335,11 @@ class Member(Forwarding):
         return Ready((), send, (), (Delivery(self._position, place.name, frame),), (), place.transport.wake_at)
 
     def _arrived(self, arrived: Arrived, now: int) -> Ready:
-        peer, packet = arrived.peer, arrived.packet
+        if self.view.state.lost and self.view.deaf_to(arrived.peer):
+            return Ready(wake=self._wake())
+        return self._take_packet(arrived.peer, arrived.packet, now)
+
+    def _take_packet(self, peer: str, packet: Packet[Any], now: int) -> Ready:
         place = self._places.get(packet.domain)
         try:
             if place is None:
@@ -444,8 +454,11 @@ class Member(Forwarding):
 
     def _deliver(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
         deliveries = []
+        retained = self._retained
         for place, frame in deliverable if self._late is None else self._in_turn(deliverable):
             self._position += 1
+            if retained is not None and frame.envelope is not None and frame.envelope.origin != FABRIC:
+                retained.delivered(frame.envelope)
             if self.options.durable:
                 self._unconsumed[self._position] = (place, frame)
             deliveries.append(Delivery(self._position, place, frame))
@@ -473,6 +486,7 @@ class Member(Forwarding):
         if self._ledger is not None:
             twin._ledger = self._ledger.fork()
         twin.view = self.view.fork()
+        twin._retained = None if self._retained is None else self._retained.fork()
         return twin
 
 

@@ -50,6 +50,8 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     to: tuple[str, ...] | None
     """The destinations, end to end; None means everyone."""
     body: bytes
+    depth: int = 0
+    """Deeper than all that its origin had sent or delivered before, where copies are kept (``core.retention``); otherwise 0."""
 
     @property
     def id(self) -> MessageId:

@@ -55,12 +55,14 @@ class Suspecting(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """A step of a change of the fabric (``core.views``)."""
 
-    phase: Literal["holding", "prepared", "switched", "resumed"]
+    phase: Literal["holding", "prepared", "switched", "resumed", "expelled"]
     attempt: int
     text: str = ""
     """Of ``holding``: the topology that is to follow."""
     greetings: tuple[Envelope, ...] = ()
     """Of ``switched``: what was sent before all that waited."""
+    lost: tuple[str, ...] = ()
+    """Of ``holding``: who is gone for good."""
 
 
 class Passed(msgspec.Struct, frozen=True, array_like=True, tag=8):
@@ -72,4 +74,14 @@ class Passed(msgspec.Struct, frozen=True, array_like=True, tag=8):
     at: int = 0
 
 
-Record = Submitted | Taken[Any] | Skipped | Suspecting | Changed | Passed
+class Owed(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Messages that we lacked when members were lost, to be delivered at the switch (``core.flushing``): one part of them."""
+
+    attempt: int
+    list_id: str
+    at: int
+    last: bool
+    envelopes: tuple[Envelope, ...]
+
+
+Record = Submitted | Taken[Any] | Skipped | Suspecting | Changed | Passed | Owed

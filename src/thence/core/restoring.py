@@ -16,7 +16,8 @@ from thence.core.contract import Delivery, Ready, Repeated, Restored
 from thence.core.messages import UNREADABLE, Envelope, Frame
 from thence.core.ordering.base import stamp_union
 from thence.core.places import DomainPlace, LinkPlace, SavedPlace
-from thence.core.records import Changed, Passed, Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.records import Changed, Owed, Passed, Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.retention import SavedRetention
 from thence.core.stability import SavedLedger
 from thence.core.takeover import SavedTakeover
 from thence.core.transport import Incoming
@@ -39,6 +40,7 @@ class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
     view: ViewState | None = None
     ledger: SavedLedger | None = None
     late: list[tuple[str, Frame[StampT], list[tuple[str, int]]]] = []
+    retained: SavedRetention | None = None
 
 
 class _SavedView(msgspec.Struct, array_like=True):
@@ -94,9 +96,10 @@ class Restoring(Changing):
         unconsumed = [(position, place, frame) for position, (place, frame) in self._unconsumed.items()]
         takeover = None if self._takeover is None else self._takeover.save()
         ledger = None if self._ledger is None else self._ledger.save()
+        retained = None if self._retained is None else self._retained.save()
         name, fabric = self.name, self.topology.name
         late, view = list(self._late or ()), self.view.save()
-        saved = _Saved(name, fabric, self._number, self._position, places, unconsumed, takeover, view, ledger, late)
+        saved = _Saved(name, fabric, self._number, self._position, places, unconsumed, takeover, view, ledger, late, retained)
         return _ENCODER.encode(saved)
 
     def _brought_back(self, step_input: Restored | Repeated, now: int) -> Ready:
@@ -141,7 +144,7 @@ class Restoring(Changing):
                     raise MalformedFrame(f"a frame from {record.peer!r} without its body")
                 incoming = Incoming(record.peer, record.number, record.frame, record.to)
                 deliver = self._take(self._places[record.domain], incoming, record.at)
-            elif isinstance(record, Changed):
+            elif isinstance(record, Changed | Owed):
                 sent, deliver = self._follow(record)
             elif isinstance(record, Passed):
                 deliver, _ = self._pass(self._domains[record.domain], record)
@@ -192,6 +195,8 @@ class Restoring(Changing):
             raise StorageError(f"{self.name!r}: the snapshot of a fabric {kind} stability")
         if self._ledger is not None and saved.ledger is not None:
             self._ledger.load(saved.ledger)
+        if self._retained is not None:
+            self._retained.load(saved.retained)
         self._number, self._position = saved.number, saved.position
         for name, place in self._places.items():
             place.load(saved.places[name])

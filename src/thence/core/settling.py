@@ -19,6 +19,7 @@ Rules:
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -285,8 +286,11 @@ class Settling(Transport):
     def confirmed(self, peer: str, number: int) -> bool:
         return self.inner.confirmed(peer, number)
 
-    def moved(self) -> tuple[int, int]:
-        return self.inner.moved()
+    def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
+        return self.inner.moved(without)
+
+    def unconfirmed(self) -> Iterator[Envelope]:
+        return self.inner.unconfirmed()
 
     def windows(self) -> dict[str, int]:
         return self.inner.windows()

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from thence.core.channel import UNHURRIED, Channel, ChannelState, Pace
 from thence.core.confirmation import AT_ONCE, ConfirmationOptions
-from thence.core.messages import Frame, Packet
+from thence.core.messages import Envelope, Frame, Packet
 from thence.core.ordering import Arrival
 from thence.errors import MalformedFrame, StorageError
 
@@ -108,8 +108,12 @@ class Transport(ABC):
         """Return whether a peer has confirmed the frame with this number, which we sent it."""
 
     @abstractmethod
-    def moved(self) -> tuple[int, int]:
-        """Return how many frames were sent, and how many taken, since the first start."""
+    def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
+        """Return how many frames were sent, and how many taken, since the first start; none to or from members ``without``."""
+
+    def unconfirmed(self) -> Iterator[Envelope]:
+        """Give the messages that somebody has not confirmed."""
+        return iter(())
 
     def windows(self) -> dict[str, int]:
         """Return how many bytes may be on their way to each peer (``core.window``), where that is limited."""
@@ -140,7 +144,8 @@ class Direct(Transport):
     def __init__(self, name: str, me: str, peers: Iterable[str]) -> None:
         super().__init__(name, me, peers)
         self._frames: Frames = []
-        self._sent = self._taken = 0
+        self._sent = dict.fromkeys(self.peers, 0)
+        self._taken = dict.fromkeys(self.peers, 0)
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         pass
@@ -152,14 +157,15 @@ class Direct(Transport):
         return [Incoming(peer, 0, frame) for frame in packet.frames]
 
     def take(self, incoming: Incoming) -> None:
-        self._taken += 1
+        self._taken[incoming.peer] += 1
 
     def skip(self, peer: str, number: int) -> None:
         pass
 
     def push(self, frames: Frames) -> None:
         self._frames += frames
-        self._sent += len(frames)
+        for peer, _ in frames:
+            self._sent[peer] += 1
 
     def visit_all(self) -> None:
         pass
@@ -182,12 +188,14 @@ class Direct(Transport):
     def confirmed(self, peer: str, number: int) -> bool:
         return True
 
-    def moved(self) -> tuple[int, int]:
-        return self._sent, self._taken
+    def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
+        others = [peer for peer in self.peers if peer not in without]
+        return sum([self._sent[peer] for peer in others]), sum([self._taken[peer] for peer in others])
 
     def fork(self) -> Direct:
         twin = copy.copy(self)
         twin._frames = list(self._frames)
+        twin._sent, twin._taken = dict(self._sent), dict(self._taken)
         return twin
 
     def save(self) -> dict[str, ChannelState[Any]]:
@@ -294,9 +302,13 @@ class Channels(Transport):
     def confirmed(self, peer: str, number: int) -> bool:
         return number not in self.channels[peer].state.queue
 
-    def moved(self) -> tuple[int, int]:
-        states = [channel.state for channel in self.channels.values()]
+    def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
+        states = [channel.state for peer, channel in self.channels.items() if peer not in without]
         return sum(state.last_number for state in states), sum(state.taken.count for state in states)
+
+    def unconfirmed(self) -> Iterator[Envelope]:
+        for channel in self.channels.values():
+            yield from [frame.envelope for frame in channel.state.queue.values() if frame.envelope is not None]
 
     def windows(self) -> dict[str, int]:
         return {peer: channel.window.bytes for peer, channel in self.channels.items()}

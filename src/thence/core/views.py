@@ -2,15 +2,16 @@
 
 Design note: docs/evolution.md. Source: daisy §3.1.1 (groups split, merge and take members while messages are sent).
 
-A member is in one of four phases:
+A member is in one of five phases:
 
 * *normal*: nothing is going on.
 * *holding*: what the application submits is accepted and written down, and waits. What is on its way goes on.
 * *prepared*: everybody holds and nothing is on its way any more, so the change may be decided at any moment.
+* *flushed*: only where members were lost: we have been given what we lacked of them, and deliver it at the switch.
 * *left*: the new topology has no place for this member.
 
-From *prepared* a member *switches*: it makes new places for the new topology, with fresh clocks, sends what waited, in order, and
-is normal again. It keeps its message numbers, its deliveries and their positions.
+From *prepared* a member *switches*: it makes new places for the new topology, with fresh clocks, tells its application of the new
+view, sends what waited, in order, and is normal again. It keeps its message numbers, its deliveries and their positions.
 
 Rules:
 
@@ -19,6 +20,9 @@ Rules:
 * Every attempt at a change has a number. A member holds for one attempt after the other, with ever higher numbers, so that one
   that has left an attempt can never be in it again.
 * A member that holds may go back by itself. One that is prepared may not, unless somebody has seen that the attempt is dead.
+* Members that are *lost*, gone for good, are named by whoever leads the change, never found out by time. From the hold on nothing
+  is taken from them, and from being prepared on nothing from anybody: so all survivors can compare what they have
+  (``core.flushing``), be given what they lack, and switch only when all have been.
 * Each step is a record, so a restart finds the phase again, what waits, and the topology.
 * A packet is only handed to a member that has the same version of the topology as its sender: whoever connects them sees to it.
 """
@@ -30,13 +34,13 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from thence.core.messages import Envelope, weight_of
-from thence.core.records import Changed
+from thence.core.records import Changed, Owed
 from thence.core.routing import Routes
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
 from thence.errors import Busy, ConfigError, UsageError
 
-Phase = Literal["normal", "holding", "prepared", "left"]
+Phase = Literal["normal", "holding", "prepared", "flushed", "left"]
 
 
 class Hold(NamedTuple):
@@ -44,6 +48,8 @@ class Hold(NamedTuple):
 
     attempt: int
     topology: Topology
+    lost: tuple[str, ...] = ()
+    """Members of the topology in force that are gone for good."""
 
 
 class Prepare(NamedTuple):
@@ -52,8 +58,23 @@ class Prepare(NamedTuple):
     attempt: int
 
 
+class Flush(NamedTuple):
+    """All survivors are prepared: here is a part of what this member lacks, in the order in which it is to be delivered."""
+
+    attempt: int
+    list_id: str
+    """Of the whole list: two who lead the change may cut it differently, or have come to different ones."""
+    at: int
+    """How much of the list comes before this part; with 0 it begins anew."""
+    last: bool
+    envelopes: tuple[Envelope, ...]
+
+
 class Switch(NamedTuple):
-    """All are prepared, or somebody has switched: switch. ``greetings`` are sent, to everyone, before all that waited."""
+    """All are prepared, or flushed where some were lost, or somebody has switched: switch.
+
+    ``greetings`` are sent, to everyone, before all that waited.
+    """
 
     attempt: int
     greetings: tuple[bytes, ...] = ()
@@ -66,7 +87,29 @@ class Resume(NamedTuple):
     dead: bool = False
 
 
-ViewInput = Hold | Prepare | Switch | Resume
+class Expel(NamedTuple):
+    """Others have gone on to this version without us: we were declared lost."""
+
+    version: int
+
+
+ViewInput = Hold | Prepare | Flush | Switch | Resume | Expel
+
+
+class NewView(msgspec.Struct, frozen=True):
+    """The fabric has changed: told to applications in the order of their deliveries, between what is of the old version and what
+    is of the new one."""
+
+    version: int
+    members: tuple[str, ...]
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    """Who has left, those who were lost not among them."""
+    lost: tuple[str, ...] = ()
+
+
+FABRIC = ""
+"""The origin of what no member has sent: the news of a view."""
 
 
 class Standing(msgspec.Struct, frozen=True, array_like=True):
@@ -88,6 +131,8 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     """How many submissions wait."""
     trouble: str = ""
     """What is still on its way, in words."""
+    lost: tuple[str, ...] = ()
+    """Whom it holds without."""
 
 
 class ViewState(msgspec.Struct, array_like=True):
@@ -102,6 +147,14 @@ class ViewState(msgspec.Struct, array_like=True):
     waiting: list[Envelope] = msgspec.field(default_factory=list)
     previous: str = ""
     """The topology before the one in force: a command that comes late learns from it who has left."""
+    lost: tuple[str, ...] = ()
+    """Who is gone for good, as far as the hold says."""
+    owed: list[Envelope] = msgspec.field(default_factory=list)
+    """What we lacked of them, to be delivered at the switch,"""
+    list_id: str = ""
+    """as far as it came, and of which list it is."""
+    gone: dict[str, int] = msgspec.field(default_factory=dict)
+    """All who were ever lost, and with which version."""
 
 
 class View:
@@ -118,7 +171,16 @@ class View:
     @property
     def holding(self) -> bool:
         """Whether submissions wait."""
-        return self.state.phase in ("holding", "prepared")
+        return self.state.phase in ("holding", "prepared", "flushed")
+
+    @property
+    def ready(self) -> bool:
+        """Whether a switch may come at any moment."""
+        return self.state.phase == ("flushed" if self.state.lost else "prepared")
+
+    def deaf_to(self, peer: str) -> bool:
+        """Whether nothing is taken from a peer: it is lost, or survivors compare what they have."""
+        return peer in self.state.lost or (bool(self.state.lost) and self.state.phase != "holding")
 
     # What may be asked for, and what follows as a record.
 
@@ -126,30 +188,51 @@ class View:
         """Return the record of a hold that may be; None if it is in force already."""
         state = self.state
         self._check_not_left("hold")
-        if change.attempt == state.attempt and self.holding and self._is_next(change.topology):
+        same = self._is_next(change.topology) and change.lost == state.lost
+        if change.attempt == state.attempt and self.holding and same:
             return None
         check_successor(now, change.topology)
-        if self.holding and not self._is_next(change.topology):
+        check_lost(now, change.topology, change.lost)
+        for name in change.topology.processes:
+            if name in state.gone:
+                raise UsageError(f"{name!r} was lost with version {state.gone[name]}: a name is not used again")
+        if self.holding and not same:
             other = self.next
             raise UsageError(
                 f"there is a hold for version {other.version if other else '?'} with fingerprint "
-                f"{other.fingerprint if other else '?'}; {change.topology.fingerprint} is another topology"
+                f"{other.fingerprint if other else '?'}{_without(state.lost)}; "
+                f"{change.topology.fingerprint}{_without(change.lost)} is another one"
             )
-        if state.phase == "prepared":
+        if state.phase in ("prepared", "flushed"):
             raise UsageError(f"prepared in attempt {state.attempt}: it must be finished, or be known to be dead")
         if change.attempt <= state.attempt:
             raise UsageError(f"attempt {change.attempt} comes too late: there was attempt {state.attempt}")
-        return Changed("holding", change.attempt, write(change.topology))
+        return Changed("holding", change.attempt, write(change.topology), (), change.lost)
 
     def prepare(self, change: Prepare) -> Changed | None:
         """Return the record of being prepared."""
         self._check_attempt("prepare", change.attempt)
         return Changed("prepared", change.attempt) if self.state.phase == "holding" else None
 
+    def flush(self, change: Flush) -> Owed | None:
+        """Return the record of messages that we lacked; None if we have all of them already."""
+        self._check_attempt("flush", change.attempt)
+        state = self.state
+        if not state.lost or state.phase == "holding":
+            raise UsageError(f"not prepared in attempt {change.attempt} without somebody: nobody can know what is missing here")
+        if state.phase == "flushed":
+            return None
+        if change.at and (change.list_id, change.at) != (state.list_id, len(state.owed)):
+            raise UsageError(
+                f"a part of list {change.list_id} from {change.at} on of what is missing here, where that of "
+                f"{state.list_id or 'none'} from {len(state.owed)} on should come"
+            )
+        return Owed(change.attempt, change.list_id, change.at, change.last, change.envelopes)
+
     def switch(self, change: Switch, greetings: tuple[Envelope, ...]) -> Changed:
         """Return the record of a switch."""
         self._check_attempt("switch", change.attempt)
-        if self.state.phase != "prepared":
+        if not self.ready:
             raise UsageError(f"not prepared in attempt {change.attempt}: nobody can have decided to switch")
         return Changed("switched", change.attempt, "", greetings)
 
@@ -158,8 +241,8 @@ class View:
         self._check_not_left("resume")
         if not self.holding or self.state.attempt != change.attempt:
             return None
-        if self.state.phase == "prepared" and not change.dead:
-            raise UsageError(f"prepared in attempt {change.attempt}: others may have switched")
+        if self.state.phase == "flushed" or (self.state.phase == "prepared" and not change.dead):
+            raise UsageError(f"{self.state.phase} in attempt {change.attempt}: others may have switched")
         return Changed("resumed", change.attempt)
 
     # What a record does.
@@ -169,24 +252,58 @@ class View:
         state = self.state
         if record.phase == "holding":
             self.next = parse(record.text, "the topology to follow", force=True)
-            state.phase, state.attempt, state.next_text = "holding", record.attempt, record.text
+            state.phase, state.attempt, state.next_text, state.lost = "holding", record.attempt, record.text, record.lost
+            state.owed, state.list_id = [], ""
         elif record.phase == "prepared":
             state.phase = "prepared"
         else:
             state.phase, state.next_text, self.next = "normal", "", None
+            state.lost, state.owed, state.list_id = (), [], ""
+
+    def expel(self, change: Expel, now: Topology) -> Changed | None:
+        """Return the record of having been left behind; None if we have left already."""
+        if self.state.phase == "left":
+            return None
+        if change.version <= now.version:
+            raise UsageError(f"version {change.version} has not gone on without us: this is version {now.version}")
+        return Changed("expelled", self.state.attempt)
+
+    def note_owed(self, record: Owed) -> None:
+        """We have got a part of what we lacked."""
+        state = self.state
+        state.owed = [*state.owed[: record.at], *record.envelopes]
+        state.list_id = record.list_id
+        if record.last:
+            state.phase = "flushed"
 
     def leave(self, record: Changed) -> None:
         """The new topology has no place for us; it is remembered, for those who ask."""
         self.state.phase, self.state.attempt = "left", record.attempt
 
-    def entered(self, old: Topology, text: str) -> None:
+    def entered(self, old: Topology, following: Topology, text: str) -> None:
         """The topology of this text is in force, after ``old``."""
         self.state.text, self.state.previous = text, write(old)
+        self.state.gone = {**self.state.gone, **dict.fromkeys(self.state.lost, following.version)}
 
-    def release(self, greetings: int = 0) -> tuple[Envelope, ...]:
-        """Return what waited, in order, numbered behind ``greetings``: numbers rise in the order in which messages are sent."""
+    def news(self, old: Topology, following: Topology) -> NewView:
+        """Return what the application is told of a switch."""
+        lost = self.state.lost
+        return NewView(
+            following.version,
+            following.processes,
+            tuple(name for name in following.processes if name not in old.homes),
+            tuple(name for name in old.processes if name not in following.homes and name not in lost),
+            lost,
+        )
+
+    def release(self, greetings: int = 0, depth: int | None = None) -> tuple[Envelope, ...]:
+        """Return what waited, in order, numbered behind ``greetings``: numbers rise in the order in which messages are sent.
+
+        So do depths, behind ``depth``, unless nobody counts them.
+        """
         released = tuple(
-            Envelope(envelope.origin, envelope.number + greetings, envelope.to, envelope.body) for envelope in self.state.waiting
+            Envelope(envelope.origin, envelope.number + greetings, envelope.to, envelope.body, 0 if depth is None else depth + at)
+            for at, envelope in enumerate(self.state.waiting, 1)
         )
         self.state.waiting = []
         self.waiting_bytes = 0
@@ -218,7 +335,7 @@ class View:
 
     def save(self) -> ViewState | None:
         """Return everything, for a snapshot; None if there was never a change."""
-        return self.state if self.state.attempt else None
+        return self.state if self.state.attempt or self.state.phase != "normal" else None
 
     def load(self, state: ViewState | None) -> None:
         """Become what ``save`` returned."""
@@ -230,7 +347,9 @@ class View:
     def fork(self) -> View:
         """Return a view that goes on from here on its own."""
         twin = View()
-        twin.state = msgspec.structs.replace(self.state, waiting=list(self.state.waiting))
+        twin.state = msgspec.structs.replace(
+            self.state, waiting=list(self.state.waiting)
+        )  # Nothing else in it is changed in place.
         twin.next, twin.waiting_bytes = self.next, self.waiting_bytes
         return twin
 
@@ -254,6 +373,25 @@ class View:
         self._check_not_left(what)
         if not self.holding or self.state.attempt != attempt:
             raise UsageError(f"{what}: attempt {attempt} is not in force here; phase {self.state.phase}, {self.state.attempt}")
+
+
+def check_lost(now: Topology, following: Topology, lost: tuple[str, ...]) -> None:
+    """Refuse a change that leaves members behind who cannot be, or where nobody could tell what they have lacked."""
+    for name in lost:
+        if name not in now.homes:
+            raise ConfigError(f"{name!r} cannot be lost: it is no member of version {now.version} of {now.name!r}")
+        if name in following.homes:
+            raise ConfigError(f"{name!r} is to be lost, and version {following.version} of {following.name!r} still has it")
+    if lost and len(set(lost)) == len(now.processes):
+        raise ConfigError(f"all members of {now.name!r} are to be lost: nobody is left to change")
+    if lost and "fifo" not in now.guarantees:
+        raise ConfigError(
+            f"{now.name!r} does not keep the order of one sender's messages, so nobody could tell what is missing where"
+        )
+
+
+def _without(lost: tuple[str, ...]) -> str:
+    return f" without {', '.join(lost)}" if lost else ""
 
 
 def check_successor(now: Topology, following: Topology) -> None:

@@ -24,9 +24,10 @@ import msgspec
 from thence.errors import TraceError
 from thence.pipeline import tasks
 from thence.pipeline.audit import Auditor
-from thence.pipeline.fragments import is_parquet
+from thence.pipeline.fragments import fragments_of, is_parquet
 from thence.pipeline.jobs import OnSpark, Progress
 from thence.pipeline.kernels.logged import MAX_CLOCKED_EVENTS, MAX_EXAMPLES, Compared
+from thence.pipeline.lost import lost_in, without_the_lost
 from thence.pipeline.metrics import write_metrics
 from thence.pipeline.plan import SLICE_EVENTS
 from thence.pipeline.report import write_report
@@ -134,6 +135,7 @@ def audit(
         watch = _Watch(progress)
         engine = OnSpark(spark, folder)
         place, imported = _as_parquet(spark, source, folder, importing or {}, watch)
+        place, lost = _without_the_lost(spark, place, folder)
         auditor = Auditor(engine, place, folder, require, slice_events, watch)
         auditor.prepare()
         watch.step("judge")
@@ -144,7 +146,7 @@ def audit(
         table = _with_chains(spark, rows, told)
         result = Audit(
             source=source if isinstance(source, str) else "a DataFrame",
-            events=auditor.events,
+            events=auditor.events - lost,
             runs=len(auditor.runs),
             processes=len({name for one in auditor.runs for name in one.run.processes}),
             slices=len(auditor.slices),
@@ -218,21 +220,43 @@ def _as_parquet(
     return place, import_trace(spark, source, place, **named)  # type: ignore[arg-type]
 
 
+def _without_the_lost(spark: SparkSession, place: str, work: Work) -> tuple[str, int]:
+    """Where the trace to audit is, if processes were lost in this one, and how many were."""
+    if not any(fragment.viewed for fragment in fragments_of(place)):
+        return place, 0
+    with _names_as_they_are(spark):
+        events = _events(spark, place)
+        lost = lost_in(events).count()
+        if not lost:
+            return place, 0
+        told = f"{work.uri}/told"
+        without_the_lost(events).write.parquet(told)
+    return told, lost
+
+
+@contextmanager
+def _names_as_they_are(spark: SparkSession) -> Iterator[None]:
+    """Let Spark take names of folders for text: the run "007" is not the run "7"."""
+    inference = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = spark.conf.get(inference, "true")
+    spark.conf.set(inference, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(inference, before or "true")
+
+
 def _copy(spark: SparkSession, source: str, place: str) -> None:
     """Let Spark read what Arrow cannot, just as it was named."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    inference = "spark.sql.sources.partitionColumnTypeInference.enabled"
-    before = spark.conf.get(inference, "true")
-    spark.conf.set(inference, "false")  # the run "007" is not the run "7"
     try:
-        spark.read.parquet(source).write.parquet(place)
+        with _names_as_they_are(spark):
+            spark.read.parquet(source).write.parquet(place)
     except (PySparkException, Py4JError) as error:
         reason = " ".join(str(error).partition("\n\tat ")[0].split())
         raise TraceError(f"{source}: neither Arrow nor Spark can read this: {reason}") from None
-    finally:
-        spark.conf.set(inference, before or "true")
 
 
 def _rows(spark: SparkSession, work: Work, some: bool) -> DataFrame:

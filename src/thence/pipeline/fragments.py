@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from thence.errors import TraceError
 from thence.pipeline.kernels.encode import COLUMNS
 from thence.pipeline.work import absolute, filesystem
+from thence.trace.events import VIEW
 from thence.trace.files import NULL_PARTITION, PARQUET_ENDING, PARTITION_COLUMNS
 from thence.trace.parquet import schema
 
@@ -49,6 +50,8 @@ class Fragment(NamedTuple):
     rows: int
     clocked: bool
     """Whether any row logs a clock."""
+    viewed: bool = True
+    """Whether any row may be a view (``pipeline.lost``)."""
 
 
 class Bad(NamedTuple):
@@ -112,8 +115,8 @@ def _groups(files: pafs.FileSystem, source: str, root: str, path: str) -> list[F
         raise TraceError(f"{path}: cannot be read as Parquet: {error}") from None
     prefix = _prefix(source)
     return [
-        Fragment(prefix + root, prefix + path, group, metadata.row_group(group).num_rows, _has_clocks(metadata.row_group(group)))
-        for group in range(metadata.num_row_groups)
+        Fragment(prefix + root, prefix + path, at, group.num_rows, _has_clocks(group), _may_have_views(group))
+        for at, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups)))
     ]
 
 
@@ -132,6 +135,15 @@ def _has_clocks(group: pq.RowGroupMetaData) -> bool:
             known = column.statistics
             return known is None or not known.has_null_count or known.null_count < column.num_values
     return False
+
+
+def _may_have_views(group: pq.RowGroupMetaData) -> bool:
+    for at in range(group.num_columns):
+        column = group.column(at)
+        if column.path_in_schema == "kind":
+            known = column.statistics
+            return known is None or not known.has_min_max or known.min <= VIEW <= known.max
+    return True
 
 
 @lru_cache(maxsize=CACHED_FRAGMENTS)

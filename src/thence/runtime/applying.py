@@ -6,6 +6,8 @@ Rules:
 * All servers of the old fabric must answer, in rounds; ``core.changeover`` decides what each round means. A server that is away
   is waited for, and so is one whose frames are on their way, until the time limit; then all go back to normal, if they still can.
 * Servers that come in must be up, with the new file, before anything begins.
+* Servers that people declare lost are asked nothing. When all others take nothing any more, they say what they have
+  (``core.flushing``), and are given what they lack, through here, in parts.
 """
 
 from __future__ import annotations
@@ -18,16 +20,24 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from thence.core.changeover import Changeover, Decision
+from thence.core.flushing import Settlement, settle
+from thence.core.messages import Envelope, MessageId, weight_of
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
 from thence.core.views import Hold, Prepare, Resume, Standing, Switch, ViewInput
 from thence.errors import ConfigError, ThenceError, UsageError
 from thence.runtime.client import Client
+from thence.runtime.evolution import FLUSH_BYTES
 from thence.runtime.protocol import ViewAnswer, ViewRequest
 from thence.runtime.tls import TlsFiles
 
 ANSWER_S: Final = 3.0
 """How long a round waits for an answer."""
+
+FLUSH_ANSWER_S: Final = 10.0
+"""How long it waits for one that has to do with copies of messages, of which there may be many."""
+
+FLUSHING: Final = ("report", "give", "flush")
 
 ROUND_PAUSE_S: Final = 0.02
 """How long it waits between two rounds."""
@@ -35,8 +45,14 @@ ROUND_PAUSE_S: Final = 0.02
 CONNECT_S: Final = 1.0
 """How long it waits for a connection."""
 
+FIND_ROUNDS: Final = 5
+"""How often all servers are asked for their topology before it is said that none answers: they may be busy."""
+
 BACK_S: Final = 10.0
 """How long a change that took too long is given to go back."""
+
+FLUSH_MESSAGES: Final = 1_000
+"""How many messages are handed over at a time."""
 
 Told = Callable[[str], None]
 
@@ -50,6 +66,9 @@ class Applied(NamedTuple):
     seconds: float
     paused_ms: Mapping[str, float]
     """How long the submissions of each server waited."""
+    lost: tuple[str, ...] = ()
+    settlement: Settlement | None = None
+    """What was handed over and given up, if servers were lost, and it was settled in this run of the command."""
 
 
 class Access(NamedTuple):
@@ -84,12 +103,12 @@ class Callers:
     async def ask(self, name: str, request: ViewRequest) -> ViewAnswer | None:
         """Return the answer of a server, or None if there is none."""
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(ANSWER_S if request.action not in FLUSHING else FLUSH_ANSWER_S):
                 client = self._clients.get(name)
                 if client is None:
                     client = await self._stack.enter_async_context(self._access.client(self.addresses[name]))
                     self._clients[name] = client
-                answer = await client.view(request)
+                answer = await client.ask_view(request)
         except (OSError, TimeoutError, ThenceError) as error:
             self.trouble[name] = str(error) or type(error).__name__
             return None
@@ -108,8 +127,13 @@ class Callers:
 async def find_old(new: Topology, access: Access) -> Topology:
     """Return the topology that the servers have, or had before ``new`` if some have that already."""
     callers = Callers(new.addresses, access)
+    answers: dict[str, ViewAnswer] = {}
     try:
-        answers = await callers.ask_all({name: ViewRequest("ask", whole=True) for name in new.addresses})
+        for _ in range(FIND_ROUNDS):
+            answers = await callers.ask_all({name: ViewRequest("ask", whole=True) for name in new.addresses})
+            if answers:
+                break
+            await asyncio.sleep(ROUND_PAUSE_S)
     finally:
         await callers.close()
     found = [parse(answer.text, f"the topology of {name}", force=True) for name, answer in answers.items()]
@@ -132,13 +156,14 @@ async def find_old(new: Topology, access: Access) -> Topology:
 class Applying:
     """One change, led from here."""
 
-    def __init__(self, old: Topology, new: Topology, access: Access, told: Told) -> None:
+    def __init__(self, old: Topology, new: Topology, access: Access, told: Told, lost: tuple[str, ...] = ()) -> None:
         """``told`` is given what is going on, in words."""
-        self._lead = Changeover(old, new)
+        self._lead = Changeover(old, new, lost)
+        self._settlement: Settlement | None = None
         self._told = told
         self._access = access
         self.callers = Callers({**old.addresses, **new.addresses}, access)
-        lacking = [name for name in old.processes if name not in self.callers.addresses]
+        lacking = [name for name in self._lead.members if name not in self.callers.addresses]
         if lacking:
             raise ConfigError(f"no address for {', '.join(lacking)}: the topology needs [servers.NAME] address")
 
@@ -147,6 +172,7 @@ class Applying:
         began = time.monotonic()
         try:
             await self._check_joining()
+            await self._check_lost()
             rounds = await self._rounds(lambda answers: self._lead.decide(answers, time.time_ns()), began + timeout_s)
             paused = await self.callers.ask_all({name: ViewRequest("ask") for name in self._lead.members})
         except TimeoutError as error:
@@ -154,7 +180,8 @@ class Applying:
         finally:
             await self.callers.close()
         pauses = {name: answer.paused_ms for name, answer in paused.items()}
-        return Applied(self._lead.old, self._lead.new, rounds, time.monotonic() - began, pauses)
+        seconds = time.monotonic() - began
+        return Applied(self._lead.old, self._lead.new, rounds, seconds, pauses, self._lead.lost, self._settlement)
 
     async def abort(self, timeout_s: float) -> None:
         """Take all back to normal."""
@@ -167,7 +194,7 @@ class Applying:
 
     async def _back(self) -> str:
         """After a change that took too long."""
-        lead, callers = Changeover(self._lead.old, self._lead.new), Callers(self.callers.addresses, self._access)
+        lead, callers = Changeover(self._lead.old, self._lead.new, self._lead.lost), Callers(self.callers.addresses, self._access)
         try:
             deadline = time.monotonic() + BACK_S
             while time.monotonic() < deadline:
@@ -194,6 +221,54 @@ class Applying:
             if (answer.standing.version, answer.standing.fingerprint) != (new.version, new.fingerprint):
                 raise UsageError(f"{name} is new and was not started with this file, but with version {answer.standing.version}")
 
+    async def _check_lost(self) -> None:
+        """People decide who is lost. If one of them answers, they may want to know."""
+        asked = [name for name in self._lead.lost if name in self.callers.addresses]
+        for name in await self.callers.ask_all({name: ViewRequest("ask") for name in asked}):
+            self._told(f"{name} is declared lost, but answers: it will be left behind, with what only it has")
+        for name in asked:
+            self.callers.trouble.pop(name, None)
+
+    async def _flush(self, lacking: Sequence[str]) -> None:
+        """Give each what it lacks, by what all of them have; whoever does not answer is asked again in the next round."""
+        answers = await self.callers.ask_all({name: ViewRequest("report") for name in self._lead.members})
+        reports = {name: answer.report for name, answer in answers.items() if answer.report is not None}
+        if len(reports) < len(self._lead.members):
+            return
+        self._settlement = settle(self._lead.lost, reports)
+        for name in lacking:
+            await self._hand_over(name, self._settlement)
+
+    async def _hand_over(self, name: str, found: Settlement) -> None:
+        owed, at, last = found.owed[name], 0, False
+        while not last:
+            envelopes = await self._fetch(owed[at : at + FLUSH_MESSAGES], found)
+            if not envelopes and at < len(owed):
+                return
+            last = at + len(envelopes) == len(owed)
+            part = ViewRequest("flush", self._lead.attempt, list_id=found.list_id, at=at, last=last, envelopes=tuple(envelopes))
+            answer = await self.callers.ask(name, part)
+            if answer is None or answer.refused:
+                return
+            at += len(envelopes)
+
+    async def _fetch(self, names: Sequence[MessageId], found: Settlement) -> list[Envelope]:
+        """Return the first of these messages, as many as fit into a request; none: somebody does not answer."""
+        wanted: dict[str, list[MessageId]] = {}
+        for name in names:
+            wanted.setdefault(found.holders[name], []).append(name)
+        requests = {holder: ViewRequest("give", names=tuple(theirs)) for holder, theirs in wanted.items()}
+        answers = await self.callers.ask_all(requests)
+        copies = {envelope.id: envelope for answer in answers.values() for envelope in answer.envelopes}
+        fetched: list[Envelope] = []
+        size = 0
+        for name in names:
+            size += weight_of(copies.get(name))
+            if name not in copies or (size > FLUSH_BYTES and fetched):
+                break
+            fetched.append(copies[name])
+        return fetched
+
     async def _rounds(self, decide: Callable[[Mapping[str, Standing]], Decision], deadline: float) -> int:
         said, rounds = "", 0
         while True:
@@ -205,6 +280,8 @@ class Applying:
                 self._told(said)
             if decision.done:
                 return rounds
+            if decision.flush:
+                await self._flush(decision.flush)
             done = await self.callers.ask_all({name: _request(request) for name, request in decision.requests.items()})
             for name, answer in done.items():
                 if answer.refused:
@@ -212,12 +289,12 @@ class Applying:
             if time.monotonic() > deadline:
                 silent = "".join(f"; {name}: {trouble}" for name, trouble in self.callers.trouble.items())
                 raise TimeoutError(f"{said}{silent}")
-            await asyncio.sleep(0 if decision.requests else ROUND_PAUSE_S)
+            await asyncio.sleep(0 if decision.requests or decision.flush else ROUND_PAUSE_S)
 
 
 def _request(asked: ViewInput) -> ViewRequest:
     if isinstance(asked, Hold):
-        return ViewRequest("hold", asked.attempt, write(asked.topology))
+        return ViewRequest("hold", asked.attempt, write(asked.topology), lost=asked.lost)
     if isinstance(asked, Prepare):
         return ViewRequest("prepare", asked.attempt)
     if isinstance(asked, Resume):

@@ -375,7 +375,7 @@ class Client(Endpoint):
         answer: StatusAnswer = await self._question(StatusQuestion())
         return dict(msgspec.json.decode(answer.status))
 
-    async def view(self, request: ViewRequest) -> ViewAnswer:
+    async def ask_view(self, request: ViewRequest) -> ViewAnswer:
         """Ask the server to take part in a change of the fabric; return where it stands (``runtime.applying``)."""
         answer: ViewAnswer = await self._question(request)
         return answer

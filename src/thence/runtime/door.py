@@ -118,10 +118,15 @@ class Door:
             self._on_client(connection, hello)
 
 
-def refuse(connection: Connection, reason: str, *, later: bool = False, version: int = 0, fingerprint: str = "") -> None:
-    """Say why, and hang up; ``later``: whether to try again; ``version``: of our topology, if that is why."""
+def refuse(
+    connection: Connection, reason: str, *, later: bool = False, version: int = 0, fingerprint: str = "", gone: int = 0
+) -> None:
+    """Say why, and hang up; ``later``: whether to try again; ``version``: of our topology, if that is why.
+
+    ``gone``: with which version the caller was declared lost, if it was.
+    """
     log.warning("refused %s: %s", whence(connection), reason)
-    tell(connection, Refused(reason, later, version, fingerprint))
+    tell(connection, Refused(reason, later, version, fingerprint, gone))
     connection.on_frame = ignore_frame
     connection.close()
 

@@ -18,7 +18,8 @@ from thence.runtime.boxes import Bundle
 from thence.runtime.door import Door, refuse, tell
 from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
 from thence.runtime.letters import checked_topic
-from thence.runtime.node import Node, NodeOptions
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Handed
 from thence.runtime.protocol import ClientHello, ClientWelcome, Ping, Publish, ViewRequest, understand
 from thence.runtime.sessions import Session

@@ -9,6 +9,8 @@ Rules:
 * Letters come in order. A letter counts as done, and will not come again, when the iterator is asked for the next one or when
   its handler has returned. Until then it comes again after a crash. A handler that raises ends the endpoint: nothing behind its
   letter can be done before it.
+* The news of a view (docs/removal.md) comes in its turn among the messages, to the handler given to ``on_view``. It counts as
+  done like a message.
 * Credit: the other side sends at most ``WINDOW_LETTERS`` letters beyond what is done. A slow program so slows down who writes to
   it, and nothing is dropped.
 """
@@ -22,6 +24,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from thence.core.views import FABRIC, NewView
 from thence.errors import Busy, InternalError, UsageError
 from thence.runtime.letters import (
     EVERYONE,
@@ -56,6 +59,7 @@ ACKNOWLEDGE_WITHIN_S: Final = 0.005
 
 
 Handler = Callable[[Message], None]
+ViewHandler = Callable[[NewView], None]
 BatchHandler = Callable[[Sequence[Message]], None]
 
 
@@ -95,6 +99,8 @@ class Endpoint(ABC):
         self._inbox: deque[Message] = deque()
         self._arrival = asyncio.Event()
         self._handler: BatchHandler | None = None
+        self._view_handler: ViewHandler | None = None
+        self._view: NewView | None = None
         self._acknowledging = False
         """Whether the other side is told at the end of this turn,"""
         self._acknowledging_later = False
@@ -318,11 +324,53 @@ class Endpoint(ABC):
         if self._handler is not None:
             raise UsageError("there is a handler already")
         self._handler = handler
-        self._loop.call_soon(self._handle, handler, self._take_inbox())
+        self._loop.call_soon(self._handle_inbox, handler)
 
-    def _take_inbox(self) -> list[Message]:
-        messages, self._inbox = list(self._inbox), deque()
-        return messages
+    def on_view(self, handler: ViewHandler) -> None:
+        """Call ``handler`` when the fabric has changed, in the order of the messages: all before it are of the old view.
+
+        At every server the same messages come before it. It must not block, and may send.
+        """
+        if self._view_handler is not None:
+            raise UsageError("there is a handler of views already")
+        self._view_handler = handler
+
+    @property
+    def view(self) -> NewView | None:
+        """The view of which this endpoint was told last; None: there was no change since it was made."""
+        return self._view
+
+    def _handle_inbox(self, handler: BatchHandler) -> None:
+        """Hand over what came before there was a handler."""
+        waiting, self._inbox = self._inbox, deque()
+        batch: list[Message] = []
+        for message in waiting:
+            if message.sender != FABRIC:
+                batch.append(message)
+                continue
+            if batch:
+                self._handle(handler, batch)
+                batch = []
+            if self._failed:
+                return
+            self._handle_view(message)
+        if not self._failed:
+            self._handle(handler, batch)
+
+    def _handle_view(self, message: Message) -> None:
+        try:
+            self._viewed(message)
+        except Exception as error:  # noqa: BLE001  As with messages.
+            self._loop.call_exception_handler({"message": f"thence: a handler of {self.name!r} failed", "exception": error})
+            self._fail(error)
+            return
+        self._finish(message.position)
+
+    def _viewed(self, message: Message) -> None:
+        """It is the turn of the news of a view."""
+        self._view = message.value(NewView)
+        if self._view_handler is not None:
+            self._view_handler(self._view)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         if self._handler is not None:
@@ -333,7 +381,10 @@ class Endpoint(ABC):
         while True:
             while self._inbox:
                 message = self._inbox.popleft()
-                yield message
+                if message.sender == FABRIC:
+                    self._viewed(message)
+                else:
+                    yield message
                 self._finish(message.position if self._inbox else self._received)
             if self._closed or self._failure is not None:
                 break
@@ -351,7 +402,12 @@ class Endpoint(ABC):
             raise UsageError("messages go to the handler")
         self.done()
         async with asyncio.timeout(within):
-            while not self._inbox:
+            while not self._inbox or self._inbox[0].sender == FABRIC:
+                if self._inbox:
+                    news = self._inbox.popleft()
+                    self._viewed(news)
+                    self._finish(news.position)
+                    continue
                 self._check_usable()
                 self._arrival.clear()
                 await self._arrival.wait()
@@ -415,7 +471,9 @@ class Endpoint(ABC):
     def _hand(self, messages: Sequence[Message], last: int) -> None:
         """Hand messages to the program; everything up to ``last`` has come."""
         self._received = last
-        if self._handler is not None:
+        if self._handler is not None and messages and messages[0].sender == FABRIC:
+            self._handle_view(messages[0])
+        elif self._handler is not None:
             self._handle(self._handler, messages)
         else:
             self._inbox.extend(messages)

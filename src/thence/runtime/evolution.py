@@ -9,6 +9,7 @@ Rules:
   version can meet a member of the other.
 * A server that holds and hears nothing for ``HOLD_LEASE_S`` goes back to normal. One that is prepared does not: its status says
   so, and it is told by a neighbour that has switched, or by the command when it is started again.
+* A server that hears that it was declared lost has left: it takes nothing more, and says so to its clients when they send.
 * The store says which topology is in force, not the file: that one counts on the first start, and for addresses.
 """
 
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from thence.core.flushing import Report
+from thence.core.messages import Envelope, MessageId, weight_of
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
-from thence.core.views import Hold, Prepare, Resume, Standing, Switch, ViewInput
+from thence.core.views import Expel, Flush, Hold, Prepare, Resume, Standing, Switch, ViewInput
 from thence.errors import Busy, ConfigError, UsageError
 from thence.runtime import journal
 from thence.runtime.protocol import ViewAnswer, ViewRequest
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 
 HOLD_LEASE_S: Final = 30.0
 """How long a server holds without hearing from whoever leads the change."""
+
+FLUSH_BYTES: Final = 4 * 1024 * 1024
+"""How many bytes of copies go into one answer or request, unless it is a single one."""
 
 log = logging.getLogger("thence.evolution")
 
@@ -58,13 +64,19 @@ class Evolution:
         """Do what was asked for, if that may be; answer when it is durable."""
         self._heard_at = time.monotonic()
         refused = ""
-        if request.action != "ask":
-            try:
-                self._step(self._input(request))
-            except UsageError as error:
-                refused = str(error)
-                log.warning("refused to %s: %s", request.action, error)
+        report: Report | None = None
+        copies: tuple[Envelope, ...] = ()
         node = self._node
+        try:
+            if request.action == "report":
+                report = node.member.report()
+            elif request.action == "give":
+                copies = self._give(request)
+            elif request.action != "ask":
+                self._step(self._input(request))
+        except UsageError as error:
+            refused = str(error)
+            log.warning("refused to %s: %s", request.action, error)
         answered = ViewAnswer(
             node.name,
             self.standing(),
@@ -72,12 +84,26 @@ class Evolution:
             write(node.topology) if request.whole else "",
             node.member.view.state.previous if request.whole else "",
             round(1e3 * self._pause_s(), 3),
+            report,
+            copies,
         )
         node.driver.when_durable(lambda: answer(answered))
 
+    def _give(self, request: ViewRequest) -> tuple[Envelope, ...]:
+        """Return the first of the copies that were asked for, as many as fit into an answer."""
+        copies = self._node.member.give(tuple(MessageId(*name) for name in request.names))
+        size = 0
+        for at, envelope in enumerate(copies):
+            size += weight_of(envelope)
+            if size > FLUSH_BYTES and at:
+                return copies[:at]
+        return copies
+
     def _input(self, request: ViewRequest) -> ViewInput:
         if request.action == "hold":
-            return Hold(request.attempt, parse(request.text, "the topology to follow", force=True))
+            return Hold(request.attempt, parse(request.text, "the topology to follow", force=True), request.lost)
+        if request.action == "flush":
+            return Flush(request.attempt, request.list_id, request.at, request.last, request.envelopes)
         if request.action == "prepare":
             return Prepare(request.attempt)
         if request.action == "switch":
@@ -96,12 +122,24 @@ class Evolution:
         """A neighbour has another version: if we are prepared for exactly that one, the decision has been made."""
         member = self._node.member
         following = member.view.next
-        prepared = member.view.state.phase == "prepared" and following is not None
-        if not prepared or following is None or peer not in self._node.topology.homes or peer not in following.homes:
+        if not member.view.ready or following is None or peer not in self._node.topology.homes or peer not in following.homes:
             return
         if (following.version, following.fingerprint) == (version, fingerprint) and not self._node.driver.full:
             log.info("%s has switched to version %d, so we do too", peer, version)
             self._step(Switch(member.view.state.attempt))
+
+    def expelled(self, peer: str, version: int) -> None:
+        """A neighbour says that we were declared lost."""
+        if not self.left and version > self._node.topology.version and not self._node.driver.full:
+            log.critical(
+                "%s says that %s was declared lost: %s has gone on without it since version %d. It takes nothing more; what it "
+                "has that others lack is lost",
+                peer,
+                self._node.name,
+                self._node.topology.name,
+                version,
+            )
+            self._step(Expel(version))
 
     def tick(self) -> None:
         """Go back to normal if nobody leads any more."""
@@ -118,6 +156,8 @@ class Evolution:
             "attempt": standing.attempt,
             "next_version": standing.next_version,
             "next_fingerprint": standing.next_fingerprint,
+            "lost": list(standing.lost),
+            "gone": dict(self._node.member.view.state.gone),
             "waiting_submissions": standing.waiting,
             "on_the_way": standing.trouble,
             "led_seconds_ago": round(time.monotonic() - self._heard_at, 3) if standing.phase != "normal" else None,
@@ -132,9 +172,11 @@ class Evolution:
         if node.driver.full:
             raise Busy(f"{node.name!r} takes nothing now: {node.driver.full}")
         if isinstance(change, Switch):
-            if view.state.phase == "prepared" and view.state.attempt == change.attempt:
+            if view.ready and view.state.attempt == change.attempt:
                 node.peers.cut()
             change = Switch(change.attempt, self._greetings())
+        elif isinstance(change, Expel):
+            node.peers.cut()
         self.pending = True
         try:
             node.driver.step(change)
@@ -142,7 +184,7 @@ class Evolution:
                 self.followed(node.store.appended)
         finally:
             self.pending = False
-        if isinstance(change, Switch):
+        if isinstance(change, Switch | Expel):
             entered = None if self.left else node.topology
             node.driver.when_durable(lambda: node.peers.enter(entered))
         node.on_room()
@@ -160,13 +202,16 @@ class Evolution:
         before, self._phase = self._phase, view.state.phase
         self.pending = False
         if view.holding:
+            if self._phase == "flushed" and before != "flushed":
+                owed, lost = len(view.state.owed), ", ".join(view.state.lost)
+                log.warning("without %s: %d messages that %s lacked were handed over", lost, owed, node.name)
             self._hold()
             return
         if self._held_since is not None:
             self._paused_s, self._held_since = time.monotonic() - self._held_since, None
         node.office.hold(())
         if self._phase == "left" and before != "left":
-            log.warning("%s has left %s with version %d", node.name, node.topology.name, view.next.version if view.next else 0)
+            log.warning("%s has left %s, which had version %d", node.name, node.topology.name, node.topology.version)
             node.history.note(sequence, LEAVE, node.clock.now())
         elif node.member.topology is not node.topology:
             node.topology = node.member.topology

@@ -80,6 +80,10 @@ class History:
         for envelope in accepted:
             self._recorder.send(self._server, envelope, now, self._domain, self._everyone)
         for delivery in deliveries:
+            news = delivery.news
+            if news is not None:
+                self._recorder.view(self._server, news.lost, now)
+                continue
             self._recorder.deliver(self._server, delivery.envelope, now, delivery.domain, delivery.frame.stamp)
 
     def started(self, sequence: int, at: int) -> None:

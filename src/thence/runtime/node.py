@@ -21,40 +21,35 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from thence.core.codec import FORMAT_VERSION
 from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit, SubmitAll
-from thence.core.member import Member, MemberOptions
+from thence.core.member import Member
 from thence.core.messages import Envelope, Packet
-from thence.core.records import Changed
+from thence.core.records import Changed, Owed
 from thence.core.topology import Topology
 from thence.core.topology_text import write
+from thence.core.views import FABRIC
 from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, StorageError, ThenceError, UsageError
 from thence.runtime import journal
-from thence.runtime.backlog import Backlog, Limits, share_out
+from thence.runtime.backlog import Backlog
 from thence.runtime.boxes import Bundle
 from thence.runtime.driver import Clock, Driver
 from thence.runtime.evolution import Evolution, stored_topology
 from thence.runtime.history import History
 from thence.runtime.journal import Acknowledged, Met, Opened, Started, Written
 from thence.runtime.ledger import Buried, Ledger, Reacted
+from thence.runtime.node_options import NodeOptions, limits_of, member_options, open_store
 from thence.runtime.office import Body, Handed, Office, read_body
 from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
-from thence.runtime.store import MemoryStore, Store
-from thence.runtime.tls import TlsFiles, client_side
+from thence.runtime.protocol import Letter, write_letters
+from thence.runtime.tls import client_side
 from thence.trace.events import JOIN
 
-MAX_QUEUED: Final = 1_000_000
-"""How many frames may wait for acknowledgement before clients have to wait: more than a member has by itself, since a server
-whose neighbour is away for a night should go on."""
-
-CONFIRM_WITHIN_NS: Final = 5_000_000
-"""How long a neighbour may wait to hear that its frames were taken, where nothing else goes to it before."""
 MAX_HELD_HARD: Final = 1_000_000
 """How many deliveries may wait because a box is full before agents have to wait too, even those who make room in it."""
 
@@ -62,22 +57,6 @@ MAX_LOGGED_REFUSALS: Final = 20
 """How many refused frames are described in the log for each neighbour; all are counted."""
 
 log = logging.getLogger("thence.node")
-
-
-class NodeOptions(NamedTuple):
-    """How a node works."""
-
-    data: Path | None = None
-    """Where it keeps what must survive; None: in memory."""
-    tls: TlsFiles | None = None
-    trace: Path | None = None
-    """Where it writes its history."""
-    max_store_bytes: int | None = None
-    """The most that the store may hold; what is spilled is part of it."""
-    spill_after_bytes: int | None = None
-    """How much of each box stays in memory, where the rest is spilled; None: nothing is, and a full box stops deliveries."""
-    embedded: bool = False
-    member: MemberOptions = MemberOptions(max_queued=MAX_QUEUED)
 
 
 class Node:
@@ -95,22 +74,23 @@ class Node:
         self.name = name
         self.options = options
         self.clock = Clock()
-        self.store = _open_store(options, topology, name)
+        self.store = open_store(options, topology, name)
         given, topology = topology, stored_topology(self.store) or topology
         self.topology = topology
         """The one in force: what is stored, not what was given."""
-        self.backlog = Backlog(self.store, _limits(options))
+        self.backlog = Backlog(self.store, limits_of(options))
         self.office = Office(
-            name, topology.processes, embedded=options.embedded, spill=self.backlog.spill, spill_beyond=_limits(options).in_memory
+            name,
+            topology.processes,
+            embedded=options.embedded,
+            spill=self.backlog.spill,
+            spill_beyond=limits_of(options).in_memory,
         )
         self.ledger = Ledger()
-        # What is only in memory need not be told apart from what the application has consumed: both are lost together.
-        durable = options.data is not None
-        within = options.member.confirm_within_ns or CONFIRM_WITHIN_NS
-        self.member = Member(name, topology, msgspec.structs.replace(options.member, durable=durable, confirm_within_ns=within))
+        self.member = Member(name, topology, member_options(options))
         self.patience = Patience(self.member)
         """Who waits until all have what was sent."""
-        self._durable = durable
+        self._durable = options.data is not None
         self.history = History(options.trace, name, topology)
         self.on_accepted: Callable[[str, int], None] = _ignore
         """Told which client, and up to which number its letters are accepted."""
@@ -207,7 +187,7 @@ class Node:
         ready = self.member.step(Repeated(record), now)
         for envelope in ready.accepted:
             self._note_sent(envelope)
-        if isinstance(record, Changed):
+        if isinstance(record, Changed | Owed):
             self.evolution.followed(0)
         self.history.record(0, ready.sent, ready.deliver, now)
         self.deliver(ready.deliver)
@@ -488,6 +468,14 @@ class Node:
         """A neighbour has another version of the topology."""
         self.evolution.told(peer, version, fingerprint)
 
+    def gone(self, peer: str) -> int:
+        """Return with which version a server was declared lost; 0: it was not."""
+        return self.member.view.state.gone.get(peer, 0)
+
+    def expelled(self, peer: str, version: int) -> None:
+        """We were declared lost, a neighbour says."""
+        self.evolution.expelled(peer, version)
+
     # Boxes.
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
@@ -512,6 +500,9 @@ class Node:
     def _hand_one(self, delivery: Delivery, boxes: dict[str, None]) -> None:
         self._consumed = delivery.position
         envelope = delivery.envelope
+        if envelope.origin == FABRIC:
+            self._hand_news(envelope, boxes)
+            return
         try:
             body = self.office.read(envelope)
         except MalformedFrame as error:
@@ -529,6 +520,18 @@ class Node:
             if handed.made is not None:
                 self.ledger.made(handed.made, delivery.envelope.number)
             self.on_notice(handed)
+
+    def _hand_news(self, envelope: Envelope, boxes: dict[str, None]) -> None:
+        """Tell our clients of a new view. All that they got before is of the old one, also what was handed over at its end."""
+        if not self.evolution.left:
+            self.office.change(self.topology.processes)
+        names = tuple(name for name in self.office.clients() if name not in self.ledger.agents)
+        if not names:
+            return
+        letters = write_letters([Letter(envelope.body, coded=True)])
+        bundle = Bundle(FABRIC, envelope.number, 1, names, None, letters)
+        if self.on_bundle is None or not self._for_program(bundle) or not self.on_bundle(bundle):
+            boxes.update(dict.fromkeys(self.office.take(bundle, envelope).boxes))
 
     def _for_program(self, bundle: Bundle) -> bool:
         return bundle.topic is None and (bundle.to is None or self.name in bundle.to)
@@ -548,16 +551,6 @@ class Node:
         await self.peers.close()
         await self.driver.close()
         self.history.close()
-
-
-def _open_store(options: NodeOptions, topology: Topology, name: str) -> Store | MemoryStore:
-    if options.data is None:
-        return MemoryStore()
-    return Store.open(options.data, f"{topology.name}/{name}", limit_bytes=_limits(options).log_bytes)
-
-
-def _limits(options: NodeOptions) -> Limits:
-    return share_out(options.max_store_bytes, options.spill_after_bytes)
 
 
 def _ignore(*_: object) -> None:

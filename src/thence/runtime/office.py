@@ -219,6 +219,10 @@ class Office:
             return self._known(body)
         return self._follows(body)
 
+    def clients(self) -> list[str]:
+        """Return who has a box here that somebody empties."""
+        return [name for name in self.state.boxes if name != self.server or self._embedded]
+
     def _put(self, bundle: Bundle) -> tuple[str, ...]:
         all_boxes, names = self.state.boxes, bundle.to
         if names is not None:
@@ -228,7 +232,7 @@ class Office:
         elif bundle.topic is not None:
             names = tuple([name for name in self.state.followers.get(bundle.topic, ()) if name in all_boxes])
         else:
-            names = tuple([name for name in all_boxes if name != self.server or self._embedded])
+            names = tuple(self.clients())
         room = self.room
         for name in names:
             if all_boxes[name].put(bundle, room):

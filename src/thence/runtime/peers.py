@@ -1,13 +1,14 @@
 """The connections of a server to its neighbours: one each, made again for ever.
 
 Neighbours are those with whom it shares a domain or a link. Of two neighbours, the one that the topology names first calls the
-other.
+other; if that one does not for ``LONELY_S``, the other one does.
 
 Rules:
 
 * The first frames say which fabric, by name and fingerprint, and who calls whom. A mismatch is refused with both sides named.
 * A connection stands for one version of the topology. Whoever has another one is refused and told; one that is prepared for that
   version has been waiting for this (docs/evolution.md).
+* A server that was declared lost is refused for good, and told (docs/removal.md).
 * A neighbour that comes back on another store has forgotten what it had confirmed. It is refused, and both say so: nobody could
   keep order with it.
 * Whoever has nothing to say for ``HEARTBEAT_S`` says that. Whoever is silent for ``SILENCE_S`` is taken to be gone.
@@ -53,6 +54,8 @@ FIRST_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 5.0
 LATER_BACKOFF_S: Final = 0.4
 """The longest wait before a neighbour is called again that has said: later."""
+LONELY_S: Final = 10.0
+"""How long we wait for a neighbour whose turn it is to call before we call it."""
 CONNECT_TIMEOUT_S: Final = 5.0
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
 """How much may wait on the connection to a neighbour that is slow; one packet more may."""
@@ -71,6 +74,12 @@ class PeerEvents(Protocol):
 
     def told(self, peer: str, version: int, fingerprint: str) -> None:
         """A neighbour has another version of the topology."""
+
+    def gone(self, peer: str) -> int:
+        """Return with which version a server was declared lost; 0: it was not."""
+
+    def expelled(self, peer: str, version: int) -> None:
+        """We were declared lost with this version, a neighbour says."""
 
 
 class Neighbour:
@@ -170,7 +179,8 @@ class Peers:
     def start(self) -> None:
         """Begin to call."""
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._call(peer)) for peer in self.neighbours.values() if peer.called and peer.address]
+        within_reach = [peer for peer in self.neighbours.values() if peer.address]
+        self._tasks = [loop.create_task(self._call(peer) if peer.called else self._call_lonely(peer)) for peer in within_reach]
         self._tasks.append(loop.create_task(self._beat()))
 
     async def wait_connected(self) -> None:
@@ -224,6 +234,18 @@ class Peers:
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311
             backoff = min(2 * backoff, LATER_BACKOFF_S if peer.later else MAX_BACKOFF_S)
 
+    async def _call_lonely(self, peer: Neighbour) -> None:
+        """It is for the neighbour to call. If it does not, call it to hear why: it may have gone on without us."""
+        while True:
+            await asyncio.sleep(LONELY_S * random.uniform(0.5, 1.0))  # noqa: S311
+            if peer.connection is not None or time.time() - peer.since < LONELY_S:
+                continue
+            try:
+                lost = await self._call_once(peer)
+                await lost.wait()
+            except (OSError, TimeoutError, StrangerFrame, MalformedFrame) as error:
+                self._note_trouble(peer, str(error) or type(error).__name__)
+
     async def _call_once(self, peer: Neighbour) -> asyncio.Event:
         host, port = parse_address(peer.address or "")
         loop = asyncio.get_running_loop()
@@ -242,6 +264,8 @@ class Peers:
             said = understand(frame, peer.name)
             if isinstance(said, Refused):
                 peer.later = said.later
+                if said.gone:
+                    self._events.expelled(peer.name, said.gone)
                 answered.set_exception(StrangerFrame(f"{peer.name} at {peer.address} refused us: {said.reason}"))
                 if said.version > self._topology.version:
                     self._events.told(peer.name, said.version, said.fingerprint)
@@ -275,6 +299,14 @@ class Peers:
     def called(self, connection: Connection, hello: ServerHello) -> None:
         """Somebody at the door says that it is a neighbour."""
         topology = self._topology
+        gone = self._events.gone(hello.server) if hello.fabric == topology.name else 0
+        if gone:
+            reason = (
+                f"{hello.server} was declared lost, and {topology.name!r} has gone on without it since version {gone}. "
+                "What it has that others lack is lost; start it as a new server, under a new name"
+            )
+            refuse(connection, reason, version=topology.version, fingerprint=topology.fingerprint, gone=gone)
+            return
         if hello.fabric == topology.name and (self._cut or hello.version != topology.version):
             refuse(connection, self._behind(hello), later=True, version=topology.version, fingerprint=topology.fingerprint)
             if hello.version > topology.version and not self._cut:

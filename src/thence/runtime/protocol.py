@@ -19,7 +19,8 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from thence.core.codec import FORMAT_VERSION
-from thence.core.messages import UNREADABLE
+from thence.core.flushing import Report
+from thence.core.messages import UNREADABLE, Envelope
 from thence.core.views import Standing
 from thence.errors import MalformedFrame
 
@@ -68,6 +69,8 @@ class Refused(_Said, frozen=True, array_like=True, tag=3):
     """Of a server whose topology has another version: which,"""
     fingerprint: str = ""
     """and what it is."""
+    gone: int = 0
+    """Above 0: whoever called was declared lost, with this version."""
 
 
 class Ping(_Said, frozen=True, array_like=True, tag=4):
@@ -207,7 +210,7 @@ class Leave(_Said, frozen=True, array_like=True, tag=22):
 class ViewRequest(_Said, frozen=True, array_like=True, tag=40):
     """Somebody leads a change of the fabric (``core.changeover``), and asks the server where it stands, or for its next step."""
 
-    action: Literal["ask", "hold", "prepare", "switch", "resume"]
+    action: Literal["ask", "hold", "prepare", "report", "give", "flush", "switch", "resume"]
     attempt: int = 0
     text: str = ""
     """Of ``hold``: the topology to follow."""
@@ -215,6 +218,15 @@ class ViewRequest(_Said, frozen=True, array_like=True, tag=40):
     """Of ``resume``: whether the attempt is known to be dead."""
     whole: bool = False
     """Whether the answer is to hold topologies."""
+    lost: tuple[str, ...] = ()
+    """Of ``hold``: servers that are gone for good."""
+    names: tuple[tuple[str, int], ...] = ()
+    """Of ``give``: messages of which copies are wanted."""
+    list_id: str = ""
+    at: int = 0
+    last: bool = False
+    envelopes: tuple[Envelope, ...] = ()
+    """Of ``flush``: a part of what the server lacks (``core.views``)."""
 
 
 class ViewAnswer(_Said, frozen=True, array_like=True, tag=41):
@@ -229,6 +241,10 @@ class ViewAnswer(_Said, frozen=True, array_like=True, tag=41):
     """The topology in force and the one before it, if asked for."""
     paused_ms: float = 0.0
     """How long submissions waited at the last change, or wait by now."""
+    report: Report | None = None
+    """What the server has to compare with others, if asked for."""
+    envelopes: tuple[Envelope, ...] = ()
+    """Copies that were asked for: the first of them, as many as fit into an answer."""
 
 
 class AgentQuestion(_Said, frozen=True, array_like=True, tag=30):

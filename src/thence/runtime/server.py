@@ -29,7 +29,8 @@ from thence.runtime.agent_kinds import Kind
 from thence.runtime.boxes import Bundle
 from thence.runtime.door import Door, refuse, tell, whence
 from thence.runtime.engine import Engine
-from thence.runtime.node import Node, NodeOptions
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Handed, Joined, Left
 from thence.runtime.polling import polling_of
 from thence.runtime.protocol import (

@@ -10,23 +10,28 @@ Rules:
 * A command asks one member after the other, in one order: what happens between two questions happens in every order. It reads
   and is answered at once; a request is carried out at once, in its turn.
 * A frame of a version is taken by members of that version. A member that is prepared is told by the first frame of the next one.
+* Members that are *lost* are asked nothing, and may go on as they like: one that is dead is one that does nothing more, and whose
+  frames come too late. When survivors compare what they have, what none of them has is given up: from then on nobody is expected
+  to have got it. At the end either all survivors have delivered a message or none.
 * The checks are those of the explorer: bit masks of causal pasts, independent of every stamp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from thence.core.changeover import Changeover
 from thence.core.contract import Arrived, Input, Submit
+from thence.core.flushing import Report, Settlement, settle
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Frame, Packet
+from thence.core.retention import MAX_RETAINED_BYTES
 from thence.core.routing import Routes
 from thence.core.topology import Topology
-from thence.core.views import Resume, Standing, Switch, ViewInput
+from thence.core.views import FABRIC, Flush, Resume, Standing, Switch, ViewInput
 from thence.errors import UsageError
 from thence.sim.explorer import Exhausted
 from thence.sim.states import BODY, Pasts, Step
@@ -47,8 +52,12 @@ class ChangeCase(NamedTuple):
     """How many there are at the same time."""
     leases: int = 0
     """How often a member that holds goes back by itself."""
+    lost: tuple[str, ...] = ()
+    """Who is gone for good, or held to be."""
     changeover_type: type[Changeover] = Changeover
     """For planted mistakes."""
+    settle: Callable[[tuple[str, ...], Mapping[str, Report]], Settlement] = settle
+    """The same."""
 
 
 class Explored(NamedTuple):
@@ -115,16 +124,21 @@ class _Search:
         # An origin may send all messages, so each has as many bits.
         self.pasts = Pasts(len(self.names), case.messages, frozenset({"fifo", "causal"}))
         self.encoder = msgspec.msgpack.Encoder()
+        self.survivors = sum(1 << at for at, name in enumerate(self.names) if name not in case.lost)
+        of_one = (1 << case.messages) - 1
+        self.of_the_lost = sum(of_one << self.at[name] * case.messages for name in case.lost)
 
     def start(self) -> State:
         """Nothing has happened yet; who joins has the new topology already."""
-        options = MemberOptions(reliable=False, durable=False)
+        options = MemberOptions(reliable=False, durable=False, retain_bytes=MAX_RETAINED_BYTES if self.case.lost else 0)
         old, new = Routes(self.case.old), Routes(self.case.new)
         members = tuple(self._number(Member(name, old if name in self.case.old.homes else new, options)) for name in self.names)
         return State(members, (), (Lead(),) * self.case.commands, 0, 0, self.case.deaths, self.case.leases)
 
     def _number(self, member: Member) -> int:
-        key = (member.name, member.snapshot(), member.standing().moved)
+        lost = self.case.lost
+        moved = tuple(place.transport.moved(lost) for place in member._places.values()) if lost else ()  # noqa: SLF001
+        key = (member.name, member.snapshot(), (member.standing().moved, moved))
         number = self.known.setdefault(key, len(self.members))
         if number == len(self.members):
             self.members.append(member)
@@ -149,12 +163,15 @@ class _Search:
                 self._number(member),
                 tuple(flights),
                 tuple(self._bit(envelope) for envelope in ready.sent),
-                tuple(self._bit(delivery.envelope) for delivery in ready.deliver),
+                tuple(self._bit(delivery.envelope) for delivery in ready.deliver if delivery.envelope.origin != FABRIC),
             )
         return made
 
     def _bit(self, envelope: Envelope) -> int:
-        return self.at[envelope.origin] * self.case.messages + envelope.number - 1
+        return self._bit_of(envelope.origin, envelope.number)
+
+    def _bit_of(self, origin: str, number: int) -> int:
+        return self.at[origin] * self.case.messages + number - 1
 
     def _apply(self, state: State, at: int, key: Any, given: Input) -> State:
         made = self._make(state.members[at], key, given)
@@ -205,9 +222,13 @@ class _Search:
                 continue
             source, target = self.names[flying.source], self.members[state.members[flying.target]]
             following = state
-            view = target.view.state
-            if flying.version == target.topology.version + 1 and view.phase == "prepared" and source in target.topology.homes:
-                following = self._apply(state, flying.target, "switch", Switch(view.attempt))
+            view = target.view
+            if source in self.case.lost and (view.deaf_to(source) or flying.version < target.topology.version):
+                others = state.flights[:number] + state.flights[number + 1 :]
+                yield f"a frame of {source} comes too late for {target.name}", state._replace(flights=others)
+                continue
+            if flying.version == target.topology.version + 1 and view.ready and source in target.topology.homes:
+                following = self._apply(state, flying.target, "switch", Switch(view.state.attempt))
             if self.members[following.members[flying.target]].topology.version != flying.version:
                 if flying.version < target.topology.version:
                     raise _Broken("a frame of the old version was still on its way")
@@ -223,13 +244,14 @@ class _Search:
 
     def _led(self, state: State, which: int, lead: Lead) -> Iterator[tuple[str, State]]:
         """A command does its next thing."""
-        members = self.case.old.processes
+        members = tuple(name for name in self.case.old.processes if name not in self.case.lost)
         if lead.requests:
             (name, request), *rest = lead.requests
             said = f"{name} is asked to {type(request).__name__.lower()}"
             left = _leading(state, which, lead._replace(requests=tuple(rest)))
             try:
-                yield said, self._apply(left, self.at[name], (type(request).__name__, request[0], request[-1] is True), request)
+                key = (type(request).__name__, request[0], request[1] if isinstance(request, Flush) else request[-1] is True)
+                yield said, self._apply(left, self.at[name], key, request)
             except UsageError:
                 yield f"{said}, in vain", left
             return
@@ -238,7 +260,7 @@ class _Search:
         if len(answers) < len(members):
             yield f"{asked} is asked", _leading(state, which, lead._replace(answers=answers))
             return
-        leading = self.case.changeover_type(self.case.old, self.case.new)
+        leading = self.case.changeover_type(self.case.old, self.case.new, self.case.lost)
         leading.attempt = lead.attempt
         leading._before = dict(zip(members, lead.before, strict=True)) if lead.before else {}  # noqa: SLF001  Its whole memory,
         leading._rolling = lead.rolling  # noqa: SLF001  with this.
@@ -250,8 +272,31 @@ class _Search:
             yield str(error), _leading(state, which, None)
             return
         requests = tuple(decision.requests.items())
+        if decision.flush:
+            state, requests = self._settled(state, leading.attempt, members, decision.flush)
         then = None if decision.done else Lead(leading.attempt, answers, (), requests, leading._rolling)  # noqa: SLF001
         yield f"{asked} is asked: {decision.said}", _leading(state, which, then)
+
+    def _settled(
+        self, state: State, attempt: int, members: tuple[str, ...], lacking: tuple[str, ...]
+    ) -> tuple[State, tuple[tuple[str, ViewInput], ...]]:
+        """All survivors say what they have: nobody takes anything any more, so it makes no difference in which order."""
+        of = {name: self.members[state.members[self.at[name]]] for name in members}
+        try:
+            reports = {name: member.report() for name, member in of.items()}
+        except UsageError:
+            return state, ()  # Another command has led some of them on meanwhile: the next round shows it.
+        found = self.case.settle(self.case.lost, reports)
+        requests = []
+        for name in lacking:
+            envelopes = tuple(of[found.holders[owed]].give((owed,))[0] for owed in found.owed[name])
+            requests.append((name, Flush(attempt, found.list_id, 0, True, envelopes)))
+        owed = {name for names in found.owed.values() for name in names}
+        kept = sum(1 << self._bit_of(name.origin, name.number) for name in owed)
+        for at, delivered in enumerate(self.pasts.known[state.past].delivered):
+            kept |= delivered if self.survivors >> at & 1 else 0
+        past = self.pasts.expect_less(state.past, self.survivors, self.of_the_lost & ~kept)
+        return state._replace(past=past), tuple(requests)
 
     def _left_to_another(self, lead: Lead, answers: tuple[Standing, ...]) -> bool:
         return self.case.commands > 1 and max(standing.attempt for standing in answers) > lead.attempt
@@ -259,13 +304,18 @@ class _Search:
     def check_end(self, state: State) -> None:
         """Nothing can happen any more: all must be where they should be, and have what was for them."""
         _, addressed, delivered, *_ = self.pasts.known[state.past]
+        known = 0
+        for at in range(len(self.names)):
+            known |= delivered[at] if self.survivors >> at & 1 else 0
         for at, name in enumerate(self.names):
+            if name in self.case.lost:
+                continue
             standing = self.members[state.members[at]].standing()
             arrived = standing.phase == ("normal" if name in self.case.new.homes else "left")
             if not arrived or (standing.phase == "normal" and standing.version != self.case.new.version) or standing.waiting:
                 raise _Broken(f"{name} stays behind")
-            if addressed[at] != delivered[at]:
-                raise _Broken("completeness")
+            if addressed[at] & ~(self.of_the_lost & ~known) != delivered[at]:
+                raise _Broken("agreement" if addressed[at] & ~delivered[at] & self.of_the_lost & known else "completeness")
 
 
 def _leading(state: State, which: int, lead: Lead | None) -> State:

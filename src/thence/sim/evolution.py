@@ -8,6 +8,8 @@ Rules:
 * A packet is of the version in which it was made. It is taken by members of that version only, as a connection between servers
   stands for one version; a member that is prepared and hears a member of the old fabric speak in the new version has been told.
 * A member that holds and hears nothing from a command for ``LEASE_NS`` goes back to normal by itself.
+* A change may be made without members that are *lost*: dead, or held for dead by mistake. One that still speaks or calls is told
+  by whom it speaks to, as a server is when it is refused.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ import msgspec
 
 from thence.core.changeover import Changeover
 from thence.core.contract import Ready
-from thence.core.messages import Packet
+from thence.core.flushing import Report, settle
+from thence.core.messages import Envelope, MessageId, Packet
+from thence.core.retention import MAX_RETAINED_BYTES
 from thence.core.topology import Topology
-from thence.core.views import Resume, Standing, Switch, ViewInput
+from thence.core.views import Expel, Flush, Resume, Standing, Switch, ViewInput
 from thence.errors import UsageError
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
@@ -44,6 +48,14 @@ PAUSE_NS: Final = 1_500_000_000
 """How long nobody leads after a command died, at most."""
 
 
+Answer = Standing | tuple[Report, Mapping[MessageId, Envelope]]
+"""Where a member stands, or what it has to compare with others."""
+
+
+CALLS_NS: Final = (1_000_000_000, 4_000_000_000)
+"""When one that lives on though it was lost calls its old neighbours, if it has nothing else to say."""
+
+
 class Versioned(NamedTuple):
     """A packet on its way, and the version of the topology in which it was made."""
 
@@ -59,7 +71,9 @@ class EvolvingNode(Node):
     def __init__(self, *given: Any) -> None:
         """As any process."""
         super().__init__(*given)
-        self._replies: dict[int, tuple[Callable[[Standing], None], Standing]] = {}
+        self._replies: dict[int, tuple[Callable[[Any], None], Answer]] = {}
+        self.on_speaker_lost: Callable[[str, int], None] | None = None
+        """Told who still speaks in an old version though it was lost, and of which version it should know."""
         self._heard_at = 0
         self.resumed = 0
         """How often it went back by itself."""
@@ -67,12 +81,24 @@ class EvolvingNode(Node):
     def ask(self, reply: Callable[[Standing], None]) -> None:
         """Say where it stands now, once that is on disk."""
         self._heard_at = self._kernel.now
-        standing = self._member.standing()
+        self._reply(reply, self._member.standing())
+
+    def ask_report(self, reply: Callable[[tuple[Report, Mapping[MessageId, Envelope]]], None]) -> None:
+        """Say what it has, once that is on disk."""
+        self._heard_at = self._kernel.now
+        try:
+            report = self._member.report()
+        except UsageError:
+            return  # The next round of questions shows why.
+        names = tuple(copy.id for copy in report.copies)
+        self._reply(reply, (report, dict(zip(names, self._member.give(names), strict=True))))
+
+    def _reply(self, reply: Callable[[Any], None], answer: Answer) -> None:
         if not self._pending:
-            reply(standing)
+            reply(answer)
             return
         turn = Ready()
-        self._replies[id(turn)] = (reply, standing)
+        self._replies[id(turn)] = (reply, answer)
         self._pending.append(turn)
 
     def change(self, change: ViewInput) -> None:
@@ -110,11 +136,13 @@ class EvolvingNode(Node):
             super().receive(source, packet.packet)
         elif not self.up:
             self._statistics.missed_while_down += 1
+        elif source in self._member.view.state.gone and self.on_speaker_lost is not None:
+            self.on_speaker_lost(source, self._member.topology.version)
 
     def _told_of(self, source: str, version: int) -> None:
         """Somebody has switched: so may we."""
         view = self._member.view
-        if view.state.phase == "prepared" and source in self._member.topology.homes:
+        if view.ready and source in self._member.topology.homes:
             self.change(Switch(view.state.attempt))
 
     def _handle(self, ready: Ready) -> None:
@@ -155,6 +183,8 @@ class Trouble(NamedTuple):
     """How likely there is a second command at the same time."""
     abort: float = 0.0
     """How likely the second one wants to go back."""
+    mistaken: float = 0.3
+    """How likely one that is declared lost is alive."""
 
 
 TROUBLE: Final = Trouble()
@@ -166,14 +196,22 @@ class Command:
     changeover_type = Changeover
 
     def __init__(
-        self, run: EvolvingSimulation, old: Topology, new: Topology, *, second: bool = False, abort: bool = False
+        self,
+        run: EvolvingSimulation,
+        old: Topology,
+        new: Topology,
+        lost: tuple[str, ...] = (),
+        *,
+        second: bool = False,
+        abort: bool = False,
     ) -> None:
         """Lead the nodes of ``run``. Nobody starts a ``second`` command again when it dies."""
         self.second = second
         self._run = run
-        self._lead = self.changeover_type(old, new)
+        self._lead = self.changeover_type(old, new, lost)
         self._abort = abort
         self._answers: dict[str, Standing] = {}
+        self._reports: dict[str, tuple[Report, Mapping[MessageId, Envelope]]] = {}
         self._round = 0
 
     def begin(self) -> None:
@@ -208,8 +246,36 @@ class Command:
         if decision.done:
             run.done(self, aborted=self._abort)
             return
+        if decision.flush:
+            self._reports = {}
+            for name in lead.members:
+                run.post(name, partial(self._ask_report, name))
+            run.kernel.schedule(ROUND_NS, self._flush, decision.flush)
+            return
         for name, request in decision.requests.items():
             run.post(name, partial(_request, request))
+        run.kernel.schedule(ROUND_NS, self.begin)
+
+    def _ask_report(self, name: str, node: EvolvingNode) -> None:
+        node.ask_report(lambda reported: self._run.answer(lambda: self._reports.update({name: reported})))
+
+    def _flush(self, lacking: tuple[str, ...]) -> None:
+        """All have said what they have: hand over what somebody lacks, in parts."""
+        run, lead, reports = self._run, self._lead, self._reports
+        if run.chance.random() < run.trouble.death:
+            run.died(self)
+            return
+        if set(reports) == set(lead.members):
+            found = settle(lead.lost, {name: report for name, (report, _) in reports.items()})
+            run.counts["handed over"] += found.handed_over
+            run.counts["given up"] += len(found.given_up)
+            for name in lacking:
+                envelopes = tuple(reports[found.holders[owed]][1][owed] for owed in found.owed[name])
+                at = run.chance.randrange(len(envelopes) + 1)
+                parts = ((0, envelopes[:at]), (at, envelopes[at:])) if at else ((0, envelopes),)
+                for begin, some in parts:
+                    flush = Flush(lead.attempt, found.list_id, begin, begin + len(some) == len(envelopes), some)
+                    run.post(name, partial(_request, flush))
         run.kernel.schedule(ROUND_NS, self.begin)
 
 
@@ -218,7 +284,9 @@ def _request(request: ViewInput, node: EvolvingNode) -> None:
 
 
 class EvolvingSimulation(Simulation):
-    """A run through several versions of a fabric, one after the other."""
+    """A run through several versions of a fabric, one after the other; some may begin without members that are lost."""
+
+    retain_bytes = MAX_RETAINED_BYTES
 
     def __init__(
         self,
@@ -227,17 +295,24 @@ class EvolvingSimulation(Simulation):
         versions: Sequence[Topology],
         trouble: Trouble = TROUBLE,
         *,
+        losses: Mapping[int, tuple[str, ...]] | None = None,
         node_type: type[EvolvingNode] = EvolvingNode,
         command_type: type[Command] = Command,
         max_events: int = 3_000_000,
     ) -> None:
-        """Begin with the first of ``versions`` and end with the last one."""
+        """Begin with the first of ``versions`` and end with the last one; ``losses`` says which begin without whom."""
         self._versions = list(versions)
         super().__init__(options, sink, where=versions[0], node_type=node_type, max_events=max_events)
         self.trouble = trouble
         self.chance = Random(f"{options.seed}/commands")
         self.counts: Counter[str] = Counter()
         self._command_type = command_type
+        self._losses = losses or {}
+        self._dying: dict[str, None] = {}
+        """Of whom it is settled whether they die before they are lost."""
+        for node in self.nodes.values():
+            if isinstance(node, EvolvingNode):
+                node.on_speaker_lost = self._speaks_though_lost
         self.kernel.schedule(self.chance.randrange(1, self._span_ns()), self._lead)
 
     def _joining(self) -> Mapping[str, Topology]:
@@ -263,11 +338,32 @@ class EvolvingSimulation(Simulation):
         if self.finished:
             return
         old, new = self._versions[:2]
+        lost = self._losses.get(new.version, ())
+        for name in lost:
+            self._lose(self.nodes[name])
         self.counts["commands"] += 1
-        self._command_type(self, old, new).begin()
+        self._command_type(self, old, new, lost).begin()
         if self.chance.random() < self.trouble.second:
-            other = self._command_type(self, old, new, second=True, abort=self.chance.random() < self.trouble.abort)
+            other = self._command_type(self, old, new, lost, second=True, abort=self.chance.random() < self.trouble.abort)
             self.kernel.schedule(self.chance.randrange(PAUSE_NS), other.begin)
+
+    def _lose(self, node: Node) -> None:
+        """A process is about to be declared lost: it dies, before that or meanwhile, or lives on and is held for dead."""
+        if node.name in self._dying:
+            return
+        self._dying[node.name] = None
+        if self.chance.random() < self.trouble.mistaken:
+            self.counts["servers lost by mistake"] += 1
+        else:
+            self.counts["servers lost"] += 1
+            self.kernel.schedule(self.chance.randrange(PAUSE_NS) if self.chance.random() < 0.5 else 0, self._die, node)
+
+    def _speaks_though_lost(self, name: str, version: int) -> None:
+        self.kernel.schedule(self.chance.randrange(1, MAX_DELAY_NS), self._posted, name, partial(_request, Expel(version)))
+
+    def _attempt(self, node: Node, to: tuple[str, ...] | None) -> None:
+        if not node.dead:
+            super()._attempt(node, to)
 
     def post(self, name: str, act: Callable[[EvolvingNode], None]) -> None:
         """Let something reach a node, if it does."""
@@ -295,9 +391,13 @@ class EvolvingSimulation(Simulation):
         if aborted:
             self.counts["aborted"] += 1
             return
-        if len(self._versions) > 1 and all(self._arrived(name) for name in self._versions[0].processes):
+        lost = self._losses.get(self._versions[1].version, ()) if len(self._versions) > 1 else ()
+        if len(self._versions) > 1 and all(self._arrived(name) for name in self._versions[0].processes if name not in lost):
             self.counts["changes"] += 1
             del self._versions[0]
+            for name in lost:
+                for later_ns in CALLS_NS:
+                    self.kernel.schedule(later_ns, self._speaks_though_lost, name, self._versions[0].version)
         if not command.second:
             self.kernel.schedule(self.chance.randrange(1, PAUSE_NS), self._lead)
 

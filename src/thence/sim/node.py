@@ -20,6 +20,7 @@ from thence.core.contract import Arrived, Consumed, Delivery, Ready, Restored, S
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Packet, control_bytes
 from thence.core.routing import Routes
+from thence.core.views import FABRIC
 from thence.errors import Busy
 from thence.sim import kernel as kernels
 from thence.sim.disk import Disk
@@ -142,7 +143,8 @@ class Node:
         if ready.refused:
             self._statistics.refused += len(ready.refused)
         for delivery in ready.deliver:
-            self._statistics.ordered(self.name, delivery.envelope, self._kernel.now)
+            if delivery.envelope.origin != FABRIC:
+                self._statistics.ordered(self.name, delivery.envelope, self._kernel.now)
         for record in ready.persist:
             self._disk.append(encode_record(record))
         if not ready.persist and not self._pending:
@@ -202,6 +204,10 @@ class Node:
             self._statistics.repeated_deliveries += 1
         self._consumed = delivery.position
         now = self._kernel.now
+        news = delivery.news
+        if news is not None:
+            self._recorder.view(self.name, news.lost, now)
+            return
         self._recorder.deliver(self.name, delivery.envelope, now, delivery.domain, delivery.frame.stamp)
         self._statistics.delivered(self.name, delivery.envelope, now)
         if self._options.durable and delivery.position % CONSUME_EVERY == 0:

@@ -61,6 +61,9 @@ class Simulation:
     ``delays`` and ``bandwidths_bytes_per_s`` are those of some pairs of processes, where they differ from the options' ones.
     """
 
+    retain_bytes = 0
+    """How much members keep, so that some can be lost (``core.retention``)."""
+
     def __init__(
         self,
         options: SimulationOptions,
@@ -93,7 +96,7 @@ class Simulation:
         self.network = Network(self.kernel, network, Random(f"{options.seed}/network"), self._receive)
         recorder = Recorder(sink, self.names, arrivals=options.arrivals)
         routes = Routes(self.topology)
-        member_options = MemberOptions(reliable=options.confirmed, durable=options.on_disk)
+        member_options = MemberOptions(reliable=options.confirmed, durable=options.on_disk, retain_bytes=self.retain_bytes)
         disk_options = DiskOptions(sync_delay=parse_law(options.sync))
         self.nodes: dict[str, Node] = {}
         for name in self.names:

@@ -170,6 +170,12 @@ class Pasts:
             found = self._found[key] = self._find(self.known[past], process, recipients, step)
         return found
 
+    def expect_less(self, past: int, processes: int, given_up: int) -> int:
+        """Return the number of a past in which these processes are no longer addressed by messages that were given up."""
+        known = self.known[past]
+        addressed = tuple(mask & ~given_up if processes >> at & 1 else mask for at, mask in enumerate(known.addressed))
+        return self._number(known._replace(addressed=addressed))
+
     def _find(self, past: Past, process: int, recipients: int, step: Step) -> str | int:
         if step.submitted is not None:
             past = self._sent(past, process, recipients, step.submitted)
@@ -178,6 +184,9 @@ class Pasts:
             if broken:
                 return broken
             past = self._delivered(past, process, message)
+        return self._number(past)
+
+    def _number(self, past: Past) -> int:
         number = self._numbers.setdefault(past, len(self.known))
         if number == len(self.known):
             self.known.append(past)

@@ -31,6 +31,8 @@ CRASH: Final = "crash"
 RECOVER: Final = "recover"
 JOIN: Final = "join"
 LEAVE: Final = "leave"
+VIEW: Final = "view"
+"""The fabric has changed: what this process delivered before is of the old view. ``to`` names those who were lost with it."""
 ARRIVE: Final = "arrive"
 """A copy of a message came in and may have to wait. Only measured, never checked."""
 

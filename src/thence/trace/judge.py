@@ -14,6 +14,7 @@ from thence.trace.checks import CHECKS
 from thence.trace.events import Event
 from thence.trace.evidence import Evidence
 from thence.trace.history import History
+from thence.trace.lost import without_the_lost
 from thence.trace.verdict import DEFAULT_REQUIRED, PROPERTIES, Verdict, Violation, conclude
 
 __all__ = ["DEFAULT_REQUIRED", "PROPERTIES", "Verdict", "Violation", "judge"]
@@ -36,7 +37,8 @@ def judge(events: Iterable[Event], require: Iterable[str] = DEFAULT_REQUIRED, pr
     violations: list[Violation] = []
     done, total = 0, len(runs) * len(required)
     while runs:
-        evidence = Evidence(History(*runs.popitem()))
+        run, of_run = runs.popitem()
+        evidence = Evidence(History(run, without_the_lost(of_run)))
         for name in required:
             violations.extend(CHECKS[name](evidence))
             done += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from thence.core.messages import Envelope, control_bytes
-from thence.trace.events import ARRIVE, Event
+from thence.trace.events import ARRIVE, VIEW, Event
 
 Sink = Callable[[Event], None]
 
@@ -90,6 +90,11 @@ class Recorder:
     def note(self, process: str, kind: str, time: int) -> None:
         """Something else happened to ``process``: crash, recover, …"""
         self._sink(Event(run=self._run, process=process, index=self._index(process), kind=kind, time=time))
+
+    def view(self, process: str, lost: Sequence[str], time: int) -> None:
+        """``process`` has told its application of a new view, without those who were lost."""
+        to = tuple(lost) or None
+        self._sink(Event(run=self._run, process=process, index=self._index(process), kind=VIEW, to=to, time=time))
 
     def _index(self, process: str) -> int:
         index = self._next_index.get(process, 0)

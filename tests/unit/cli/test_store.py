@@ -15,7 +15,8 @@ from tests.unit.runtime.spills import small_blocks
 from tests.unit.runtime.stores import filled, only_segment, opened
 from tests.unit.runtime.test_node import alone, durable, joined
 from thence.runtime.boxes import Bundle
-from thence.runtime.node import Node, NodeOptions
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.recovery import list_folder
 from thence.runtime.spill import list_spill
 

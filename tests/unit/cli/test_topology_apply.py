@@ -62,3 +62,22 @@ def test_nobody_answers(tmp_path: Path) -> None:
 
 def test_servers_without_an_address_are_named(tmp_path: Path) -> None:
     assert refusal(*files(tmp_path)).startswith("no address for B, C")
+
+
+def test_servers_that_are_lost_hold_nothing_and_need_no_address(tmp_path: Path) -> None:
+    result = run(*files(tmp_path), "--plan", "--lost", "C")
+    assert "all 2 servers hold" in " ".join(result.out.split()), result.out
+    assert "C is lost: before the switch the others give each other what they have of its messages" in result.out.replace(
+        "\n", " "
+    )
+    assert "afterwards" not in result.out
+    plan = json.loads(run(*files(tmp_path), "--plan", "--json", "--lost", "C").out)
+    assert (plan["holds"], plan["lost"]) == (["A", "B"], ["C"])
+    assert refusal(*files(tmp_path), "--lost", "C").startswith("no address for B:")
+
+
+def test_only_those_that_were_there_and_are_not_any_more_can_be_lost(tmp_path: Path) -> None:
+    said = refusal(*files(tmp_path), "--plan", "--lost", "A,C")
+    assert said == "'A' is to be lost, and version 2 of 'f' still has it"
+    said = refusal(*files(tmp_path), "--plan", "--lost", "C", "--lost", "X")
+    assert said == "'X' cannot be lost: it is no member of version 1 of 'f'"

@@ -15,7 +15,7 @@ from thence.core.member import Member, MemberOptions
 from thence.core.records import Changed, Record
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
-from thence.core.views import Hold, Prepare, Resume, Standing, Switch
+from thence.core.views import Hold, NewView, Prepare, Resume, Standing, Switch
 from thence.errors import Busy, ConfigError, StorageError, TopologyError, UsageError
 
 
@@ -76,8 +76,10 @@ def test_after_the_switch_what_waited_goes_out_in_order_in_the_new_places() -> N
     life.step(Prepare(1))
     ready = life.step(Switch(1))
     assert bodies(ready.sent) == [b"1", b"2", b"3"]
-    assert [delivery.envelope.body for delivery in ready.deliver] == [b"1", b"2", b"3"]
-    assert [delivery.position for delivery in ready.deliver] == [2, 3, 4]
+    first, *others = ready.deliver
+    assert first.news == NewView(2, NEW.processes)
+    assert [delivery.envelope.body for delivery in others] == [b"1", b"2", b"3"]
+    assert [delivery.position for delivery in ready.deliver] == [2, 3, 4, 5]
     assert {packet.domain for _, packet in ready.send} == {"d", "e"}
     assert life.member.topology.version == 2
     assert life.step(Submit(None)).accepted[0].number == 5
@@ -243,7 +245,9 @@ def test_deliveries_that_were_not_consumed_survive_the_switch() -> None:
     for step_input in (Hold(1, NEW), Prepare(1), Switch(1)):
         life.step(step_input)
     for _, ready in (life.restarted(consumed=1), life.restarted(life.member.snapshot(), consumed=1)):
-        assert [(delivery.position, delivery.envelope.body) for delivery in ready.deliver] == [(2, b"not seen")]
+        missed, news = ready.deliver
+        assert (missed.position, missed.envelope.body) == (2, b"not seen")
+        assert (news.position, news.news) == (3, NewView(2, NEW.processes))
 
 
 def test_records_can_be_repeated_one_by_one_across_a_switch() -> None:

@@ -22,7 +22,8 @@ from thence.runtime import spill as spill_module
 from thence.runtime.backlog import share_out
 from thence.runtime.boxes import SPILL_AFTER_LETTERS, Bundle, Room
 from thence.runtime.inspection import examine, read_spilled
-from thence.runtime.node import Node, NodeOptions
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.sessions import Session
 from thence.runtime.spill import list_spill
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
+from thence.core.views import FABRIC, NewView
+from thence.errors import UsageError
 from thence.runtime.endpoint import Endpoint
 from thence.runtime.letters import Message
 from thence.runtime.protocol import Letter, Publish, write_letters
@@ -119,5 +122,77 @@ def test_who_iterates_gets_all_letters_in_order_and_replies_where_they_are_await
         me.done()
         await asyncio.sleep(0.01)
         assert me.acknowledged[-1] == 4
+
+    run(test)
+
+
+def view(version: int) -> tuple[NewView, bytes]:
+    """Return the news of a view, and how it is written."""
+    news = NewView(version, ("s1", "s2"), ("s2",))
+    return news, write_letters([Letter(msgspec.msgpack.encode(news), coded=True)])
+
+
+def test_the_news_of_a_view_comes_in_its_turn_to_its_handler() -> None:
+    async def test(me: Played) -> None:
+        news, written = view(2)
+        me.on_message(me.handle)
+        me.on_view(lambda seen: me.happened.append(f"view {seen.version}"))
+        me.come(1, Letter(b"a"))
+        me._on_deliver(2, 0, FABRIC, None, written)
+        me.come(3, Letter(b"b"))
+        await asyncio.sleep(0.05)
+        assert me.happened == ["letter a", "view 2", "letter b"]
+        assert (me.view, me.acknowledged[-1]) == (news, 3)
+        with pytest.raises(UsageError, match="there is a handler of views already"):
+            me.on_view(lambda _: None)
+
+    run(test)
+
+
+def test_news_that_came_before_there_was_a_handler_waits_in_its_turn() -> None:
+    async def test(me: Played) -> None:
+        me.come(1, Letter(b"a"))
+        me._on_deliver(2, 0, FABRIC, None, view(2)[1])
+        me.come(3, Letter(b"b"))
+        me._on_deliver(4, 0, FABRIC, None, view(3)[1])
+        me.on_view(lambda seen: me.happened.append(f"view {seen.version}"))
+        me.on_message(me.handle)
+        await asyncio.sleep(0.05)
+        assert me.happened == ["letter a", "view 2", "letter b", "view 3"]
+        assert me.acknowledged[-1] == 4
+
+    run(test)
+
+
+def test_whoever_iterates_or_receives_goes_past_the_news() -> None:
+    async def test(me: Played) -> None:
+        me._on_deliver(1, 0, FABRIC, None, view(2)[1])
+        me.come(2, Letter(b"a"))
+        before = me.view
+        assert (before, (await me.receive()).body) == (None, b"a")
+        assert me.view == view(2)[0]
+        me._on_deliver(3, 0, FABRIC, None, view(3)[1])
+        me.come(4, Letter(b"b"))
+        async for message in me:
+            assert message.body == b"b"
+            break
+        assert me.view == view(3)[0]
+
+    run(test)
+
+
+def test_a_handler_of_views_that_fails_ends_the_endpoint_before_what_follows() -> None:
+    async def test(me: Played) -> None:
+        def fail(_: NewView) -> None:
+            raise ValueError("bad")
+
+        me.on_message(me.handle)
+        me.on_view(fail)
+        me._on_deliver(1, 0, FABRIC, None, view(2)[1])
+        me.come(2, Letter(b"a"))
+        await asyncio.sleep(0.05)
+        assert (me.happened, me.acknowledged) == ([], [])
+        with pytest.raises(ValueError, match="bad"):
+            await me.send("you", b"?")
 
     run(test)

@@ -24,7 +24,8 @@ from thence.runtime.agent_kinds import kinds_of
 from thence.runtime.boxes import Bundle
 from thence.runtime.engine import MAX_ATTEMPTS, Engine
 from thence.runtime.letters import recipients
-from thence.runtime.node import Node, NodeOptions
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Follows, Handed, Joined, Left
 from thence.runtime.protocol import Letter, encode_value, read_letters, write_letters
 

@@ -13,7 +13,8 @@ from thence.core.topology_text import parse
 from thence.errors import Busy, StoreFull
 from thence.runtime import boxes, driver
 from thence.runtime.boxes import Bundle
-from thence.runtime.node import Node, NodeOptions
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Joined, Left
 
 PATIENCE_S = 30.0

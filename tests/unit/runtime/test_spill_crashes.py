@@ -23,7 +23,8 @@ from thence.runtime import spill as spill_module
 from thence.runtime import store as store_module
 from thence.runtime.boxes import Bundle, SpillFile
 from thence.runtime.inspection import examine
-from thence.runtime.node import Node, NodeOptions
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.spill import Spill
 
 CLIENTS = ("ann", "bob")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
+import msgspec
 import pytest
 
-from thence.core.changeover import Changeover
+from thence.core.changeover import Changeover, Decision
 from thence.core.domain import Domain
+from thence.core.flushing import Report, Settlement, settle
 from thence.core.topology import Link, Topology
-from thence.core.views import Resume, Standing, ViewInput
+from thence.core.views import Resume, Standing, Switch, View, ViewInput
 from thence.sim.changes import ChangeCase, explore_change
 
 
@@ -21,6 +24,7 @@ def fabric(version: int, *domains: str, links: tuple[Link, ...] = (), ordering: 
 FLAT = fabric(1, "ABC")
 SPLIT = fabric(2, "AB", "BC")
 PAIR, OTHERWISE = fabric(1, "AB"), fabric(2, "AB", ordering="vector")
+LINKED_BEFORE = fabric(1, "AB", "CD", links=(Link("l", ("AB", "CD"), (("B", "C"),)),))
 LINKED = fabric(2, "AB", "C", links=(Link("l", ("AB", "C"), (("A", "C"), ("B", "C"))),))
 
 
@@ -42,6 +46,71 @@ def test_every_run_of_a_small_change_keeps_order(case: ChangeCase) -> None:
     explored = explore_change(case)
     assert explored.broken is None, explored.run
     assert explored.states > 500
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(ChangeCase(FLAT, fabric(2, "AB"), 2, lost=("C",)), id="a plain member"),
+        pytest.param(ChangeCase(fabric(1, "ABC", ordering="vector"), fabric(2, "AB"), 2, lost=("C",)), id="by vectors"),
+        pytest.param(ChangeCase(fabric(1, "ABC", ordering="sequenced"), fabric(2, "BC"), 2, lost=("A",)), id="a coordinator"),
+        pytest.param(ChangeCase(fabric(1, "AB", "BC"), fabric(2, "AC"), 2, lost=("B",)), id="a relay"),
+        pytest.param(ChangeCase(fabric(1, "ABR", "RCD"), fabric(2, "ABCD"), 1, lost=("R",)), id="a relay with more to do"),
+        pytest.param(ChangeCase(LINKED_BEFORE, fabric(2, "ACD"), 1, lost=("B",)), id="an end of a link"),
+        pytest.param(ChangeCase(fabric(1, "ABCD"), fabric(2, "AB"), 1, lost=("C", "D")), id="two at once"),
+        pytest.param(ChangeCase(FLAT, fabric(2, "ABD"), 1, lost=("C",)), id="another one joins instead"),
+        pytest.param(ChangeCase(FLAT, fabric(2, "AB"), 1, deaths=1, leases=1, lost=("C",)), id="the command dies"),
+        pytest.param(ChangeCase(FLAT, fabric(2, "AB"), 1, commands=2, lost=("C",)), id="two commands"),
+    ],
+)
+def test_every_run_without_members_that_are_lost_keeps_order_and_agreement(case: ChangeCase) -> None:
+    explored = explore_change(case)
+    assert explored.broken is None, explored.run
+    assert explored.states > 500
+
+
+def _nothing(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+    return settle(lost, reports)._replace(owed=dict.fromkeys(reports, ()))
+
+
+def _to_all(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+    return settle(lost, {name: msgspec.structs.replace(report, latest={}) for name, report in reports.items()})
+
+
+def _backwards(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+    found = settle(lost, reports)
+    return found._replace(owed={name: owed[::-1] for name, owed in found.owed.items()})
+
+
+@pytest.mark.parametrize(
+    ("mistake", "messages", "broken"),
+    [
+        pytest.param(_nothing, 1, "agreement", id="nobody is given what it lacks"),
+        pytest.param(_to_all, 1, "duplication", id="all are given it, also those who have it"),
+        pytest.param(_backwards, 2, "fifo", id="in the wrong order"),
+    ],
+)
+def test_a_mistake_about_what_survivors_owe_each_other_is_found(mistake: Any, messages: int, broken: str) -> None:
+    explored = explore_change(ChangeCase(FLAT, fabric(2, "AB"), messages, lost=("C",), settle=mistake))
+    assert explored.broken == broken
+
+
+def test_taking_more_while_all_compare_what_they_have_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "deaf_to", lambda *_: False)
+    assert explore_change(ChangeCase(FLAT, fabric(2, "AB"), 1, lost=("C",))).broken is not None
+
+
+def test_switching_before_all_have_what_they_lack_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hasty(Changeover):
+        def _go_on(self, attempt: int, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
+            decision = super()._go_on(attempt, before, answers)
+            switching = any(standing.phase == "flushed" for standing in answers.values())
+            return Decision({name: Switch(attempt) for name in answers}, "", flush=()) if switching else decision
+
+    # The members themselves would refuse: they must be mistaken as well.
+    monkeypatch.setattr(View, "ready", property(lambda view: view.state.phase in ("prepared", "flushed")))
+    case = ChangeCase(FLAT, fabric(2, "AB"), 1, deaths=1, lost=("C",), changeover_type=Hasty)
+    assert explore_change(case).broken == "agreement"
 
 
 class _WithoutQuiet(Changeover):

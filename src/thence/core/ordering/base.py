@@ -243,6 +243,10 @@ class Ordering(ABC):
         """How many frames wait."""
         return len(self._holding)
 
+    def held_messages(self) -> list[Envelope]:
+        """Return the messages that wait, without markers."""
+        return [held.frame.envelope for _, _, held in self._holding.entries() if held.frame.envelope is not None]
+
     def waiting(self) -> list[Wait]:
         """List every message that waits, oldest first."""
         waits = [

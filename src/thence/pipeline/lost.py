@@ -1,0 +1,70 @@
+"""What ``trace.lost`` does to a run, as a transform of a table: processes that people declared dead, and what is then expected.
+
+Rules: as in ``trace.lost``, run by run. Whoever audits asks first whether anybody was lost: most traces have no views, and
+Parquet says so without being read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thence.pipeline.source import house_schema
+from thence.trace.events import ARRIVE, CRASH, DELIVER, SEND, VIEW
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def lost_in(events: DataFrame) -> DataFrame:
+    """Return run, name and turn of every process that was lost."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
+    views = events.where((sql.col("kind") == VIEW) & (sql.size("to") > 0))
+    run = sql.coalesce("run", sql.lit(""))
+    seen = views.withColumn("turn", sql.row_number().over(Window.partitionBy(run, "process").orderBy("index")))
+    named = seen.select(run.alias("of_run"), sql.explode("to").alias("name"), "turn")
+    return named.groupBy("of_run", "name").agg(sql.max("turn").alias("turn"))
+
+
+def without_the_lost(events: DataFrame) -> DataFrame:
+    """Return the table to audit instead of this one."""
+    from pyspark.sql import functions as sql
+
+    columns = events.columns
+    turns = lost_in(events).groupBy("of_run").agg(sql.map_from_entries(sql.collect_set(sql.struct("name", "turn"))).alias("lost"))
+    run = sql.coalesce("run", sql.lit(""))
+    told = events.withColumn("of_run", run).join(sql.broadcast(turns), "of_run", "left")
+    told = told.withColumn("turn", sql.expr("lost[process]"))
+    sent = told.where((sql.col("kind") == SEND) & sql.col("lost").isNotNull())
+    sent = sent.groupBy("of_run", "message").agg(sql.max("turn").alias("sender_turn"), sql.lit(True).alias("sent"))
+    told = told.join(sent, ["of_run", "message"], "left")
+    went_on = sql.col("turn").isNull() | (sql.col("turn") > sql.coalesce("sender_turn", sql.lit(0)))
+    known = told.where((sql.col("kind") == DELIVER) & sql.col("sent") & went_on)
+    known = known.select("of_run", "message", sql.lit(True).alias("known")).distinct()
+    told = told.join(known, ["of_run", "message"], "left")
+    given_up = (sql.col("kind") == SEND) & sql.col("turn").isNotNull() & sql.col("known").isNull() & sql.col("to").isNotNull()
+    to_lost = sql.expr("filter(to, name -> lost[name] <= turn)")
+    sender = sql.regexp_extract("message", "^(.*):[^:]*$", 1)
+    unsent = (sql.col("kind") == DELIVER) & sql.col("sent").isNull() & sql.array_contains(sql.map_keys("lost"), sender)
+    kept = told.withColumn("to", sql.when(given_up, to_lost).otherwise(sql.col("to")))
+    kept = kept.withColumn("kind", sql.when(unsent, sql.lit(ARRIVE)).otherwise(sql.col("kind"))).select(columns)
+    return kept.unionByName(_crashes(events), allowMissingColumns=True)
+
+
+def _crashes(events: DataFrame) -> DataFrame:
+    """Return an event for each process that was lost, behind all its own: it crashed."""
+    from pyspark.sql import functions as sql
+
+    run = sql.coalesce("run", sql.lit("")).alias("of_run")
+    last = events.groupBy(run, sql.col("process").alias("name")).agg(sql.max("index").alias("last"))
+    return (
+        lost_in(events)
+        .join(last, ["of_run", "name"], "left")
+        .select(
+            sql.when(sql.col("of_run") == "", None).otherwise(sql.col("of_run")).alias("run"),
+            sql.col("name").alias("process"),
+            (sql.coalesce("last", sql.lit(-1)) + 1).cast(house_schema()["index"].dataType).alias("index"),
+            sql.lit(CRASH).alias("kind"),
+        )
+    )

@@ -1,0 +1,69 @@
+"""How a node works: its options, and what follows from them for its store, its boxes and its member."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from thence.core.member import MemberOptions
+from thence.core.retention import MAX_RETAINED_BYTES
+from thence.core.topology import Topology
+from thence.runtime.backlog import Limits, share_out
+from thence.runtime.store import MemoryStore, Store
+from thence.runtime.tls import TlsFiles
+
+MAX_QUEUED: Final = 1_000_000
+"""How many frames may wait for acknowledgement before clients have to wait: more than a member has by itself, since a server
+whose neighbour is away for a night should go on."""
+
+CONFIRM_WITHIN_NS: Final = 5_000_000
+"""How long a neighbour may wait to hear that its frames were taken, where nothing else goes to it before."""
+
+RETAINED_SHARE: Final = 16
+"""How small a part of a store with a limit copies for others may take."""
+
+NO_LIMIT: Final = 2**63
+
+
+class NodeOptions(NamedTuple):
+    """How a node works."""
+
+    data: Path | None = None
+    """Where it keeps what must survive; None: in memory."""
+    tls: TlsFiles | None = None
+    trace: Path | None = None
+    """Where it writes its history."""
+    max_store_bytes: int | None = None
+    """The most that the store may hold; what is spilled is part of it."""
+    spill_after_bytes: int | None = None
+    """How much of each box stays in memory, where the rest is spilled; None: nothing is, and a full box stops deliveries."""
+    embedded: bool = False
+    member: MemberOptions = MemberOptions(max_queued=MAX_QUEUED)
+
+
+def member_options(options: NodeOptions) -> MemberOptions:
+    """Return how the member of a node works.
+
+    What is only in memory need not be told apart from what the application has consumed: both are lost together.
+    """
+    durable = options.data is not None
+    return msgspec.structs.replace(
+        options.member,
+        durable=durable,
+        confirm_within_ns=options.member.confirm_within_ns or CONFIRM_WITHIN_NS,
+        retain_bytes=min(MAX_RETAINED_BYTES, (options.max_store_bytes or NO_LIMIT) // RETAINED_SHARE) if durable else 0,
+    )
+
+
+def open_store(options: NodeOptions, topology: Topology, name: str) -> Store | MemoryStore:
+    """Open the store of a node, or make one that keeps nothing."""
+    if options.data is None:
+        return MemoryStore()
+    return Store.open(options.data, f"{topology.name}/{name}", limit_bytes=limits_of(options).log_bytes)
+
+
+def limits_of(options: NodeOptions) -> Limits:
+    """Return how much may wait in memory and on disk."""
+    return share_out(options.max_store_bytes, options.spill_after_bytes)
