@@ -10,23 +10,7 @@ import trustme
 
 import thence
 from tests.integration.running import flat, run, servers, started, until, url
-
-HOST = "127.0.0.1"
-
-
-def certificates(folder: Path, authority: trustme.CA, *names: str) -> dict[str, thence.TlsFiles]:
-    """Write a certificate for each name, as a person would with a tool of their own."""
-    folder.mkdir(exist_ok=True)
-    authority.cert_pem.write_to_path(str(folder / "authority.pem"))
-    files = {}
-    for name in names:
-        made = authority.issue_cert(name, HOST)
-        made.cert_chain_pems[0].write_to_path(str(folder / f"{name}.pem"))
-        made.private_key_pem.write_to_path(str(folder / f"{name}.key"))
-        files[name] = thence.TlsFiles(
-            certificate=folder / f"{name}.pem", key=folder / f"{name}.key", authority=folder / "authority.pem"
-        )
-    return files
+from tests.integration.securing import certificates
 
 
 def test_servers_and_clients_over_tls(tmp_path: Path) -> None:

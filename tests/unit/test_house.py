@@ -217,6 +217,7 @@ def test_public_names_are_pinned() -> None:
         "MalformedFrame",
         "Member",
         "Message",
+        "NotAllowed",
         "OverflowingFrame",
         "Refusal",
         "ReplayedFrame",

@@ -45,8 +45,9 @@ from thence.runtime.ledger import Buried, Ledger, Reacted
 from thence.runtime.office import Body, Handed, Office, read_body
 from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
+from thence.runtime.security import Security
 from thence.runtime.store import MemoryStore, Store
-from thence.runtime.tls import TlsFiles, client_side
+from thence.runtime.tls import TlsFiles
 from thence.trace.events import JOIN
 
 MAX_QUEUED: Final = 1_000_000
@@ -70,6 +71,10 @@ class NodeOptions(NamedTuple):
     data: Path | None = None
     """Where it keeps what must survive; None: in memory."""
     tls: TlsFiles | None = None
+    access: Path | None = None
+    """The file that says which clients are let in and what they may do (``runtime.access``); None: all, and everything."""
+    insecure: bool = False
+    """Whether others may be let in without proof, where that would be refused (``runtime.exposure``)."""
     trace: Path | None = None
     """Where it writes its history."""
     max_store_bytes: int | None = None
@@ -95,6 +100,7 @@ class Node:
         self.name = name
         self.options = options
         self.clock = Clock()
+        self.security = Security(options.tls, options.access, insecure=options.insecure)
         self.store = _open_store(options, topology, name)
         given, topology = topology, stored_topology(self.store) or topology
         self.topology = topology
@@ -138,7 +144,7 @@ class Node:
         self.driver = Driver(self.member, self.store, self, self.clock)
         self.evolution = Evolution(self)
         self._go_on_from_store(given)
-        self.peers = Peers(self.topology, name, self._met[name], self, client_side(options.tls) if options.tls else None)
+        self.peers = Peers(self.topology, name, self._met[name], self, self.security)
         if self.evolution.left:
             self.peers.enter(None)
 
