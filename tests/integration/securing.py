@@ -17,8 +17,19 @@ import trustme
 import thence
 from thence.core.messages import Packet
 from thence.core.topology import Topology
-from thence.runtime.protocol import CONTROL_KIND, PACKET_KIND, Said, encode_value, understand
-from thence.runtime.tokens import new_token
+from thence.runtime.protocol import (
+    CONTROL_KIND,
+    PACKET_KIND,
+    PROTOCOL,
+    Challenge,
+    ClientHello,
+    ClientWelcome,
+    Proof,
+    Said,
+    encode_value,
+    understand,
+)
+from thence.runtime.tokens import Token, new_nonce, new_token
 from thence.runtime.wire import HEADER
 
 HOST = "127.0.0.1"
@@ -132,10 +143,14 @@ class Speaker:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def call(cls, address: str, tls: ssl.SSLContext | None = None, name: str | None = None) -> Self:
-        """Connect to a server, which must have a certificate for ``name`` if there is TLS."""
+    async def call(
+        cls, address: str, tls: ssl.SSLContext | None = None, name: str | None = None, local: str | None = None
+    ) -> Self:
+        """Connect to a server, which must have a certificate for ``name`` if there is TLS; from an address of our own."""
         host, _, port = address.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port), ssl=tls, server_hostname=name))
+        where = None if local is None else (local, 0)
+        called = name if tls is not None else None
+        return cls(*await asyncio.open_connection(host, int(port), ssl=tls, server_hostname=called, local_addr=where))
 
     def say(self, said: Said) -> None:
         """Send a frame."""
@@ -162,3 +177,17 @@ class Speaker:
     def close(self) -> None:
         """Hang up."""
         self.writer.close()
+
+
+async def prove(speaker: Speaker, name: str, token: Token) -> ClientWelcome:
+    """Introduce oneself with a token, and return how one is welcome."""
+    hello = ClientHello(PROTOCOL, name, entry=token.entry, nonce=new_nonce())
+    speaker.say(hello)
+    challenge = await speaker.hear()
+    if not isinstance(challenge, Challenge):
+        raise ConnectionError(f"a challenge was to come, and not {challenge}")
+    speaker.say(Proof(token.prove(hello, challenge)))
+    welcome = await speaker.hear()
+    if not isinstance(welcome, ClientWelcome):
+        raise ConnectionError(f"a welcome was to come, and not {welcome}")
+    return welcome

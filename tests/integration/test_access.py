@@ -14,7 +14,7 @@ import trustme
 
 import thence
 from tests.integration.running import flat, run, servers, started, until, url
-from tests.integration.securing import EVERYTHING, Access, Speaker, certificates, recording, secure_url
+from tests.integration.securing import EVERYTHING, Access, Speaker, certificates, prove, recording, secure_url
 from thence.errors import ConfigError, NotAllowed, Refusal, UsageError
 from thence.runtime.protocol import (
     PROTOCOL,
@@ -327,12 +327,7 @@ def test_a_topic_is_no_way_to_somebody_whom_one_may_not_write_to(tmp_path: Path,
         ):
             await bob.subscribe("news")
             ann = await Speaker.call(topology.addresses["s1"])
-            hello = ClientHello(PROTOCOL, "ann", entry="ann", nonce=new_nonce())
-            ann.say(hello)
-            challenge = await ann.hear()
-            assert isinstance(challenge, Challenge)
-            ann.say(Proof(token.prove(hello, challenge)))
-            assert isinstance(await ann.hear(), ClientWelcome)
+            await prove(ann, "ann", token)
             ann.say(Publish(1, 1, ("bob",), "news", write_letters([Letter(b"by the side door")])))
             assert await ann.ended()
             ann.close()

@@ -2,9 +2,10 @@
 
 Rules:
 
-* A stranger gets ``HELLO_TIMEOUT_S`` for TLS, as long again to introduce itself, and ``MAX_HELLO_BYTES`` for a frame. There are
-  at most ``MAX_STRANGERS`` at a time, and ``MAX_STRANGERS_PER_PLACE`` from one place, so that one place cannot shut out the
-  others. What strangers can make a server keep is bounded by the product: ``MAX_STRANGER_BYTES``.
+* A stranger gets ``HELLO_TIMEOUT_S`` for TLS, as long again to introduce itself, and ``MAX_HELLO_BYTES`` for a frame.
+* There are at most ``MAX_STRANGERS`` at a time, and ``MAX_STRANGERS_PER_PLACE`` from one place. Then the one that has been there
+  longest, of the place with the most, is shown out for the next: who introduces itself at once gets in, however many are silent.
+* What strangers can make a server keep is bounded by the product: ``MAX_STRANGER_BYTES``.
 * There are at most ``MAX_CONNECTIONS``, and fewer where the system does not allow that many open files.
 * Whoever is refused stays a stranger until its connection has ended.
 * Servers and clients come through the same door; the first frame says which they are.
@@ -86,7 +87,8 @@ class Door:
         self._complaints = Complaints()
         self._listening: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
-        self._coming: set[asyncio.Task[None]] = set()
+        self._coming: dict[Connection, asyncio.Task[None]] = {}
+        """Those with whom TLS is being agreed on."""
         self._closed = False
         self._most = MAX_CONNECTIONS
         self.turned_away = 0
@@ -113,9 +115,10 @@ class Door:
     async def close(self) -> None:
         """Let nobody in any more."""
         self._closed = True
-        for task in (*self._accepting, *self._coming):
+        tasks = [*self._accepting, *self._coming.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._accepting, *self._coming, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._stop_listening()
         for connection in list(self._strangers):
             connection.close()
@@ -137,45 +140,56 @@ class Door:
                     self._complaints.say("the door", f"nobody can come in for {ACCEPT_PAUSE_S:g} s: {error.strerror}")
                     await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue  # Whoever stood there has gone.
-            reason = self._no_room(address := address_text(peer))
-            if reason:
-                self.turned_away += 1
-                self._complaints.say(address, f"turned away: {reason}")
-                came.close()
-                continue
-            came.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            task = loop.create_task(self._let_in(came, address))
-            self._coming.add(task)
-            task.add_done_callback(self._coming.discard)
+            self._came(came, address_text(peer))
+            await asyncio.sleep(0)  # What was begun has a turn before the next one comes.
 
-    def _no_room(self, address: str) -> str:
+    def _came(self, came: socket.socket, address: str) -> None:
         if len(self._open) >= self._most:
-            return f"{len(self._open)} connections; MAX_CONNECTIONS and the limit on open files allow {self._most}"
-        if len(self._strangers) >= MAX_STRANGERS:
-            return f"{MAX_STRANGERS} connections have not introduced themselves; that is MAX_STRANGERS"
-        if self._places[_place(address)] >= MAX_STRANGERS_PER_PLACE:
-            return f"{MAX_STRANGERS_PER_PLACE} connections from there have not introduced themselves (MAX_STRANGERS_PER_PLACE)"
-        return ""
-
-    async def _let_in(self, came: socket.socket, address: str) -> None:
+            self.turned_away += 1
+            allowed = f"MAX_CONNECTIONS and the limit on open files allow {self._most}"
+            self._complaints.say(address, f"turned away: there are {len(self._open)} connections; {allowed}")
+            came.close()
+            return
+        place = place_of(address.rpartition(":")[0])
+        if self._places[place] >= MAX_STRANGERS_PER_PLACE:
+            self._show_out(place, f"MAX_STRANGERS_PER_PLACE ({MAX_STRANGERS_PER_PLACE})")
+        elif len(self._strangers) >= MAX_STRANGERS:
+            self._show_out(max(self._places, key=self._places.__getitem__), f"MAX_STRANGERS ({MAX_STRANGERS})")
         connection = Connection()
+        connection.address = address
         connection.on_made, connection.on_frame = self._made, self._introduced
         connection.on_lost, connection.on_end = self._lost, self._ended
         connection.complain = partial(self._complaints.say, address)
-        place = self._strangers[connection] = _place(address)
+        self._strangers[connection] = place
         self._places[place] += 1
         self._open.add(connection)
+        self._coming[connection] = asyncio.get_running_loop().create_task(self._let_in(connection, came))
+
+    def _show_out(self, place: str, limit: str) -> None:
+        """Let the stranger from a place that has been there for longest make room for another."""
+        connection = next(stranger for stranger, where in self._strangers.items() if where == place)
+        self.turned_away += 1
+        connection.complain(f"shown out: it has not introduced itself, and there are {limit} like it")
+        coming = self._coming.get(connection)
+        if coming is not None:
+            coming.cancel()
+        self._known(connection)
+        connection.fail(MalformedFrame("it was shown out"))
+
+    async def _let_in(self, connection: Connection, came: socket.socket) -> None:
         tls = self._security.incoming
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, came, ssl=tls, ssl_handshake_timeout=None if tls is None else HELLO_TIMEOUT_S
             )
         except OSError as error:
-            self._complaints.say(address, f"no TLS with a stranger: {_why_no_tls(error)}")
+            connection.complain(f"no TLS with a stranger: {_why_no_tls(error)}")
             self._ended(connection)
         except asyncio.CancelledError:
             self._ended(connection)
             raise
+        finally:
+            del self._coming[connection]
 
     def _made(self, connection: Connection) -> None:
         if self._closed:
@@ -292,10 +306,6 @@ def tell(connection: Connection, what: Said) -> None:
 
 def ignore_frame(connection: Connection, frame: memoryview) -> None:
     """Whoever was refused may still be talking."""
-
-
-def _place(address: str) -> str:
-    return place_of(address.rpartition(":")[0])
 
 
 def _why_no_tls(error: OSError) -> str:

@@ -356,7 +356,7 @@ def read_letters(written: bytes, sender: str) -> list[Letter]:
     try:
         return _letters_decoder.decode(written)
     except UNREADABLE as error:
-        raise MalformedFrame(f"letters from {sender} that cannot be read: {error}") from None
+        raise MalformedFrame(f"letters from {sender!r} that cannot be read: {error}") from None
 
 
 def encode_value(value: Any) -> bytes:
