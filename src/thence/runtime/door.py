@@ -86,7 +86,6 @@ class Door:
         self._open: set[Connection] = set()
         self._complaints = Complaints()
         self._listening: list[socket.socket] = []
-        self._accepting: list[asyncio.Task[None]] = []
         self._coming: dict[Connection, asyncio.Task[None]] = {}
         """Those with whom TLS is being agreed on."""
         self._closed = False
@@ -109,17 +108,20 @@ class Door:
             raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from error
         for listening in self._listening:
             listening.setblocking(False)
-            self._accepting.append(loop.create_task(self._accept(listening)))
+            self._listen(listening)
         return f"{host}:{self._listening[0].getsockname()[1]}"
 
     async def close(self) -> None:
         """Let nobody in any more."""
         self._closed = True
-        tasks = [*self._accepting, *self._coming.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for listening in self._listening:
+            asyncio.get_running_loop().remove_reader(listening)
         self._stop_listening()
+        await asyncio.sleep(0)  # Whoever has just come has its turn.
+        coming = list(self._coming.values())
+        for task in coming:
+            task.cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
         for connection in list(self._strangers):
             connection.close()
 
@@ -130,18 +132,23 @@ class Door:
 
     # Coming in.
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                came, peer = await loop.sock_accept(listening)
-            except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._complaints.say("the door", f"nobody can come in for {ACCEPT_PAUSE_S:g} s: {error.strerror}")
-                    await asyncio.sleep(ACCEPT_PAUSE_S)
-                continue  # Whoever stood there has gone.
-            self._came(came, address_text(peer))
-            await asyncio.sleep(0)  # What was begun has a turn before the next one comes.
+    def _accept(self, listening: socket.socket) -> None:
+        """Somebody stands at the door. One at a time: what was begun for the one before has had its turn."""
+        try:
+            came, peer = listening.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self._complaints.say("the door", f"nobody can come in for {ACCEPT_PAUSE_S:g} s: {error.strerror}")
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listening)
+                loop.call_later(ACCEPT_PAUSE_S, self._listen, listening)
+            return  # Otherwise whoever stood there has gone.
+        came.setblocking(False)
+        self._came(came, address_text(peer))
+
+    def _listen(self, listening: socket.socket) -> None:
+        if not self._closed:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _came(self, came: socket.socket, address: str) -> None:
         if len(self._open) >= self._most:

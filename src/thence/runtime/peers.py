@@ -231,7 +231,11 @@ class Peers:
 
         def on_lost(connection: Connection, error: Exception | None) -> None:
             if not answered.done():
-                answered.set_exception(error or ConnectionResetError(f"{peer.name} at {peer.address} hung up"))
+                # asyncio ends a connection whose certificate it does not accept without telling the other side why.
+                guess = "; its log says why, if it does not accept our certificate" if self._security.outgoing else ""
+                answered.set_exception(
+                    ConnectionResetError(f"{peer.name} at {peer.address} hung up{guess} ({error or 'closed'})")
+                )
             lost.set()
             self._lost(peer, connection, error)
 
