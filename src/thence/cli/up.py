@@ -137,7 +137,7 @@ class Fleet:
         for place in self._agents:
             arguments += ["--agents", place]
         arguments += self._options
-        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
+        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603  Ourselves.
         self.processes[name] = process
         if process.stderr is not None:
             thread = threading.Thread(target=self._copy_log, args=(name, process.stderr), daemon=True)

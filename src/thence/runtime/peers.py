@@ -220,7 +220,7 @@ class Peers:
             except (OSError, TimeoutError, StrangerFrame, MalformedFrame) as error:
                 self._note_trouble(peer, str(error) or type(error).__name__)
             # Two that lost each other at the same moment should not meet at the same moment for ever.
-            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311  It is no secret.
             backoff = min(2 * backoff, LATER_BACKOFF_S if peer.later else MAX_BACKOFF_S)
 
     async def _call_once(self, peer: Neighbour) -> asyncio.Event:
