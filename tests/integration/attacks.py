@@ -81,15 +81,16 @@ class Attacker:
             "clients gone mad": self._mad_client,
         }
 
-    async def attack(self, until: float) -> None:
-        """Do one thing after the other until a moment of the loop's clock."""
-        loop = asyncio.get_running_loop()
+    async def attack(self, until: float, first: int) -> None:
+        """Do one thing after the other until a moment of the loop's clock, beginning with number ``first``."""
+        loop, kinds = asyncio.get_running_loop(), list(self._kinds)
+        kind = kinds[first % len(kinds)]
         while loop.time() < until:
-            kind = self._chance.choices(list(self._kinds), [1 if kind in SLOW else 8 for kind in self._kinds])[0]
             with suppress(OSError, EOFError, ssl.SSLError, TimeoutError, ThenceError):
                 async with asyncio.timeout(PATIENCE_S):
                     await self._kinds[kind]()
             self._done[kind] += 1
+            kind = self._chance.choices(kinds, [1 if kind in SLOW else 8 for kind in kinds])[0]
             await asyncio.sleep(0)
 
     # Strangers.

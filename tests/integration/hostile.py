@@ -35,6 +35,8 @@ START_WITHIN_S: Final = 60.0
 HEAL_WITHIN_S: Final = 120.0
 SLACK_BYTES: Final = 48 * 1024 * 1024
 """How much more memory a server may take than strangers are allowed, for what it does anyway under load."""
+FEWEST_MESSAGES: Final = 50
+"""How many the writer sends at least, however busy the machine is."""
 OTHER_LINES: Final = 200
 """How many lines a server may log beside those about strangers."""
 FORBIDDEN: Final = ("Traceback", "this is a bug", "InternalError", "never retrieved", "critical")
@@ -119,7 +121,7 @@ class Hostile(Processes):
                 for _ in range(self.options.attackers)
             ]
             good = [loop.create_task(self._write(writer)), loop.create_task(self._come_and_go(last))]
-            await asyncio.gather(*(attacker.attack(until) for attacker in attackers))
+            await asyncio.gather(*(attacker.attack(until, first) for first, attacker in enumerate(attackers)))
             self._attacking = False
             await asyncio.gather(*good)
             await self._heal()
@@ -156,14 +158,14 @@ class Hostile(Processes):
         self.counts["unreadable"] += 1
 
     async def _write(self, writer: thence.Client) -> None:
-        while self._attacking:
+        while self._attacking or self._sent < FEWEST_MESSAGES:
             await writer.send("reader", b"%d" % self._sent)
             self._sent += 1
             await asyncio.sleep(self.options.pause_s)
 
     async def _come_and_go(self, server: str) -> None:
         """Be somebody who comes all the time: no attack from elsewhere may keep it out."""
-        while self._attacking:
+        while self._attacking or not self.counts["visits of a guest"]:
             try:
                 async with self._client("guest", server) as guest:
                     await guest.send("guest", b"in")
@@ -172,6 +174,7 @@ class Hostile(Processes):
                 self.counts["visits of a guest"] += 1
             except (OSError, ThenceError) as error:
                 self.wrong.append(f"a guest was not let in: {error}")
+                return
             await asyncio.sleep(0.05)
 
     async def _heal(self) -> None:
@@ -181,8 +184,6 @@ class Hostile(Processes):
         self.counts["accepted"] += self._sent
         if self._came != list(range(self._sent)):
             self.wrong.append(f"{self._sent} messages were accepted and {len(self._came)} came, or in another order")
-        if not self.counts["visits of a guest"]:
-            self.wrong.append("no guest was let in at all")
 
     # The others.
 

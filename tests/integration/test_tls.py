@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 import thence
-from tests.integration.running import flat, run, servers, started, until, url
+from tests.integration.running import PATIENCE_S, flat, run, servers, started, until, url
 from tests.integration.securing import Speaker, certificates, secure_url
 from thence.core.topology import Topology
 from thence.runtime import door
@@ -168,6 +168,7 @@ def test_no_way_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_half_made_connection_is_bounded_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(door, "MAX_STRANGERS", 5)
+    monkeypatch.setattr(door, "HELLO_TIMEOUT_S", PATIENCE_S)  # Nobody goes because of the time.
 
     async def main() -> None:
         topology = flat("s1")
