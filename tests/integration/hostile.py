@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import trustme
 
@@ -23,7 +23,7 @@ from tests.integration.attacks import Attacker, Target
 from tests.integration.crash_plan import stable_addresses
 from tests.integration.running import flat
 from tests.integration.securing import EVERYTHING, Access, certificates, recording
-from tests.integration.server_processes import Outcome, Processes, in_folder
+from tests.integration.server_processes import Outcome, Processes, in_folder, memory_of
 from thence.core.topology_text import write
 from thence.errors import ThenceError
 from thence.runtime.complaints import ALL_BURST_LINES, ALL_LINE_EVERY_S
@@ -205,10 +205,7 @@ class Hostile(Processes):
     # What is seen from outside.
 
     def _memory(self, name: str, which: str = "VmRSS") -> int:
-        """Return how much memory a server has, or has had at most (``VmHWM``), in bytes."""
-        status = Path(f"/proc/{self._servers[name].pid}/status").read_text(encoding="ascii")
-        fields: dict[str, Any] = dict(line.split(":", 1) for line in status.splitlines())
-        return int(fields[which].split()[0]) * 1024
+        return memory_of(self._servers[name].pid, which)
 
     def _read_logs(self) -> None:
         allowed = ALL_BURST_LINES + self.options.fault_s / ALL_LINE_EVERY_S + OTHER_LINES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,17 @@ import thence
 from tests.integration.attacks import EVIL_HOST
 from tests.integration.hostile import FEWEST_MESSAGES, Options, replay, run_once
 from tests.integration.running import PATIENCE_S, addressed, flat, run, servers, started, until, url
-from tests.integration.securing import Speaker, certificates, framed
+from tests.integration.securing import Speaker, certificates, framed, recording
+from tests.integration.server_processes import kill_processes, memory_of, start_process
 from thence.core.messages import Envelope, Frame, Packet
+from thence.core.topology_text import write
 from thence.errors import MalformedFrame
 from thence.runtime import door
 from thence.runtime.protocol import (
     CONTROL_KIND,
     PROTOCOL,
     ClientHello,
+    ClientWelcome,
     Letter,
     Publish,
     Refused,
@@ -47,6 +51,45 @@ def test_whatever_strangers_do_the_others_are_served(seed: int, tmp_path: Path) 
     assert outcome.counts["accepted"] >= FEWEST_MESSAGES
     assert outcome.counts["visits of a guest"] > 0
     assert len(outcome.faults) == 15, "every kind of attack came"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("secure", [True, False], ids=["with TLS", "without TLS"])
+def test_as_many_strangers_as_there_may_be_take_no_more_memory_than_the_limit_says(secure: bool, tmp_path: Path) -> None:
+    """Each says a hello as long as can be, but for its last byte."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        tls = certificates(tmp_path / "tls", trustme.CA(), "s1")["s1"]
+        context = client_side(None, tls.authority) if secure else None
+        (tmp_path / "logs").mkdir()
+        (tmp_path / "topology.toml").write_text(write(topology), encoding="utf-8")
+        words = ["-m", "thence.cli.main", "serve", str(tmp_path / "topology.toml"), "--server", "s1", "--durability", "memory"]
+        if secure:
+            words += ["--tls-cert", str(tls.certificate), "--tls-key", str(tls.key), "--tls-ca", str(tls.authority)]
+        server = start_process(tmp_path, "s1", words)
+        crowd: list[Speaker] = []
+        try:
+            address = f"{'thences' if secure else 'thence'}://{topology.addresses['s1']}"
+            async with thence.connect(address, "ann", authority=tls.authority, connect_timeout=PATIENCE_S) as ann:
+                before = memory_of(server.pid)
+                for number in range(2 * door.MAX_STRANGERS):
+                    with suppress(OSError):
+                        stranger = await Speaker.call(topology.addresses["s1"], context, "s1", f"127.0.0.{66 + number % 4}")
+                        crowd.append(stranger)
+                        stranger.writer.write(framed(bytes(MAX_HELLO_BYTES))[:-1])
+                        await stranger.writer.drain()
+                await ann.send("ann", b"served")
+                assert (await ann.receive()).body == b"served"
+                grown = memory_of(server.pid, "VmHWM") - before
+        finally:
+            kill_processes([server])
+            for stranger in crowd:
+                stranger.close()
+        assert crowd
+        assert grown <= door.MAX_STRANGER_BYTES // (1 if secure else 4), f"{grown:,} bytes"
+
+    run(main)
 
 
 # --- strangers -------------------------------------------------------------------------------------------------------
@@ -169,6 +212,32 @@ def test_the_log_says_who_said_what(said: bytes, what: str, caplog: pytest.LogCa
             stranger.close()
             await assert_served(topology)
         assert complained(caplog, f"a stranger: {what}", EVIL_HOST)
+
+    run(main)
+
+
+def test_without_tokens_a_session_played_again_adds_nothing() -> None:
+    """Whoever is on the machine is trusted then; but numbers that came before are left out, whoever says them."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            async with (
+                recording(topology.addresses["s1"]) as recorded,
+                thence.connect(recorded.url, "ann") as ann,
+            ):
+                await ann.send("ann", b"once")
+                assert (await ann.receive()).body == b"once"
+                ann.done()
+            box = running["s1"].node.office.state.boxes["ann"]
+            before = (box.sent, box.position)
+            again = await Speaker.call(topology.addresses["s1"])
+            again.writer.write(recorded.from_client)
+            assert isinstance(await again.hear(), ClientWelcome)
+            again.writer.write_eof()
+            assert await again.ended()
+            again.close()
+            assert (box.sent, box.position) == before == (1, 1)
 
     run(main)
 

@@ -215,7 +215,6 @@ class Client(Endpoint):
 
     def _make(self, lost: asyncio.Event) -> Connection:
         connection = Connection()
-        connection.max_frame_bytes = MAX_FRAME_BYTES
         connection.on_frame = self._frame
 
         def on_lost(which: Connection, error: Exception | None) -> None:
@@ -308,6 +307,7 @@ class Client(Endpoint):
             connection.close()
             self._fail(Refusal(f"{self.url}: this client has a token, and whoever answers there does not know it"))
             return
+        connection.max_frame_bytes = MAX_FRAME_BYTES
         self.server = welcome.server
         if self._new:
             # A program of this name may have been here before: go on where it ended.

@@ -260,7 +260,6 @@ class Peers:
                 Connection, host, port, ssl=tls, server_hostname=peer.name if tls else None
             )
             connection.on_lost, connection.on_frame = on_lost, on_frame
-            connection.max_frame_bytes = MAX_FRAME_BYTES
             try:
                 tell(connection, self._hello(peer.name))
                 connection.flush()
@@ -291,7 +290,6 @@ class Peers:
             refuse(connection, reason, claims=claims)
             return False
         peer = self.neighbours[hello.server]
-        connection.max_frame_bytes = MAX_FRAME_BYTES
         connection.on_lost = lambda lost, error: self._lost(peer, lost, error)
         tell(connection, ServerWelcome(self.me, self._incarnation))
         connection.flush()
@@ -327,6 +325,7 @@ class Peers:
         older, peer.connection = peer.connection, None
         if older is not None:
             older.fail(ConnectionResetError("a newer connection took its place"))
+        connection.max_frame_bytes = MAX_FRAME_BYTES
         connection.on_frame = partial(self._frame, peer)
         peer.connection = connection
         reason = self._events.connected(peer.name, incarnation)
