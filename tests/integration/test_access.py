@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trustme
 
@@ -183,21 +184,31 @@ def test_nothing_is_heard_of_whoever_does_not_prove_its_token(tmp_path: Path, ca
     run(main)
 
 
-def test_a_proof_holds_for_the_name_it_was_made_for(tmp_path: Path) -> None:
+def test_a_proof_holds_for_nothing_but_what_it_was_made_for(tmp_path: Path) -> None:
     async def main() -> None:
         topology = flat("s1")
         access = Access(tmp_path / "access.toml", ann=EVERYTHING)
         token = parse_token(access.tokens["ann"])
         async with servers(topology, access=access.path):
-            for claimed, admitted in (("ann", True), ("bob", False)):
+            meant = ClientHello(PROTOCOL, "ann", entry="ann", nonce=new_nonce())
+            changes: list[tuple[dict[str, Any], dict[str, Any]]] = [
+                ({}, {}),
+                ({"name": "bob"}, {}),
+                ({"temporary": True}, {}),
+                ({"nonce": new_nonce()}, {}),
+                ({}, {"server": "s2"}),
+                ({}, {"fabric": "other"}),
+                ({}, {"nonce": new_nonce()}),
+            ]
+            for in_hello, in_challenge in changes:
+                admitted = not in_hello and not in_challenge
                 speaker = await Speaker.call(topology.addresses["s1"])
-                said = ClientHello(PROTOCOL, claimed, entry="ann", nonce=new_nonce())
-                meant = ClientHello(PROTOCOL, "ann", entry="ann", nonce=said.nonce)
+                said = msgspec.structs.replace(meant, **in_hello)
                 speaker.say(said)
                 challenge = await speaker.hear()
                 assert isinstance(challenge, Challenge)
                 assert (challenge.server, challenge.fabric) == ("s1", "flat")
-                speaker.say(Proof(token.prove(meant, challenge)))
+                speaker.say(Proof(token.prove(meant, msgspec.structs.replace(challenge, **in_challenge))))
                 answer = await speaker.hear()
                 assert isinstance(answer, ClientWelcome if admitted else Refused)
                 if isinstance(answer, ClientWelcome):

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from thence.errors import ConfigError
-from thence.runtime.protocol import PROTOCOL, Challenge, ClientHello
+from thence.runtime.protocol import Challenge, ClientHello
 
 SECRET_BYTES: Final = 32
 MAX_ENTRY_CHARACTERS: Final = 100
@@ -127,8 +127,12 @@ def answer(verifier: Verifier, hello: ClientHello, challenge: Challenge) -> byte
 
 
 def _said(hello: ClientHello, challenge: Challenge) -> bytes:
-    """Return everything that was said, so that a proof holds for nothing else."""
-    return msgspec.msgpack.encode((PROTOCOL, hello, challenge))
+    """Return everything that was said, so that a proof holds for nothing else.
+
+    One by one, and not the structs as they are: a later version may add fields to these that an older one does not know.
+    """
+    client = (hello.protocol, hello.name, hello.temporary, hello.entry, hello.nonce)
+    return msgspec.msgpack.encode(("thence token", *client, challenge.server, challenge.fabric, challenge.nonce))
 
 
 def _mac(key: bytes, text: bytes) -> bytes:
