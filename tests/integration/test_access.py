@@ -16,6 +16,8 @@ import trustme
 import thence
 from tests.integration.running import flat, run, servers, started, until, url
 from tests.integration.securing import EVERYTHING, Access, Speaker, certificates, prove, recording, secure_url
+from tests.unit.cli import run as run_cli
+from thence.core.topology_text import write
 from thence.errors import ConfigError, NotAllowed, Refusal, UsageError
 from thence.runtime.protocol import (
     PROTOCOL,
@@ -58,6 +60,38 @@ def test_with_the_right_token_everything_is_as_without(tmp_path: Path) -> None:
             await ann.publish("news", b"heard")
             assert (await ann.request("bob", b"there")).body == b"there!"
             assert (await bob.status())["server"] == "s1"
+
+    run(main)
+
+
+def test_scripts_and_commands_have_tokens_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        access = Access(tmp_path / "access.toml", ann=EVERYTHING)
+        token = access.tokens["ann"]
+        (tmp_path / "next.toml").write_text(write(topology).replace("[domains", "version = 2\n[domains", 1), encoding="utf-8")
+
+        def script() -> bytes:
+            with thence.connect_blocking(url(topology, "s1"), "ann", token=token) as ann:
+                ann.send("ann", b"to myself")
+                return ann.receive().body
+
+        commands = [
+            ("agent", "list", url(topology, "s1"), "--json"),
+            ("status", url(topology, "s1"), "--json"),
+            ("bench", url(topology, "s1"), "--count", "10", "--round-trips", "5", "--json"),
+            ("topology", "apply", str(tmp_path / "next.toml"), "--plan"),
+        ]
+        async with servers(topology, access=access.path):
+            assert await asyncio.to_thread(script) == b"to myself"
+            for command in commands:
+                refused = await asyncio.to_thread(run_cli, *command)
+                assert refused.code == 2
+                assert "s1 wants a token" in refused.err
+                ended = await asyncio.to_thread(run_cli, *command, "--token", token)
+                assert (ended.code, ended.err) == (0, ""), ended.err
+            monkeypatch.setenv("THENCE_TOKEN", token)
+            assert (await asyncio.to_thread(run_cli, *commands[1])).code == 0
 
     run(main)
 

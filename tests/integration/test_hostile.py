@@ -21,8 +21,8 @@ from tests.integration.securing import Speaker, certificates, framed, recording
 from tests.integration.server_processes import kill_processes, memory_of, start_process
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.topology_text import write
-from thence.errors import MalformedFrame
-from thence.runtime import door
+from thence.errors import ConfigError, MalformedFrame
+from thence.runtime import door, wire
 from thence.runtime.protocol import (
     CONTROL_KIND,
     PROTOCOL,
@@ -33,6 +33,7 @@ from thence.runtime.protocol import (
     Refused,
     ServerHello,
     ServerWelcome,
+    StatusQuestion,
     write_letters,
 )
 from thence.runtime.server import Server
@@ -140,6 +141,24 @@ def test_there_are_only_so_many_connections(monkeypatch: pytest.MonkeyPatch, cap
             assert await third.ended()
             third.close()
         assert complained(caplog, "turned away: there are 2 connections; MAX_CONNECTIONS")
+
+    run(main)
+
+
+def test_there_are_as_many_connections_as_open_files_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = {"files": door.RESERVED_FILES + 1}
+    monkeypatch.setattr(door.resource, "getrlimit", lambda _: (allowed["files"], allowed["files"]))
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann"):
+            other = await Speaker.call(topology.addresses["s1"])
+            assert await other.ended()
+            other.close()
+            assert running["s1"]._door.turned_away == 1
+        allowed["files"] = door.RESERVED_FILES
+        with pytest.raises(ConfigError, match="the system allows 128 open files"):
+            await started(topology, "s1")
 
     run(main)
 
@@ -375,6 +394,32 @@ def test_what_a_client_cannot_say_ends_its_own_connection(said: Callable[[], Any
             assert (await ann.receive()).body == b"still here"
             assert running["s1"].node.office.state.boxes["mallory"].sent == 0
         assert complained(caplog, "client 'mallory': ")
+
+    run(main)
+
+
+def test_a_client_that_asks_and_does_not_read_is_shown_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wire, "MAX_CLIENT_UNSENT_BYTES", 4 * 1024 * 1024)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            mallory = await Speaker.call(topology.addresses["s1"])
+            mallory.say(ClientHello(PROTOCOL, ""))
+            await mallory.hear()
+            mallory.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            (client,) = running["s1"]._connections
+            most = 0
+            while client.connection.open:
+                mallory.say(StatusQuestion())
+                await asyncio.sleep(0)
+                most = max(most, client.connection.unsent_bytes)
+            assert most < wire.MAX_CLIENT_UNSENT_BYTES + 1024 * 1024
+            mallory.close()
+            await assert_served(topology)
+        assert complained(caplog, "a client without a name: it does not read what it is told: MAX_CLIENT_UNSENT_BYTES")
 
     run(main)
 

@@ -98,6 +98,8 @@ class Door:
         self._security.check_listening(host, neighbours=neighbours)
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files - RESERVED_FILES)
+        if self._most < 1:
+            raise ConfigError(f"the system allows {files} open files, and RESERVED_FILES ({RESERVED_FILES}) are for other things")
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -124,6 +124,7 @@ class ClientConnection:
         tell(self.connection, ClientWelcome(node.name, node.topology.name, number, accepted, position, box, proof))
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
+        connection.check_kept_up()
         said = understand(frame, self.name)
         session = self.session
         if type(said) is Publish and session is not None:  # First what comes most often.

@@ -47,6 +47,9 @@ MAX_READ_BYTES: Final = 256 * 1024
 MAX_WRITE_BUFFER: Final = 1024 * 1024
 """With more than this unsent, a connection says that it is full."""
 
+MAX_CLIENT_UNSENT_BYTES: Final = 32 * 1024 * 1024
+"""How much may wait for a client that asks for more and does not read what it is told."""
+
 LINGER_S: Final = 5.0
 """How long a connection that was closed may take to get rid of what was sent; then it ends all the same."""
 
@@ -230,6 +233,11 @@ class Connection(asyncio.BufferedProtocol):
     def unsent_bytes(self) -> int:
         """How much the other side has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def check_kept_up(self) -> None:
+        """Refuse to listen to somebody who asks for more and does not read what it is told."""
+        if self.full and self.unsent_bytes > MAX_CLIENT_UNSENT_BYTES:
+            raise MalformedFrame(f"it does not read what it is told: MAX_CLIENT_UNSENT_BYTES ({MAX_CLIENT_UNSENT_BYTES}) wait")
 
     def fail(self, error: Exception) -> None:
         """End the connection because of what came in over it."""
