@@ -28,6 +28,7 @@ from thence.runtime.protocol import (
     PROTOCOL,
     ClientHello,
     ClientWelcome,
+    Find,
     Letter,
     Publish,
     Refused,
@@ -375,6 +376,7 @@ CANNOT_BE: dict[str, Callable[[], Any]] = {
     "a number that nobody reaches": lambda: Publish(2**63, 1, ("ann",), None, write_letters([Letter(b"")])),
     "somebody twice": lambda: Publish(1, 1, ("ann", "ann"), None, write_letters([Letter(b"")])),
     "a long topic": lambda: Publish(1, 1, None, "x" * 201, write_letters([Letter(b"")])),
+    "a long name": lambda: Find("x" * 1_000_000),
     "no topic": lambda: Publish(1, 1, None, "", write_letters([Letter(b"")])),
 }
 

@@ -455,6 +455,8 @@ class Server:
         if self.node.office.home(name) is not None:
             tell(client.connection, Found(name))
             return
+        if len(name) > MAX_NAME_CHARACTERS:
+            raise MalformedFrame(f"client {client.name!r} looks for a name of {len(name)} characters")
         if client.finding >= MAX_FINDING:
             raise MalformedFrame(f"client {client.name!r} looks for more than {MAX_FINDING} others")
         client.finding += 1
