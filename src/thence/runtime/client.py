@@ -218,17 +218,17 @@ class Client(Endpoint):
         connection.on_frame = self._frame
 
         def on_lost(which: Connection, error: Exception | None) -> None:
-            if self._connection is which:
+            welcome = self._connection is which
+            if welcome:
                 self._connection = None
                 while self._questions:
                     _answer(self._questions.popleft(), ConnectionError(f"the connection to {self.url} was lost"))
                 self._agents.lost(ConnectionError(f"the connection to {self.url} was lost"))
             if isinstance(error, ThenceError | OSError):
                 self._trouble = str(error) or type(error).__name__
-            elif not self._trouble:
-                self._trouble = (
-                    f"{self.url} hung up; {'does it have TLS at all?' if self._secure else 'does it want TLS (thences://)?'}"
-                )
+            elif not welcome and not self._trouble:
+                guess = "is there TLS at all?" if self._secure else "does it want TLS (thences://)?"
+                self._trouble = f"{self.url} hung up; {guess}"
             lost.set()
 
         connection.on_lost = on_lost
