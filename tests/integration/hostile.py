@@ -127,9 +127,7 @@ class Hostile(Processes):
             await self._heal()
             for name in self.topology.processes:
                 grown = self._memory(name, "VmHWM") - before[name]
-                self.counts["MiB grown"] = max(
-                    self.counts["MiB grown"], grown // 2**20
-                )
+                self.counts["MiB grown"] = max(self.counts["MiB grown"], grown // 2**20)
                 if grown > MAX_STRANGER_BYTES + SLACK_BYTES:
                     self.wrong.append(f"{name} took {grown:,} bytes more; strangers are allowed {MAX_STRANGER_BYTES:,}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import resource
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -148,7 +149,7 @@ def test_there_are_only_so_many_connections(monkeypatch: pytest.MonkeyPatch, cap
 
 def test_there_are_as_many_connections_as_open_files_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = {"files": door.RESERVED_FILES + 1}
-    monkeypatch.setattr(door.resource, "getrlimit", lambda _: (allowed["files"], allowed["files"]))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed["files"], allowed["files"]))
 
     async def main() -> None:
         topology = flat("s1")
