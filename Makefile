@@ -2,7 +2,7 @@
 # Each target sets up what it needs first, and that is quick when nothing is left to do.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check bench bench-peers counts studies scale campaign clean
+.PHONY: help setup demo test lint check bench bench-peers counts studies scale campaign audit clean
 
 BIN := .venv/bin
 PYTHON_CODE := src tests $(wildcard benchmarks)
@@ -48,6 +48,12 @@ scale: setup ## simulate and judge 100,000 multicasts in a fabric of 1,000 proce
 campaign: setup ## run the property tests over a great many seeds and report
 	@$(BIN)/python -m tests.campaign
 
+audit: setup ## look for unsafe code, and for known holes in the pinned packages (that needs a network)
+	@$(BIN)/ruff check --select S src
+	@test -d .audit || $(BIN)/python -m venv .audit
+	@.audit/bin/pip install -q pip-audit
+	@.audit/bin/pip-audit --strict --disable-pip --no-deps -r constraints.txt
+
 clean: ## remove everything that the other targets made, .venv too
-	@rm -rf .venv .setup.lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist src/*.egg-info
+	@rm -rf .venv .audit .setup.lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist src/*.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -54,7 +54,7 @@ def _members(thing: type) -> Iterator[tuple[str, Any]]:
                     yield member, getattr(thing, member) if inspect.isfunction(value) else value
 
 
-OUTLET = {"accepted", "undeliverable", "deliver", "unreadable", "subscribed", "answered", "lost", "waiting"}
+OUTLET = {"accepted", "undeliverable", "deliver", "damaged", "subscribed", "answered", "lost", "waiting"}
 """What an embedded member has for its own session, and the agents of a client for the client, not for users."""
 
 

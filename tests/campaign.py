@@ -11,9 +11,10 @@ repeats it, and the campaign then ends with 1.
     python -m tests.campaign --kind explorer
     python -m tests.campaign --kind servers --seconds 600 --seed 0
     python -m tests.campaign --kind agents --seconds 600 --seed 0
+    python -m tests.campaign --kind hostile --seconds 600 --seed 0
 
-The last two crash real servers (``tests/integration/crashes.py`` and ``agent_crashes.py``), in rounds of ``ROUND_S`` seconds
-with a seed each.
+The last three crash real servers (``tests/integration/crashes.py`` and ``agent_crashes.py``) or attack them (``hostile.py``), in
+rounds of ``ROUND_S`` seconds with a seed each.
 
 The explorer's cases are ``CAMPAIGN_CASES`` in ``tests/explorer_cases.py`` and whatever a module of ``tests/papers`` calls
 ``CAMPAIGN``: a list of cases, or, where the module has a ``main`` of its own, whatever that makes of it.
@@ -37,7 +38,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from rich.progress import Progress
 
 from tests import evolving, explorer_cases, fabrics
-from tests.integration import agent_crashes, crashes
+from tests.integration import agent_crashes, crashes, hostile
 from thence.core.ordering import ORDERINGS
 from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
@@ -119,7 +120,7 @@ def run_many(seeds: Iterable[int]) -> list[Outcome]:
     return [run_one(seed) for seed in seeds]
 
 
-KINDS: Final = ("orderings", "fabrics", "changes", "removals", "explorer", "servers", "agents")
+KINDS: Final = ("orderings", "fabrics", "changes", "removals", "explorer", "servers", "agents", "hostile")
 
 
 class Run(Protocol):
@@ -286,6 +287,8 @@ def main() -> int:
         broken += run_rounds("servers", crashes, "accepted", arguments)
     if arguments.kind in ("agents", "all"):
         broken += run_rounds("agents", agent_crashes, "moves", arguments)
+    if arguments.kind in ("hostile", "all"):
+        broken += run_rounds("hostile", hostile, "accepted", arguments)
     return 1 if broken else 0
 
 

@@ -9,9 +9,9 @@ Rules for whoever writes a page:
 * A ``python`` block is run, with the others of its page before it.
 
 Some pages have a test of their own: those on trace and judge ``tests/unit/trace/test_docs.py``, that on the store
-``tests/unit/runtime/test_store_page.py``, the quickstart and that on agents ``tests/integration/test_quickstart_page.py`` and
-``test_agents_page.py``, and those that need Spark theirs in ``tests/pipeline``, ``test_pages.py``,
-``test_importing_page.py``, ``test_audit_page.py``, ``test_following_page.py``.
+``tests/unit/runtime/test_store_page.py``, the quickstart and those on agents and on security theirs in ``tests/integration``,
+``test_quickstart_page.py``, ``test_agents_page.py`` and ``test_security_page.py``, and those that need Spark theirs in
+``tests/pipeline``, ``test_pages.py``, ``test_importing_page.py``, ``test_audit_page.py``, ``test_following_page.py``.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ PAGES_WITH_SPARK = {"docs/importing.md", "docs/audit.md", "docs/following.md"}
 TESTED_ELSEWHERE = {
     "docs/quickstart.md",
     "docs/agents.md",
+    "docs/security.md",
     "docs/trace.md",
     "docs/judge.md",
     "docs/store.md",
@@ -210,7 +211,7 @@ def test_the_reference_is_what_the_code_says() -> None:
     assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), "to rewrite it: .venv/bin/python -m tests.api_page"
 
 
-@pytest.mark.parametrize("page", ["docs/guarantees.md", "docs/servers.md", "docs/agents.md"])
+@pytest.mark.parametrize("page", ["docs/guarantees.md", "docs/servers.md", "docs/agents.md", "docs/security.md"])
 def test_the_limits_are_those_of_the_code(page: str) -> None:
     told = rows(read(page), "| limit | value |")
     assert len(told) > 5

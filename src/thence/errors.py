@@ -4,6 +4,7 @@
     ├── UsageError            the caller's mistake; nothing happened
     │   ├── ConfigError         an option, topology or scenario that cannot be
     │   │   └── TopologyError     a fabric that cannot be: names the part that is wrong
+    │   ├── NotAllowed          the access file of the server does not let this client do it
     │   └── Busy                a named limit is full; nothing happened, try again later
     ├── FrameRefused          a peer's mistake; the frame was dropped, our state is untouched
     │   ├── MalformedFrame      it cannot be read, or its fields contradict each other
@@ -58,6 +59,10 @@ class TopologyError(ConfigError):
         """``about`` is a path of names, such as ``domains``, ``A``, ``members``, ``s1``."""
         super().__init__(message)
         self.about = about
+
+
+class NotAllowed(UsageError):
+    """The access file of the server does not let this client do it. Nothing happened; everything else goes on."""
 
 
 class Busy(UsageError):

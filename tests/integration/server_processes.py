@@ -68,6 +68,13 @@ def kill_processes(processes: Collection[subprocess.Popen[bytes]]) -> None:
         process.wait()
 
 
+def memory_of(pid: int, which: str = "VmRSS") -> int:
+    """Return how much memory a process has, or has had at most (``VmHWM``), in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    return int(fields[which].split()[0]) * 1024
+
+
 def last_words(folder: Path, name: str) -> str:
     """Return the end of a program's log."""
     return (folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")[-600:].strip()

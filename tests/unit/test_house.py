@@ -218,6 +218,7 @@ def test_public_names_are_pinned() -> None:
         "Member",
         "Message",
         "NewView",
+        "NotAllowed",
         "OverflowingFrame",
         "Refusal",
         "ReplayedFrame",
@@ -283,6 +284,17 @@ def drawn_parents(drawing: str) -> dict[str, str | None]:
             path = [*path[:depth], drawn[2]]
             parents[drawn[2]] = path[depth - 1] if depth else None
     return parents
+
+
+def test_an_exception_from_a_rule_of_security_says_why() -> None:
+    exceptions = [
+        (path.relative_to(ROOT), line.strip(), said[1])
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if (said := re.search(r"# noqa: S\d+(.*)", line))
+    ]
+    assert exceptions
+    assert [(path, line) for path, line, why in exceptions if len(why.strip(" -")) < 5] == []
 
 
 def test_the_tree_of_errors_is_drawn_as_it_is() -> None:

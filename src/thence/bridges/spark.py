@@ -8,7 +8,7 @@ It lives here, and not with the reader in ``pipeline``, since it needs a client:
 Rules:
 
 * A row has a ``body`` (text or bytes), and ``to`` (a name, or a list of names) or ``topic``; where both are null it goes to
-  everyone. A topic for all rows may be an option.
+  everyone. A topic for all rows may be an option, and so may a ``token`` and an ``authority``, as for ``thence.connect``.
 * Each partition writes as a client of its own, ``NAME-PARTITION``, in the order of its rows, and a task ends when all are
   accepted.
 * Exactly once: letters are numbered by batch and row. A batch that Spark runs again, after a failure or from a checkpoint, has
@@ -73,6 +73,7 @@ class FabricWriter(DataSourceStreamWriter):
         self._url = options["url"]
         self._name = options["name"]
         self._topic = options.get("topic")
+        self._token, self._authority = options.get("token"), options.get("authority")
 
     def write(self, iterator: Iterator[Row]) -> Published:
         """Write the rows of one task."""
@@ -84,7 +85,7 @@ class FabricWriter(DataSourceStreamWriter):
 
     async def _write(self, rows: Iterator[Row], partition: int, batch: int) -> int:
         count = 0
-        async with connect(self._url, f"{self._name}-{partition}") as client:
+        async with connect(self._url, f"{self._name}-{partition}", token=self._token, authority=self._authority) as client:
             client.number_from(batch * NUMBERS_PER_BATCH)
             for count, row in enumerate(rows, start=1):
                 self._post(client, row)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json as json_
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from thence.cli import console
 from thence.cli.manual import Command, Group
+from thence.cli.options import Authority, Token
 from thence.errors import ConfigError
 from thence.runtime import loops
 from thence.runtime.agent_client import Agents
@@ -35,9 +37,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 T = TypeVar("T")
 
 
-def _ask(url: str, question: Callable[[Agents], Awaitable[T]]) -> T:
+class _Server(NamedTuple):
+    """Where to ask, and how to get in."""
+
+    url: str
+    token: str | None
+    authority: Path | None
+
+
+def _ask(server: _Server, question: Callable[[Agents], Awaitable[T]]) -> T:
     async def ask() -> T:
-        async with Client(url, "", temporary=False) as client:
+        async with Client(server.url, "", temporary=False, token=server.token, authority=server.authority) as client:
             return await question(client.agents)
 
     return loops.run(ask())
@@ -49,6 +59,8 @@ def create(
     name: Name,
     kind: Annotated[str, typer.Argument(metavar="CLASS", help="Its class; the server was started with --agents.")],
     state: Annotated[str | None, typer.Option("--state", metavar="JSON", help="What it begins with.")] = None,
+    token: Token = None,
+    authority: Authority = None,
 ) -> None:
     """Make an agent, which lives at this server until it is removed.
 
@@ -58,17 +70,17 @@ def create(
         value = None if state is None else json_.loads(state)
     except ValueError as error:
         raise ConfigError(f"--state {state!r}: {error}") from None
-    _ask(url, lambda agents: agents.create(name, kind, value))
+    _ask(_Server(url, token, authority), lambda agents: agents.create(name, kind, value))
     console.err.print(f"{console.plain(name)} is there")
 
 
 @command.command("list", cls=Command)
-def list_(url: Url, json: Json = False) -> None:
+def list_(url: Url, json: Json = False, token: Token = None, authority: Authority = None) -> None:
     """List the agents of a server.
 
     Example: thence agent list thence://127.0.0.1:7401
     """
-    found = _ask(url, lambda agents: agents.list())
+    found = _ask(_Server(url, token, authority), lambda agents: agents.list())
     if json:
         typer.echo(json_.dumps(found))
         return
@@ -87,21 +99,21 @@ def list_(url: Url, json: Json = False) -> None:
 
 
 @command.command("show", cls=Command)
-def show(url: Url, name: Name) -> None:
+def show(url: Url, name: Name, token: Token = None, authority: Authority = None) -> None:
     """Print what there is to say of an agent, and its state, as JSON.
 
     Example: thence agent show thence://127.0.0.1:7401 ann
     """
-    typer.echo(json_.dumps(_ask(url, lambda agents: agents.show(name)), ensure_ascii=False))
+    typer.echo(json_.dumps(_ask(_Server(url, token, authority), lambda agents: agents.show(name)), ensure_ascii=False))
 
 
 @command.command("remove", cls=Command)
-def remove(url: Url, name: Name) -> None:
+def remove(url: Url, name: Name, token: Token = None, authority: Authority = None) -> None:
     """Remove an agent, with its state and all letters for it.
 
     Example: thence agent remove thence://127.0.0.1:7401 ann
     """
-    _ask(url, lambda agents: agents.remove(name))
+    _ask(_Server(url, token, authority), lambda agents: agents.remove(name))
     console.err.print(f"{console.plain(name)} is gone")
 
 
@@ -110,15 +122,18 @@ def dead(
     url: Url,
     number: Annotated[int | None, typer.Argument(metavar="[NUMBER]", help="Show this one, with what is in it.")] = None,
     json: Json = False,
+    token: Token = None,
+    authority: Authority = None,
 ) -> None:
     """List the letters that agents could not react to, the oldest first.
 
     Example: thence agent dead thence://127.0.0.1:7401
     """
+    server = _Server(url, token, authority)
     if number is not None:
-        typer.echo(json_.dumps(_ask(url, lambda agents: agents.dead_letter(number)), ensure_ascii=False))
+        typer.echo(json_.dumps(_ask(server, lambda agents: agents.dead_letter(number)), ensure_ascii=False))
         return
-    letters = _ask(url, lambda agents: agents.dead())
+    letters = _ask(server, lambda agents: agents.dead())
     if json:
         typer.echo(json_.dumps(letters))
         return
@@ -132,20 +147,20 @@ def _row(letter: dict[str, Any]) -> tuple[object, ...]:
 
 
 @command.command("retry", cls=Command)
-def retry(url: Url, number: Number) -> None:
+def retry(url: Url, number: Number, token: Token = None, authority: Authority = None) -> None:
     """Send such a letter to its agent once more, behind all that waits there.
 
     Example: thence agent retry thence://127.0.0.1:7401 3
     """
-    _ask(url, lambda agents: agents.retry(number))
+    _ask(_Server(url, token, authority), lambda agents: agents.retry(number))
     console.err.print(f"letter {number} is on its way again")
 
 
 @command.command("drop", cls=Command)
-def drop(url: Url, number: Number) -> None:
+def drop(url: Url, number: Number, token: Token = None, authority: Authority = None) -> None:
     """Drop such a letter.
 
     Example: thence agent drop thence://127.0.0.1:7401 3
     """
-    _ask(url, lambda agents: agents.drop(number))
+    _ask(_Server(url, token, authority), lambda agents: agents.drop(number))
     console.err.print(f"letter {number} is dropped")

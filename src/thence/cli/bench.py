@@ -7,12 +7,14 @@ import json as json_
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Annotated, Final, TypeVar
 
 import msgspec
 import typer
 
 from thence.cli import console
+from thence.cli.options import Authority, Token
 from thence.runtime import loops
 from thence.runtime.client import Client, connect
 from thence.runtime.letters import Message
@@ -53,6 +55,8 @@ def command(
         int, typer.Option("--round-trips", min=1, help="How many go to and fro, one after the other.")
     ] = 1_000,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object with everything.")] = False,
+    token: Token = None,
+    authority: Authority = None,
 ) -> None:
     """Measure how fast messages go through a server and back.
 
@@ -64,7 +68,8 @@ def command(
     Example: thence bench thence://127.0.0.1:7401 --size 1024
     """
     with console.steps() as tell:
-        figures = loops.run(_measure((url, to or url), size, count, round_trips, tell))
+        connected = partial(connect, token=token, authority=authority)
+        figures = loops.run(_measure(connected, (url, to or url), size, count, round_trips, tell))
     if json:
         typer.echo(json_.dumps(msgspec.to_builtins(figures)))
     else:
@@ -84,8 +89,10 @@ def _show(figures: Figures) -> None:
     console.out.print(console.table(("client to client", console.plain(where)), rows))
 
 
-async def _measure(urls: tuple[str, str], size: int, count: int, round_trips: int, tell: Tell) -> Figures:
-    async with connect(urls[0]) as sender, connect(urls[1]) as receiver:
+async def _measure(
+    connected: Callable[[str], Client], urls: tuple[str, str], size: int, count: int, round_trips: int, tell: Tell
+) -> Figures:
+    async with connected(urls[0]) as sender, connected(urls[1]) as receiver:
         await sender.known(receiver.name)
         await receiver.known(sender.name)
         bench = _Bench(sender, receiver, bytes(size), tell)

@@ -88,7 +88,7 @@ def run_fabric(folder: Path, seed: int, questions: int, note: Callable[[str], No
         fleet = Fleet(topology, folder, trace=folder / "trace", log=lambda line: print(line, file=log))
         try:
             fleet.start()
-            return asyncio.run(_converse(topology, fleet, random.Random(seed), questions, note))  # noqa: S311
+            return asyncio.run(_converse(topology, fleet, random.Random(seed), questions, note))  # noqa: S311  No secret.
         finally:
             fleet.stop()
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json as json_
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from thence.cli import console
+from thence.cli.options import Authority, Token
 from thence.errors import UsageError
 from thence.runtime import loops
-from thence.runtime.client import connect
+from thence.runtime.client import Client, connect
 from thence.runtime.letters import Message
 
 
@@ -27,6 +30,8 @@ def command(
     ] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Give up the name, with all that waits for it, and end.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print each message as a line of JSON.")] = False,
+    token: Token = None,
+    authority: Authority = None,
 ) -> None:
     """Print the messages that come for a client, in order.
 
@@ -37,24 +42,27 @@ def command(
 
     Example: thence listen thence://127.0.0.1:7401 --name bob
     """
+    connected = partial(connect, url, name, token=token, authority=authority)
     if forget:
-        loops.run(_forget(url, name))
+        if name is None:
+            raise UsageError("--forget needs --name")
+        loops.run(_forget(connected))
         return
-    complete = loops.run(_listen(url, name, topic or [], count, timeout, json))
+    complete = loops.run(_listen(connected, topic or [], count, timeout, json))
     if not complete:
         raise typer.Exit(1)
 
 
-async def _forget(url: str, name: str | None) -> None:
-    if name is None:
-        raise UsageError("--forget needs --name")
-    async with connect(url, name) as client:
+async def _forget(connected: Callable[[], Client]) -> None:
+    async with connected() as client:
         await client.leave()
-    console.err.print(f"{name} is forgotten")
+    console.err.print(f"{client.name} is forgotten")
 
 
-async def _listen(url: str, name: str | None, topics: list[str], count: int | None, within: float | None, json: bool) -> bool:
-    async with connect(url, name) as client:
+async def _listen(
+    connected: Callable[[], Client], topics: list[str], count: int | None, within: float | None, json: bool
+) -> bool:
+    async with connected() as client:
         for topic in topics:
             await client.subscribe(topic)
         console.err.print(f"listening as {client.name} at {client.server}")

@@ -66,6 +66,7 @@ COMMANDS: Final = (
     Entry("serve", SERVE, "Run one server of a fabric."),
     Entry("up", SERVE, "Run all servers of a fabric on this machine, for development."),
     Entry("status", SERVE, "Ask a server how it is: neighbours, queues, clocks, and what waits for what."),
+    Entry("token", SERVE, "Make tokens for clients of servers with an access file."),
     Entry("send", SERVE, "Send a message by way of a server."),
     Entry("listen", SERVE, "Print the messages that come for a client."),
     Entry("agent", SERVE, "Make, list, show and remove agents of a server; look through letters they could not react to."),
@@ -100,6 +101,8 @@ EPILOG: Final = """
 
 [bold]Environment[/bold]
   THENCE_DEBUG=1  show the traceback of an error
+  THENCE_TOKEN    the token of commands that connect to a server
+  THENCE_CA       the file with whoever signs the certificates of servers
 """
 
 

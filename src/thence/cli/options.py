@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -19,6 +20,21 @@ OrderingOptions = Annotated[
         metavar="NAME=VALUE",
         help="An option of the ordering; a value is JSON, or text. May be repeated.",
     ),
+]
+
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        envvar="THENCE_TOKEN",
+        help="Our token, for a server with an access file. Others can see what is on a command line: better in the environment.",
+    ),
+]
+
+Authority = Annotated[
+    Path | None,
+    typer.Option("--tls-ca", metavar="FILE", envvar="THENCE_CA", help="Who signs the certificates of servers, for thences://."),
 ]
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from thence.cli import console
+from thence.cli.options import Authority, Token
 from thence.errors import UsageError
 from thence.runtime import loops
-from thence.runtime.client import connect
+from thence.runtime.client import Client, connect
 from thence.runtime.endpoint import Endpoint
 from thence.runtime.letters import EVERYONE
 
@@ -21,6 +24,8 @@ def command(
     body: Annotated[list[str] | None, typer.Argument(metavar="[BODY]...", help="Messages; without any, lines are read.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the recipients are known at this server.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="Send as this client; otherwise as a temporary one.")] = None,
+    token: Token = None,
+    authority: Authority = None,
 ) -> None:
     """Send messages by way of a server, and wait until they are accepted.
 
@@ -30,13 +35,13 @@ def command(
 
     Example: thence send thence://127.0.0.1:7401 bob "hello"
     """
-    sent = loops.run(_send(url, name, to, body, wait=wait))
+    sent = loops.run(_send(partial(connect, url, name, token=token, authority=authority), to, body, wait=wait))
     console.err.print(f"{console.count(sent, 'message')} accepted")
 
 
-async def _send(url: str, name: str | None, to: str, bodies: list[str] | None, *, wait: bool) -> int:
+async def _send(connected: Callable[[], Client], to: str, bodies: list[str] | None, *, wait: bool) -> int:
     sent = 0
-    async with connect(url, name) as client:
+    async with connected() as client:
         for recipient in names_in(to) if wait and to != "everyone" and not to.startswith("#") else ():
             await client.known(recipient)
         for body in bodies or sys.stdin:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 from collections.abc import Mapping
 from enum import StrEnum
@@ -71,6 +72,13 @@ def command(
     tls_authority: Annotated[
         Path | None, typer.Option("--tls-ca", metavar="FILE", help="Who signs the certificates of all servers.")
     ] = None,
+    access: Annotated[
+        Path | None,
+        typer.Option("--access", metavar="FILE", help="Who is let in and what each may do, as TOML; without, all may do all."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS; take neighbours at their word.")
+    ] = False,
     max_store_bytes: Annotated[
         int | None, typer.Option("--max-store-bytes", min=1, metavar="N", help="The most that the store may hold.")
     ] = None,
@@ -101,7 +109,9 @@ def command(
 
     With the first SIGTERM or SIGINT it takes nothing more, waits for what
     is on its way to be confirmed, and stops. With the second one it stops
-    at once; nothing that was acknowledged is lost by that.
+    at once; nothing that was acknowledged is lost by that. With SIGHUP it
+    reads certificates and the access file again, as it does by itself when
+    they change; connections stay.
 
     Example: thence serve city.toml --server s1 --data data/s1
     """
@@ -113,6 +123,8 @@ def command(
     options = NodeOptions(
         data=data if durability is Durability.DISK else None,
         tls=tls_files(tls_certificate, tls_key, tls_authority),
+        access=access,
+        insecure=insecure,
         trace=trace,
         max_store_bytes=max_store_bytes,
         spill_after_bytes=spill_after_bytes if backlog is BacklogMode.SPILL else None,
@@ -120,7 +132,14 @@ def command(
     kinds = agent_kinds.load(agents or ())
     logs.set_up(server, log_form.value)
     memory.keep_freed_memory()
+    _open_many_files()
     loops.run(_serve(Start(fabric, server, options, kinds), listen, drain_s, awake_us / 1e6))
+
+
+def _open_many_files() -> None:
+    """Ask the system for as many open files as it lets us have: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def tls_files(certificate: Path | None, key: Path | None, authority: Path | None) -> TlsFiles | None:
@@ -158,6 +177,7 @@ async def _serve_until_told(server: Server, listen: str | None, drain_s: float) 
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
     waiting = loop.create_task(told.wait())
     failing = asyncio.ensure_future(server.stopped)
     await asyncio.wait((waiting, failing), return_when=asyncio.FIRST_COMPLETED)

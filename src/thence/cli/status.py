@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from thence.cli import console
+from thence.cli.options import Authority, Token
 from thence.runtime import loops
 from thence.runtime.client import ask_status
 
@@ -17,6 +18,8 @@ SHOWN_WAITS = 20
 def command(
     url: Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object with everything.")] = False,
+    token: Token = None,
+    authority: Authority = None,
 ) -> None:
     """Ask a server how it is: its neighbours, clients, queues and clocks.
 
@@ -28,7 +31,7 @@ def command(
 
     Example: thence status thence://127.0.0.1:7401
     """
-    status = loops.run(ask_status(url))
+    status = loops.run(ask_status(url, token=token, authority=authority))
     if json:
         typer.echo(json_.dumps(status))
     else:

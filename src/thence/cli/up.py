@@ -34,6 +34,12 @@ def command(
         typer.Option("--agents", metavar="MODULE[:CLASS]", help="Let all servers know these classes of agents; several times."),
     ] = None,
     trace: Annotated[Path | None, typer.Option("--trace", metavar="DIR", help="Let all servers write their trace here.")] = None,
+    access: Annotated[
+        Path | None, typer.Option("--access", metavar="FILE", help="Who is let in and what each may do, as TOML.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS; take neighbours at their word.")
+    ] = False,
 ) -> None:
     """Run all servers of a fabric on this machine until Ctrl-C or SIGTERM.
 
@@ -45,7 +51,8 @@ def command(
     Example: thence up city.toml --data data
     """
     fabric = with_addresses(read_topology(topology), data / "topology.toml")
-    fleet = Fleet(fabric, data, memory=memory, trace=trace, agents=agents or ())
+    more = [*(("--access", str(access)) if access is not None else ()), *(("--insecure",) if insecure else ())]
+    fleet = Fleet(fabric, data, memory=memory, trace=trace, agents=agents or (), options=more)
     for number in (signal.SIGINT, signal.SIGTERM):
         # Also where whoever started us ignores them, as shells do for what runs in the background.
         signal.signal(number, signal.default_int_handler)
@@ -130,7 +137,7 @@ class Fleet:
         for place in self._agents:
             arguments += ["--agents", place]
         arguments += self._options
-        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
+        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603  Ourselves.
         self.processes[name] = process
         if process.stderr is not None:
             thread = threading.Thread(target=self._copy_log, args=(name, process.stderr), daemon=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from thence.errors import UsageError
+from thence.errors import NotAllowed, UsageError
 from thence.runtime.agent_questions import Create, Drop, ListAll, ListDead, Question, Remove, Retry, Show, ShowDead
 from thence.runtime.protocol import AgentAnswer, AgentQuestion, encode_value
 
@@ -86,7 +86,7 @@ class Agents:
         waiting = self._asked.pop(answer.number, None)
         if waiting is not None and not waiting.done():
             if answer.error:
-                waiting.set_exception(UsageError(answer.error))
+                waiting.set_exception(NotAllowed(answer.error) if answer.forbidden else UsageError(answer.error))
             else:
                 waiting.set_result(answer.answer)
 

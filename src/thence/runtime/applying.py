@@ -76,12 +76,19 @@ class Access(NamedTuple):
 
     tls: TlsFiles | None = None
     authority: Path | None = None
+    token: str | None = None
 
     def client(self, address: str) -> Client:
         """Return somebody who only asks."""
         scheme = "thences" if self.tls or self.authority else "thence"
         return Client(
-            f"{scheme}://{address}", "", temporary=False, tls=self.tls, authority=self.authority, connect_timeout=CONNECT_S
+            f"{scheme}://{address}",
+            "",
+            temporary=False,
+            token=self.token,
+            tls=self.tls,
+            authority=self.authority,
+            connect_timeout=CONNECT_S,
         )
 
 

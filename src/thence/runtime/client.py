@@ -6,6 +6,8 @@ Rules:
 * What was not accepted is sent again over the next connection, and the server leaves out what it has. What comes again from the
   server is left out here. So while the program lives nothing is lost, doubled or out of order, whoever else restarts.
 * A program that starts again under the same name gets everything that it had not finished.
+* A client that was given a token proves that it has it, never tells it, and goes on only with a server that proves to know it.
+* Certificates are read anew for each connection, so that they can be replaced while the program runs.
 """
 
 from __future__ import annotations
@@ -22,23 +24,27 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from thence.errors import ConfigError, MalformedFrame, Refusal, ThenceError, UsageError
+from thence.errors import ConfigError, MalformedFrame, NotAllowed, Refusal, ThenceError, UsageError
 from thence.runtime.agent_client import Agents
 from thence.runtime.door import parse_address, tell
 from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
+from thence.runtime.exposure import check_calling
 from thence.runtime.letters import checked_topic
 from thence.runtime.protocol import (
     PROTOCOL,
     Accepted,
     Acknowledge,
     AgentAnswer,
+    Challenge,
     ClientHello,
     ClientWelcome,
     Deliver,
+    Denied,
     Find,
     Found,
     Leave,
     Ping,
+    Proof,
     Publish,
     Refused,
     Said,
@@ -54,6 +60,7 @@ from thence.runtime.protocol import (
     understand,
 )
 from thence.runtime.tls import TlsFiles, client_side
+from thence.runtime.tokens import NONCE_BYTES, TEMPORARY_MARK, new_nonce, parse_token
 from thence.runtime.wire import MAX_FRAME_BYTES, Connection
 
 FIRST_BACKOFF_S: Final = 0.05
@@ -83,14 +90,21 @@ class Client(Endpoint):
         name: str | None = None,
         *,
         temporary: bool | None = None,
+        token: str | None = None,
         tls: TlsFiles | None = None,
         authority: Path | None = None,
         connect_timeout: float | None = CONNECT_TIMEOUT_S,
     ) -> None:
         """A client without a name is temporary: nothing is kept for it when it goes."""
-        super().__init__(f"client-{os.urandom(6).hex()}" if name is None else name)
-        self._host, self._port, secure = parse_url(url)
-        self._tls: ssl.SSLContext | None = client_side(tls, authority) if secure else None
+        self._token = None if token is None else parse_token(token)
+        begins = "client-" if self._token is None else self._token.entry + TEMPORARY_MARK
+        super().__init__(f"{begins}{os.urandom(6).hex()}" if name is None else name)
+        self._host, self._port, self._secure = parse_url(url)
+        check_calling(url, self._host, tls=self._secure, token=token is not None)
+        self._files, self._authority = tls, authority
+        self._tls_context()  # What cannot be read is said now, not when nobody looks.
+        self._hello = ClientHello(PROTOCOL, self.name)
+        self._challenge: Challenge | None = None
         self.url = url
         self.server = ""
         """The name of the server, once connected."""
@@ -165,30 +179,56 @@ class Client(Endpoint):
                         lambda lost=lost: self._make(lost),
                         self._host,
                         self._port,
-                        ssl=self._tls,
-                        server_hostname=self._host if self._tls else None,
+                        ssl=self._tls_context(),
+                        server_hostname=self._host if self._secure else None,
                     )
-                tell(connection, ClientHello(PROTOCOL, self.name, self._temporary))
+                self._introduce(connection)
                 await self._beat(connection, lost)
                 backoff = FIRST_BACKOFF_S
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, ConfigError) as error:
                 self._trouble = str(error) or type(error).__name__
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, MAX_BACKOFF_S)
 
+    def _tls_context(self) -> ssl.SSLContext | None:
+        return client_side(self._files, self._authority) if self._secure else None
+
+    def _introduce(self, connection: Connection) -> None:
+        self._challenge = None
+        if self._token is None:
+            self._hello = ClientHello(PROTOCOL, self.name, self._temporary)
+        else:
+            self._hello = ClientHello(PROTOCOL, self.name, self._temporary, self._token.entry, new_nonce())
+        tell(connection, self._hello)
+
+    def _challenged(self, connection: Connection, challenge: Challenge) -> None:
+        if self._token is None or self._challenge is not None or len(challenge.nonce) != NONCE_BYTES:
+            raise MalformedFrame(f"{self.url} asks for a proof that it cannot ask for")
+        self._challenge = challenge
+        tell(connection, Proof(self._token.prove(self._hello, challenge)))
+
+    def _is_proved(self, welcome: ClientWelcome) -> bool:
+        """Say whether the server has shown that it knows our token, if we have one."""
+        if self._token is None:
+            return True
+        return self._challenge is not None and self._token.is_answer(self._hello, self._challenge, welcome.proof)
+
     def _make(self, lost: asyncio.Event) -> Connection:
         connection = Connection()
-        connection.max_frame_bytes = MAX_FRAME_BYTES
         connection.on_frame = self._frame
 
         def on_lost(which: Connection, error: Exception | None) -> None:
-            if self._connection is which:
+            welcome = self._connection is which
+            if welcome:
                 self._connection = None
                 while self._questions:
                     _answer(self._questions.popleft(), ConnectionError(f"the connection to {self.url} was lost"))
                 self._agents.lost(ConnectionError(f"the connection to {self.url} was lost"))
-            if isinstance(error, ThenceError):
-                self._trouble = str(error)
+            if isinstance(error, ThenceError | OSError):
+                self._trouble = str(error) or type(error).__name__
+            elif not welcome and not self._trouble:
+                guess = "is there TLS at all?" if self._secure else "does it want TLS (thences://)?"
+                self._trouble = f"{self.url} hung up; {guess}"
             lost.set()
 
         connection.on_lost = on_lost
@@ -215,29 +255,46 @@ class Client(Endpoint):
             self._forget_accepted(said.upto)
         elif isinstance(said, Undeliverable):
             self._forget_accepted(said.first - 1)
-            self._on_undeliverable(said.first, said.count, said.reason)
+            self._on_undeliverable(said.first, said.count, said.reason, forbidden=said.forbidden)
             self._forget_accepted(said.first + said.count - 1)
         elif isinstance(said, ClientWelcome):
             self._welcomed(connection, said)
-        elif isinstance(said, Subscribed):
-            self._subscribed(said)
-        elif isinstance(said, Found):
-            self._found(said)
+        elif isinstance(said, Challenge):
+            self._challenged(connection, said)
         elif isinstance(said, Refused):
             self._refused(connection, said)
-        else:
+        elif not isinstance(said, Ping):
             self._answered(said)
 
     def _answered(self, said: Said) -> None:
-        if isinstance(said, Stable):
+        """Something that we asked for has come."""
+        if isinstance(said, Subscribed):
+            self._subscribed(said)
+        elif isinstance(said, Found):
+            self._found(said)
+        elif isinstance(said, Stable):
             self._stable(said)
         elif isinstance(said, StatusAnswer | ViewAnswer):
             if self._questions:
                 _answer(self._questions.popleft(), said)
         elif isinstance(said, AgentAnswer):
             self._agents.answered(said)
-        elif not isinstance(said, Ping):
+        elif isinstance(said, Denied):
+            self._denied(said)
+        else:
             raise MalformedFrame(f"a {type(said).__name__} from {self.url}, which is a server")
+
+    def _denied(self, denied: Denied) -> None:
+        """We may not have what we asked for."""
+        asked: asyncio.Future[Any] | None
+        if denied.asked == "topic":
+            asked = self._topics.pop(denied.about, None)
+        elif denied.asked == "name":
+            asked = self._looked_for.pop(denied.about, None)
+        else:
+            asked = self._questions.popleft() if self._questions else None
+        if asked is not None:
+            _answer(asked, NotAllowed(f"{self.url}: {denied.reason}"))
 
     def _refused(self, connection: Connection, refused: Refused) -> None:
         connection.close()
@@ -246,6 +303,11 @@ class Client(Endpoint):
             self._fail(Refusal(f"{self.url}: {refused.reason}"))
 
     def _welcomed(self, connection: Connection, welcome: ClientWelcome) -> None:
+        if not self._is_proved(welcome):
+            connection.close()
+            self._fail(Refusal(f"{self.url}: this client has a token, and whoever answers there does not know it"))
+            return
+        connection.max_frame_bytes = MAX_FRAME_BYTES
         self.server = welcome.server
         if self._new:
             # A program of this name may have been here before: go on where it ended.
@@ -403,9 +465,9 @@ def _answer(question: asyncio.Future[Any], answer: object) -> None:
         question.set_result(answer)
 
 
-async def ask_status(url: str) -> dict[str, Any]:
+async def ask_status(url: str, *, token: str | None = None, authority: Path | None = None) -> dict[str, Any]:
     """Return how the server at ``url`` is, without becoming a client of it."""
-    async with Client(url, "", temporary=False) as client:
+    async with Client(url, "", temporary=False, token=token, authority=authority) as client:
         return await client.status()
 
 
@@ -414,6 +476,7 @@ def connect(
     name: str | None = None,
     *,
     temporary: bool | None = None,
+    token: str | None = None,
     tls: TlsFiles | None = None,
     authority: str | Path | None = None,
     connect_timeout: float | None = CONNECT_TIMEOUT_S,
@@ -421,7 +484,8 @@ def connect(
     """Return a client of the server at ``url``, to be used in an ``async with`` block.
 
     ``name`` is how others write to it, and under which its letters are kept while it is away; without one it is temporary.
-    ``connect_timeout=None`` waits for the server for ever.
+    ``token`` is what ``thence token new`` printed, for a server with an access file. ``authority`` is the certificate of whoever
+    signs those of the servers, for ``thences://``. ``connect_timeout=None`` waits for the server for ever.
     """
     path = None if authority is None else Path(authority)
-    return Client(url, name, temporary=temporary, tls=tls, authority=path, connect_timeout=connect_timeout)
+    return Client(url, name, temporary=temporary, token=token, tls=tls, authority=path, connect_timeout=connect_timeout)

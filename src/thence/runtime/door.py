@@ -1,28 +1,54 @@
-"""Where connections come in: everybody is a stranger until the first frame says who it is.
+"""Where connections come in: everybody is a stranger until it has said who it is, and proved it where that is asked for.
 
 Rules:
 
-* A stranger gets ``HELLO_TIMEOUT_S`` to introduce itself and ``MAX_HELLO_BYTES`` to do it in; there are at most
-  ``MAX_STRANGERS`` of them at a time. So what strangers can make a server keep is bounded by the product.
+* A stranger gets ``HELLO_TIMEOUT_S`` for TLS, as long again to introduce itself, and ``MAX_HELLO_BYTES`` for a frame.
+* There are at most ``MAX_STRANGERS`` at a time, and ``MAX_STRANGERS_PER_PLACE`` from one place. Then the one that has been there
+  longest, of the place with the most, is shown out for the next: who introduces itself at once gets in, however many are silent.
+* What strangers can make a server keep is bounded by the product: ``MAX_STRANGER_BYTES``.
+* There are at most ``MAX_CONNECTIONS``, and fewer where the system does not allow that many open files.
+* Whoever is refused stays a stranger until its connection has ended.
 * Servers and clients come through the same door; the first frame says which they are.
+* Where there is an access file, a client proves its token (``runtime.tokens``) before anything else that it says is looked at.
+* Every refusal is told to the other side, as far as it can be, and to the log, with the address and the name claimed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import errno
+import resource
+import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from thence.errors import ConfigError, MalformedFrame
-from thence.runtime.protocol import CONTROL_KIND, PROTOCOL, ClientHello, Refused, Said, ServerHello, understand
-from thence.runtime.wire import MAX_FRAME_BYTES, Connection
+from thence.runtime.access import Guest
+from thence.runtime.complaints import Complaints, place_of
+from thence.runtime.exposure import is_loopback
+from thence.runtime.protocol import CONTROL_KIND, PROTOCOL, Challenge, ClientHello, Proof, Refused, Said, ServerHello, understand
+from thence.runtime.security import Security
+from thence.runtime.tokens import NONCE_BYTES, new_nonce
+from thence.runtime.wire import HEADER, MAX_HELLO_BYTES, Connection, address_text
 
 HELLO_TIMEOUT_S: Final = 5.0
 MAX_STRANGERS: Final = 256
-
-log = logging.getLogger("thence.door")
+MAX_STRANGERS_PER_PLACE: Final = 128
+"""From one address, or one network of the newer kind of addresses that a single subscriber gets."""
+TLS_BYTES: Final = 320 * 1024
+"""What Python and OpenSSL keep for a connection with TLS, about: a buffer of 256 KiB, and their states."""
+MAX_STRANGER_BYTES: Final = MAX_STRANGERS * (MAX_HELLO_BYTES + HEADER.size + TLS_BYTES)
+"""The most that all strangers together can make a server keep; without TLS it is a sixth of that."""
+MAX_CONNECTIONS: Final = 10_000
+RESERVED_FILES: Final = 128
+"""How many open files are left for the store, the trace and everything else."""
+BACKLOG: Final = 256
+"""How many connections the system keeps before the door."""
+ACCEPT_PAUSE_S: Final = 0.2
+"""How long the door stays closed when the system has no room for another connection."""
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -38,95 +64,254 @@ class Door:
 
     def __init__(
         self,
-        on_server: Callable[[Connection, ServerHello], None],
-        on_client: Callable[[Connection, ClientHello], None],
+        server: tuple[str, str],
+        security: Security,
+        on_server: Callable[[Connection, ServerHello], bool],
+        on_client: Callable[[Connection, ClientHello, Guest | None], bool],
     ) -> None:
-        """The two are called with a connection and its first frame; they take it over from there."""
+        """The door of ``server``, which is its name and that of its fabric.
+
+        The last two are called with a connection and its first frame. They take it over, or refuse it; they return which.
+        """
+        self._server = server
+        self._security = security
         self._on_server = on_server
         self._on_client = on_client
-        self._strangers: dict[Connection, asyncio.TimerHandle] = {}
-        self._listener: asyncio.Server | None = None
+        self._strangers: dict[Connection, str] = {}
+        """Where each of them is,"""
+        self._timers: dict[Connection, asyncio.TimerHandle] = {}
+        """and what ends it if it says nothing."""
+        self._places: Counter[str] = Counter()
+        """How many strangers there are at each place."""
+        self._open: set[Connection] = set()
+        self._complaints = Complaints()
+        self._listening: list[socket.socket] = []
+        self._coming: dict[Connection, asyncio.Task[None]] = {}
+        """Those with whom TLS is being agreed on."""
         self._closed = False
+        self._most = MAX_CONNECTIONS
         self.turned_away = 0
 
-    async def open(self, address: str, tls: ssl.SSLContext | None = None) -> str:
-        """Listen; return the address with the port that was really taken."""
+    async def open(self, address: str, *, neighbours: bool) -> str:
+        """Listen; return the address with the port that was really taken. ``neighbours``: whether other servers may come."""
         host, port = parse_address(address)
+        self._security.check_listening(host, neighbours=neighbours)
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files - RESERVED_FILES)
+        if self._most < 1:
+            raise ConfigError(f"the system allows {files} open files, and RESERVED_FILES ({RESERVED_FILES}) are for other things")
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(self._make, host, port, ssl=tls)
+            found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, _, _, _, place in dict.fromkeys(found):
+                self._listening.append(socket.create_server(place[:2], family=family, backlog=BACKLOG))
         except OSError as error:
+            self._stop_listening()
             raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from error
-        return f"{host}:{self._listener.sockets[0].getsockname()[1]}"
+        for listening in self._listening:
+            listening.setblocking(False)
+            self._listen(listening)
+        return f"{host}:{self._listening[0].getsockname()[1]}"
 
     async def close(self) -> None:
         """Let nobody in any more."""
         self._closed = True
-        if self._listener is not None:
-            # asyncio never closes a connection that it has accepted but not set up when its listener closes. So first it
-            # accepts no more, and has a turn to set up what it has.
-            for listening in self._listener.sockets:
-                asyncio.get_running_loop().remove_reader(listening.fileno())
-            await asyncio.sleep(0)
-            self._listener.close()
+        for listening in self._listening:
+            asyncio.get_running_loop().remove_reader(listening)
+        self._stop_listening()
+        await asyncio.sleep(0)  # Whoever has just come has its turn.
+        coming = list(self._coming.values())
+        for task in coming:
+            task.cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
         for connection in list(self._strangers):
             connection.close()
 
-    def _make(self) -> Connection:
-        connection = Connection()
-        connection.on_made = self._came
-        connection.on_frame = self._introduced
-        connection.on_lost = self._lost
-        return connection
+    def _stop_listening(self) -> None:
+        for listening in self._listening:
+            listening.close()
+        self._listening = []
 
-    def _came(self, connection: Connection) -> None:
+    # Coming in.
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Somebody stands at the door. One at a time: what was begun for the one before has had its turn."""
+        try:
+            came, peer = listening.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self._complaints.say("the door", f"nobody can come in for {ACCEPT_PAUSE_S:g} s: {error.strerror}")
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listening)
+                loop.call_later(ACCEPT_PAUSE_S, self._listen, listening)
+            return  # Otherwise whoever stood there has gone.
+        came.setblocking(False)
+        self._came(came, address_text(peer))
+
+    def _listen(self, listening: socket.socket) -> None:
+        if not self._closed:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _came(self, came: socket.socket, address: str) -> None:
+        if len(self._open) >= self._most:
+            self.turned_away += 1
+            allowed = f"MAX_CONNECTIONS and the limit on open files allow {self._most}"
+            self._complaints.say(address, f"turned away: there are {len(self._open)} connections; {allowed}")
+            came.close()
+            return
+        place = place_of(address.rpartition(":")[0])
+        if self._places[place] >= MAX_STRANGERS_PER_PLACE:
+            self._show_out(place, f"MAX_STRANGERS_PER_PLACE ({MAX_STRANGERS_PER_PLACE})")
+        elif len(self._strangers) >= MAX_STRANGERS:
+            self._show_out(max(self._places, key=self._places.__getitem__), f"MAX_STRANGERS ({MAX_STRANGERS})")
+        connection = Connection()
+        connection.address = address
+        connection.on_made, connection.on_frame = self._made, self._introduced
+        connection.on_lost, connection.on_end = self._lost, self._ended
+        connection.complain = partial(self._complaints.say, address)
+        self._strangers[connection] = place
+        self._places[place] += 1
+        self._open.add(connection)
+        self._coming[connection] = asyncio.get_running_loop().create_task(self._let_in(connection, came))
+
+    def _show_out(self, place: str, limit: str) -> None:
+        """Let the stranger from a place that has been there for longest make room for another."""
+        connection = next(stranger for stranger, where in self._strangers.items() if where == place)
+        self.turned_away += 1
+        connection.complain(f"shown out: it has not introduced itself, and there are {limit} like it")
+        coming = self._coming.get(connection)
+        if coming is not None:
+            coming.cancel()
+        self._known(connection)
+        connection.fail(MalformedFrame("it was shown out"))
+
+    async def _let_in(self, connection: Connection, came: socket.socket) -> None:
+        tls = self._security.incoming
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection, came, ssl=tls, ssl_handshake_timeout=None if tls is None else HELLO_TIMEOUT_S
+            )
+        except OSError as error:
+            connection.complain(f"no TLS with a stranger: {_why_no_tls(error)}")
+            self._ended(connection)
+        except asyncio.CancelledError:
+            self._ended(connection)
+            raise
+        finally:
+            del self._coming[connection]
+
+    def _made(self, connection: Connection) -> None:
         if self._closed:
             connection.close()  # It stood before the door when that was closed.
             return
-        if len(self._strangers) >= MAX_STRANGERS:
-            self.turned_away += 1
-            log.warning("turned away %s: %d connections have not introduced themselves", whence(connection), MAX_STRANGERS)
-            connection.fail(MalformedFrame("too many strangers"))
-            return
-        loop = asyncio.get_running_loop()
-        self._strangers[connection] = loop.call_later(HELLO_TIMEOUT_S, self._too_slow, connection)
+        self._timers[connection] = asyncio.get_running_loop().call_later(HELLO_TIMEOUT_S, self._too_slow, connection)
 
     def _too_slow(self, connection: Connection) -> None:
         connection.fail(MalformedFrame(f"it did not introduce itself within {HELLO_TIMEOUT_S:g} s"))
 
     def _lost(self, connection: Connection, error: Exception | None) -> None:
-        timer = self._strangers.pop(connection, None)
+        if error is not None and connection in self._timers:
+            connection.complain(f"a stranger: {error}")
+
+    def _ended(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        self._known(connection)
+
+    def _known(self, connection: Connection) -> None:
+        """It is a stranger no more: it was taken in, or it has gone."""
+        self._at_ease(connection)
+        place = self._strangers.pop(connection, None)
+        if place is not None:
+            self._places[place] -= 1
+            if not self._places[place]:
+                del self._places[place]
+
+    def _at_ease(self, connection: Connection) -> None:
+        timer = self._timers.pop(connection, None)
         if timer is not None:
             timer.cancel()
-            if error is not None:
-                log.warning("a stranger from %s: %s", whence(connection), error)
+
+    # Who it is.
 
     def _introduced(self, connection: Connection, frame: memoryview) -> None:
-        hello = understand(frame, f"a stranger from {whence(connection)}")
-        timer = self._strangers.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
+        hello = understand(frame, "it")
         if not isinstance(hello, ServerHello | ClientHello):
-            raise MalformedFrame(f"a stranger that begins with {type(hello).__name__}")
+            raise MalformedFrame(f"it begins with {type(hello).__name__}")
         if hello.protocol != PROTOCOL:
             refuse(connection, f"protocol {hello.protocol} was offered; this server speaks protocol {PROTOCOL}")
-            return
-        connection.max_frame_bytes = MAX_FRAME_BYTES
-        if isinstance(hello, ServerHello):
-            self._on_server(connection, hello)
+            self._at_ease(connection)
+        elif isinstance(hello, ServerHello):
+            self._hand_over(connection, self._on_server(connection, hello))
+        elif self._security.access is None:
+            self._hand_over(connection, self._on_client(connection, hello, None))
         else:
-            self._on_client(connection, hello)
+            self._challenge(connection, hello)
+
+    def _hand_over(self, connection: Connection, taken: bool) -> None:
+        if taken:
+            self._known(connection)
+        else:
+            self._at_ease(connection)  # Until it has gone it stays one of the strangers.
+
+    def _challenge(self, connection: Connection, hello: ClientHello) -> None:
+        """Ask a client for the proof that it has its token."""
+        host = connection.address.rpartition(":")[0]
+        reason = ""
+        if self._security.incoming is None and not is_loopback(host):
+            reason = "tokens go over TLS only, except on one machine"
+        elif not hello.entry:
+            reason = f"{self._server[0]} wants a token"
+        elif len(hello.nonce) != NONCE_BYTES:
+            reason = f"a nonce of {len(hello.nonce)} bytes; it must have {NONCE_BYTES}"
+        if reason:
+            self._refuse_client(connection, hello, reason)
+            return
+        challenge = Challenge(*self._server, new_nonce())
+        connection.on_frame = partial(self._proved, hello, challenge)
+        tell(connection, challenge)
+
+    def _proved(self, hello: ClientHello, challenge: Challenge, connection: Connection, frame: memoryview) -> None:
+        said = understand(frame, "it")
+        if not isinstance(said, Proof):
+            raise MalformedFrame(f"it says {type(said).__name__} where it must prove its token")
+        access = self._security.access
+        guest = None if access is None else access.admit(hello, challenge, said.proof)
+        if guest is None:
+            self._refuse_client(connection, hello, f"the token of {hello.entry!r} is not right")
+            return
+        reason = guest.rights.objection_to_name(hello.name)
+        if reason:
+            self._refuse_client(connection, hello, reason)
+            return
+        self._hand_over(connection, self._on_client(connection, hello, guest))
+
+    def _refuse_client(self, connection: Connection, hello: ClientHello, reason: str) -> None:
+        refuse(connection, reason, claims=f"client {hello.name!r} with the token of {hello.entry!r}")
+        self._at_ease(connection)
 
 
 def refuse(
-    connection: Connection, reason: str, *, later: bool = False, version: int = 0, fingerprint: str = "", gone: int = 0
+    connection: Connection,
+    reason: str,
+    *,
+    claims: str = "",
+    later: bool = False,
+    version: int = 0,
+    fingerprint: str = "",
+    gone: int = 0,
 ) -> None:
-    """Say why, and hang up; ``later``: whether to try again; ``version``: of our topology, if that is why.
+    """Say why, and hang up.
 
+    ``claims``: who it says it is, for the log; ``later``: whether to try again; ``version``: of our topology, if that is why;
     ``gone``: with which version the caller was declared lost, if it was.
     """
-    log.warning("refused %s: %s", whence(connection), reason)
-    tell(connection, Refused(reason, later, version, fingerprint, gone))
+    connection.complain(f"refused{' ' + claims if claims else ''}: {reason}")
+    hang_up(connection, Refused(reason, later, version, fingerprint, gone))
+
+
+def hang_up(connection: Connection, why: Refused) -> None:
+    """End a connection and tell the other side why, where nobody did anything wrong."""
+    tell(connection, why)
     connection.on_frame = ignore_frame
     connection.close()
 
@@ -136,11 +321,14 @@ def tell(connection: Connection, what: Said) -> None:
     connection.send(CONTROL_KIND, what)
 
 
-def whence(connection: Connection) -> str:
-    """Return where a connection comes from, for people."""
-    name = connection.get_extra_info("peername")
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "somewhere"
-
-
 def ignore_frame(connection: Connection, frame: memoryview) -> None:
     """Whoever was refused may still be talking."""
+
+
+def _why_no_tls(error: OSError) -> str:
+    """Return what went wrong, without where in OpenSSL."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return str(error.reason or error).replace("_", " ").lower()
+    return str(error) or type(error).__name__

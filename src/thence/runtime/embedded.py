@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from thence.core.topology import Topology
 from thence.errors import ConfigError, MalformedFrame, StorageError, UsageError
+from thence.runtime.access import EVERYTHING, Guest
 from thence.runtime.boxes import Bundle
 from thence.runtime.door import Door, refuse, tell
 from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
@@ -22,10 +24,11 @@ from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Handed
 from thence.runtime.protocol import ClientHello, ClientWelcome, Ping, Publish, ViewRequest, understand
+from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.sessions import Session
-from thence.runtime.tls import TlsFiles, server_side
+from thence.runtime.tls import TlsFiles
 from thence.runtime.topology_file import read_topology
-from thence.runtime.wire import Connection
+from thence.runtime.wire import MAX_CLIENT_FRAME_BYTES, Connection
 
 
 class Member(Endpoint):
@@ -39,17 +42,25 @@ class Member(Endpoint):
         data: str | Path | None = None,
         trace: str | Path | None = None,
         tls: TlsFiles | None = None,
+        access: str | Path | None = None,
+        insecure: bool = False,
         listen: str | None = None,
     ) -> None:
         """Be the member ``name`` of a topology, or of the file that describes one.
 
         ``data`` is where it keeps what must survive; without it, everything is in memory, and a member that stops is gone.
-        ``listen`` is where it listens if that is not the address that the topology gives it.
+        ``access`` is a file that says who may lead changes of the fabric; without it, whoever connects may. ``insecure`` lets it
+        listen beyond this machine without TLS. ``listen`` is where it listens if that is not the address in the topology.
         """
         super().__init__(name)
         self.topology = topology if isinstance(topology, Topology) else read_topology(Path(topology))
         self._options = NodeOptions(
-            data=None if data is None else Path(data), trace=None if trace is None else Path(trace), tls=tls, embedded=True
+            data=None if data is None else Path(data),
+            trace=None if trace is None else Path(trace),
+            tls=tls,
+            access=None if access is None else Path(access),
+            insecure=insecure,
+            embedded=True,
         )
         self._listen = listen
         self._node: Node | None = None
@@ -65,8 +76,13 @@ class Member(Endpoint):
         if address is None:
             raise ConfigError(f"no address for {self.name!r}: the topology needs [servers.{self.name}] address, or give listen=")
         node = self._node = Node(self.topology, self.name, self._options)
-        self._door = Door(node.peers.called, lambda connection, hello: _only_questions(node, connection, hello))
-        await self._door.open(address, server_side(self._options.tls) if self._options.tls else None)
+        on_client = partial(_only_questions, node)
+        self._door = Door((self.name, node.topology.name), node.security, node.peers.called, on_client)
+        try:
+            await self._door.open(address, neighbours=bool(node.peers.neighbours))
+        except ConfigError:
+            await node.close()
+            raise
         self._begin(node)
         node.peers.start()
         return self
@@ -112,10 +128,11 @@ class Member(Endpoint):
     async def _tick(self, node: Node) -> None:
         """Write the history even when nothing happens, and try again what had to wait."""
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(LOOK_EVERY_S)
             node.history.tick()
             node.evolution.tick()
             node.look_after_backlog()
+            node.security.look()
             node.on_room()
 
     # Endpoint.
@@ -170,15 +187,15 @@ class Member(Endpoint):
         """Our letters are accepted."""
         self._on_accepted(upto)
 
-    def undeliverable(self, first: int, count: int, reason: str) -> None:
+    def undeliverable(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
         """Some never will be."""
-        self._on_undeliverable(first, count, reason)
+        self._on_undeliverable(first, count, reason, forbidden=forbidden)
 
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for us."""
         self._on_deliver(position, skip, bundle.sender, bundle.topic, bundle.letters)
 
-    def unreadable(self, error: StorageError) -> None:
+    def damaged(self, error: StorageError) -> None:
         """What is kept for us cannot be read."""
         self._fail(error)
 
@@ -203,18 +220,24 @@ class Member(Endpoint):
             self._session.followed(handed.follows)
 
 
-def _only_questions(node: Node, connection: Connection, hello: ClientHello) -> None:
+def _only_questions(node: Node, connection: Connection, hello: ClientHello, guest: Guest | None) -> bool:
     """Let nobody in but who leads a change of the fabric."""
+    reason = EVERYTHING.objection_to_change() if guest is None else guest.rights.objection_to_change()
     if hello.name:
-        refuse(connection, f"this member takes no clients, so {hello.name!r} must connect to a server")
-        return
+        reason = f"this member takes no clients, so {hello.name!r} must connect to a server"
+    if reason:
+        refuse(connection, reason, claims=f"client {hello.name!r}")
+        return False
 
     def on_frame(asking: Connection, frame: memoryview) -> None:
+        asking.check_kept_up()
         said = understand(frame, "somebody with questions")
         if isinstance(said, ViewRequest):
             node.evolution.request(said, lambda answer: tell(asking, answer))
         elif not isinstance(said, Ping):
             raise MalformedFrame(f"a {type(said).__name__} to a member that takes no clients")
 
+    connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
     connection.on_frame = on_frame
-    tell(connection, ClientWelcome(node.name, node.topology.name, 0, 0, 0))
+    tell(connection, ClientWelcome(node.name, node.topology.name, 0, 0, 0, proof=b"" if guest is None else guest.proof))
+    return True

@@ -11,6 +11,8 @@ Rules:
   letter can be done before it.
 * The news of a view (docs/removal.md) comes in its turn among the messages, to the handler given to ``on_view``. It counts as
   done like a message.
+* Letters that cannot be read are left out, and count as done: whoever wrote them must not be able to stop what comes behind.
+  ``unreadable`` is told.
 * Credit: the other side sends at most ``WINDOW_LETTERS`` letters beyond what is done. A slow program so slows down who writes to
   it, and nothing is dropped.
 """
@@ -25,7 +27,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from thence.core.views import FABRIC, NewView
-from thence.errors import Busy, InternalError, UsageError
+from thence.errors import Busy, InternalError, MalformedFrame, NotAllowed, UsageError
 from thence.runtime.letters import (
     EVERYONE,
     MAX_LETTER_BYTES,
@@ -36,7 +38,7 @@ from thence.runtime.letters import (
     recipients,
     written_body,
 )
-from thence.runtime.protocol import Letter, Publish, read_letters, write_letters
+from thence.runtime.protocol import Letter, Publish, count_letters, read_letters, write_letters
 from thence.runtime.turns import turn_of
 
 MAX_UNACCEPTED: Final = 65_536
@@ -85,7 +87,7 @@ class Endpoint(ABC):
         self._most = 0
         """up to so many."""
         self._flushing = False
-        self._refusals: dict[int, str] = {}
+        self._refusals: dict[int, UsageError] = {}
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._room: asyncio.Event = asyncio.Event()
         self._short_of_room = False
@@ -272,7 +274,7 @@ class Endpoint(ABC):
             self._waiters.append((number, waiter))
             await waiter
         if self._refusals and number in self._refusals:
-            raise UsageError(self._refusals.pop(number))
+            raise self._refusals.pop(number)
 
     def _on_accepted(self, upto: int) -> None:
         """Everything up to this number is answered for."""
@@ -290,12 +292,12 @@ class Endpoint(ABC):
             self._short_of_room = False
             self._room.set()
 
-    def _on_undeliverable(self, first: int, count: int, reason: str) -> None:
+    def _on_undeliverable(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
         """These letters will not be accepted. Whoever waits for one of them is told; what was posted is in ``refused``."""
         waited = {number for number, _ in self._waiters}
         for number in range(first, first + count):
             if number in waited:
-                self._refusals[number] = reason
+                self._refusals[number] = NotAllowed(reason) if forbidden else UsageError(reason)
             else:
                 self.refused(reason)
         self._on_accepted(first + count - 1)
@@ -384,7 +386,9 @@ class Endpoint(ABC):
                 if message.sender == FABRIC:
                     self._viewed(message)
                 else:
+                    self._in_hand = True
                     yield message
+                    self._in_hand = False
                 self._finish(message.position if self._inbox else self._received)
             if self._closed or self._failure is not None:
                 break
@@ -412,12 +416,16 @@ class Endpoint(ABC):
                 self._arrival.clear()
                 await self._arrival.wait()
         self._current = self._inbox.popleft()
+        self._in_hand = True
         return self._current
 
     _current: Message | None = None
+    _in_hand = False
+    """Whether the program has a message that it has not done with."""
 
     def done(self) -> None:
         """Say that the message last received is done with: it will not come again."""
+        self._in_hand = False
         if self._current is not None:
             self._finish(self._current.position if self._inbox else self._received)
             self._current = None
@@ -426,8 +434,12 @@ class Endpoint(ABC):
         """Letters have come. What came before is left out: the other side may not have heard that it did."""
         if self._failure is not None:
             return
-        letters = read_letters(written, sender)
         first = position - skip
+        try:
+            letters = read_letters(written, sender)
+        except MalformedFrame as error:
+            self._leave_out(first + count_letters(written) - 1, error)
+            return
         if first != self._received + 1:
             if position > self._received + 1:
                 raise InternalError(f"letter {position} of {self.name!r} came after {self._received}")
@@ -446,6 +458,19 @@ class Endpoint(ABC):
             fresh = self._hand_replies(fresh)
         if not self._failed:
             self._hand(fresh, at - 1)
+
+    def _leave_out(self, last: int, error: MalformedFrame) -> None:
+        """Everything up to ``last`` has come, and cannot be read. What came before may still be waiting to be done."""
+        if last <= self._received:
+            return  # It was left out before.
+        self._received = last
+        self.unreadable(error)
+        if not self._inbox and not self._in_hand:
+            self._finish(last)
+
+    def unreadable(self, error: MalformedFrame) -> None:
+        """Called for letters that cannot be read, and are left out. Meant to be replaced; by default it is a warning."""
+        self._loop.call_exception_handler({"message": f"thence: messages for {self.name!r} are left out: {error}"})
 
     @property
     def _failed(self) -> bool:
@@ -478,7 +503,7 @@ class Endpoint(ABC):
         else:
             self._inbox.extend(messages)
             self._arrival.set()
-            if not self._inbox:
+            if not self._inbox and not self._in_hand:
                 self._finish(self._received)
 
     def _replied(self, message: Message) -> None:

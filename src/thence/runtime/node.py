@@ -47,7 +47,7 @@ from thence.runtime.office import Body, Handed, Office, read_body
 from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
 from thence.runtime.protocol import Letter, write_letters
-from thence.runtime.tls import client_side
+from thence.runtime.security import Security
 from thence.trace.events import JOIN
 
 MAX_HELD_HARD: Final = 1_000_000
@@ -74,6 +74,7 @@ class Node:
         self.name = name
         self.options = options
         self.clock = Clock()
+        self.security = Security(options.tls, options.access, insecure=options.insecure)
         self.store = open_store(options, topology, name)
         given, topology = topology, stored_topology(self.store) or topology
         self.topology = topology
@@ -118,7 +119,7 @@ class Node:
         self.driver = Driver(self.member, self.store, self, self.clock)
         self.evolution = Evolution(self)
         self._go_on_from_store(given)
-        self.peers = Peers(self.topology, name, self._met[name], self, client_side(options.tls) if options.tls else None)
+        self.peers = Peers(self.topology, name, self._met[name], self, self.security)
         if self.evolution.left:
             self.peers.enter(None)
 

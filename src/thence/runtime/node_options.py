@@ -33,6 +33,10 @@ class NodeOptions(NamedTuple):
     data: Path | None = None
     """Where it keeps what must survive; None: in memory."""
     tls: TlsFiles | None = None
+    access: Path | None = None
+    """The file that says which clients are let in and what they may do (``runtime.access``); None: all, and everything."""
+    insecure: bool = False
+    """Whether others may be let in without proof, where that would be refused (``runtime.exposure``)."""
     trace: Path | None = None
     """Where it writes its history."""
     max_store_bytes: int | None = None

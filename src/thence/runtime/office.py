@@ -164,7 +164,9 @@ class Office:
         if bundle.topic is not None:
             servers = self._routes.get(bundle.topic)
             if servers is None:
-                followers = self.state.followers.get(bundle.topic, {})
+                followers = self.state.followers.get(bundle.topic)
+                if not followers:
+                    return ()  # Not remembered: there is no end of topics that nobody follows.
                 homes = {self.home(client) for client in followers}
                 homes -= {None, *self._leaving}
                 servers = self._routes[bundle.topic] = tuple(sorted(home for home in homes if home is not None))
@@ -226,7 +228,7 @@ class Office:
     def _put(self, bundle: Bundle) -> tuple[str, ...]:
         all_boxes, names = self.state.boxes, bundle.to
         if names is not None:
-            if len(names) > 1 or names[0] not in all_boxes:
+            if len(names) != 1 or names[0] not in all_boxes:
                 # A server in which no program runs has no box of its own: nobody would ever empty it.
                 names = tuple([name for name in names if name in all_boxes])
         elif bundle.topic is not None:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 import time
 from functools import partial
 from typing import Any, Final, Protocol
@@ -33,7 +32,7 @@ from thence.core.codec import decode_packet
 from thence.core.messages import Packet
 from thence.core.topology import Topology
 from thence.errors import MalformedFrame, StrangerFrame
-from thence.runtime.door import ignore_frame, parse_address, refuse, tell, whence
+from thence.runtime.door import hang_up, ignore_frame, parse_address, refuse, tell
 from thence.runtime.protocol import (
     PACKET,
     PACKET_KIND,
@@ -44,7 +43,7 @@ from thence.runtime.protocol import (
     ServerWelcome,
     understand,
 )
-from thence.runtime.tls import check_name
+from thence.runtime.security import Security
 from thence.runtime.turns import CONFIRMATIONS, turn_of
 from thence.runtime.wire import MAX_FRAME_BYTES, Connection
 
@@ -128,14 +127,14 @@ class Peers:
         me: str,
         incarnation: str,
         events: PeerEvents,
-        tls: ssl.SSLContext | None = None,
+        security: Security | None = None,
     ) -> None:
-        """``tls`` is used when calling; who comes in through the door has been through it already."""
+        """``security`` says how neighbours prove who they are; without, they are taken at their word."""
         self.me = me
         self._topology = topology
         self._incarnation = incarnation
         self._events = events
-        self._tls = tls
+        self._security = security or Security()
         self.neighbours = self._find_neighbours(topology)
         self._cut = False
         """Whether we are between two topologies, and talk to nobody."""
@@ -231,7 +230,7 @@ class Peers:
             except (OSError, TimeoutError, StrangerFrame, MalformedFrame) as error:
                 self._note_trouble(peer, str(error) or type(error).__name__)
             # Two that lost each other at the same moment should not meet at the same moment for ever.
-            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311  It is no secret.
             backoff = min(2 * backoff, LATER_BACKOFF_S if peer.later else MAX_BACKOFF_S)
 
     async def _call_lonely(self, peer: Neighbour) -> None:
@@ -254,7 +253,11 @@ class Peers:
 
         def on_lost(connection: Connection, error: Exception | None) -> None:
             if not answered.done():
-                answered.set_exception(error or ConnectionResetError(f"{peer.name} at {peer.address} hung up"))
+                # asyncio ends a connection whose certificate it does not accept without telling the other side why.
+                guess = "; its log says why, if it does not accept our certificate" if self._security.outgoing else ""
+                answered.set_exception(
+                    ConnectionResetError(f"{peer.name} at {peer.address} hung up{guess} ({error or 'closed'})")
+                )
             lost.set()
             self._lost(peer, connection, error)
 
@@ -275,12 +278,12 @@ class Peers:
             else:
                 answered.set_exception(StrangerFrame(f"{peer.address} is not {peer.name}: {said}"))
 
+        tls = self._security.outgoing
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             _, connection = await loop.create_connection(
-                Connection, host, port, ssl=self._tls, server_hostname=peer.name if self._tls else None
+                Connection, host, port, ssl=tls, server_hostname=peer.name if tls else None
             )
             connection.on_lost, connection.on_frame = on_lost, on_frame
-            connection.max_frame_bytes = MAX_FRAME_BYTES
             try:
                 tell(connection, self._hello(peer.name))
                 connection.flush()
@@ -296,31 +299,33 @@ class Peers:
 
     # Being called.
 
-    def called(self, connection: Connection, hello: ServerHello) -> None:
-        """Somebody at the door says that it is a neighbour."""
-        topology = self._topology
-        gone = self._events.gone(hello.server) if hello.fabric == topology.name else 0
+    def called(self, connection: Connection, hello: ServerHello) -> bool:
+        """Somebody at the door says that it is a neighbour; return whether we go on with it."""
+        claims, topology = f"server {hello.server!r}", self._topology
+        version, fingerprint = topology.version, topology.fingerprint
+        reason = self._security.doubt_server(connection, hello.server)  # Before anything else that it says counts.
+        gone = self._events.gone(hello.server) if not reason and hello.fabric == topology.name else 0
         if gone:
             reason = (
                 f"{hello.server} was declared lost, and {topology.name!r} has gone on without it since version {gone}. "
                 "What it has that others lack is lost; start it as a new server, under a new name"
             )
-            refuse(connection, reason, version=topology.version, fingerprint=topology.fingerprint, gone=gone)
-            return
-        if hello.fabric == topology.name and (self._cut or hello.version != topology.version):
-            refuse(connection, self._behind(hello), later=True, version=topology.version, fingerprint=topology.fingerprint)
+            refuse(connection, reason, claims=claims, version=version, fingerprint=fingerprint, gone=gone)
+            return False
+        if not reason and hello.fabric == topology.name and (self._cut or hello.version != topology.version):
+            refuse(connection, self._behind(hello), claims=claims, later=True, version=version, fingerprint=fingerprint)
             if hello.version > topology.version and not self._cut:
                 self._events.told(hello.server, hello.version, hello.fingerprint)
-            return
-        reason = self._objection(connection, hello)
+            return False
+        reason = reason or self._objection(hello)
         if reason:
-            refuse(connection, reason)
-            return
+            refuse(connection, reason, claims=claims)
+            return False
         peer = self.neighbours[hello.server]
         connection.on_lost = lambda lost, error: self._lost(peer, lost, error)
         tell(connection, ServerWelcome(self.me, self._incarnation))
         connection.flush()
-        self._joined(peer, connection, hello.incarnation)
+        return self._joined(peer, connection, hello.incarnation)
 
     def _behind(self, hello: ServerHello) -> str:
         topology = self._topology
@@ -331,7 +336,7 @@ class Peers:
             f"{self.me} has version {topology.version}, {topology.fingerprint}. thence topology apply leads from one to the next"
         )
 
-    def _objection(self, connection: Connection, hello: ServerHello) -> str:
+    def _objection(self, hello: ServerHello) -> str:
         topology = self._topology
         if hello.fabric != topology.name:
             return f"{hello.server} is of fabric {hello.fabric!r}; {self.me} is of fabric {topology.name!r}"
@@ -344,31 +349,28 @@ class Peers:
             return f"{hello.server} calls {hello.called!r}; this is {self.me}"
         if hello.server not in self.neighbours:
             return f"{hello.server!r} shares no domain and no link with {self.me}"
-        if self._tls is not None:
-            try:
-                check_name(connection.get_extra_info("peercert"), hello.server)
-            except StrangerFrame as error:
-                return str(error)
         return ""
 
     # Connected.
 
-    def _joined(self, peer: Neighbour, connection: Connection, incarnation: str) -> None:
+    def _joined(self, peer: Neighbour, connection: Connection, incarnation: str) -> bool:
         older, peer.connection = peer.connection, None
         if older is not None:
             older.fail(ConnectionResetError("a newer connection took its place"))
+        connection.max_frame_bytes = MAX_FRAME_BYTES
         connection.on_frame = partial(self._frame, peer)
         peer.connection = connection
         reason = self._events.connected(peer.name, incarnation)
         if reason:
             peer.connection = None
             self._note_trouble(peer, reason)
-            refuse(connection, reason)
-            return
+            hang_up(connection, Refused(reason))
+            return False
         peer.since, peer.trouble = time.time(), ""
         peer.connections += 1
-        log.info("connected with %s at %s", peer.name, whence(connection))
+        log.info("connected with %s at %s", peer.name, connection.address)
         self._changed.set()
+        return True
 
     def _frame(self, peer: Neighbour, _: Connection, frame: memoryview) -> None:
         if frame[0] == PACKET:

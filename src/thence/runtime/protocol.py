@@ -84,8 +84,25 @@ class ClientHello(_Said, frozen=True, array_like=True, tag=10):
     name: str
     temporary: bool = False
     """Whether the name is given up when the client stays away."""
-    token: str = ""
-    """For permissions; not looked at yet."""
+    entry: str = ""
+    """Which entry of the access file it has a token of (``runtime.tokens``), if any,"""
+    nonce: bytes = b""
+    """and a number that it uses once."""
+
+
+class Challenge(_Said, frozen=True, array_like=True, tag=28):
+    """The server wants to see the token of a client proved."""
+
+    server: str
+    fabric: str
+    nonce: bytes
+    """A number that it uses once."""
+
+
+class Proof(_Said, frozen=True, array_like=True, tag=29):
+    """The answer to ``Challenge``."""
+
+    proof: bytes
 
 
 class ClientWelcome(_Said, frozen=True, array_like=True, tag=11):
@@ -101,6 +118,8 @@ class ClientWelcome(_Said, frozen=True, array_like=True, tag=11):
     """The position up to which this client has acknowledged."""
     box: int = 0
     """Which box the client has; another one than before means that it was forgotten meanwhile."""
+    proof: bytes = b""
+    """To a client with a token: that the server knows it."""
 
 
 class Publish(_Said, frozen=True, array_like=True, tag=12):
@@ -129,6 +148,8 @@ class Undeliverable(_Said, frozen=True, array_like=True, tag=14):
     first: int
     count: int
     reason: str
+    forbidden: bool = False
+    """Whether the access file is why."""
 
 
 class Deliver(_Said, frozen=True, array_like=True, tag=15):
@@ -191,6 +212,15 @@ class Stable(_Said, frozen=True, array_like=True, tag=26):
 
     upto: int
     reason: str = ""
+
+
+class Denied(_Said, frozen=True, array_like=True, tag=27):
+    """The access file does not let the client do what it asked for: follow a topic, look for a name, or know something."""
+
+    asked: Literal["topic", "name", "question"]
+    about: str
+    """The topic or the name."""
+    reason: str
 
 
 class StatusQuestion(_Said, frozen=True, array_like=True, tag=20):
@@ -260,6 +290,8 @@ class AgentAnswer(_Said, frozen=True, array_like=True, tag=31):
     number: int
     answer: bytes
     error: str = ""
+    forbidden: bool = False
+    """Whether the access file is why there is none."""
 
 
 class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -281,6 +313,8 @@ Said = (
     | Refused
     | Ping
     | ClientHello
+    | Challenge
+    | Proof
     | ClientWelcome
     | Publish
     | Accepted
@@ -293,6 +327,7 @@ Said = (
     | Found
     | StableQuestion
     | Stable
+    | Denied
     | StatusQuestion
     | StatusAnswer
     | Leave
@@ -337,7 +372,7 @@ def read_letters(written: bytes, sender: str) -> list[Letter]:
     try:
         return _letters_decoder.decode(written)
     except UNREADABLE as error:
-        raise MalformedFrame(f"letters from {sender} that cannot be read: {error}") from None
+        raise MalformedFrame(f"letters from {sender!r} that cannot be read: {error}") from None
 
 
 def encode_value(value: Any) -> bytes:

@@ -8,6 +8,8 @@ Rules:
 * A temporary client that stays away for ``AWAY_S`` is forgotten, with what waits for it.
 * Agents live in the server, under names like those of clients (``runtime.engine``); nobody connects under such a name.
 * Whatever a client says that cannot be ends its own connection and nothing else.
+* With an access file (``runtime.access``) a client gets no further than its entry allows: what it may not do is refused, told
+  to it and logged, and it goes on. When the file changes, that holds at once, also for those who are connected.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -24,10 +26,11 @@ from thence.core.member import describe_wait
 from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.core.topology import Topology
 from thence.errors import Busy, ConfigError, MalformedFrame, StorageError
+from thence.runtime.access import EVERYTHING, Guest, Rights
 from thence.runtime.agent_desk import AgentDesk
 from thence.runtime.agent_kinds import Kind
 from thence.runtime.boxes import Bundle
-from thence.runtime.door import Door, refuse, tell, whence
+from thence.runtime.door import Door, hang_up, refuse, tell
 from thence.runtime.engine import Engine
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
@@ -36,15 +39,18 @@ from thence.runtime.polling import polling_of
 from thence.runtime.protocol import (
     Accepted,
     Acknowledge,
+    AgentAnswer,
     AgentQuestion,
     ClientHello,
     ClientWelcome,
     Deliver,
+    Denied,
     Find,
     Found,
     Leave,
     Ping,
     Publish,
+    Refused,
     Said,
     Stable,
     StableQuestion,
@@ -56,10 +62,10 @@ from thence.runtime.protocol import (
     ViewRequest,
     understand,
 )
+from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.sessions import Session
-from thence.runtime.tls import server_side
 from thence.runtime.watching import Watcher
-from thence.runtime.wire import Connection
+from thence.runtime.wire import MAX_CLIENT_FRAME_BYTES, Connection
 
 AWAY_S: Final = 30.0
 LONG_AGO: Final = -AWAY_S
@@ -83,9 +89,11 @@ log = logging.getLogger("thence.server")
 class ClientConnection:
     """One connected client: the outlet of its session."""
 
-    def __init__(self, server: Server, connection: Connection, name: str) -> None:
-        """Take over a connection that has said hello."""
+    def __init__(self, server: Server, connection: Connection, name: str, guest: Guest | None) -> None:
+        """Take over a connection that has said hello, and proved its token if it is a guest."""
         self.name = name
+        self.guest = guest
+        """Without an access file there are no guests, and all may do everything."""
         self.connection = connection
         self.session: Session | None = None
         self.since = time.time()
@@ -98,6 +106,7 @@ class ClientConnection:
         self._hurried = 0
         """and up to which somebody waits for that."""
         self._telling: asyncio.TimerHandle | None = None
+        connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
         connection.on_frame = self._frame
         connection.on_lost = self._lost
         connection.on_writable = lambda _: self.session.feed() if self.session else None
@@ -106,34 +115,38 @@ class ClientConnection:
         """The client has its name: go on."""
         node = self._server.node
         box = node.office.state.boxes[self.name]
-        self.session = Session(node, self.name, self)
+        self.session = Session(node, self.name, self, self._objection_to_letters if self.guest is not None else None)
         node.office.here.add(self.name)
         accepted, acknowledged = min(node.accepted_of(self.name), box.sent), node.acknowledged_of(self.name)
-        tell(self.connection, ClientWelcome(node.name, node.topology.name, box.sent, accepted, acknowledged, box.since))
+        self.greet(box.sent, accepted, acknowledged, box.since)
+
+    def greet(self, number: int = 0, accepted: int = 0, position: int = 0, box: int = 0) -> None:
+        """Say who we are, and where the client stands."""
+        node, proof = self._server.node, b"" if self.guest is None else self.guest.proof
+        tell(self.connection, ClientWelcome(node.name, node.topology.name, number, accepted, position, box, proof))
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
+        connection.check_kept_up()
         said = understand(frame, self.name)
         session = self.session
         if type(said) is Publish and session is not None:  # First what comes most often.
             if said.hurry:
                 self._hurried = said.first + said.count - 1
             session.publish(said)
-        elif isinstance(said, StatusQuestion):
-            tell(connection, StatusAnswer(msgspec.json.encode(self._server.status())))
-        elif isinstance(said, AgentQuestion):
-            self._server.desk.ask(connection, said)
         elif isinstance(said, Ping):
             pass
-        elif isinstance(said, ViewRequest):
-            self._server.node.evolution.request(said, lambda answer: tell(connection, answer))
+        elif isinstance(said, StatusQuestion | AgentQuestion | ViewRequest):
+            self._question(connection, said)
         elif session is None:
-            raise MalformedFrame(f"a {type(said).__name__} from client {self.name!r} before it was welcome")
+            raise MalformedFrame(f"a {type(said).__name__} before it was welcome")
         elif isinstance(said, Acknowledge):
             session.acknowledge(said.upto, said.limit)
         elif isinstance(said, Subscribe):
-            session.follow(said.topic, said.wanted)
+            if not said.wanted or not self._denied("topic", said.topic, self.rights.objection_to_subscription(said.topic)):
+                session.follow(said.topic, said.wanted)
         elif isinstance(said, Find):
-            self._server.find(self, said.name)
+            if not self._denied("name", said.name, self.rights.objection_to_letter((said.name,), None)):
+                self._server.find(self, said.name)
         else:
             self._seldom(connection, said)
 
@@ -143,11 +156,49 @@ class ClientConnection:
         elif isinstance(said, Leave):
             self._server.forget(self.name)
         else:
-            raise MalformedFrame(f"a {type(said).__name__} from client {self.name!r}")
+            raise MalformedFrame(f"a {type(said).__name__}, which no client says")
+
+    def _question(self, connection: Connection, said: StatusQuestion | AgentQuestion | ViewRequest) -> None:
+        """Answer what may be asked also by whoever has no name."""
+        if isinstance(said, StatusQuestion):
+            if not self._denied("question", "", self.rights.objection_to_status()):
+                tell(connection, StatusAnswer(msgspec.json.encode(self._server.status())))
+        elif isinstance(said, AgentQuestion):
+            reason = self.rights.objection_to_agents()
+            if reason:
+                self._complain(reason)
+                tell(connection, AgentAnswer(said.number, b"", reason, forbidden=True))
+            else:
+                self._server.desk.ask(connection, said)
+        elif not self._denied("question", "", self.rights.objection_to_change()):
+            self._server.node.evolution.request(said, lambda answer: tell(connection, answer))
+
+    # What it may do.
+
+    @property
+    def rights(self) -> Rights:
+        """What it may do."""
+        return EVERYTHING if self.guest is None else self.guest.rights
+
+    def _denied(self, asked: Literal["topic", "name", "question"], about: str, reason: str) -> bool:
+        """Tell the client why it may not, if so, and return whether that is so."""
+        if reason:
+            self._complain(reason)
+            tell(self.connection, Denied(asked, about, reason))
+        return bool(reason)
+
+    def _objection_to_letters(self, publish: Publish) -> str:
+        reason = self.rights.objection_to_letter(publish.to, publish.topic)
+        if reason:
+            self._complain(reason)
+        return reason
+
+    def _complain(self, what: object) -> None:
+        self.connection.complain(f"client {self.name!r}: {what}" if self.name else f"a client without a name: {what}")
 
     def _lost(self, connection: Connection, error: Exception | None) -> None:
         if error is not None:
-            log.warning("client %s: %s", self.name or "without a name", error)
+            self._complain(error)
         self._server.lost(self)
 
     # Outlet.
@@ -169,16 +220,16 @@ class ClientConnection:
             self._told = self._accepted
             tell(self.connection, Accepted(self._accepted))
 
-    def undeliverable(self, first: int, count: int, reason: str) -> None:
+    def undeliverable(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
         """Some never will be."""
         self._tell_accepted()
-        tell(self.connection, Undeliverable(first, count, reason))
+        tell(self.connection, Undeliverable(first, count, reason, forbidden))
 
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for the client."""
         tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters))
 
-    def unreadable(self, error: StorageError) -> None:
+    def damaged(self, error: StorageError) -> None:
         """What is kept for the client cannot be read: others may go on."""
         refuse(self.connection, f"the letters for {self.name!r} cannot be read: {error}")
 
@@ -218,7 +269,8 @@ class Server:
         node.on_notice = self._notice
         node.on_room = self._room
         node.on_failed = self._failed
-        self._door = Door(node.peers.called, self._called)
+        node.security.on_access = self._access_changed
+        self._door = Door((node.name, node.topology.name), node.security, node.peers.called, self._called)
         self._ticker: asyncio.Task[None] | None = None
         self._watcher = Watcher(node)
 
@@ -228,8 +280,7 @@ class Server:
         address = listen or node.topology.addresses.get(node.name)
         if address is None:
             raise ConfigError(f"no address for {node.name!r}: the topology needs [servers.{node.name}] address, or give --listen")
-        tls = server_side(node.options.tls) if node.options.tls else None
-        self.address = await self._door.open(address, tls)
+        self.address = await self._door.open(address, neighbours=bool(node.peers.neighbours))
         now = time.monotonic()
         self._away = {name: now for name, box in node.office.state.boxes.items() if box.temporary}
         self._away |= dict.fromkeys(node.office.yielded(), LONG_AGO)
@@ -243,7 +294,7 @@ class Server:
         """Take nothing more, wait for what is on its way to neighbours that are there to be confirmed, and stop."""
         await self._door.close()
         for client in list(self._connections):
-            refuse(client.connection, f"{self.node.name} is stopping", later=True)
+            hang_up(client.connection, Refused(f"{self.node.name} is stopping", later=True))
         await self.engine.close()
         deadline = time.monotonic() + drain_s
         # The core tells nobody when a queue is empty, so this looks.
@@ -261,30 +312,31 @@ class Server:
 
     # Clients.
 
-    def _called(self, connection: Connection, hello: ClientHello) -> None:
-        client = ClientConnection(self, connection, hello.name)
+    def _called(self, connection: Connection, hello: ClientHello, guest: Guest | None) -> bool:
+        reason = self._objection(hello.name) if hello.name else ""
+        if reason:
+            refuse(connection, reason, claims=f"client {hello.name!r}")
+            return False
+        client = ClientConnection(self, connection, hello.name, guest)
         self._connections[client] = None
         if not hello.name:
-            tell(connection, ClientWelcome(self.node.name, self.node.topology.name, 0, 0, 0))
-            return  # Only questions.
-        reason = self._objection(hello.name)
-        if reason:
-            refuse(connection, reason)
-            return
+            client.greet()
+            return True  # Only questions.
         older = self._clients.pop(hello.name, None) or self._joining.pop(hello.name, None)
         if older is not None:
-            refuse(older.connection, f"another connection has taken the name {hello.name!r}")
+            refuse(older.connection, f"another connection has taken the name {hello.name!r}", claims=f"client {hello.name!r}")
         self._away.pop(hello.name, None)
         if hello.name in self.node.office.state.boxes:
             self._clients[hello.name] = client
             client.welcome()
-            return
+            return True
         self._joining[hello.name] = client
         try:
             self.node.announce(Joined(hello.name, self.node.name, hello.temporary))
         except Busy as error:
             del self._joining[hello.name]
-            refuse(connection, str(error), later=True)
+            hang_up(connection, Refused(str(error), later=True))
+        return True
 
     def _objection(self, name: str) -> str:
         if self.node.name in self.node.topology.fellows:
@@ -327,6 +379,26 @@ class Server:
             self._away.pop(name, None)
         except Busy:
             self._away[name] = LONG_AGO  # Tried again by the clock.
+
+    # Files that change.
+
+    def reload(self) -> None:
+        """Read certificates and the access file again."""
+        self.node.security.reload()
+
+    def _access_changed(self) -> None:
+        """The access file says something else: that holds for those who are here too."""
+        access = self.node.security.access
+        for client in list(self._connections):
+            if access is None or client.guest is None:
+                continue
+            guest = access.admit_again(client.guest)
+            if guest is None:
+                reason = f"the access file has the token of {client.guest.rights.entry!r} no longer"
+            else:
+                client.guest, reason = guest, guest.rights.objection_to_name(client.name)
+            if reason:
+                refuse(client.connection, reason, claims=f"client {client.name!r}")
 
     # What the node tells.
 
@@ -385,6 +457,8 @@ class Server:
         if self.node.office.home(name) is not None:
             tell(client.connection, Found(name))
             return
+        if len(name) > MAX_NAME_CHARACTERS:
+            raise MalformedFrame(f"client {client.name!r} looks for a name of {len(name)} characters")
         if client.finding >= MAX_FINDING:
             raise MalformedFrame(f"client {client.name!r} looks for more than {MAX_FINDING} others")
         client.finding += 1
@@ -401,10 +475,11 @@ class Server:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(LOOK_EVERY_S)
             self.node.history.tick()
             self.node.evolution.tick()
             self.node.look_after_backlog()
+            self.node.security.look()
             self._room()
             now, loop_now = time.monotonic(), asyncio.get_running_loop().time()
             for name in [name for name, since in self._away.items() if now - since > AWAY_S]:
@@ -450,7 +525,7 @@ class Server:
                 {
                     "name": name,
                     "connected": name in self._clients,
-                    "from": whence(self._clients[name].connection) if name in self._clients else "",
+                    "from": self._clients[name].connection.address if name in self._clients else "",
                     "temporary": box.temporary,
                     "sent": box.sent,
                     "waiting_letters": box.position - box.acknowledged,

@@ -8,21 +8,22 @@ Rules:
 * What the node cannot take now waits here, in order; the client's own limit on unaccepted letters bounds it.
 * A client is told of acceptance in order: never of a letter before all earlier ones.
 * Letters go out as far as the client's credit and its connection take them.
+* What cannot be is refused before anything is done: numbers that no client reaches, recipients twice, a topic beside recipients.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from thence.errors import Busy, MalformedFrame, StorageError, UsageError
 from thence.runtime.boxes import Box, Bundle
-from thence.runtime.endpoint import MAX_UNACCEPTED, WINDOW_LETTERS
+from thence.runtime.endpoint import MAX_UNACCEPTED, MAX_UNACCEPTED_BYTES, WINDOW_LETTERS
 from thence.runtime.node import Node
-from thence.runtime.office import Follows
+from thence.runtime.office import MAX_TOPIC_CHARACTERS, Follows
 from thence.runtime.protocol import Publish, count_letters, read_letters, write_letters
 from thence.runtime.spill import Reader
 
@@ -33,8 +34,8 @@ class Outlet(Protocol):
     def accepted(self, upto: int) -> None:
         """Its letters up to this number are accepted."""
 
-    def undeliverable(self, first: int, count: int, reason: str) -> None:
-        """These of its letters never will be."""
+    def undeliverable(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
+        """These of its letters never will be; ``forbidden``: since it may not write them."""
 
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for it."""
@@ -42,7 +43,7 @@ class Outlet(Protocol):
     def subscribed(self, topic: str, wanted: bool) -> None:
         """It follows a topic, or no longer."""
 
-    def unreadable(self, error: StorageError) -> None:
+    def damaged(self, error: StorageError) -> None:
         """What is kept for it cannot be read; nothing more comes."""
 
     @property
@@ -50,11 +51,21 @@ class Outlet(Protocol):
         """Whether it takes nothing for now; ``Session.feed`` is called when it does again."""
 
 
+MAX_NUMBER: Final = 2**62
+"""The highest number of a letter: nobody comes that far by counting."""
+
+MAX_WAITING_FOLLOWS: Final = 10_000
+"""How many subscriptions of one client, and ends of them, may wait for room."""
+
+Objection = Callable[[Publish], str]
+"""Says why letters may not be written, or nothing."""
+
+
 class Session:
     """See the module's text."""
 
-    def __init__(self, node: Node, client: str, outlet: Outlet) -> None:
-        """``client`` has a box at ``node``."""
+    def __init__(self, node: Node, client: str, outlet: Outlet, objection: Objection | None = None) -> None:
+        """``client`` has a box at ``node``. Without an objection it may write to everybody."""
         self.client = client
         self.limit = 0
         self._node = node
@@ -68,6 +79,9 @@ class Session:
         self._acknowledged = node.acknowledged_of(client)
         """Up to which position the client has done with its letters: here and in earlier connections."""
         self._backlog_letters = 0
+        self._backlog_bytes = 0
+        self._backlog_follows = 0
+        self._objection = objection
         self._going = False
         self._seen = box.sent
         """The number of the last letter that came in."""
@@ -84,15 +98,20 @@ class Session:
         """Letters came from the client."""
         first, count = publish.first, publish.count
         last = first + count - 1
-        if first < 1 or count < 1 or count_letters(publish.letters) != count:
+        if first < 1 or count < 1 or last > MAX_NUMBER or count_letters(publish.letters) != count:
             raise MalformedFrame(f"letters {first} to {last} of {self.client!r} cannot be")
+        to, topic = publish.to, publish.topic
+        if to is not None and (topic is not None or not to or (len(to) > 1 and len(set(to)) < len(to))):
+            raise MalformedFrame(f"letters {first} to {last} of {self.client!r} name nobody, somebody twice, or a topic too")
+        if topic is not None:
+            _check_topic(topic, self.client)
         if last <= self._seen:
             return  # It was submitted; when it is accepted the client is told, or was told when it came.
         if first <= self._seen:
             publish = behind(publish, self._seen)
         self._seen = last
-        if self._backlog_letters + publish.count > 2 * MAX_UNACCEPTED:
-            raise MalformedFrame(f"{self.client!r} does not keep to MAX_UNACCEPTED")
+        if self._backlog_letters + publish.count > 2 * MAX_UNACCEPTED or self._backlog_bytes > 2 * MAX_UNACCEPTED_BYTES:
+            raise MalformedFrame(f"{self.client!r} does not keep to MAX_UNACCEPTED and MAX_UNACCEPTED_BYTES")
         self.submit(publish)
 
     def submit(self, publish: Publish) -> None:
@@ -113,16 +132,28 @@ class Session:
 
     def _wait(self, publish: Publish) -> None:
         self._backlog_letters += publish.count
+        self._backlog_bytes += len(publish.letters)
         self._backlog.append((self._submit_waiting, publish))
 
     def _submit_waiting(self, publish: Publish) -> None:
         self._submit(publish)
         self._backlog_letters -= publish.count
+        self._backlog_bytes -= len(publish.letters)
 
     def follow(self, topic: str, wanted: bool) -> None:
         """The client follows a topic, or no longer."""
-        self._backlog.append((self._node.announce, Follows(self.client, topic, wanted)))
+        _check_topic(topic, self.client)
+        if self._backlog_follows >= MAX_WAITING_FOLLOWS:
+            raise MalformedFrame(
+                f"{self.client!r} has more than MAX_WAITING_FOLLOWS ({MAX_WAITING_FOLLOWS}) subscriptions waiting"
+            )
+        self._backlog_follows += 1
+        self._backlog.append((self._announce_waiting, Follows(self.client, topic, wanted)))
         self.go_on()
+
+    def _announce_waiting(self, notice: Follows) -> None:
+        self._node.announce(notice)
+        self._backlog_follows -= 1
 
     def followed(self, notice: Follows) -> None:
         """That has come to pass."""
@@ -149,14 +180,18 @@ class Session:
         return len(self._backlog)
 
     def _submit(self, publish: Publish) -> None:
+        reason = "" if self._objection is None else self._objection(publish)
+        if reason:
+            self._tell_in_turn(lambda: self._outlet.undeliverable(publish.first, publish.count, reason, forbidden=True))
+            return
         bundle = Bundle(self.client, publish.first, publish.count, publish.to, publish.topic, publish.letters)
         try:
             submitted = self._node.submit(bundle)
         except Busy:
             raise
         except UsageError as error:
-            reason = str(error)
-            self._tell_in_turn(lambda: self._outlet.undeliverable(publish.first, publish.count, reason))
+            why = str(error)
+            self._tell_in_turn(lambda: self._outlet.undeliverable(publish.first, publish.count, why, forbidden=False))
         else:
             if not submitted:
                 self._tell_in_turn(lambda: self._outlet.accepted(publish.first + publish.count - 1))
@@ -212,7 +247,7 @@ class Session:
                 try:
                     first, bundle = self._reader.at(box, first, self._acknowledged)
                 except StorageError as error:
-                    outlet.unreadable(error)
+                    outlet.damaged(error)
                     return
             self._next = first + bundle.count
             if self._acknowledged < first:
@@ -220,6 +255,11 @@ class Session:
             elif self._acknowledged < self._next - 1:
                 skip = self._acknowledged - first + 1
                 outlet.deliver(first + skip, skip, bundle)
+
+
+def _check_topic(topic: str, client: str) -> None:
+    if not 0 < len(topic) <= MAX_TOPIC_CHARACTERS:
+        raise MalformedFrame(f"a topic of {len(topic)} characters from {client!r}; it must have 1 to {MAX_TOPIC_CHARACTERS}")
 
 
 def behind(publish: Publish, seen: int) -> Publish:

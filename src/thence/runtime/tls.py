@@ -1,8 +1,8 @@
 """TLS between servers, and between clients and servers.
 
 Servers prove to each other who they are: each has a certificate whose DNS name is the server's name, signed by an authority
-that all of them trust. Clients check the server they call in the same way; that they prove who they are is asked for only
-where they are given certificates too.
+that all of them trust. Clients check the server they call in the same way, and prove who they are by a token
+(``runtime.tokens``); a certificate that they show must be one of the same authority, and says no more than that.
 """
 
 from __future__ import annotations
@@ -22,6 +22,20 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     certificate: Path
     key: Path
     authority: Path
+
+
+class Certificates:
+    """What a server shows to others and whom it believes, as its files say; read again when these change."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Read the files."""
+        self.files = files
+        self.incoming, self.outgoing = server_side(files), client_side(files)
+        """How connections are taken, and how they are made. Those that stand keep what they were made with."""
+
+    def read(self) -> None:
+        """Read the files as they are now; if that cannot be, ``ConfigError``, and what was read before stays."""
+        self.incoming, self.outgoing = server_side(self.files), client_side(self.files)
 
 
 def server_side(files: TlsFiles) -> ssl.SSLContext:

@@ -32,6 +32,9 @@ from thence.runtime.turns import WRITES, Turn, turn_of
 MAX_FRAME_BYTES: Final = 96 * 1024 * 1024
 """The longest frame between those who have introduced themselves."""
 
+MAX_CLIENT_FRAME_BYTES: Final = 32 * 1024 * 1024
+"""The longest frame from a client: a letter as long as letters can be, and a bundle of others before it."""
+
 MAX_HELLO_BYTES: Final = 64 * 1024
 """The longest frame from somebody who has not: the most that a stranger can make us keep."""
 
@@ -43,6 +46,9 @@ MAX_READ_BYTES: Final = 256 * 1024
 
 MAX_WRITE_BUFFER: Final = 1024 * 1024
 """With more than this unsent, a connection says that it is full."""
+
+MAX_CLIENT_UNSENT_BYTES: Final = 32 * 1024 * 1024
+"""How much may wait for a client that asks for more and does not read what it is told."""
 
 LINGER_S: Final = 5.0
 """How long a connection that was closed may take to get rid of what was sent; then it ends all the same."""
@@ -70,6 +76,12 @@ class Connection(asyncio.BufferedProtocol):
         self.max_frame_bytes = MAX_HELLO_BYTES
         self.full = False
         """Whether the other side does not keep up. Whoever has a choice then waits for ``on_writable``."""
+        self.on_end: Callable[[Connection], None] = _ignore
+        """Told last, when nothing is left of the connection, whoever has taken it over since it was made."""
+        self.complain: Callable[[str], None] = _ignore
+        """Writes into the log what the other side did that it should not have (``runtime.complaints``)."""
+        self.address = "somewhere"
+        """Where the other side is, for people; also when it has gone."""
         self.heard_at = 0.0
         self.wrote_at = 0.0
         self.frames_in = 0
@@ -93,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=MAX_WRITE_BUFFER)
+        self.address = address_text(self._transport.get_extra_info("peername"))
         self.heard_at = self.wrote_at = self._loop.time()
         self.on_made(self)
 
@@ -101,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._outgoing = bytearray()
         self.on_lost(self, self._failure or exc)
+        self.on_end(self)
 
     def pause_writing(self) -> None:
         self.full = True
@@ -126,7 +140,8 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 turn.awaited = turn.alone = False
         if full and self._room < MAX_READ_BYTES:
-            wanted = max(wanted, 2 * self._room)
+            # For a stranger no more than the one frame that it may send.
+            wanted = max(wanted, min(2 * self._room, self.max_frame_bytes + _HEADER_BYTES))
         if wanted > self._room:
             self._grow(wanted)
         if self._polling.limit:
@@ -145,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         while end - at >= _HEADER_BYTES and self._transport is not None:
             length, checksum, check = _unpack(view, at)
             if crc32(view[at : at + _NUMBERS_BYTES]) != check:
-                self.fail(MalformedFrame("the head of a frame that was damaged on its way"))
+                self.fail(MalformedFrame(_guess(bytes(view[at : at + _HEADER_BYTES]))))
                 break
             if not 0 < length <= self.max_frame_bytes:
                 self.fail(MalformedFrame(f"a frame of {length} bytes; the limit here is {self.max_frame_bytes}"))
@@ -219,6 +234,11 @@ class Connection(asyncio.BufferedProtocol):
         """How much the other side has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
+    def check_kept_up(self) -> None:
+        """Refuse to listen to somebody who asks for more and does not read what it is told."""
+        if self.full and self.unsent_bytes > MAX_CLIENT_UNSENT_BYTES:
+            raise MalformedFrame(f"it does not read what it is told: MAX_CLIENT_UNSENT_BYTES ({MAX_CLIENT_UNSENT_BYTES}) wait")
+
     def fail(self, error: Exception) -> None:
         """End the connection because of what came in over it."""
         self._failure = error
@@ -235,6 +255,20 @@ class Connection(asyncio.BufferedProtocol):
     def get_extra_info(self, name: str) -> Any:
         """Return what asyncio knows of the connection, such as ``peername`` or ``peercert``."""
         return None if self._transport is None else self._transport.get_extra_info(name)
+
+
+def address_text(peername: object) -> str:
+    """Return an address as asyncio has it as ``host:port``."""
+    return f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else "somewhere"
+
+
+def _guess(head: bytes) -> str:
+    """Say what the head of a frame may be that is none."""
+    if head[:2] == b"\x16\x03":
+        return "it speaks TLS, and no TLS is spoken here"
+    if head[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):
+        return "it speaks HTTP, and no HTTP is spoken here"
+    return "the head of a frame that was damaged on its way"
 
 
 def _ignore(*_: object) -> None:

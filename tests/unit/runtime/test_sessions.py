@@ -67,13 +67,13 @@ class PlayedClient:
     def accepted(self, upto: int) -> None:
         self.told.append(("accepted", upto))
 
-    def undeliverable(self, first: int, count: int, reason: str) -> None:
-        self.told.append(("undeliverable", first, count, reason))
+    def undeliverable(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
+        self.told.append(("forbidden" if forbidden else "undeliverable", first, count, reason))
 
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         self.told.append(("deliver", position, skip, bundle.count))
 
-    def unreadable(self, error: StorageError) -> None:
+    def damaged(self, error: StorageError) -> None:
         self.told.append(("unreadable", error))
 
     def subscribed(self, topic: str, wanted: bool) -> None:

@@ -25,6 +25,9 @@ class PlayedTransport:
     def set_write_buffer_limits(self, high: int) -> None:
         pass
 
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return ("192.0.2.1", 7401)
+
     def write(self, data: bytes) -> None:
         self.written += data
 

@@ -1,0 +1,86 @@
+"""Log lines about those who do what they should not: each names the offender, and there are never too many of them.
+
+Whoever can make a server write a line can make it write a million. So there are at most ``BURST_LINES`` at once and one each
+``LINE_EVERY_S`` after that from one place, and ``ALL_BURST_LINES`` and one each ``ALL_LINE_EVERY_S`` in all. What was left out is
+counted, and the next line says how many.
+
+Names and reasons come from outside: whatever could pass for the end of a line or hide something is written escaped.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+BURST_LINES: Final = 20
+LINE_EVERY_S: Final = 5.0
+ALL_BURST_LINES: Final = 100
+ALL_LINE_EVERY_S: Final = 1.0
+MAX_PLACES: Final = 1_024
+"""How many places are remembered; the one that was quiet for longest is forgotten first."""
+MAX_LINE_CHARACTERS: Final = 1_000
+
+log = logging.getLogger("thence.complaints")
+
+
+class _Allowance:
+    """Lines that may still be written: so many at first, and one more every so often."""
+
+    def __init__(self, burst: int, every_s: float, now: float) -> None:
+        self._burst, self._every_s = burst, every_s
+        self._left, self._at = float(burst), now
+
+    def take(self, now: float) -> bool:
+        """Take one, if there is one."""
+        self._left = min(self._burst, self._left + (now - self._at) / self._every_s)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Complaints:
+    """See the module's text."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` tells seconds."""
+        self._clock = clock
+        self._all = _Allowance(ALL_BURST_LINES, ALL_LINE_EVERY_S, clock())
+        self._places: dict[str, _Allowance] = {}
+        self.left_out = 0
+        """How many lines were not written since the last one that was."""
+
+    def say(self, address: str, text: str) -> None:
+        """Write a line about somebody at an address (``host:port``), unless there were too many."""
+        now, place = self._clock(), place_of(address.rpartition(":")[0])
+        allowance = self._places.pop(place, None) or _Allowance(BURST_LINES, LINE_EVERY_S, now)
+        self._places[place] = allowance  # At the end: the first is the one that was quiet for longest.
+        if len(self._places) > MAX_PLACES:
+            del self._places[next(iter(self._places))]
+        if not allowance.take(now) or not self._all.take(now):
+            self.left_out += 1
+            return
+        more = f" ({self.left_out} lines like this were left out)" if self.left_out else ""
+        self.left_out = 0
+        log.warning("%s: %s%s", address, escaped(text), more)
+
+
+def place_of(host: str) -> str:
+    """Return what counts as one place: an address, or of the newer kind the network that a single subscriber gets."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    return str(address.ipv4_mapped or ipaddress.ip_network((int(address), 64), strict=False))
+
+
+def escaped(text: str) -> str:
+    """Return a text from outside as one line of bounded length."""
+    line = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text[:MAX_LINE_CHARACTERS])
+    return line if len(text) <= MAX_LINE_CHARACTERS else f"{line}… ({len(text)} characters)"

@@ -1,0 +1,60 @@
+"""Files that are read again while a server runs: certificates and the access file.
+
+Rules:
+
+* They are read again when they change, which is looked at every ``LOOK_EVERY_S``, and when the server is told to (SIGHUP).
+* What cannot be read, or does not fit together, changes nothing: what was read before stays in force, and the log says why. A
+  certificate that is replaced before its key is such a case; it is read when the key has come too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from thence.errors import ConfigError
+
+LOOK_EVERY_S: Final = 1.0
+
+log = logging.getLogger("thence.reloading")
+
+_Mark = tuple[tuple[int, int, int, int] | None, ...]
+
+
+class Reloading:
+    """Some files that belong together, and how to read them."""
+
+    def __init__(self, what: str, files: Sequence[Path], read: Callable[[], None]) -> None:
+        """They have been read; ``read`` does it again, and raises ``ConfigError`` without having changed anything."""
+        self._what = what
+        self._files = files
+        self._read = read
+        self._mark = self._marked()
+
+    def look(self) -> bool:
+        """Read the files if they have changed; return whether they were read."""
+        return self._marked() != self._mark and self.again()
+
+    def again(self) -> bool:
+        """Read the files; return whether that could be done."""
+        self._mark = self._marked()  # Before: what changes while they are read is seen at the next look.
+        try:
+            self._read()
+        except ConfigError as error:
+            log.error("%s: what was read before stays in force: %s", self._what, error)  # noqa: TRY400  The reason says it all.
+            return False
+        log.info("%s: read again", self._what)
+        return True
+
+    def _marked(self) -> _Mark:
+        return tuple(_mark_of(file) for file in self._files)
+
+
+def _mark_of(file: Path) -> tuple[int, int, int, int] | None:
+    try:
+        seen = file.stat()
+    except OSError:
+        return None
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns

@@ -1,0 +1,272 @@
+"""What strangers, and clients that mean ill, do to a server: one method each, all drawn from a seed.
+
+Every attack ends by itself, whatever the server does. None checks anything: whether the server bears it is seen from outside
+(``hostile.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from random import Random
+from typing import Any, Final, Literal, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from tests.integration.securing import Speaker, framed, prove
+from thence.core.messages import Envelope, Frame, Packet
+from thence.errors import ThenceError
+from thence.runtime.protocol import CONTROL_KIND, PACKET_KIND, PROTOCOL, ClientHello, Letter, ServerHello, write_letters
+from thence.runtime.tokens import Token, new_nonce
+from thence.runtime.wire import MAX_HELLO_BYTES
+
+EVIL_HOST: Final = "127.0.0.66"
+"""Where attacks come from: this machine too, and another place than that of clients who behave."""
+PATIENCE_S: Final = 8.0
+"""How long an attack may take: longer than a server bears with strangers."""
+TAGS: Final = range(45)
+"""Those of all frames, and some that there are not."""
+ODD_NUMBERS: Final = (0, 1, -1, 2**31, 2**32, 2**53, 2**62, 2**63 - 1, 2**64 - 1, -(2**63))
+
+
+SLOW: Final = {"slow hellos", "silences"}
+"""What takes long, and so comes less often."""
+
+
+class Target(NamedTuple):
+    """A server, and what is known of it."""
+
+    name: str
+    address: str
+    fingerprint: str
+    fabric: str
+    tls: ssl.SSLContext | None
+    """How whoever has no certificate connects."""
+    token: Token
+    """Of somebody who may connect as ``mallory`` and write to ``victim``."""
+    victim: str
+    recorded: bytes
+    """What a client said in an earlier session, as it crossed the wire."""
+
+
+class Attacker:
+    """See the module's text."""
+
+    def __init__(self, target: Target, chance: Random, done: Counter[str]) -> None:
+        """Attack ``target``; ``done`` counts what was done."""
+        self._target = target
+        self._chance = chance
+        self._done = done
+        self._kinds: dict[str, Callable[[], Awaitable[None]]] = {
+            "noise": self._noise,
+            "heads": self._heads,
+            "bodies": self._bodies,
+            "structs": self._structs,
+            "hellos": self._hellos,
+            "replays": self._replay,
+            "changed replays": self._changed_replay,
+            "slow hellos": self._slow,
+            "silences": self._silence,
+            "resets": self._reset,
+            "broken TLS": self._broken_tls,
+            "false servers": self._false_server,
+            "false proofs": self._false_proof,
+            "unreadable letters": self._unreadable,
+            "clients gone mad": self._mad_client,
+        }
+
+    async def attack(self, until: float, first: int) -> None:
+        """Do one thing after the other until a moment of the loop's clock, beginning with number ``first``."""
+        loop, kinds = asyncio.get_running_loop(), list(self._kinds)
+        kind = kinds[first % len(kinds)]
+        while loop.time() < until:
+            with suppress(OSError, EOFError, ssl.SSLError, TimeoutError, ThenceError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await self._kinds[kind]()
+            self._done[kind] += 1
+            kind = self._chance.choices(kinds, [1 if kind in SLOW else 8 for kind in kinds])[0]
+            await asyncio.sleep(0)
+
+    # Strangers.
+
+    async def _noise(self) -> None:
+        await self._throw(self._bytes(self._chance.choice((1, 11, 12, 13, 100, 5_000, 100_000))))
+
+    async def _heads(self) -> None:
+        length = self._chance.choice((0, 1, MAX_HELLO_BYTES, MAX_HELLO_BYTES + 1, 2**31, 2**32 - 1))
+        numbers = struct.pack("<II", length, self._chance.getrandbits(32))
+        check = struct.pack("<I", crc32(numbers) if self._chance.random() < 0.8 else 0)
+        await self._throw(numbers + check + self._bytes(self._chance.choice((0, 10, MAX_HELLO_BYTES))))
+
+    async def _bodies(self) -> None:
+        kind = self._chance.choice((CONTROL_KIND, PACKET_KIND, b"", b"\x00", b"\xff"))
+        await self._throw(b"".join(framed(kind + self._bytes(self._chance.randrange(1, 300))) for _ in range(3)))
+
+    async def _structs(self) -> None:
+        await self._throw(b"".join(self._struct() for _ in range(self._chance.randrange(1, 5))))
+
+    async def _hellos(self) -> None:
+        chance = self._chance
+        name = chance.choice(("", self._target.victim, "mallory", "x" * 60_000, "a\nb\x1b[2J", self._target.name))
+        hello = ClientHello(chance.choice((PROTOCOL, PROTOCOL, 0, 2**60)), name, entry=chance.choice(("", "mallory", "reader")))
+        hello = msgspec.structs.replace(hello, nonce=self._bytes(chance.choice((0, 31, 32, 50_000))))
+        await self._throw(framed(CONTROL_KIND + msgspec.msgpack.encode(hello)) + self._struct())
+
+    async def _replay(self) -> None:
+        await self._throw(self._target.recorded, await self._call(None))
+
+    async def _changed_replay(self) -> None:
+        """Play a session again of which something was changed; where there is no TLS, the frame is made to look whole."""
+        recorded = self._target.recorded
+        frames = split(recorded) if self._target.tls is None else [recorded]
+        at = self._chance.randrange(len(frames))
+        body = bytearray(frames[at])
+        for _ in range(self._chance.randrange(1, 4)):
+            body[self._chance.randrange(len(body))] = self._chance.getrandbits(8)
+        frames[at] = bytes(body)
+        await self._throw(b"".join(map(framed, frames) if self._target.tls is None else frames), await self._call(None))
+
+    async def _slow(self) -> None:
+        speaker = await self._call()
+        hello = framed(CONTROL_KIND + msgspec.msgpack.encode(ClientHello(PROTOCOL, "slow", entry="mallory", nonce=new_nonce())))
+        try:
+            for byte in hello:
+                speaker.writer.write(bytes([byte]))
+                await speaker.writer.drain()
+                await asyncio.sleep(0.3)
+        finally:
+            speaker.close()
+
+    async def _silence(self) -> None:
+        """Half a connection: without TLS where there is some, or with it and not a word more."""
+        tls = self._target.tls if self._chance.random() < 0.5 else None
+        speaker = await self._call(tls)
+        try:
+            await speaker.ended()
+        finally:
+            speaker.close()
+
+    async def _reset(self) -> None:
+        speaker = await self._call(None)
+        raw = speaker.writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        speaker.writer.write(self._bytes(5))
+        speaker.close()
+
+    async def _broken_tls(self) -> None:
+        """The beginning of TLS, and then something else."""
+        hello = b"\x16\x03\x01\x00\xf0\x01\x00\x00\xec\x03\x03" + self._bytes(self._chance.randrange(300))
+        speaker = await self._call(None)
+        await self._throw(hello, speaker)
+
+    async def _false_server(self) -> None:
+        target, chance = self._target, self._chance
+        server = chance.choice(("s1", "s2", target.name, "nobody"))
+        fingerprint = chance.choice((target.fingerprint, "0"))
+        hello = ServerHello(PROTOCOL, target.fabric, fingerprint, server, target.name, "0123", chance.choice((1, 2, 2**60)))
+        packet: Packet[Any] = Packet("D", (Frame(None, Envelope(server, 1, None, b"")),), (1,))
+        said = framed(CONTROL_KIND + msgspec.msgpack.encode(hello)) + framed(PACKET_KIND + msgspec.msgpack.encode(packet))
+        await self._throw(said)
+
+    async def _false_proof(self) -> None:
+        speaker = await self._call()
+        false = self._target.token._replace(secret=self._bytes(32))
+        with suppress(OSError, EOFError):
+            await prove(speaker, "mallory", false)
+        speaker.close()
+
+    # Clients.
+
+    async def _unreadable(self) -> None:
+        """Write letters to somebody who listens that are none, though they look like a list of some."""
+        speaker = await self._call()
+        try:
+            number = (await prove(speaker, "mallory", self._target.token)).number
+            for at in range(1, 20):
+                count = self._chance.choice((1, 3, 15))
+                letters = bytes([0x90 + count]) + self._bytes(self._chance.randrange(40))
+                if self._chance.random() < 0.3:
+                    letters = write_letters([Letter(b"\xc1", coded=True, headers={"x": "y"}, request=at)] * count)
+                said = [12, number + 1, count, [self._target.victim], None, letters]
+                speaker.writer.write(framed(CONTROL_KIND + msgspec.msgpack.encode(said)))
+                await speaker.writer.drain()
+                number += count
+            await asyncio.sleep(0.2)
+        finally:
+            speaker.close()
+
+    async def _mad_client(self) -> None:
+        """Somebody who was let in and then says anything."""
+        speaker = await self._call()
+        try:
+            await prove(speaker, self._chance.choice(("", "mallory")), self._target.token)
+            for _ in range(20):
+                speaker.writer.write(self._struct())
+                await speaker.writer.drain()
+            await asyncio.sleep(0.1)
+        finally:
+            speaker.close()
+
+    # Parts.
+
+    async def _call(self, tls: ssl.SSLContext | Literal[True] | None = True) -> Speaker:
+        context = self._target.tls if tls is True else tls
+        return await Speaker.call(self._target.address, context, self._target.name, EVIL_HOST)
+
+    async def _throw(self, data: bytes, speaker: Speaker | None = None) -> None:
+        """Send something, and wait until the server has had enough."""
+        speaker = speaker or await self._call()
+        try:
+            speaker.writer.write(data)
+            await speaker.writer.drain()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._chance.choice((0.01, 0.1, PATIENCE_S))):
+                    await speaker.ended()
+        finally:
+            speaker.close()
+
+    def _bytes(self, count: int) -> bytes:
+        return self._chance.randbytes(count)
+
+    def _struct(self) -> bytes:
+        """Return a frame that may be almost anything, with values that are somewhat likely."""
+        values = [self._chance.choice(TAGS), *(self._value(2) for _ in range(self._chance.randrange(9)))]
+        return framed(CONTROL_KIND + msgspec.msgpack.encode(values))
+
+    def _value(self, depth: int) -> Any:
+        chance = self._chance
+        kind = chance.randrange(9 if depth else 7)
+        simple: list[Any] = [
+            None,
+            chance.random() < 0.5,
+            chance.choice(ODD_NUMBERS),
+            chance.randrange(5),
+            self._bytes(chance.choice((0, 3, 100))),
+            chance.choice(("", self._target.victim, "mallory", "ask", "hold", "topic", "x" * 500)),
+            write_letters([Letter(b"x")] * chance.randrange(3)),
+        ]
+        if kind < len(simple):
+            return simple[kind]
+        if kind == len(simple):
+            return [self._value(depth - 1) for _ in range(chance.randrange(3))]
+        return {
+            "type": chance.choice(("create", "show", "list", "dead", "retry")),
+            "name": self._value(0),
+            "number": self._value(0),
+        }
+
+
+def split(stream: bytes) -> list[bytes]:
+    """Return the bodies of the frames in a stream."""
+    bodies, at = [], 0
+    while at < len(stream):
+        (length,) = struct.unpack_from("<I", stream, at)
+        bodies.append(stream[at + 12 : at + 12 + length])
+        at += 12 + length
+    return bodies

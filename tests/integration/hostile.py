@@ -1,0 +1,225 @@
+"""The hostile campaign: real servers under every attack of ``attacks.py`` at once, while clients that behave go on.
+
+Seeds that are even run two servers with TLS; odd ones a single server without, on which every frame can be said by hand. All
+have an access file. A writer and a reader send numbered messages to each other throughout, and another client connects anew all
+the time, from another place than the attacks. In the end everything that was accepted must have come, once and in order; no
+server may have ended, kept more memory than strangers are allowed, failed in a way that nobody foresaw, or filled its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+import trustme
+
+import thence
+from tests.integration.attacks import Attacker, Target
+from tests.integration.crash_plan import stable_addresses
+from tests.integration.running import flat
+from tests.integration.securing import EVERYTHING, Access, certificates, recording
+from tests.integration.server_processes import Outcome, Processes, in_folder, memory_of
+from thence.core.topology_text import write
+from thence.errors import ThenceError
+from thence.runtime.complaints import ALL_BURST_LINES, ALL_LINE_EVERY_S
+from thence.runtime.door import MAX_STRANGER_BYTES
+from thence.runtime.tls import client_side
+from thence.runtime.tokens import parse_token
+
+START_WITHIN_S: Final = 60.0
+HEAL_WITHIN_S: Final = 120.0
+SLACK_BYTES: Final = 48 * 1024 * 1024
+"""How much more memory a server may take than strangers are allowed, for what it does anyway under load."""
+FEWEST_MESSAGES: Final = 50
+"""How many the writer sends at least, however busy the machine is."""
+OTHER_LINES: Final = 200
+"""How many lines a server may log beside those about strangers."""
+FORBIDDEN: Final = ("Traceback", "this is a bug", "InternalError", "never retrieved", "critical")
+
+
+class Options(NamedTuple):
+    """How hard a run is."""
+
+    seed: int
+    fault_s: float = 60.0
+    attackers: int = 48
+    pause_s: float = 0.005
+    """How long the writer rests after each message."""
+
+
+class Hostile(Processes):
+    """One run. ``run`` does all of it."""
+
+    def __init__(self, options: Options, folder: Path) -> None:
+        super().__init__(folder)
+        self.options = options
+        self.attacks: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self._chance = Random(f"hostile/{options.seed}")
+        self._secure = options.seed % 2 == 0
+        names = ("s1", "s2") if self._secure else ("s1",)
+        addresses = stable_addresses(len(names), Random(os.urandom(8)))
+        self.topology = flat(*names).at(dict(zip(names, addresses, strict=True)))
+        for part in ("logs", "data"):
+            (folder / part).mkdir(parents=True)
+        (folder / "topology.toml").write_text(write(self.topology), encoding="utf-8")
+        self._tls = certificates(folder / "tls", trustme.CA(), *names)
+        rights = {"send": ["reader"], "subscribe": ["t*"], "status": True}
+        self._access = Access(folder / "access.toml", writer=EVERYTHING, reader=EVERYTHING, guest=EVERYTHING, mallory=rights)
+        self._recorded = b""
+        self._attacking = True
+        self._sent = 0
+        self._came: list[int] = []
+
+    def arguments(self, name: str) -> list[str]:
+        files = self._tls[name]
+        options = ["--tls-cert", files.certificate, "--tls-key", files.key, "--tls-ca", files.authority] if self._secure else []
+        return [
+            *("-m", "thence.cli.main", "serve", str(self.folder / "topology.toml"), "--server", name),
+            *("--data", str(self.folder / "data" / name), "--access", str(self._access.path)),
+            *map(str, options),
+        ]
+
+    def _client(self, name: str, server: str, address: str = "") -> thence.Client:
+        scheme = "thences" if self._secure else "thence"
+        url = f"{scheme}://{address or self.topology.addresses[server]}"
+        authority = self._tls["s1"].authority
+        return thence.connect(url, name, token=self._access.tokens[name], authority=authority, connect_timeout=START_WITHIN_S)
+
+    async def run(self) -> Outcome:
+        """Start, attack, and say what came of it."""
+        began = time.monotonic()
+        try:
+            for name in self.topology.processes:
+                self.start_server(name)
+            await self._go()
+            healed = time.monotonic()
+            self.look_for_the_dead()
+            self._read_logs()
+            await self.stop_servers()
+        finally:
+            self.kill_all()
+        return Outcome(self.counts, self.attacks, self.wrong, self.folder, time.monotonic() - began, time.monotonic() - healed)
+
+    async def _go(self) -> None:
+        last = self.topology.processes[-1]
+        await self._record()
+        async with self._client("writer", "s1") as writer, self._client("reader", last) as reader:
+            reader.unreadable = self._note_unreadable  # type: ignore[method-assign]
+            reader.on_message(self._take)
+            await writer.known("reader")
+            before = {name: self._memory(name) for name in self.topology.processes}
+            loop = asyncio.get_running_loop()
+            until = loop.time() + self.options.fault_s
+            attackers = [
+                Attacker(self._target(self._chance.choice(self.topology.processes)), Random(self._chance.random()), self.attacks)
+                for _ in range(self.options.attackers)
+            ]
+            good = [loop.create_task(self._write(writer)), loop.create_task(self._come_and_go(last))]
+            await asyncio.gather(*(attacker.attack(until, first) for first, attacker in enumerate(attackers)))
+            self._attacking = False
+            await asyncio.gather(*good)
+            await self._heal()
+            for name in self.topology.processes:
+                grown = self._memory(name, "VmHWM") - before[name]
+                self.counts["MiB grown"] = max(self.counts["MiB grown"], grown // 2**20)
+                if grown > MAX_STRANGER_BYTES + SLACK_BYTES:
+                    self.wrong.append(f"{name} took {grown:,} bytes more; strangers are allowed {MAX_STRANGER_BYTES:,}")
+
+    # Those who behave.
+
+    async def _record(self) -> None:
+        """Keep what the writer says in a session, to be played again by others."""
+        async with self._client("writer", "s1"):
+            pass  # The server is up.
+        async with (
+            recording(self.topology.addresses["s1"]) as recorded,
+            self._client("writer", "s1", recorded.url.removeprefix("thence://")) as writer,
+        ):
+            await writer.send("writer", b"once")
+            await writer.receive()
+            writer.done()
+        self._recorded = recorded.from_client
+
+    def _take(self, message: thence.Message) -> None:
+        if message.sender == "writer":
+            self._came.append(int(message.body))
+        else:
+            self.counts["letters of others"] += 1
+
+    def _note_unreadable(self, error: Exception) -> None:
+        self.counts["unreadable"] += 1
+
+    async def _write(self, writer: thence.Client) -> None:
+        while self._attacking or self._sent < FEWEST_MESSAGES:
+            await writer.send("reader", b"%d" % self._sent)
+            self._sent += 1
+            await asyncio.sleep(self.options.pause_s)
+
+    async def _come_and_go(self, server: str) -> None:
+        """Be somebody who comes all the time: no attack from elsewhere may keep it out."""
+        while self._attacking or not self.counts["visits of a guest"]:
+            try:
+                async with self._client("guest", server) as guest:
+                    await guest.send("guest", b"in")
+                    await guest.receive()
+                    guest.done()
+                self.counts["visits of a guest"] += 1
+            except (OSError, ThenceError) as error:
+                self.wrong.append(f"a guest was not let in: {error}")
+                return
+            await asyncio.sleep(0.05)
+
+    async def _heal(self) -> None:
+        deadline = time.monotonic() + HEAL_WITHIN_S
+        while len(self._came) < self._sent and time.monotonic() < deadline:  # noqa: ASYNC110  What comes tells nobody.
+            await asyncio.sleep(0.05)
+        self.counts["accepted"] += self._sent
+        if self._came != list(range(self._sent)):
+            self.wrong.append(f"{self._sent} messages were accepted and {len(self._came)} came, or in another order")
+
+    # The others.
+
+    def _target(self, server: str) -> Target:
+        context = client_side(None, self._tls["s1"].authority) if self._secure else None
+        token = parse_token(self._access.tokens["mallory"])
+        topology = self.topology
+        return Target(
+            server,
+            topology.addresses[server],
+            topology.fingerprint,
+            topology.name,
+            context,
+            token,
+            "reader",
+            self._recorded or b"?",
+        )
+
+    # What is seen from outside.
+
+    def _memory(self, name: str, which: str = "VmRSS") -> int:
+        return memory_of(self._servers[name].pid, which)
+
+    def _read_logs(self) -> None:
+        allowed = ALL_BURST_LINES + self.options.fault_s / ALL_LINE_EVERY_S + OTHER_LINES
+        for name in self.topology.processes:
+            lines = (self.folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace").splitlines()
+            self.counts["lines of logs"] += len(lines)
+            self.wrong += [f"{name} logged: {line}" for line in lines if any(word in line for word in FORBIDDEN)]
+            if len(lines) > allowed:
+                self.wrong.append(f"{name} logged {len(lines)} lines; {allowed:.0f} are allowed")
+
+
+def run_once(options: Options, folder: Path | None = None) -> Outcome:
+    """Make one run in a folder of its own, which goes if nothing was wrong."""
+    return in_folder(folder, lambda where: Hostile(options, where).run())
+
+
+def replay(options: Options) -> str:
+    """Return the command that makes a run like this one again."""
+    return f"python -m tests.campaign --kind hostile --seed {options.seed} --seconds {options.fault_s:g}"

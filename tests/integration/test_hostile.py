@@ -1,0 +1,499 @@
+"""What strangers, clients and servers that mean ill can do to others: nothing. All at once, and then one way each."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import resource
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trustme
+
+import thence
+from tests.integration.attacks import EVIL_HOST
+from tests.integration.hostile import FEWEST_MESSAGES, Options, replay, run_once
+from tests.integration.running import PATIENCE_S, addressed, flat, run, servers, started, until, url
+from tests.integration.securing import Speaker, certificates, framed, recording
+from tests.integration.server_processes import kill_processes, memory_of, start_process
+from thence.core.messages import Envelope, Frame, Packet
+from thence.core.topology_text import write
+from thence.errors import ConfigError, MalformedFrame
+from thence.runtime import door, wire
+from thence.runtime.protocol import (
+    CONTROL_KIND,
+    PROTOCOL,
+    ClientHello,
+    ClientWelcome,
+    Find,
+    Letter,
+    Publish,
+    Refused,
+    ServerHello,
+    ServerWelcome,
+    StatusQuestion,
+    write_letters,
+)
+from thence.runtime.server import Server
+from thence.runtime.tls import client_side
+from thence.runtime.wire import HEADER, MAX_HELLO_BYTES
+
+MAX_WRONG_TOLD = 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1], ids=["with TLS", "without TLS"])
+def test_whatever_strangers_do_the_others_are_served(seed: int, tmp_path: Path) -> None:
+    options = Options(seed=seed, fault_s=4.0)
+    outcome = run_once(options, tmp_path / "run")
+    assert not outcome.wrong, "\n".join([*outcome.wrong[:MAX_WRONG_TOLD], replay(options)])
+    assert outcome.counts["accepted"] >= FEWEST_MESSAGES
+    assert outcome.counts["visits of a guest"] > 0
+    assert len(outcome.faults) == 15, "every kind of attack came"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("secure", [True, False], ids=["with TLS", "without TLS"])
+def test_as_many_strangers_as_there_may_be_take_no_more_memory_than_the_limit_says(secure: bool, tmp_path: Path) -> None:
+    """Each says a hello as long as can be, but for its last byte."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        tls = certificates(tmp_path / "tls", trustme.CA(), "s1")["s1"]
+        context = client_side(None, tls.authority) if secure else None
+        (tmp_path / "logs").mkdir()
+        (tmp_path / "topology.toml").write_text(write(topology), encoding="utf-8")
+        words = ["-m", "thence.cli.main", "serve", str(tmp_path / "topology.toml"), "--server", "s1", "--durability", "memory"]
+        if secure:
+            words += ["--tls-cert", str(tls.certificate), "--tls-key", str(tls.key), "--tls-ca", str(tls.authority)]
+        server = start_process(tmp_path, "s1", words)
+        crowd: list[Speaker] = []
+        try:
+            address = f"{'thences' if secure else 'thence'}://{topology.addresses['s1']}"
+            async with thence.connect(address, "ann", authority=tls.authority, connect_timeout=PATIENCE_S) as ann:
+                before = memory_of(server.pid)
+                for number in range(2 * door.MAX_STRANGERS):
+                    with suppress(OSError):
+                        stranger = await Speaker.call(topology.addresses["s1"], context, "s1", f"127.0.0.{66 + number % 4}")
+                        crowd.append(stranger)
+                        stranger.writer.write(framed(bytes(MAX_HELLO_BYTES))[:-1])
+                        await stranger.writer.drain()
+                await ann.send("ann", b"served")
+                assert (await ann.receive()).body == b"served"
+                grown = memory_of(server.pid, "VmHWM") - before
+        finally:
+            kill_processes([server])
+            for stranger in crowd:
+                stranger.close()
+        assert crowd
+        assert grown <= door.MAX_STRANGER_BYTES // (1 if secure else 4), f"{grown:,} bytes"
+
+    run(main)
+
+
+# --- strangers -------------------------------------------------------------------------------------------------------
+
+
+def complained(caplog: pytest.LogCaptureFixture, what: str, host: str = "127.0.0.1") -> bool:
+    """Say whether the log of a server names a place and what was done from there."""
+    return any(re.search(re.escape(host) + r":\d+: " + what, record.getMessage()) for record in caplog.records)
+
+
+async def assert_served(topology: thence.core.topology.Topology) -> None:
+    """Somebody who behaves is let in, and served."""
+    async with thence.connect(url(topology, "s1"), "ann") as ann:
+        await ann.send("ann", b"in")
+        assert (await ann.receive()).body == b"in"
+        ann.done()
+
+
+def test_a_crowd_that_says_nothing_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(door, "HELLO_TIMEOUT_S", PATIENCE_S)  # Nobody goes because of the time.
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            crowd = [
+                await Speaker.call(topology.addresses["s1"], local=f"127.0.0.{place}")
+                for place in (66, 67, 68)
+                for _ in range(150)
+            ]
+            await until(lambda: running["s1"]._door.turned_away >= 450 - door.MAX_STRANGERS)
+            assert len(running["s1"]._door._strangers) <= door.MAX_STRANGERS
+            await assert_served(topology)
+            assert len(running["s1"]._door._strangers) >= door.MAX_STRANGERS - 1, "the crowd is still there"
+            for one in crowd:
+                one.close()
+        assert complained(caplog, r"shown out: .*MAX_STRANGERS_PER_PLACE \(128\)", EVIL_HOST)
+
+    run(main)
+
+
+def test_there_are_only_so_many_connections(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(door, "MAX_CONNECTIONS", 2)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology), thence.connect(url(topology, "s1"), "ann"), thence.connect(url(topology, "s1"), "bob"):
+            third = await Speaker.call(topology.addresses["s1"])
+            assert await third.ended()
+            third.close()
+        assert complained(caplog, "turned away: there are 2 connections; MAX_CONNECTIONS")
+
+    run(main)
+
+
+def test_there_are_as_many_connections_as_open_files_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = {"files": door.RESERVED_FILES + 1}
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed["files"], allowed["files"]))
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann"):
+            other = await Speaker.call(topology.addresses["s1"])
+            assert await other.ended()
+            other.close()
+            assert running["s1"]._door.turned_away == 1
+        allowed["files"] = door.RESERVED_FILES
+        with pytest.raises(ConfigError, match="the system allows 128 open files"):
+            await started(topology, "s1")
+
+    run(main)
+
+
+def test_a_stranger_that_says_a_byte_at_a_time_is_shown_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(door, "HELLO_TIMEOUT_S", 0.5)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology):
+            slow = await Speaker.call(topology.addresses["s1"])
+            hello = framed(CONTROL_KIND + msgspec.msgpack.encode(ClientHello(PROTOCOL, "slow")))
+            ended = asyncio.create_task(slow.ended())
+            for byte in hello:
+                slow.writer.write(bytes([byte]))
+                await asyncio.sleep(0.1)
+                if ended.done():
+                    break
+            assert ended.done(), "it said all of it, and was borne with"
+            await ended
+            slow.close()
+            await assert_served(topology)
+        assert complained(caplog, "a stranger: it did not introduce itself within 0.5 s")
+
+    run(main)
+
+
+@pytest.mark.parametrize("length", [MAX_HELLO_BYTES, MAX_HELLO_BYTES + 1])
+def test_nobody_keeps_more_for_a_stranger_than_one_hello(length: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            stranger = await Speaker.call(topology.addresses["s1"])
+            stranger.writer.write(framed(bytes(length))[:-1])
+            if length > MAX_HELLO_BYTES:
+                assert await stranger.ended()
+                assert complained(caplog, f"a stranger: a frame of {length} bytes; the limit here is {MAX_HELLO_BYTES}")
+            else:
+                await until(lambda: running["s1"]._door._strangers)
+                (connection,) = running["s1"]._door._strangers
+                await until(lambda: connection._filled == HEADER.size + length - 1)
+                assert connection._room == HEADER.size + MAX_HELLO_BYTES
+            stranger.close()
+            await assert_served(topology)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "it speaks HTTP, and no HTTP is spoken here"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00", "it speaks TLS, and no TLS is spoken here"),
+        (b"\x00" * 12, "a frame of 0 bytes|the head of a frame"),
+        (framed(b"\x07hello"), "a frame of kind 7 from it; there is no such kind"),
+        (framed(CONTROL_KIND + b"\xc1"), "a frame from it that cannot be read"),
+        (framed(CONTROL_KIND + msgspec.msgpack.encode([20])), "it begins with StatusQuestion"),
+    ],
+    ids=["http", "tls", "nothing", "unknown", "malformed", "no hello"],
+)
+def test_the_log_says_who_said_what(said: bytes, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology):
+            stranger = await Speaker.call(topology.addresses["s1"], local=EVIL_HOST)
+            stranger.writer.write(said)
+            assert await stranger.ended()
+            stranger.close()
+            await assert_served(topology)
+        assert complained(caplog, f"a stranger: {what}", EVIL_HOST)
+
+    run(main)
+
+
+def test_without_tokens_a_session_played_again_adds_nothing() -> None:
+    """Whoever is on the machine is trusted then; but numbers that came before are left out, whoever says them."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            async with (
+                recording(topology.addresses["s1"]) as recorded,
+                thence.connect(recorded.url, "ann") as ann,
+            ):
+                await ann.send("ann", b"once")
+                assert (await ann.receive()).body == b"once"
+                ann.done()
+            box = running["s1"].node.office.state.boxes["ann"]
+            before = (box.sent, box.position)
+            again = await Speaker.call(topology.addresses["s1"])
+            again.writer.write(recorded.from_client)
+            assert isinstance(await again.hear(), ClientWelcome)
+            again.writer.write_eof()
+            assert await again.ended()
+            again.close()
+            assert (box.sent, box.position) == before == (1, 1)
+
+    run(main)
+
+
+# --- clients ---------------------------------------------------------------------------------------------------------
+
+
+class Listening:
+    """A client that listens in one of three ways, and what came to it."""
+
+    def __init__(self, client: thence.Client, way: str) -> None:
+        """Begin to listen."""
+        self.bodies: list[bytes] = []
+        self.errors: list[MalformedFrame] = []
+        self._client = client
+        client.unreadable = self.errors.append  # type: ignore[method-assign,assignment]
+        if way == "handler":
+            client.on_message(lambda message: self.bodies.append(message.body))
+        else:
+            self.task = asyncio.create_task(self._receive() if way == "receive" else self._iterate())
+
+    async def _receive(self) -> None:
+        while len(self.bodies) < 4:
+            self.bodies.append((await self._client.receive()).body)
+        self._client.done()
+
+    async def _iterate(self) -> None:
+        async for message in self._client:
+            self.bodies.append(message.body)
+
+
+@pytest.mark.parametrize("way", ["handler", "receive", "iterate"])
+def test_letters_that_cannot_be_read_are_left_out_and_all_else_comes(way: str) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+            listening = Listening(ann, way)
+            mallory = await Speaker.call(topology.addresses["s1"])
+            mallory.say(ClientHello(PROTOCOL, "mallory"))
+            bundles = [
+                write_letters([Letter(b"1")]),
+                b"\x93\xc1\xc1\xc1",
+                write_letters([Letter(b"2"), Letter(b"3")]),
+                b"\x91\x01",
+            ]
+            number = 1
+            for letters in (*bundles, write_letters([Letter(b"4")])):
+                count = letters[0] & 0x0F
+                mallory.say(Publish(number, count, ("ann",), None, letters))
+                number += count
+            box = running["s1"].node.office.state.boxes["ann"]
+            await until(lambda: len(listening.bodies) == 4)
+            await until(lambda: box.acknowledged == box.position == 8)
+            assert listening.bodies == [b"1", b"2", b"3", b"4"]
+            assert [str(error).partition(":")[0] for error in listening.errors] == [
+                "letters from 'mallory' that cannot be read"
+            ] * 2
+            assert ann._connection is not None
+            assert running["s1"]._clients["ann"].connection.frames_in < 20, "it is still the first connection"
+            if way == "iterate":
+                listening.task.cancel()
+            mallory.close()
+
+    run(main)
+
+
+def test_an_agent_sets_aside_what_it_cannot_read() -> None:
+    pytest.importorskip("examples.bank")
+    from examples.bank import Account
+    from thence.runtime.agent_kinds import kinds_of
+    from thence.runtime.node_options import NodeOptions
+
+    async def main() -> None:
+        topology = flat("s1")
+        server = Server(topology, "s1", NodeOptions(), kinds_of([Account]))
+        await server.start()
+        try:
+            async with thence.connect(url(topology, "s1"), "ann") as ann:
+                await ann.agents.create("till", "Account")
+                mallory = await Speaker.call(topology.addresses["s1"])
+                mallory.say(ClientHello(PROTOCOL, "mallory"))
+                mallory.say(Publish(1, 2, ("till",), None, b"\x92\xc1\xc1"))
+                async with asyncio.timeout(30):
+                    while not (dead := await ann.agents.dead()):  # noqa: ASYNC110  A dead letter tells nobody.
+                        await asyncio.sleep(0.05)
+                assert [(letter["agent"], letter["sender"]) for letter in dead] == [("till", "mallory")]
+                mallory.close()
+        finally:
+            await server.stop(drain_s=0)
+
+    run(main)
+
+
+def test_what_comes_meanwhile_is_not_taken_for_done_with_the_message_in_hand(tmp_path: Path) -> None:
+    """A reply, or what cannot be read, comes while the program has a message in hand: that one comes again after a crash."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology, tmp_path) as running, thence.connect(url(topology, "s1"), "echo") as echo:
+            echo.on_message(lambda message: message.reply(message.body))
+            ann = thence.connect(url(topology, "s1"), "ann")
+            await ann.__aenter__()
+            await ann.send("ann", b"in hand")
+            assert (await ann.receive()).body == b"in hand"
+            assert (await ann.request("echo", b"meanwhile")).body == b"meanwhile"
+            await asyncio.sleep(0.1)  # For whoever would acknowledge it.
+            assert running["s1"].node.office.state.boxes["ann"].acknowledged == 0
+            await ann._hang_up()
+            async with thence.connect(url(topology, "s1"), "ann") as again:
+                assert (await again.receive()).body == b"in hand"
+
+    run(main)
+
+
+CANNOT_BE: dict[str, Callable[[], Any]] = {
+    "a number that nobody reaches": lambda: Publish(2**63, 1, ("ann",), None, write_letters([Letter(b"")])),
+    "somebody twice": lambda: Publish(1, 1, ("ann", "ann"), None, write_letters([Letter(b"")])),
+    "a long topic": lambda: Publish(1, 1, None, "x" * 201, write_letters([Letter(b"")])),
+    "a long name": lambda: Find("x" * 1_000_000),
+    "no topic": lambda: Publish(1, 1, None, "", write_letters([Letter(b"")])),
+}
+
+
+@pytest.mark.parametrize("said", CANNOT_BE.values(), ids=CANNOT_BE)
+def test_what_a_client_cannot_say_ends_its_own_connection(said: Callable[[], Any], caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+            mallory = await Speaker.call(topology.addresses["s1"])
+            mallory.say(ClientHello(PROTOCOL, "mallory"))
+            await mallory.hear()
+            mallory.say(said())
+            assert await mallory.ended()
+            mallory.close()
+            await ann.send("ann", b"still here")
+            assert (await ann.receive()).body == b"still here"
+            assert running["s1"].node.office.state.boxes["mallory"].sent == 0
+        assert complained(caplog, "client 'mallory': ")
+
+    run(main)
+
+
+def test_a_client_that_asks_and_does_not_read_is_shown_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wire, "MAX_CLIENT_UNSENT_BYTES", 4 * 1024 * 1024)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            mallory = await Speaker.call(topology.addresses["s1"])
+            mallory.say(ClientHello(PROTOCOL, ""))
+            await mallory.hear()
+            mallory.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            (client,) = running["s1"]._connections
+            most = 0
+            while client.connection.open:
+                mallory.say(StatusQuestion())
+                await asyncio.sleep(0)
+                most = max(most, client.connection.unsent_bytes)
+            assert most < wire.MAX_CLIENT_UNSENT_BYTES + 1024 * 1024
+            mallory.close()
+            await assert_served(topology)
+        assert complained(caplog, "a client without a name: it does not read what it is told: MAX_CLIENT_UNSENT_BYTES")
+
+    run(main)
+
+
+def test_topics_that_nobody_follows_are_not_remembered() -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running, thence.connect(url(topology, "s1"), "mallory") as mallory:
+            for number in range(1_000):
+                await mallory.room()
+                mallory.post(["mallory"], b"")
+                await mallory.publish(f"topic {number}", b"")
+            assert not running["s1"].node.office._routes
+
+    run(main)
+
+
+# --- servers ---------------------------------------------------------------------------------------------------------
+
+TWO_DOMAINS = """
+name = "two"
+[domains.A]
+members = ["s1", "s2"]
+[domains.B]
+members = ["s2", "s3"]
+"""
+
+
+def test_a_server_gets_no_further_than_its_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody has the certificate of s1: it can speak for s1 in the domain of s1, and nowhere else."""
+
+    async def main() -> None:
+        topology = addressed(TWO_DOMAINS)
+        tls = certificates(tmp_path, trustme.CA(), "s1", "s2", "s3")
+        context = client_side(tls["s1"])
+        second = await started(topology, "s2", tls=tls["s2"])
+        third = await started(topology, "s3", tls=tls["s3"])
+        address = topology.addresses["s2"]
+        try:
+            await until(lambda: second.node.peers.neighbours["s3"].up)
+
+            def hello(server: str, called: str = "s2", fingerprint: str = topology.fingerprint) -> ServerHello:
+                return ServerHello(PROTOCOL, "two", fingerprint, server, called, "0123")
+
+            refusals = [
+                (hello("s3"), "somebody calls itself 's3' with a certificate for s1"),
+                (hello("s1", "s3"), "s1 calls 's3'; this is s2"),
+                (hello("s1", fingerprint="0"), "s1 has a topology of 'two' with fingerprint 0"),
+                (msgspec.structs.replace(hello("s1"), fabric="other"), "s1 is of fabric 'other'; s2 is of fabric 'two'"),
+            ]
+            for said, why in refusals:
+                false = await Speaker.call(address, context, "s2")
+                false.say(said)
+                refused = await false.hear()
+                assert isinstance(refused, Refused)
+                assert refused.reason.startswith(why)
+                assert await false.ended()
+                false.close()
+                assert complained(caplog, f"refused server '{said.server}': {re.escape(why)}")
+            evil = await Speaker.call(address, context, "s2")
+            evil.say(hello("s1"))
+            assert isinstance(await evil.hear(), ServerWelcome)
+            for domain, origin in (("B", "s1"), ("nowhere", "s1"), ("A", "s3"), ("A", "nobody")):
+                evil.say_packet(Packet(domain, (Frame(None, Envelope(origin, 1, None, b"")),), (1,)))
+            await until(lambda: sum(second.node.refusals.values()) >= 4 or not second.node.peers.neighbours["s1"].up)
+            assert not second.node.office.state.boxes
+            assert not third.node.refusals, "nothing of it went on"
+            assert third.node.peers.neighbours["s2"].up
+            evil.close()
+        finally:
+            await second.stop(drain_s=0)
+            await third.stop(drain_s=0)
+
+    run(main)

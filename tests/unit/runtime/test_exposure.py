@@ -1,0 +1,55 @@
+"""Where a server may listen with what: the whole table."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from thence.errors import ConfigError
+from thence.runtime.exposure import check_calling, check_listening, is_loopback
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
+def test_this_machine(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "192.0.2.1", "10.0.0.1", "example.org", "localhost.example.org", "127.1"])
+def test_not_this_machine(host: str) -> None:
+    assert not is_loopback(host)
+
+
+REFUSED = {
+    (host, tls, access, insecure, neighbours)
+    for host, tls, access, insecure, neighbours in itertools.product(
+        ("127.0.0.1", "0.0.0.0"), (True, False), (True, False), (True, False), (True, False)
+    )
+    if not tls
+    and (
+        (host == "0.0.0.0" and access)  # Tokens never go without TLS beyond this machine.
+        or (host == "0.0.0.0" and not insecure)  # Whoever comes would be let in.
+        or (access and neighbours and not insecure)  # Who calls itself a neighbour would need no token.
+    )
+}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("tls", [True, False])
+@pytest.mark.parametrize("access", [True, False])
+@pytest.mark.parametrize("insecure", [True, False])
+@pytest.mark.parametrize("neighbours", [True, False])
+def test_where_a_server_may_listen(host: str, tls: bool, access: bool, insecure: bool, neighbours: bool) -> None:
+    if (host, tls, access, insecure, neighbours) in REFUSED:
+        with pytest.raises(ConfigError, match=r"TLS|--tls-cert"):
+            check_listening(host, tls=tls, access=access, insecure=insecure, neighbours=neighbours)
+    else:
+        check_listening(host, tls=tls, access=access, insecure=insecure, neighbours=neighbours)
+
+
+def test_where_a_token_may_go() -> None:
+    check_calling("thence://127.0.0.1:1", "127.0.0.1", tls=False, token=True)
+    check_calling("thences://192.0.2.1:1", "192.0.2.1", tls=True, token=True)
+    check_calling("thence://192.0.2.1:1", "192.0.2.1", tls=False, token=False)
+    with pytest.raises(ConfigError, match="thences://"):
+        check_calling("thence://192.0.2.1:1", "192.0.2.1", tls=False, token=True)
