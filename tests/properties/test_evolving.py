@@ -13,7 +13,7 @@ import pytest
 
 from tests.evolving import CHANGES, REQUIRED, changes_for, options_for, run_one, trouble_for
 from thence.core.changeover import Changeover
-from thence.core.flushing import Report, Settlement, settle
+from thence.core.flushing import Inventory, Settlement, settle
 from thence.core.messages import Envelope
 from thence.core.retention import Retention
 from thence.core.topology import Topology
@@ -139,7 +139,7 @@ def caught_losing(seeds: int) -> int | None:
 
 
 def test_survivors_that_are_given_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+    def nothing(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlement:
         return settle(lost, reports)._replace(owed=dict.fromkeys(reports, ()))
 
     monkeypatch.setattr(evolution, "settle", nothing)
@@ -147,7 +147,7 @@ def test_survivors_that_are_given_nothing_are_caught(monkeypatch: pytest.MonkeyP
 
 
 def test_messages_that_are_handed_over_by_name_and_not_by_depth_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_name(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+    def by_name(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlement:
         found = settle(lost, reports)
         return found._replace(owed={name: tuple(sorted(owed)) for name, owed in found.owed.items()})
 
@@ -156,7 +156,7 @@ def test_messages_that_are_handed_over_by_name_and_not_by_depth_are_caught(monke
 
 
 def test_what_is_handed_over_to_those_who_have_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def all_of_it(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+    def all_of_it(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlement:
         return settle(lost, {name: msgspec.structs.replace(report, latest={}) for name, report in reports.items()})
 
     monkeypatch.setattr(evolution, "settle", all_of_it)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from thence.core.contract import Delivery, Ready, Submit
-from thence.core.flushing import Report, copy_of
+from thence.core.flushing import Inventory, copy_of
 from thence.core.messages import Envelope, Frame, MessageId, Packet
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.records import Changed, Owed
@@ -211,14 +211,14 @@ class Changing(ABC):
 
     # Where members are lost (``core.flushing``).
 
-    def report(self) -> Report:
+    def report(self) -> Inventory:
         """Say what we have delivered, and what we can give to others; only when nothing is taken any more does it stay so."""
         view, retained = self.view, self._still()
         copies = {envelope.id: copy_of(envelope) for envelope in self._mine()}
         for envelope in self._held():
             copies.setdefault(envelope.id, copy_of(envelope, held=True))
         queued = self.unconfirmed()
-        return Report(
+        return Inventory(
             dict(retained.latest),
             list(copies.values()),
             {origin: dict(dropped) for origin, dropped in retained.dropped.items()},

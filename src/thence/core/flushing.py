@@ -43,7 +43,7 @@ class Copy(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return MessageId(self.origin, self.number)
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True):
+class Inventory(msgspec.Struct, frozen=True, array_like=True):
     """What a survivor has, when it takes nothing any more."""
 
     latest: dict[str, int]
@@ -93,7 +93,7 @@ def copy_of(envelope: Envelope, *, held: bool = False) -> Copy:
     return Copy(envelope.origin, envelope.number, envelope.depth, envelope.to, held)
 
 
-def settle(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+def settle(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlement:
     """Find out who is to be given what; ``reports`` are of all survivors."""
     known, holders = _known(reports)
     lacking: dict[MessageId, list[str]] = {}
@@ -118,7 +118,7 @@ def settle(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
 
 
 def _last_known(
-    origin: str, reports: Mapping[str, Report], known: Mapping[MessageId, Copy], given_up: Collection[MessageId]
+    origin: str, reports: Mapping[str, Inventory], known: Mapping[MessageId, Copy], given_up: Collection[MessageId]
 ) -> int:
     delivered = [report.latest.get(origin, 0) for report in reports.values()]
     return max([0, *delivered, *(name.number for name in known if name.origin == origin and name not in given_up)])
@@ -128,7 +128,7 @@ def _turn(copy: Copy) -> tuple[int, str, int]:
     return copy.depth, copy.origin, copy.number
 
 
-def _known(reports: Mapping[str, Report]) -> tuple[dict[MessageId, Copy], dict[MessageId, str]]:
+def _known(reports: Mapping[str, Inventory]) -> tuple[dict[MessageId, Copy], dict[MessageId, str]]:
     """Return every message of which there is a copy, and who has it; as one that is only held if nobody has more of it."""
     known: dict[MessageId, Copy] = {}
     holders: dict[MessageId, str] = {}
@@ -142,7 +142,7 @@ def _known(reports: Mapping[str, Report]) -> tuple[dict[MessageId, Copy], dict[M
 
 def _given_up(
     lost: Collection[str],
-    reports: Mapping[str, Report],
+    reports: Mapping[str, Inventory],
     known: Mapping[MessageId, Copy],
     lacking: Mapping[MessageId, list[str]],
 ) -> set[MessageId]:
@@ -157,7 +157,7 @@ def _given_up(
     return given_up
 
 
-def _shortages(reports: Mapping[str, Report]) -> list[Shortage]:
+def _shortages(reports: Mapping[str, Inventory]) -> list[Shortage]:
     short: dict[tuple[str, str], int] = {}
     for report in reports.values():
         for origin, dropped in report.dropped.items():

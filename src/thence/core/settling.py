@@ -290,7 +290,9 @@ class Settling(Transport):
         return self.inner.moved(without)
 
     def unconfirmed(self) -> Iterator[Envelope]:
-        return self.inner.unconfirmed()
+        """Give also what is confirmed and not settled: somebody beyond may lack it."""
+        for state in self._peers.values():
+            yield from [one.envelope for one in state.unsettled.values() if one.envelope is not None]
 
     def windows(self) -> dict[str, int]:
         return self.inner.windows()

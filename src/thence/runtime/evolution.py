@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from thence.core.flushing import Report
+from thence.core.flushing import Inventory
 from thence.core.messages import Envelope, MessageId, weight_of
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
@@ -64,7 +64,7 @@ class Evolution:
         """Do what was asked for, if that may be; answer when it is durable."""
         self._heard_at = time.monotonic()
         refused = ""
-        report: Report | None = None
+        report: Inventory | None = None
         copies: tuple[Envelope, ...] = ()
         node = self._node
         try:

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from thence.core.codec import FORMAT_VERSION
-from thence.core.flushing import Report
+from thence.core.flushing import Inventory
 from thence.core.messages import UNREADABLE, Envelope
 from thence.core.views import Standing
 from thence.errors import MalformedFrame
@@ -271,7 +271,7 @@ class ViewAnswer(_Said, frozen=True, array_like=True, tag=41):
     """The topology in force and the one before it, if asked for."""
     paused_ms: float = 0.0
     """How long submissions waited at the last change, or wait by now."""
-    report: Report | None = None
+    report: Inventory | None = None
     """What the server has to compare with others, if asked for."""
     envelopes: tuple[Envelope, ...] = ()
     """Copies that were asked for: the first of them, as many as fit into an answer."""

@@ -25,7 +25,7 @@ import msgspec
 
 from thence.core.changeover import Changeover
 from thence.core.contract import Arrived, Input, Submit
-from thence.core.flushing import Report, Settlement, settle
+from thence.core.flushing import Inventory, Settlement, settle
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.retention import MAX_RETAINED_BYTES
@@ -56,7 +56,7 @@ class ChangeCase(NamedTuple):
     """Who is gone for good, or held to be."""
     changeover_type: type[Changeover] = Changeover
     """For planted mistakes."""
-    settle: Callable[[tuple[str, ...], Mapping[str, Report]], Settlement] = settle
+    settle: Callable[[tuple[str, ...], Mapping[str, Inventory]], Settlement] = settle
     """The same."""
 
 

@@ -24,7 +24,7 @@ import msgspec
 
 from thence.core.changeover import Changeover
 from thence.core.contract import Ready
-from thence.core.flushing import Report, settle
+from thence.core.flushing import Inventory, settle
 from thence.core.messages import Envelope, MessageId, Packet
 from thence.core.retention import MAX_RETAINED_BYTES
 from thence.core.topology import Topology
@@ -48,7 +48,7 @@ PAUSE_NS: Final = 1_500_000_000
 """How long nobody leads after a command died, at most."""
 
 
-Answer = Standing | tuple[Report, Mapping[MessageId, Envelope]]
+Answer = Standing | tuple[Inventory, Mapping[MessageId, Envelope]]
 """Where a member stands, or what it has to compare with others."""
 
 
@@ -83,7 +83,7 @@ class EvolvingNode(Node):
         self._heard_at = self._kernel.now
         self._reply(reply, self._member.standing())
 
-    def ask_report(self, reply: Callable[[tuple[Report, Mapping[MessageId, Envelope]]], None]) -> None:
+    def ask_report(self, reply: Callable[[tuple[Inventory, Mapping[MessageId, Envelope]]], None]) -> None:
         """Say what it has, once that is on disk."""
         self._heard_at = self._kernel.now
         try:
@@ -211,7 +211,7 @@ class Command:
         self._lead = self.changeover_type(old, new, lost)
         self._abort = abort
         self._answers: dict[str, Standing] = {}
-        self._reports: dict[str, tuple[Report, Mapping[MessageId, Envelope]]] = {}
+        self._reports: dict[str, tuple[Inventory, Mapping[MessageId, Envelope]]] = {}
         self._round = 0
 
     def begin(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from thence.core.flushing import Copy, Report, Shortage, settle
+from thence.core.flushing import Copy, Inventory, Shortage, settle
 from thence.core.messages import MessageId
 
 
-def report(latest: dict[str, int], *copies: Copy, dropped: dict[str, dict[str, int]] | None = None, **queued: int) -> Report:
+def report(latest: dict[str, int], *copies: Copy, dropped: dict[str, dict[str, int]] | None = None, **queued: int) -> Inventory:
     """Return what a survivor says."""
-    return Report(latest, list(copies), dropped or {}, queued)
+    return Inventory(latest, list(copies), dropped or {}, queued)
 
 
 def test_what_one_has_goes_to_those_it_was_for_and_who_lack_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from thence.core.changeover import Changeover, Decision
 from thence.core.domain import Domain
-from thence.core.flushing import Report, Settlement, settle
+from thence.core.flushing import Inventory, Settlement, settle
 from thence.core.topology import Link, Topology
 from thence.core.views import Resume, Standing, Switch, View, ViewInput
 from thence.sim.changes import ChangeCase, explore_change
@@ -69,15 +69,15 @@ def test_every_run_without_members_that_are_lost_keeps_order_and_agreement(case:
     assert explored.states > 500
 
 
-def _nothing(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+def _nothing(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlement:
     return settle(lost, reports)._replace(owed=dict.fromkeys(reports, ()))
 
 
-def _to_all(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+def _to_all(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlement:
     return settle(lost, {name: msgspec.structs.replace(report, latest={}) for name, report in reports.items()})
 
 
-def _backwards(lost: Collection[str], reports: Mapping[str, Report]) -> Settlement:
+def _backwards(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlement:
     found = settle(lost, reports)
     return found._replace(owed={name: owed[::-1] for name, owed in found.owed.items()})
 
