@@ -6,12 +6,32 @@ import asyncio
 import resource
 import signal
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import typer
-
+from thence.cli.serve_options import (
+    AccessFile,
+    AgentClasses,
+    AwakeMicroseconds,
+    Backlog,
+    BacklogMode,
+    DataFolder,
+    DrainSeconds,
+    Durability,
+    HowDurable,
+    Insecure,
+    ListenAt,
+    LogForm,
+    LogLines,
+    MaxStoreBytes,
+    ServerName,
+    SpillAfterBytes,
+    TlsAuthority,
+    TlsCertificate,
+    TlsKey,
+    TopologyFile,
+    TraceFolder,
+)
 from thence.core.topology import Topology
 from thence.errors import ConfigError, StorageError
 from thence.runtime import agent_kinds, logs, loops, memory
@@ -24,86 +44,25 @@ from thence.runtime.tls import TlsFiles
 from thence.runtime.topology_file import read_topology
 
 
-class Durability(StrEnum):
-    """What a message that was accepted survives."""
-
-    DISK = "disk"
-    MEMORY = "memory"
-
-
-class BacklogMode(StrEnum):
-    """Where letters wait for clients that are away."""
-
-    MEMORY = "memory"
-    SPILL = "spill"
-
-
-class LogForm(StrEnum):
-    """How log lines look."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def command(
-    topology: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="The TOML file of the fabric.")],
-    server: Annotated[str, typer.Option("--server", metavar="NAME", help="Which server of it to be.")],
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Where to keep what must survive; made if it is not there.")
-    ] = None,
-    durability: Annotated[
-        Durability,
-        typer.Option("--durability", help="disk: on disk before it is acknowledged. memory: a server that stops has forgotten."),
-    ] = Durability.DISK,
-    listen: Annotated[
-        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Listen here, not at the address in the topology.")
-    ] = None,
-    agents: Annotated[
-        list[str] | None,
-        typer.Option("--agents", metavar="MODULE[:CLASS]", help="Know these classes of agents; may be given several times."),
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="DIR", help="Write every send and delivery here, for judge and audit.")
-    ] = None,
-    tls_certificate: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="This server's certificate; its DNS name is NAME.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of the certificate.")] = None,
-    tls_authority: Annotated[
-        Path | None, typer.Option("--tls-ca", metavar="FILE", help="Who signs the certificates of all servers.")
-    ] = None,
-    access: Annotated[
-        Path | None,
-        typer.Option("--access", metavar="FILE", help="Who is let in and what each may do, as TOML; without, all may do all."),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS; take neighbours at their word.")
-    ] = False,
-    max_store_bytes: Annotated[
-        int | None, typer.Option("--max-store-bytes", min=1, metavar="N", help="The most that the store may hold.")
-    ] = None,
-    backlog: Annotated[
-        BacklogMode,
-        typer.Option(
-            "--backlog", help="Where letters wait for clients that are away. spill: what is too much for memory is kept in files."
-        ),
-    ] = BacklogMode.MEMORY,
-    spill_after_bytes: Annotated[
-        int, typer.Option("--spill-after-bytes", min=1, metavar="N", help="How much stays in memory for each client then.")
-    ] = SPILL_AFTER_BYTES,
-    drain_s: Annotated[
-        float, typer.Option("--drain", min=0, metavar="SECONDS", help="How long to wait for confirmations when stopped.")
-    ] = DRAIN_S,
-    awake_us: Annotated[
-        int,
-        typer.Option(
-            "--stay-awake",
-            min=0,
-            metavar="N",
-            help="Look for the next message for up to N microseconds before sleeping: quicker answers, a busier core.",
-        ),
-    ] = 0,
-    log_form: Annotated[LogForm, typer.Option("--log-format", help="Lines for people, or JSON.")] = LogForm.TEXT,
+    topology: TopologyFile,
+    server: ServerName,
+    data: DataFolder = None,
+    durability: HowDurable = Durability.DISK,
+    listen: ListenAt = None,
+    agents: AgentClasses = None,
+    trace: TraceFolder = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    tls_authority: TlsAuthority = None,
+    access: AccessFile = None,
+    insecure: Insecure = False,
+    max_store_bytes: MaxStoreBytes = None,
+    backlog: Backlog = BacklogMode.MEMORY,
+    spill_after_bytes: SpillAfterBytes = SPILL_AFTER_BYTES,
+    drain_s: DrainSeconds = DRAIN_S,
+    awake_us: AwakeMicroseconds = 0,
+    log_form: LogLines = LogForm.TEXT,
 ) -> None:
     """Run one server of a fabric until it is told to stop.
 
