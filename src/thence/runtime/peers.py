@@ -236,7 +236,7 @@ class Peers:
     async def _call_lonely(self, peer: Neighbour) -> None:
         """It is for the neighbour to call. If it does not, call it to hear why: it may have gone on without us."""
         while True:
-            await asyncio.sleep(LONELY_S * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(LONELY_S * random.uniform(0.5, 1.0))  # noqa: S311  It is no secret.
             if peer.connection is not None or time.time() - peer.since < LONELY_S:
                 continue
             try:
