@@ -8,8 +8,10 @@ the client comes back and takes everything. The last row is of a client that is 
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Final, NamedTuple
@@ -23,23 +25,23 @@ from thence.core.topology import Topology
 from thence.runtime.letters import Message
 
 LETTERS: Final = 2_000_000
-ALONE: Final = 200_000
-PRESENT: Final = 1_000_000
+ALONE: Final = 100_000
+PRESENT: Final = 400_000
 AT_A_TIME: Final = 20_000
 """So many letters go to the client that is there before it has them all; it is never so far behind that they would be spilled."""
 PARTS: Final = 10
 BODY: Final = bytes(100)
 BURST: Final = 256
-ROUNDS: Final = 2
+ROUNDS: Final = 3
 START_WITHIN_S: Final = 60.0
 
 NAMES: Final = ("snapshot-*", "spill-*")
 MODES: Final = {"spill": ("--backlog", "spill"), "memory": ("--backlog", "memory")}
 
 NOTES: Final = """
-In brackets the figures after each tenth of the letters: with files, neither memory nor the time of a tenth grows with what waits.
-In memory a box is full at a million letters (`MAX_BOX_LETTERS`), so the peer is measured with fewer. `snapshot` is the file that
-stands for the whole log.
+In brackets the figures after each tenth of the letters: with files, neither memory nor the work for a tenth grows with what
+waits. In memory a box is full at a million letters (`MAX_BOX_LETTERS`), so the peer is measured with fewer. `snapshot` is what
+stands for the whole log. Letters a second are by the clock, of a machine that was busy with other things, too.
 """
 
 
@@ -63,7 +65,7 @@ def run(letters: int = LETTERS) -> list[Row]:
         rows += [
             Row(f"memory, {count:,} letters {what} ({_listed(spilled.resident_mib)}; peer {limited:,})", *_mib(spilled, kept)),
             Row(
-                f"seconds for the last tenth and the first, {what} ({_listed(spilled.seconds, 2)})",
+                f"server's time for the last tenth and the first, {what} ({_listed(spilled.seconds, 2)})",
                 f"{spilled.seconds[-1]:.2f} s",
                 f"{spilled.seconds[0]:.2f} s",
                 spilled.seconds[0] / spilled.seconds[-1],
@@ -80,11 +82,13 @@ def run(letters: int = LETTERS) -> list[Row]:
                 limited / kept.read_seconds,
             ),
         ]
-    best = dict.fromkeys(MODES, 0.0)
+    best = dict.fromkeys(MODES, inf)
     for _ in range(ROUNDS):
         for mode in MODES:
-            best[mode] = max(best[mode], _present(mode))
-    return [*rows, _rate("letters for a client that is there", best["spill"], best["memory"])]
+            best[mode] = min(best[mode], _present(mode))
+    ours, theirs = best["spill"], best["memory"]
+    what = "server's time for a letter to a client that is there"
+    return [*rows, Row(what, f"{1e6 * ours:.2f} µs", f"{1e6 * theirs:.2f} µs", theirs / ours)]
 
 
 def _listed(figures: Sequence[float], digits: int = 0) -> str:
@@ -128,9 +132,9 @@ async def _fill(url: str, pid: int, letters: int, *, alone: bool) -> tuple[list[
     resident, seconds = [], []
     async with _connect(url, "writer") as writer:
         for _ in range(PARTS):
-            began = perf_counter()
+            began = _worked_s(pid)
             await _send(writer, letters // PARTS, alone=alone)
-            seconds.append(perf_counter() - began)
+            seconds.append(_worked_s(pid) - began)
             resident.append(_resident_mib(pid))
     return resident, seconds
 
@@ -177,24 +181,30 @@ class _Count:
 
 
 def _present(mode: str) -> float:
-    """Return how many letters a second go from one client to another through one server."""
+    """Return how long a server works for a letter from one client to another, in seconds."""
     with tempfile.TemporaryDirectory(prefix="thence-backlog-") as folder:
         topology = with_addresses(Topology.flat(Domain("one", ("here",), "vector")), Path(folder) / "topology.toml")
         fleet = Fleet(topology, Path(folder), options=MODES[mode])
         try:
             fleet.start()
-            return asyncio.run(_through(f"thence://{topology.addresses['here']}"))
+            return asyncio.run(_through(f"thence://{topology.addresses['here']}", fleet.processes["here"].pid))
         finally:
             fleet.stop()
 
 
-async def _through(url: str) -> float:
+async def _through(url: str, pid: int) -> float:
     async with _connect(url, "reader") as reader, _connect(url, "writer") as writer:
-        count, began = _Count(reader), perf_counter()
+        count, began = _Count(reader), _worked_s(pid)
         for sent in range(0, PRESENT, AT_A_TIME):
             await _send(writer, AT_A_TIME, alone=False)
             await count.reach(sent + AT_A_TIME)
-        return PRESENT / (perf_counter() - began)
+        return (_worked_s(pid) - began) / PRESENT
+
+
+def _worked_s(pid: int) -> float:
+    """Return how long a process has worked: other than the time on the wall, it does not depend on what others do."""
+    user, system = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":
