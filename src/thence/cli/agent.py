@@ -64,6 +64,8 @@ def create(
 ) -> None:
     """Make an agent, which lives at this server until it is removed.
 
+    Exits with 0, or with 2 if the server refuses or cannot be reached.
+
     Example: thence agent create thence://127.0.0.1:7401 ann Account --state '{"balance": 100}'
     """
     try:
@@ -77,6 +79,8 @@ def create(
 @command.command("list", cls=Command)
 def list_(url: Url, json: Json = False, token: Token = None, authority: Authority = None) -> None:
     """List the agents of a server.
+
+    Exits with 0, or with 2 if the server refuses or cannot be reached.
 
     Example: thence agent list thence://127.0.0.1:7401
     """
@@ -102,6 +106,8 @@ def list_(url: Url, json: Json = False, token: Token = None, authority: Authorit
 def show(url: Url, name: Name, token: Token = None, authority: Authority = None) -> None:
     """Print what there is to say of an agent, and its state, as JSON.
 
+    Exits with 0, or with 2 if the server refuses or cannot be reached.
+
     Example: thence agent show thence://127.0.0.1:7401 ann
     """
     typer.echo(json_.dumps(_ask(_Server(url, token, authority), lambda agents: agents.show(name)), ensure_ascii=False))
@@ -110,6 +116,8 @@ def show(url: Url, name: Name, token: Token = None, authority: Authority = None)
 @command.command("remove", cls=Command)
 def remove(url: Url, name: Name, token: Token = None, authority: Authority = None) -> None:
     """Remove an agent, with its state and all letters for it.
+
+    Exits with 0, or with 2 if the server refuses or cannot be reached.
 
     Example: thence agent remove thence://127.0.0.1:7401 ann
     """
@@ -126,6 +134,8 @@ def dead(
     authority: Authority = None,
 ) -> None:
     """List the letters that agents could not react to, the oldest first.
+
+    Exits with 0, or with 2 if the server refuses or cannot be reached.
 
     Example: thence agent dead thence://127.0.0.1:7401
     """
@@ -150,6 +160,8 @@ def _row(letter: dict[str, Any]) -> tuple[object, ...]:
 def retry(url: Url, number: Number, token: Token = None, authority: Authority = None) -> None:
     """Send such a letter to its agent once more, behind all that waits there.
 
+    Exits with 0, or with 2 if the server refuses or cannot be reached.
+
     Example: thence agent retry thence://127.0.0.1:7401 3
     """
     _ask(_Server(url, token, authority), lambda agents: agents.retry(number))
@@ -159,6 +171,8 @@ def retry(url: Url, number: Number, token: Token = None, authority: Authority = 
 @command.command("drop", cls=Command)
 def drop(url: Url, number: Number, token: Token = None, authority: Authority = None) -> None:
     """Drop such a letter.
+
+    Exits with 0, or with 2 if the server refuses or cannot be reached.
 
     Example: thence agent drop thence://127.0.0.1:7401 3
     """

@@ -67,6 +67,8 @@ def command(
 
     Exits with 0 if everything required was kept, 1 if something was violated
     or could not be read, 2 if the trace or an option cannot be used.
+
+    Example: thence audit run --out tables
     """
     required = required_properties(require)
     if report and out is None:

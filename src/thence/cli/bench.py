@@ -65,6 +65,8 @@ def command(
     Both clients share a core with each other here, so programs of their
     own may see more.
 
+    Exits with 0, or with 2 if the server cannot be reached.
+
     Example: thence bench thence://127.0.0.1:7401 --size 1024
     """
     with console.steps() as tell:

@@ -45,6 +45,11 @@ def command(
     """Show causal order kept: a small example, then real servers, one of which is killed, audited on Spark.
 
     Everything it makes is in a temporary folder, which is removed.
+
+    Exits with 0 if order was kept where it should be and broke where it
+    should, with 1 if not.
+
+    Example: thence demo
     """
     small = _only_order_broke(_triangle("unordered", "Without order")) & _triangle("matrix", "With causal order").kept
     with tempfile.TemporaryDirectory(prefix="thence-demo-") as folder:

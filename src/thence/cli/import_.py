@@ -49,6 +49,8 @@ def command(
 
     Exits with 0 if nothing was set aside, 1 if something was, 2 if nothing
     could be imported.
+
+    Example: thence import shiviz.log --out run
     """
     from thence.pipeline.importers import import_trace
     from thence.pipeline.session import spark_session

@@ -50,6 +50,8 @@ def command(
 
     Exits with 0 if everything required was kept, 1 if something was violated,
     2 if the trace or an option cannot be read.
+
+    Example: thence judge run.jsonl
     """
     required = required_properties(require)
     try:

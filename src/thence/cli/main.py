@@ -66,12 +66,13 @@ COMMANDS: Final = (
     Entry("serve", SERVE, "Run one server of a fabric."),
     Entry("up", SERVE, "Run all servers of a fabric on this machine, for development."),
     Entry("status", SERVE, "Ask a server how it is: neighbours, queues, clocks, and what waits for what."),
+    Entry("top", SERVE, "Watch all servers of a fabric: links, queues, waits and rates, live."),
     Entry("token", SERVE, "Make tokens for clients of servers with an access file."),
     Entry("send", SERVE, "Send a message by way of a server."),
     Entry("listen", SERVE, "Print the messages that come for a client."),
     Entry("agent", SERVE, "Make, list, show and remove agents of a server; look through letters they could not react to."),
     Entry("bench", SERVE, "Measure how fast messages go through a server and back."),
-    Entry("store", SERVE, "Look into the store of a server, check it, and print its entries."),
+    Entry("store", SERVE, "Look into the store of a server, check it, print its entries; back it up and restore it."),
 )
 
 # Line breaks are kept as they stand here, so lines end before a terminal of 80 columns does.
@@ -95,9 +96,13 @@ EPILOG: Final = """
   thence judge run.jsonl && echo kept
   thence judge run.jsonl --json
   thence up city.toml --data data
+  thence top data/topology.toml
   thence listen thence://127.0.0.1:7401 --name bob
   thence send thence://127.0.0.1:7401 bob "hello"
   thence COMMAND --help
+
+[bold]Completion[/bold]
+  thence --install-completion  for the shell in use; then start a new one
 
 [bold]Environment[/bold]
   THENCE_DEBUG=1  show the traceback of an error
@@ -139,7 +144,6 @@ def build() -> TyperGroup:
     """Make the command group from the table."""
     app = typer.Typer(
         cls=Group,
-        add_completion=False,
         rich_markup_mode="rich",
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},

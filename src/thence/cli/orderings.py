@@ -18,6 +18,10 @@ def command(json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
     recipients. Beyond that, fifo means in order per sender and receiver,
     causal means never before what led to it, and total means in the same
     order everywhere. Each has a design note in docs/orderings.
+
+    Exits with 0.
+
+    Example: thence orderings --json
     """
     if json:
         listing = {

@@ -28,7 +28,13 @@ Files = Annotated[list[Path], typer.Argument(help="Scenario files, or folders of
 
 @command.command("run", cls=Command)
 def run(files: Files) -> None:
-    """Run scenarios and compare with what they expect. Exits with 1 if something differs."""
+    """Run scenarios and compare with what they expect.
+
+    Exits with 0 if everything is as expected, with 1 if something differs,
+    with 2 if a file cannot be read.
+
+    Example: thence scenario run tests/scenarios
+    """
     different = 0
     found = _files(files)
     for path in found:
@@ -45,7 +51,12 @@ def run(files: Files) -> None:
 
 @command.command("rewrite", cls=Command)
 def rewrite(files: Files) -> None:
-    """Run scenarios and write what really happens into them, to be read before it is committed."""
+    """Run scenarios and write what really happens into them, to be read before it is committed.
+
+    Exits with 0, or with 2 if a file cannot be read.
+
+    Example: thence scenario rewrite tests/scenarios/triangle.txt
+    """
     for path in _files(files):
         differences = run_file(path, rewrite=True)
         rewritten = f"{console.count(len(differences), 'command')} rewritten"

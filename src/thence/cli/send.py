@@ -33,6 +33,8 @@ def command(
     of a client, several names with commas between, the word "everyone", or
     a topic behind a #.
 
+    Exits with 0 when all is accepted, with 2 if something never will be.
+
     Example: thence send thence://127.0.0.1:7401 bob "hello"
     """
     sent = loops.run(_send(partial(connect, url, name, token=token, authority=authority), to, body, wait=wait))

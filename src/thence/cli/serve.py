@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import signal
 from collections.abc import Mapping
@@ -24,7 +25,9 @@ from thence.cli.serve_options import (
     LogForm,
     LogLines,
     MaxStoreBytes,
+    MetricsAt,
     ServerName,
+    Spans,
     SpillAfterBytes,
     TlsAuthority,
     TlsCertificate,
@@ -40,8 +43,12 @@ from thence.runtime.boxes import SPILL_AFTER_BYTES
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.polling import stay_awake
 from thence.runtime.server import DRAIN_S, Server
+from thence.runtime.spans import ServerSpans
 from thence.runtime.tls import TlsFiles
 from thence.runtime.topology_file import read_topology
+from thence.web.answering import Answerer, parse_listen
+
+log = logging.getLogger("thence.serve")
 
 
 def command(
@@ -62,6 +69,8 @@ def command(
     spill_after_bytes: SpillAfterBytes = SPILL_AFTER_BYTES,
     drain_s: DrainSeconds = DRAIN_S,
     awake_us: AwakeMicroseconds = 0,
+    metrics: MetricsAt = None,
+    spans: Spans = False,
     log_form: LogLines = LogForm.TEXT,
 ) -> None:
     """Run one server of a fabric until it is told to stop.
@@ -72,6 +81,9 @@ def command(
     reads certificates and the access file again, as it does by itself when
     they change; connections stay.
 
+    Exits with 0 after it was told to stop; with 2 if it cannot start, or its
+    store fails so that it cannot go on.
+
     Example: thence serve city.toml --server s1 --data data/s1
     """
     fabric = read_topology(topology)
@@ -79,6 +91,8 @@ def command(
         raise ConfigError("give --data DIR, or --durability memory if nothing needs to survive")
     if backlog is BacklogMode.SPILL and durability is Durability.MEMORY:
         raise ConfigError("--backlog spill keeps letters in files of the store: it needs --data DIR, and not --durability memory")
+    if metrics is not None:
+        parse_listen(metrics)
     options = NodeOptions(
         data=data if durability is Durability.DISK else None,
         tls=tls_files(tls_certificate, tls_key, tls_authority),
@@ -92,7 +106,8 @@ def command(
     logs.set_up(server, log_form.value)
     memory.keep_freed_memory()
     _open_many_files()
-    loops.run(_serve(Start(fabric, server, options, kinds), listen, drain_s, awake_us / 1e6))
+    doors = Doors(listen, metrics, ServerSpans(server) if spans else None)
+    loops.run(_serve(Start(fabric, server, options, kinds), doors, drain_s, awake_us / 1e6))
 
 
 def _open_many_files() -> None:
@@ -119,14 +134,34 @@ class Start(NamedTuple):
     kinds: Mapping[str, Kind]
 
 
-async def _serve(start: Start, listen: str | None, drain_s: float, awake_s: float) -> None:
+class Doors(NamedTuple):
+    """Where it listens, for members and clients, and for those who look after it, and what else these see."""
+
+    listen: str | None
+    metrics: str | None
+    spans: ServerSpans | None
+
+
+async def _serve(start: Start, doors: Doors, drain_s: float, awake_s: float) -> None:
     with stay_awake(awake_s):
-        await _serve_until_told(Server(*start), listen, drain_s)
+        await _serve_behind(doors, Server(*start), drain_s)
 
 
-async def _serve_until_told(server: Server, listen: str | None, drain_s: float) -> None:
-    await server.start(listen)
+async def _serve_behind(doors: Doors, server: Server, drain_s: float) -> None:
+    server.node.spans = doors.spans
+    await server.start(doors.listen)
     memory.look_for_garbage_less_often()
+    answerer = Answerer(server)
+    if doors.metrics is not None:
+        address = await answerer.open(doors.metrics)
+        log.info("metrics of %s are at http://%s/metrics", server.node.name, address)
+    try:
+        await _until_told(server, drain_s)
+    finally:
+        answerer.close()
+
+
+async def _until_told(server: Server, drain_s: float) -> None:
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     at_once = asyncio.Event()

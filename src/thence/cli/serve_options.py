@@ -85,4 +85,15 @@ AwakeMicroseconds = Annotated[
         help="Look for the next message for up to N microseconds before sleeping: quicker answers, a busier core.",
     ),
 ]
+MetricsAt = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Answer HTTP here: /metrics for Prometheus, /healthz, /readyz. On this machine only, unless a HOST is given.",
+    ),
+]
+Spans = Annotated[
+    bool, typer.Option("--spans", help="Follow letters that carry a context with spans of OpenTelemetry (thence[otel]).")
+]
 LogLines = Annotated[LogForm, typer.Option("--log-format", help="Lines for people, or JSON.")]

@@ -88,6 +88,7 @@ def command(
     frames can get lost, members number, acknowledge and repeat them, as
     servers do. The summary says what was delivered, how long it took, what
     waited and what the order cost.
+    Exits with 0, or with 2 if an option cannot be used.
 
     Example: thence simulate --ordering matrix --loss 0.1 --trace run.jsonl
     """

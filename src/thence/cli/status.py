@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json as json_
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
-from thence.cli import console
+from thence.cli import console, live
 from thence.cli.options import Authority, Token
 from thence.runtime import loops
 from thence.runtime.client import ask_status
@@ -18,6 +20,10 @@ SHOWN_WAITS = 20
 def command(
     url: Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object with everything.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again and again, until Ctrl-C; once, where there is no terminal.")
+    ] = False,
+    every_s: live.Every = 2.0,
     token: Token = None,
     authority: Authority = None,
 ) -> None:
@@ -31,36 +37,43 @@ def command(
 
     Example: thence status thence://127.0.0.1:7401
     """
-    status = loops.run(ask_status(url, token=token, authority=authority))
+    seen: dict[str, Any] = {}
+
+    async def frame() -> list[RenderableType]:
+        seen.update(await ask_status(url, token=token, authority=authority))
+        return list(_shown(seen))
+
     if json:
-        typer.echo(json_.dumps(status))
+        loops.run(frame())
+        typer.echo(json_.dumps(seen))
     else:
-        _show(status)
-    if status["stalled"] or not all(peer["connected"] for peer in status["neighbours"]):
+        live.show(frame, every_s if watch else None)
+    if seen["stalled"] or not all(peer["connected"] for peer in seen["neighbours"]):
         raise typer.Exit(1)
 
 
-def _show(status: dict[str, Any]) -> None:
-    console.say_plainly(
+def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
+    """Give what there is to show: lines and tables."""
+    yield console.plain(
         f"{status['server']} of {status['fabric']}, version {status['version']} ({status['fingerprint']}), "
         f"at {status['address']}, up {status['up_seconds']:,.0f} s"
     )
     change = status["change"]
     if change["phase"] != "normal":
-        console.say_plainly(
+        yield console.plain(
             f"{change['phase']}: version {change['next_version']} ({change['next_fingerprint']}) is to follow; "
             f"{change['waiting_submissions']} submissions wait; last led {change['led_seconds_ago']:,.0f} s ago"
         )
     if status["stalled"]:
-        console.say_plainly(f"stalled: {status['stalled']}")
+        yield console.plain(f"stalled: {status['stalled']}")
     store = status["store"]
     if store["durable"]:
-        console.say(f"store: {store['commits']:,} commits, {store['mean_commit_ms']:.2f} ms each on average")
+        yield f"store: {store['commits']:,} commits, {store['mean_commit_ms']:.2f} ms each on average"
     else:
-        console.say("store: in memory only")
+        yield "store: in memory only"
     backlog = status["backlog"]
     if backlog["mode"] == "spill":
-        console.say(
+        yield (
             f"backlog: for each client {backlog['box_letters']:,} letters or {backlog['box_bytes']:,} bytes in memory; "
             f"{backlog['spilled_bytes']:,} of at most {backlog['max_spilled_bytes']:,} bytes in files"
         )
@@ -74,7 +87,7 @@ def _show(status: dict[str, Any]) -> None:
         )
         for peer in status["neighbours"]
     ]
-    console.out.print(console.table(("neighbour", "state", "since", "connections", "queued"), neighbours))
+    yield console.table(("neighbour", "state", "since", "connections", "queued"), neighbours)
     clients = [
         (
             console.plain(client["name"]),
@@ -85,13 +98,13 @@ def _show(status: dict[str, Any]) -> None:
         )
         for client in status["clients"]
     ]
-    console.out.print(console.table(("client", "state", "sent", "waiting for it", "of these in files"), clients))
+    yield console.table(("client", "state", "sent", "waiting for it", "of these in files"), clients)
     agents = status["agents"]
     if agents["count"]:
         dead = console.count(agents["dead_letters"], "dead letter")
-        console.say(f"{console.count(agents['count'], 'agent')}: {agents['reactions']:,} reactions since the start, {dead}")
+        yield f"{console.count(agents['count'], 'agent')}: {agents['reactions']:,} reactions since the start, {dead}"
     for name, clock in status["clocks"].items():
-        console.say_plainly(f"clock of {name} ({clock['ordering']}): {json_.dumps(clock['state'])[:300]}")
-    console.say(f"{console.count(status['waiting_count'], 'message')} waiting for an earlier one")
+        yield console.plain(f"clock of {name} ({clock['ordering']}): {json_.dumps(clock['state'])[:300]}")
+    yield f"{console.count(status['waiting_count'], 'message')} waiting for an earlier one"
     for wait in status["waiting"][:SHOWN_WAITS]:
-        console.say_plainly(f"  {wait}")
+        yield console.plain(f"  {wait}")

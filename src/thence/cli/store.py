@@ -1,7 +1,7 @@
-"""``thence store``: look into the store of a server, check it, and print what is in it.
+"""``thence store``: look into the store of a server, check it, print what is in it, copy it, and make a store of a copy.
 
-Rules: nothing is changed, and a server may run meanwhile. Entries and identities come from elsewhere: what cannot be printed is
-shown escaped.
+Rules: a store that is there is not changed, and a server may run meanwhile. Entries and identities come from elsewhere: what
+cannot be printed is shown escaped.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import typer
 
 from thence.cli import console
 from thence.cli.manual import Command, Group
+from thence.runtime import backup as copies
 from thence.runtime.inspection import Report, examine, read_entries, read_spilled
 
 command = typer.Typer(
@@ -25,8 +26,8 @@ command = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     help=(
-        "Look into the store of a server: what it holds, whether it is whole, and its entries. Nothing is changed, and the "
-        "server may run meanwhile."
+        "Look into the store of a server: what it holds, whether it is whole, and its entries; copy it, and make a store of a "
+        "copy. A store that is there is never changed, and the server may run meanwhile."
     ),
 )
 
@@ -117,6 +118,49 @@ def export(folder: Folder) -> None:
         console.err.print(console.plain(f"damage: {line}"), soft_wrap=True)
     if trouble:
         raise typer.Exit(EXIT_DAMAGED)
+
+
+@command.command("backup", cls=Command)
+def backup(
+    folder: Folder,
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Where the copy goes; must not be there yet.")],
+) -> None:
+    """Copy a store, also while a server uses it.
+
+    The copy holds at least all that was durable when copying began. It gets
+    its name when it is whole and checked. What an old copy is worth, and
+    what not, is said in docs/operations.md: read it before you need it.
+
+    Exits with 0 when the copy is made, with 2 if it cannot be: the store is
+    damaged, TARGET is there, or there is no room.
+
+    Example: thence store backup data/s1 /backup/s1-monday
+    """
+    _say_copied(copies.backup(folder, target), target)
+
+
+@command.command("restore", cls=Command)
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="COPY", help="What thence store backup made.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the store is to be; must be empty, or not there.")],
+) -> None:
+    """Make a store of a copy.
+
+    A server on it has forgotten whatever happened after the copy was made.
+    Neighbours with which it exchanged anything since then refuse it, and
+    say so; programs that were connected to it have to be started again.
+
+    Exits with 0 when the store is there, with 2 if it cannot be: the copy is
+    damaged, DIR is not empty, or there is no room.
+
+    Example: thence store restore /backup/s1-monday data/s1
+    """
+    _say_copied(copies.restore(source, folder), folder)
+
+
+def _say_copied(copied: copies.Copied, where: Path) -> None:
+    size = console.count(copied.bytes, "byte")
+    console.say_plainly(f"{copied.identity}: everything up to entry {copied.last:,}, {size}, is in {where}")
 
 
 def _print_json(report: Report) -> None:

@@ -55,7 +55,12 @@ Traces = Literal["none", "first", "all"]
 
 @command.command("list", cls=Command)
 def list_() -> None:
-    """List the studies: what each is about, and how many points it has."""
+    """List the studies: what each is about, and how many points it has.
+
+    Exits with 0.
+
+    Example: thence study list
+    """
     from thence.studies.study import study_named, study_names
 
     rows = []
@@ -83,6 +88,8 @@ def run(
 
     Exits with 0 when the study is done, whatever its claims came to, 1 if
     some runs failed, 2 if the study or an option cannot be used.
+
+    Example: thence study run daisy-load --small
     """
     from thence.studies.models import model_named
     from thence.studies.results import Folder
@@ -111,7 +118,13 @@ def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study that was stopped.")],
     master: Master = None,
 ) -> None:
-    """Go on with a study that was stopped or killed. Only what is missing is run, and what failed."""
+    """Go on with a study that was stopped or killed. Only what is missing is run, and what failed.
+
+    Exits with 0 when done, with 1 if some runs failed, with 2 if it cannot
+    be done.
+
+    Example: thence study resume study-runs/daisy-load
+    """
     from thence.studies.results import Folder
 
     place = Folder(folder)
@@ -125,7 +138,12 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study that is done.")],
     to: Annotated[Path | None, typer.Option(help="Where the report goes, such as docs/studies. Default: DIR itself.")] = None,
 ) -> None:
-    """Write the report on a study: Markdown with its plots, and one HTML file that needs nothing else."""
+    """Write the report on a study: Markdown with its plots, and one HTML file that needs nothing else.
+
+    Exits with 0, or with 2 if the folder holds no study.
+
+    Example: thence study report study-runs/daisy-load
+    """
     from thence.studies.report import write_report
     from thence.studies.results import Folder
 
@@ -141,7 +159,12 @@ def replay(
     trace: Annotated[Path | None, typer.Option(help="Write its trace here, as thence simulate does.")] = None,
     small: SmallOption = False,
 ) -> None:
-    """Do one run of a study again, alone, without Spark, and print what it measures."""
+    """Do one run of a study again, alone, without Spark, and print what it measures.
+
+    Exits with 0, or with 2 if there is no such point or the run fails.
+
+    Example: thence study replay daisy-load --small --repetition 3
+    """
     from thence.studies.runs import Traced, run_once
     from thence.studies.study import study_named
 

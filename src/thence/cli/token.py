@@ -35,6 +35,8 @@ def new(
     The client keeps the token. The server keeps only the lines for the file:
     nobody can connect with these, and the token is shown this once.
 
+    Exits with 0.
+
     Example: thence token new ann
     """
     token = new_token(name)

@@ -127,6 +127,8 @@ def show(
     In the text, a relay stands between the two domains that share it, and a
     link is a double line with the pairs of relays at its ends.
 
+    Exits with 0, or with 2 if the file holds no fabric.
+
     Example: thence topology show city.toml --out city.svg
     """
     if out is not None and out != "-" and not out.endswith(".svg"):
@@ -150,6 +152,8 @@ def route(
 
     For several recipients the ways come first, then what each process does
     with the one message: in which domain it sends it on, and to whom.
+
+    Exits with 0, or with 2 if there is no such process or fabric.
 
     Example: thence topology route city.toml S1 S8
     """
@@ -213,6 +217,8 @@ def make(
     """Make the file of a fabric that has one of the usual shapes, or is a figure of one of the papers.
 
     Without a shape, lists them all with the options that each takes.
+
+    Exits with 0, or with 2 if there is no such fabric.
 
     Example: thence topology make bus --domains 10 --size 10 --out bus.toml
     """

@@ -65,6 +65,9 @@ def command(
     give each other what they have of its messages; what it alone had is
     lost. If it does come back, it is refused.
 
+    Exits with 0 when the new version is in force everywhere, or the plan is
+    shown; with 2 if that cannot be.
+
     Example: thence topology apply city-2.toml --plan
     """
     new = read_topology(file)

@@ -48,6 +48,8 @@ def command(
     start with the same DIR uses the same ports. All logs come out as one,
     each line behind the name of its server.
 
+    Exits with 0 after it was told to stop, with 2 if a server ends by itself.
+
     Example: thence up city.toml --data data
     """
     fabric = with_addresses(read_topology(topology), data / "topology.toml")

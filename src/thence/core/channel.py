@@ -28,6 +28,7 @@ from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.messages import Frame, Packet
 from thence.core.numbers import NumberSet
 from thence.core.ordering import Arrival
+from thence.core.progress import Progress
 from thence.core.window import FIRST_WINDOW_BYTES, PACKET_BYTES, Window
 from thence.errors import ImpossibleFrame, MalformedFrame
 
@@ -256,6 +257,12 @@ class Channel:
         self.unconfirmed = self.unconfirmed_bytes = 0
         self.confirm_at = None
         return Packet(domain, frames, numbers, taken.upto, tuple(sorted(taken.beyond)[:WINDOW]) if taken.beyond else ())
+
+    @property
+    def progress(self) -> Progress:
+        """How far we are with the peer."""
+        taken = self.state.taken
+        return Progress(self.state.last_number, self._oldest() - 1, taken.upto, max(taken.beyond, default=taken.upto))
 
     @property
     def wake_at(self) -> int | None:

@@ -26,6 +26,7 @@ from thence.core.claims import MAX_REQUESTED, Claim, carried, check_packet, clai
 from thence.core.confirmation import ConfirmationOptions
 from thence.core.messages import Envelope, Packet, Receipts
 from thence.core.numbers import NumberSet
+from thence.core.progress import Progress
 from thence.core.streams import Attempt, DistributedState, Letter, Message, Unconfirmed
 from thence.core.transport import Frames, Incoming, Packets, Transport
 from thence.errors import ImpossibleFrame, StrangerFrame
@@ -432,6 +433,13 @@ class Distributed(Transport):
         unconfirmed = self.state.queue.get(number)
         return unconfirmed is None or self._index[peer] not in unconfirmed.lacking
 
+    def queued_bytes_by_peer(self) -> dict[str, int]:
+        queued = dict.fromkeys(self.peers, 0)
+        for unconfirmed in self.state.queue.values():
+            for member in unconfirmed.lacking:
+                queued[self.members[member]] += unconfirmed.message.weight
+        return queued
+
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         others = [peer for peer in self.peers if peer not in without]
         return self.state.last_number * len(others), sum(self.state.taken[self._index[peer]].count for peer in others)
@@ -440,6 +448,12 @@ class Distributed(Transport):
         for waiting in self.state.queue.values():
             if waiting.message.envelope is not None:
                 yield waiting.message.envelope
+
+    def progress(self, peer: str) -> Progress | None:
+        other = self._index[peer]
+        taken = self.state.taken[other]
+        confirmed = self._known(other, self._mine).upto
+        return Progress(self.state.last_number, confirmed, taken.upto, max(taken.beyond, default=taken.upto))
 
     def save(self) -> DistributedState[Any]:
         return self.state

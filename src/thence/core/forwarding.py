@@ -42,6 +42,8 @@ class Work(msgspec.Struct):
 class Forwarding(Restoring):
     """See the module's text. What is declared here is the member's."""
 
+    forwarded = 0
+    """How many messages we have sent on for others, or keep for the replica that does, since we are in memory."""
     _whole: set[str]
     _suspected: dict[str, None]
     _unsafe: dict[int, list[tuple[str, int]]]
@@ -196,7 +198,10 @@ class Forwarding(Restoring):
             self._retained.keep(envelope)
         if envelope.to is None or self.name in envelope.to:
             work.deliver.append((place.name, frame))
-        self._carry_out(self.routes.plan(self.name, envelope.origin, envelope.to, place.name), envelope, work)
+        plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
+        if plan.into or plan.across:
+            self.forwarded += 1
+        self._carry_out(plan, envelope, work)
         if self._takeover is not None:
             self._open_gates(place.name, envelope, work)
 

@@ -25,6 +25,7 @@ import msgspec
 
 from thence.core.channel import RESEND_AT_MOST_NS
 from thence.core.messages import Envelope, Frame, Packet, Safety
+from thence.core.progress import Progress
 from thence.core.transport import Frames, Incoming, Packets, Transport
 from thence.errors import ImpossibleFrame, MalformedFrame, StorageError
 
@@ -277,11 +278,17 @@ class Guarding(Transport):
     def queued_by_peer(self) -> dict[str, int]:
         return self.inner.queued_by_peer()
 
+    def queued_bytes_by_peer(self) -> dict[str, int]:
+        return self.inner.queued_bytes_by_peer()
+
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         return self.inner.moved(without)
 
     def unconfirmed(self) -> Iterator[Envelope]:
         return self.inner.unconfirmed()
+
+    def progress(self, peer: str) -> Progress | None:
+        return self.inner.progress(peer)
 
     def windows(self) -> dict[str, int]:
         return self.inner.windows()

@@ -47,6 +47,7 @@ from thence.core.forwarding import Forwarding
 from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, MessageId, Packet
 from thence.core.ordering import MAX_HELD, Predecessor, Wait
 from thence.core.places import DomainPlace, LinkPlace
+from thence.core.progress import Progress, forgotten
 from thence.core.quick import send_at_once, take_at_once
 from thence.core.records import Passed, Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.retention import Retention
@@ -203,6 +204,25 @@ class Member(Forwarding):
         """Return how many frames each peer has not acknowledged yet."""
         return _summed([place.transport.unconfirmed_by_peer() for place in self._places.values()])
 
+    def queued_bytes_by_peer(self) -> dict[str, int]:
+        """Return how many bytes each peer has not acknowledged yet, about."""
+        queued: dict[str, int] = {}
+        for place in self._places.values():
+            for peer, size in place.transport.queued_bytes_by_peer().items():
+                queued[peer] = queued.get(peer, 0) + size
+        return queued
+
+    def progress(self, peer: str) -> dict[str, Progress]:
+        """Return how far we are with a peer, in each domain and link that we share with it."""
+        found = {name: place.transport.progress(peer) for name, place in self._places.items() if peer in place.peers}
+        return {name: progress for name, progress in found.items() if progress is not None}
+
+    def forgotten(self, peer: str, told: dict[str, Progress]) -> str:
+        """Say who of the two has forgotten what, if anybody has; ``told`` is how far the peer says it is."""
+        mine = self.progress(peer)
+        found = [forgotten(mine[name], theirs, self.name, peer, name) for name, theirs in told.items() if name in mine]
+        return next(filter(None, found), "")
+
     def windows(self) -> dict[str, int]:
         """Return how many bytes may be on their way to each peer; of several places, the most."""
         windows: dict[str, int] = {}
@@ -217,6 +237,16 @@ class Member(Forwarding):
             name: {"ordering": place.ordering.name, "state": msgspec.to_builtins(place.ordering._state_to_save())}
             for name, place in self._domains.items()
         }
+
+    @property
+    def submitted(self) -> int:
+        """How many messages we have sent since the first start."""
+        return self._number
+
+    @property
+    def delivered(self) -> int:
+        """How many were delivered here since the first start."""
+        return self._position
 
     @property
     def takeover(self) -> Takeover | None:

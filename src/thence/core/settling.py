@@ -27,6 +27,7 @@ import msgspec
 from thence.core.channel import RESEND_AT_MOST_NS
 from thence.core.messages import Envelope, Packet, Report, weight_of
 from thence.core.numbers import NumberSet
+from thence.core.progress import Progress
 from thence.core.transport import Frames, Incoming, Packets, Transport
 from thence.errors import ImpossibleFrame, MalformedFrame, StorageError
 
@@ -280,6 +281,9 @@ class Settling(Transport):
     def queued_by_peer(self) -> dict[str, int]:
         return {peer: len(state.unsettled) for peer, state in self._peers.items()}
 
+    def queued_bytes_by_peer(self) -> dict[str, int]:
+        return {peer: sum(weight_of(one.envelope) for one in state.unsettled.values()) for peer, state in self._peers.items()}
+
     def unconfirmed_by_peer(self) -> dict[str, int]:
         return self.inner.queued_by_peer()
 
@@ -293,6 +297,9 @@ class Settling(Transport):
         """Give also what is confirmed and not settled: somebody beyond may lack it."""
         for state in self._peers.values():
             yield from [one.envelope for one in state.unsettled.values() if one.envelope is not None]
+
+    def progress(self, peer: str) -> Progress | None:
+        return self.inner.progress(peer)
 
     def windows(self) -> dict[str, int]:
         return self.inner.windows()

@@ -22,6 +22,7 @@ from thence.core.channel import UNHURRIED, Channel, ChannelState, Pace
 from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.ordering import Arrival
+from thence.core.progress import Progress
 from thence.errors import MalformedFrame, StorageError
 
 Frames = list[tuple[str, Frame[Any]]]
@@ -108,12 +109,20 @@ class Transport(ABC):
         """Return whether a peer has confirmed the frame with this number, which we sent it."""
 
     @abstractmethod
+    def queued_bytes_by_peer(self) -> dict[str, int]:
+        """Return how many bytes each peer has not confirmed, about."""
+
+    @abstractmethod
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         """Return how many frames were sent, and how many taken, since the first start; none to or from members ``without``."""
 
     def unconfirmed(self) -> Iterator[Envelope]:
         """Give the messages that somebody has not confirmed."""
         return iter(())
+
+    @abstractmethod
+    def progress(self, peer: str) -> Progress | None:
+        """Return how far we are with a peer; None: nothing is kept of that."""
 
     def windows(self) -> dict[str, int]:
         """Return how many bytes may be on their way to each peer (``core.window``), where that is limited."""
@@ -188,9 +197,15 @@ class Direct(Transport):
     def confirmed(self, peer: str, number: int) -> bool:
         return True
 
+    def queued_bytes_by_peer(self) -> dict[str, int]:
+        return {}
+
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         others = [peer for peer in self.peers if peer not in without]
         return sum([self._sent[peer] for peer in others]), sum([self._taken[peer] for peer in others])
+
+    def progress(self, peer: str) -> Progress | None:
+        return None
 
     def fork(self) -> Direct:
         twin = copy.copy(self)
@@ -302,6 +317,9 @@ class Channels(Transport):
     def confirmed(self, peer: str, number: int) -> bool:
         return number not in self.channels[peer].state.queue
 
+    def queued_bytes_by_peer(self) -> dict[str, int]:
+        return {peer: channel.queued_bytes for peer, channel in self.channels.items()}
+
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         states = [channel.state for peer, channel in self.channels.items() if peer not in without]
         return sum(state.last_number for state in states), sum(state.taken.count for state in states)
@@ -309,6 +327,9 @@ class Channels(Transport):
     def unconfirmed(self) -> Iterator[Envelope]:
         for channel in self.channels.values():
             yield from [frame.envelope for frame in channel.state.queue.values() if frame.envelope is not None]
+
+    def progress(self, peer: str) -> Progress | None:
+        return self.channels[peer].progress
 
     def windows(self) -> dict[str, int]:
         return {peer: channel.window.bytes for peer, channel in self.channels.items()}

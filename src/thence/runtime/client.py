@@ -31,6 +31,7 @@ from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
 from thence.runtime.exposure import check_calling
 from thence.runtime.letters import checked_topic
 from thence.runtime.protocol import (
+    OLDEST_PROTOCOL,
     PROTOCOL,
     Accepted,
     Acknowledge,
@@ -103,7 +104,7 @@ class Client(Endpoint):
         check_calling(url, self._host, tls=self._secure, token=token is not None)
         self._files, self._authority = tls, authority
         self._tls_context()  # What cannot be read is said now, not when nobody looks.
-        self._hello = ClientHello(PROTOCOL, self.name)
+        self._hello = ClientHello(PROTOCOL, self.name, oldest=OLDEST_PROTOCOL)
         self._challenge: Challenge | None = None
         self.url = url
         self.server = ""
@@ -196,9 +197,9 @@ class Client(Endpoint):
     def _introduce(self, connection: Connection) -> None:
         self._challenge = None
         if self._token is None:
-            self._hello = ClientHello(PROTOCOL, self.name, self._temporary)
+            self._hello = ClientHello(PROTOCOL, self.name, self._temporary, oldest=OLDEST_PROTOCOL)
         else:
-            self._hello = ClientHello(PROTOCOL, self.name, self._temporary, self._token.entry, new_nonce())
+            self._hello = ClientHello(PROTOCOL, self.name, self._temporary, self._token.entry, new_nonce(), OLDEST_PROTOCOL)
         tell(connection, self._hello)
 
     def _challenged(self, connection: Connection, challenge: Challenge) -> None:
@@ -321,7 +322,8 @@ class Client(Endpoint):
             self._box = welcome.box
         elif welcome.box != self._box:
             connection.close()
-            self._fail(Refusal(f"{self.url}: {self.name!r} was away for too long and was forgotten, with what waited for it"))
+            lost = f"{self.name!r} was away for too long and was forgotten, with what waited for it"
+            self._fail(Refusal(f"{self.url}: {lost}, or the server was restored from a copy of its store"))
             return
         self._forget_accepted(welcome.accepted)
         self._connection = connection

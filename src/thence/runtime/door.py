@@ -29,7 +29,19 @@ from thence.errors import ConfigError, MalformedFrame
 from thence.runtime.access import Guest
 from thence.runtime.complaints import Complaints, place_of
 from thence.runtime.exposure import is_loopback
-from thence.runtime.protocol import CONTROL_KIND, PROTOCOL, Challenge, ClientHello, Proof, Refused, Said, ServerHello, understand
+from thence.runtime.protocol import (
+    CONTROL_KIND,
+    OLDEST_PROTOCOL,
+    PROTOCOL,
+    Challenge,
+    ClientHello,
+    Proof,
+    Refused,
+    Said,
+    ServerHello,
+    agreed,
+    understand,
+)
 from thence.runtime.security import Security
 from thence.runtime.tokens import NONCE_BYTES, new_nonce
 from thence.runtime.wire import HEADER, MAX_HELLO_BYTES, Connection, address_text
@@ -237,8 +249,9 @@ class Door:
         hello = understand(frame, "it")
         if not isinstance(hello, ServerHello | ClientHello):
             raise MalformedFrame(f"it begins with {type(hello).__name__}")
-        if hello.protocol != PROTOCOL:
-            refuse(connection, f"protocol {hello.protocol} was offered; this server speaks protocol {PROTOCOL}")
+        if not agreed(hello):
+            offered = f"protocols {hello.oldest} to {hello.protocol} were offered"
+            refuse(connection, f"{offered}; this server speaks {OLDEST_PROTOCOL} to {PROTOCOL}")
             self._at_ease(connection)
         elif isinstance(hello, ServerHello):
             self._hand_over(connection, self._on_server(connection, hello))

@@ -30,6 +30,7 @@ from thence.core.contract import Delivery, Input, Ready, Timer
 from thence.core.member import Member
 from thence.core.messages import Envelope, Packet
 from thence.errors import Busy, FrameRefused, StoreFull
+from thence.runtime.counting import COMMIT_ENTRIES, COMMIT_SECONDS, Histogram
 from thence.runtime.journal import Written, encode_entry
 from thence.runtime.store import MAX_BUFFERED_BYTES, MAX_ENTRY_BYTES, MemoryStore, Store
 
@@ -133,7 +134,10 @@ class Driver:
         self.stalled = ""
         """Why nothing is taken at the moment."""
         self.commits = 0
-        self.commit_seconds = 0.0
+        self.commit_seconds = Histogram(COMMIT_SECONDS)
+        self.commit_entries = Histogram(COMMIT_ENTRIES)
+        self.committing_since: float | None = None
+        """When the commit that is under way began, by the clock of ``time.monotonic``."""
         self.steps = 0
         self._actions = actions
         self._volatile = isinstance(store, MemoryStore)
@@ -267,18 +271,22 @@ class Driver:
             self._committing = None
 
     async def _commit_once(self, *, over_limit: bool = False) -> None:
-        began = time.perf_counter()
+        began, before = time.monotonic(), self.store.durable
+        self.committing_since = began
         try:
             durable = await self._loop.run_in_executor(self._thread, self.store.commit, COMMIT_BYTES, over_limit)
         except StoreFull as error:
             self.stalled = str(error)
             self._refused += 1
+            self.committing_since = None
             await asyncio.sleep(FULL_DISK_RETRY_S)
             return
         self.stalled = ""
         self._refused = 0
+        self.committing_since = None
         self.commits += 1
-        self.commit_seconds += time.perf_counter() - began
+        self.commit_seconds.note(time.monotonic() - began)
+        self.commit_entries.note(durable - before)
         pending = self._pending
         while pending and pending[0][0] <= durable:
             _, what = pending.popleft()

@@ -39,6 +39,7 @@ from thence.runtime.letters import (
     written_body,
 )
 from thence.runtime.protocol import Letter, Publish, count_letters, read_letters, write_letters
+from thence.runtime.spans import spans_of_program
 from thence.runtime.turns import turn_of
 
 MAX_UNACCEPTED: Final = 65_536
@@ -110,6 +111,7 @@ class Endpoint(ABC):
         self._untold_bytes = 0
         self._failure: Exception | None = None
         self._closed = False
+        self._spans = spans_of_program(name)
 
     # What is between us and the others.
 
@@ -158,7 +160,7 @@ class Endpoint(ABC):
                 self._bundle.append(Letter(body))
                 return
         self._post((to,) if type(to) is str else recipients(to), None, body, headers)
-        if type(to) is str or to is EVERYONE:
+        if self._spans is None and (type(to) is str or to is EVERYONE):
             self._filling = to
             self._most = min(BUNDLE_LETTERS, MAX_UNACCEPTED - self._number + self._accepted + len(self._bundle))
 
@@ -234,7 +236,10 @@ class Endpoint(ABC):
                 f"MAX_UNACCEPTED ({MAX_UNACCEPTED}) and MAX_UNACCEPTED_BYTES ({MAX_UNACCEPTED_BYTES})"
             )
         written, coded = (body, False) if type(body) is bytes and len(body) <= MAX_LETTER_BYTES else written_body(body)
-        letter = Letter(written, coded, checked_headers(headers) if headers else None, request, reply)
+        headers = checked_headers(headers) if headers else None
+        if self._spans is not None:
+            headers = self._spans.sending(self._number + 1, headers, topic or ", ".join(to or ("everyone",)))
+        letter = Letter(written, coded, headers, request, reply)
         recipients = (to, topic)
         size = len(written) + LETTER_WEIGHT
         if self._bundle and (
@@ -281,6 +286,8 @@ class Endpoint(ABC):
         if upto <= self._accepted:
             return
         self._accepted = upto
+        if self._spans is not None:
+            self._spans.accepted(self.name, upto)
         sizes = self._sizes
         while sizes and sizes[0][0] <= upto:
             self._unaccepted_bytes -= sizes.popleft()[1]
@@ -451,6 +458,8 @@ class Endpoint(ABC):
         me, replies, fresh, at = self._myself, False, [], first
         for letter in letters:
             fresh.append(Message(me, at, sender, topic, letter, letter.body))
+            if self._spans is not None and letter.headers is not None:
+                self._spans.received(letter.headers, sender)
             at += 1
             if letter.reply:
                 replies = True

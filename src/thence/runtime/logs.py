@@ -1,4 +1,8 @@
-"""Log lines for people, or one JSON object a line for machines."""
+"""Log lines for people, or one JSON object a line for machines.
+
+A JSON line always has ``time``, ``level``, ``server``, ``part``, ``event`` and ``message``, and beside them the parts of its
+event by name (``runtime.events``). What is logged by others than the runtime has the event ``other``.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,13 @@ import json
 import logging
 import sys
 import time
-from typing import Literal
+from typing import Final, Literal
+
+from thence.runtime.events import EVENTS, Event
 
 LogFormat = Literal["text", "json"]
+
+OTHER: Final = Event("other")
 
 
 class _Text(logging.Formatter):
@@ -24,14 +32,22 @@ class _Json(logging.Formatter):
         self._server = server
 
     def format(self, record: logging.LogRecord) -> str:
+        event = EVENTS.get(record.msg, OTHER)
         line = {
             "time": round(record.created, 6),
             "level": record.levelname.lower(),
             "server": self._server,
             "part": record.name.removeprefix("thence."),
+            "event": event.name,
             "message": _message(self, record),
         }
+        if event.parts and isinstance(record.args, tuple):
+            line |= zip(event.parts, map(_plain, record.args), strict=True)
         return json.dumps(line, ensure_ascii=False)
+
+
+def _plain(part: object) -> str | int | float:
+    return part if isinstance(part, str | int | float) else str(part)
 
 
 def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:

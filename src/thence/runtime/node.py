@@ -29,6 +29,7 @@ from thence.core.codec import FORMAT_VERSION
 from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit, SubmitAll
 from thence.core.member import Member
 from thence.core.messages import Envelope, Packet
+from thence.core.progress import Progress
 from thence.core.records import Changed, Owed
 from thence.core.topology import Topology
 from thence.core.topology_text import write
@@ -36,6 +37,7 @@ from thence.core.views import FABRIC
 from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, StorageError, ThenceError, UsageError
 from thence.runtime import journal
 from thence.runtime.backlog import Backlog
+from thence.runtime.backup import read_restored
 from thence.runtime.boxes import Bundle
 from thence.runtime.driver import Clock, Driver
 from thence.runtime.evolution import Evolution, stored_topology
@@ -48,6 +50,7 @@ from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
 from thence.runtime.protocol import Letter, write_letters
 from thence.runtime.security import Security
+from thence.runtime.spans import ServerSpans
 from thence.trace.events import JOIN
 
 MAX_HELD_HARD: Final = 1_000_000
@@ -66,6 +69,14 @@ class Node:
     """Whether what is in the store is being brought back; then nothing waits for room."""
     _came_back_full = False
     """Whether a box has been full since then: it may have more in it than it should."""
+    restored = 0
+    """Which restoring from a copy the store comes from: for clients that were connected before it."""
+    spans: ServerSpans | None = None
+    """What follows letters through here, if anything does."""
+    letters_accepted = 0
+    """How many letters of clients were, since the start."""
+    letters_delivered = 0
+    """How many were put into boxes; one for several clients counts for each of them."""
 
     def __init__(self, topology: Topology, name: str, options: NodeOptions) -> None:
         """Open the store and bring back what is in it."""
@@ -110,8 +121,9 @@ class Node:
         self._handing = False
         self._consumed = 0
         self._met: dict[str, str] = {}
-        self._submitted: deque[tuple[str, int] | None] = deque()
-        """Of each message that is submitted and not accepted: the client and the number of its last letter; None: a notice."""
+        self._submitted: deque[tuple[str, int, int] | None] = deque()
+        """Of each message that is submitted and not accepted: the client, the number of its last letter and how many there are in
+        it; None: a notice."""
         self._accepted: dict[str, int] = {}
         """The number of the last letter of each client that was accepted."""
         self._acknowledging: dict[str, int] = {}
@@ -195,6 +207,8 @@ class Node:
 
     def _begin(self, *, first: bool) -> None:
         now = self.clock.now()
+        self.restored = 0 if self.options.data is None else read_restored(self.options.data)
+        self.letters_delivered = self.member.forwarded = 0  # What was brought back happened long ago.
         if first:
             self._met[self.name] = os.urandom(8).hex()
             self.driver.write([Opened(write(self.topology)), Met(self.name, self._met[self.name])])
@@ -235,8 +249,10 @@ class Node:
         # Noted before the step, from which handlers may be called that send more.
         told, before = None, 0
         if isinstance(body, Bundle):
-            told = (body.sender, body.first + body.count - 1)
+            told = (body.sender, body.first + body.count - 1, body.count)
             before = office.sent(told[0], told[1])
+            if self.spans is not None:
+                self.spans.accepting(body)
         self._submitted.append(told)
         try:
             self.driver.step(Submit(servers, written))
@@ -245,6 +261,8 @@ class Node:
             self._submitted.pop()
             if told is not None:
                 office.unsend(told[0], before)
+                if self.spans is not None:
+                    self.spans.accepted(told[0], told[1])  # They come again, with another span.
             raise
 
     def _tell_of_room(self) -> None:
@@ -368,14 +386,19 @@ class Node:
 
     def transmit(self, peer: str, packet: Packet[Any]) -> None:
         """Send a packet."""
+        if self.spans is not None:
+            self.spans.transmitting(peer, packet)
         self.peers.send(peer, packet)
 
     def accepted(self, envelope: Envelope) -> None:
         """A message of ours is durable: tell its client."""
         told = self._submitted.popleft()
         if told is not None:
-            client, upto = told
+            client, upto, letters = told
+            self.letters_accepted += letters
             self._accepted[client] = upto
+            if self.spans is not None:
+                self.spans.accepted(client, upto)
             self.on_accepted(client, upto)
 
     def stable(self, upto: int) -> None:
@@ -438,7 +461,11 @@ class Node:
 
     # What the neighbours cause.
 
-    def connected(self, peer: str, incarnation: str) -> str:
+    def progress(self, peer: str) -> dict[str, Progress]:
+        """Return how far we are with a neighbour."""
+        return self.member.progress(peer)
+
+    def connected(self, peer: str, incarnation: str, progress: dict[str, Progress]) -> str:
         """A neighbour is there; return why not to go on with it, if so."""
         known = self._met.get(peer)
         if known is None:
@@ -448,6 +475,12 @@ class Node:
             return (
                 f"{peer!r} has lost its state: it comes back with store {incarnation}, and {self.name!r} knows it by {known}. "
                 "Start it on its old data, or start the whole fabric anew"
+            )
+        forgotten = self.member.forgotten(peer, progress)
+        if forgotten:
+            return (
+                f"something was forgotten: {forgotten}. One of them runs on an old copy of its store. "
+                "Start it on its newest data, or start the whole fabric anew"
             )
         self.driver.step(Connected(peer))
         return ""
@@ -507,13 +540,18 @@ class Node:
         try:
             body = self.office.read(envelope)
         except MalformedFrame as error:
-            log.warning("%s", error)
+            log.warning("a delivery that cannot be read: %s", error)
             return
         if self.on_bundle is not None and isinstance(body, Bundle) and self._for_program(body) and self.on_bundle(body):
+            self.letters_delivered += body.count
             return
         handed = self.office.take(body, envelope)
         for name in handed.boxes:
             boxes[name] = None
+        if isinstance(body, Bundle):
+            self.letters_delivered += body.count * len(handed.boxes)
+            if self.spans is not None:
+                self.spans.delivering(body, handed.boxes)
         if not handed.boxes:
             if handed.left is not None:
                 self._accepted.pop(handed.left, None)  # Whoever gets the name next begins with nothing.

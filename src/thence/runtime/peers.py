@@ -9,8 +9,8 @@ Rules:
 * A connection stands for one version of the topology. Whoever has another one is refused and told; one that is prepared for that
   version has been waiting for this (docs/evolution.md).
 * A server that was declared lost is refused for good, and told (docs/removal.md).
-* A neighbour that comes back on another store has forgotten what it had confirmed. It is refused, and both say so: nobody could
-  keep order with it.
+* A neighbour that comes back on another store, or on an old copy of its own (``core.progress``), has forgotten what it had
+  confirmed. It is refused, and both say so: nobody could keep order with it.
 * Whoever has nothing to say for ``HEARTBEAT_S`` says that. Whoever is silent for ``SILENCE_S`` is taken to be gone.
 * A new connection takes the place of an older one with the same neighbour: the older one may be dead without knowing.
 * A packet that only confirms waits until the turn of the loop ends, and is left out if another one for the same domain goes the
@@ -29,11 +29,14 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from thence.core.codec import decode_packet
-from thence.core.messages import Packet
+from thence.core.messages import Packet, control_bytes
+from thence.core.progress import Progress
 from thence.core.topology import Topology
 from thence.errors import MalformedFrame, StrangerFrame
+from thence.runtime.counting import SAMPLE_EVERY, Traffic
 from thence.runtime.door import hang_up, ignore_frame, parse_address, refuse, tell
 from thence.runtime.protocol import (
+    OLDEST_PROTOCOL,
     PACKET,
     PACKET_KIND,
     PROTOCOL,
@@ -41,6 +44,7 @@ from thence.runtime.protocol import (
     Refused,
     ServerHello,
     ServerWelcome,
+    agreed,
     understand,
 )
 from thence.runtime.security import Security
@@ -65,7 +69,10 @@ log = logging.getLogger("thence.peers")
 class PeerEvents(Protocol):
     """What whoever owns the connections is told."""
 
-    def connected(self, peer: str, incarnation: str) -> str:
+    def progress(self, peer: str) -> dict[str, Progress]:
+        """Return how far we are with a neighbour."""
+
+    def connected(self, peer: str, incarnation: str, progress: dict[str, Progress]) -> str:
         """A neighbour is there; return why not to go on with it, if so."""
 
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
@@ -94,9 +101,39 @@ class Neighbour:
         self.trouble = "not connected yet"
         self.later = False
         """Whether it has said that it may go on with us later."""
+        self.protocol = 0
+        """Which protocol is spoken with it, or was when it was last connected."""
+        self.forgot = False
+        """Whether we do not go on with it, since it has forgotten what it had confirmed."""
         self.connections = 0
+        self.packets = 0
+        """How many packets with messages went to it; of some of them we know"""
+        self.sampled_stamp_bytes = 0
+        """how many bytes their stamps have,"""
+        self.sampled_body_bytes = 0
+        """and how many their bodies."""
+        self._counted: Connection | None = None
+        self._earlier = Traffic()
+        """What went over the connections before that one."""
         self.confirmations: dict[str, Packet[Any]] = {}
         """The last packet for each domain that only confirms, and that has not gone out."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """What went over all connections with it."""
+        return self._earlier if self._counted is None else self._earlier.plus(self._counted.traffic)
+
+    def count(self, connection: Connection) -> None:
+        """Count what goes over this connection, too."""
+        self._earlier, self._counted = self.traffic, connection
+        self.connections += 1
+
+    def sample(self, packet: Packet[Any]) -> None:
+        """Look at how much of a packet is control information."""
+        for frame in packet.frames:
+            self.sampled_stamp_bytes += control_bytes(frame.stamp)
+            if frame.envelope is not None:
+                self.sampled_body_bytes += len(frame.envelope.body)
 
     def confirm(self) -> None:
         """Send what no other packet has confirmed meanwhile."""
@@ -213,6 +250,9 @@ class Peers:
             return
         if peer.confirmations and packet.receipts is None:
             peer.confirmations.pop(packet.domain, None)
+        if not peer.packets % SAMPLE_EVERY:
+            peer.sample(packet)
+        peer.packets += 1
         connection.send(PACKET_KIND, packet)
 
     # Calling.
@@ -274,7 +314,8 @@ class Peers:
                     self._events.told(peer.name, said.version, said.fingerprint)
             elif isinstance(said, ServerWelcome) and said.server == peer.name:
                 answered.set_result(said)
-                self._joined(peer, connection, said.incarnation)
+                peer.protocol = said.protocol
+                self._joined(peer, connection, said)
             else:
                 answered.set_exception(StrangerFrame(f"{peer.address} is not {peer.name}: {said}"))
 
@@ -295,7 +336,9 @@ class Peers:
 
     def _hello(self, called: str) -> ServerHello:
         topology = self._topology
-        return ServerHello(PROTOCOL, topology.name, topology.fingerprint, self.me, called, self._incarnation, topology.version)
+        fabric = (topology.name, topology.fingerprint)
+        progress = self._events.progress(called)
+        return ServerHello(PROTOCOL, *fabric, self.me, called, self._incarnation, topology.version, progress, OLDEST_PROTOCOL)
 
     # Being called.
 
@@ -323,9 +366,10 @@ class Peers:
             return False
         peer = self.neighbours[hello.server]
         connection.on_lost = lambda lost, error: self._lost(peer, lost, error)
-        tell(connection, ServerWelcome(self.me, self._incarnation))
+        peer.protocol = agreed(hello)
+        tell(connection, ServerWelcome(self.me, self._incarnation, self._events.progress(peer.name), peer.protocol))
         connection.flush()
-        return self._joined(peer, connection, hello.incarnation)
+        return self._joined(peer, connection, hello)
 
     def _behind(self, hello: ServerHello) -> str:
         topology = self._topology
@@ -353,21 +397,22 @@ class Peers:
 
     # Connected.
 
-    def _joined(self, peer: Neighbour, connection: Connection, incarnation: str) -> bool:
+    def _joined(self, peer: Neighbour, connection: Connection, said: ServerHello | ServerWelcome) -> bool:
         older, peer.connection = peer.connection, None
         if older is not None:
             older.fail(ConnectionResetError("a newer connection took its place"))
         connection.max_frame_bytes = MAX_FRAME_BYTES
         connection.on_frame = partial(self._frame, peer)
         peer.connection = connection
-        reason = self._events.connected(peer.name, incarnation)
+        reason = self._events.connected(peer.name, said.incarnation, said.progress)
+        peer.forgot = bool(reason)
         if reason:
             peer.connection = None
             self._note_trouble(peer, reason)
             hang_up(connection, Refused(reason))
             return False
         peer.since, peer.trouble = time.time(), ""
-        peer.connections += 1
+        peer.count(connection)
         log.info("connected with %s at %s", peer.name, connection.address)
         self._changed.set()
         return True

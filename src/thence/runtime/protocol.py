@@ -4,8 +4,10 @@ Rules:
 
 * The first byte of a frame is ``PACKET``, and a packet of the core follows (``core.codec``), or ``CONTROL``, and one of the
   structs below follows as msgpack, told apart by its tag.
-* The first frame in either direction is a hello or its answer. It carries ``PROTOCOL``; what it says is checked before anything
-  else is read, and a mismatch is refused with both sides named.
+* The first frame in either direction is a hello or its answer. A hello says which protocols its sender speaks, the answer which
+  one is spoken: the newest that both know. If there is none, that is refused with both sides named, before anything else is read.
+* Within a protocol, fields are only added, at the end and with a default: whoever does not know them leaves them out. Hellos,
+  their answers and ``Refused`` are read by all versions for ever. ``tests/golden`` has bytes of old versions, which must be read.
 * Decoding returns a value or raises ``MalformedFrame``.
 """
 
@@ -21,11 +23,15 @@ import msgspec
 from thence.core.codec import FORMAT_VERSION
 from thence.core.flushing import Inventory
 from thence.core.messages import UNREADABLE, Envelope
+from thence.core.progress import Progress
 from thence.core.views import Standing
 from thence.errors import MalformedFrame
 
 PROTOCOL: Final = 1
-"""The version of everything in this file."""
+"""The newest version of everything in this file, and of the packets of the core, that we speak."""
+
+OLDEST_PROTOCOL: Final = 1
+"""The oldest that we speak with those who know no newer one: a fabric is upgraded one server after the other."""
 
 PACKET: Final = 1
 CONTROL: Final = 2
@@ -50,6 +56,10 @@ class ServerHello(_Said, frozen=True, array_like=True, tag=1):
     """Which store it runs on: with another one it is not the server that we knew."""
     version: int = 1
     """The version of its topology."""
+    progress: dict[str, Progress] = {}
+    """How far it is with whom it calls."""
+    oldest: int = 1
+    """The oldest protocol that it speaks; ``protocol`` is the newest."""
 
 
 class ServerWelcome(_Said, frozen=True, array_like=True, tag=2):
@@ -57,6 +67,9 @@ class ServerWelcome(_Said, frozen=True, array_like=True, tag=2):
 
     server: str
     incarnation: str
+    progress: dict[str, Progress] = {}
+    protocol: int = 1
+    """The one that is spoken."""
 
 
 class Refused(_Said, frozen=True, array_like=True, tag=3):
@@ -88,6 +101,8 @@ class ClientHello(_Said, frozen=True, array_like=True, tag=10):
     """Which entry of the access file it has a token of (``runtime.tokens``), if any,"""
     nonce: bytes = b""
     """and a number that it uses once."""
+    oldest: int = 1
+    """The oldest protocol that it speaks; ``protocol`` is the newest."""
 
 
 class Challenge(_Said, frozen=True, array_like=True, tag=28):
@@ -342,6 +357,12 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Readable)
 _decode_said: Any = _decoder.decode
 _letters_decoder = msgspec.msgpack.Decoder(list[Letter])
+
+
+def agreed(hello: ServerHello | ClientHello) -> int:
+    """Return the newest protocol that both sides speak; 0: there is none."""
+    newest = min(hello.protocol, PROTOCOL)
+    return newest if newest >= max(hello.oldest, OLDEST_PROTOCOL) else 0
 
 
 def understand(frame: memoryview, sender: str) -> Said:

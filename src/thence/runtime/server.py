@@ -118,7 +118,7 @@ class ClientConnection:
         self.session = Session(node, self.name, self, self._objection_to_letters if self.guest is not None else None)
         node.office.here.add(self.name)
         accepted, acknowledged = min(node.accepted_of(self.name), box.sent), node.acknowledged_of(self.name)
-        self.greet(box.sent, accepted, acknowledged, box.since)
+        self.greet(box.sent, accepted, acknowledged, box.since + node.restored)
 
     def greet(self, number: int = 0, accepted: int = 0, position: int = 0, box: int = 0) -> None:
         """Say who we are, and where the client stands."""
@@ -262,7 +262,7 @@ class Server:
         """Who wants to know when there is a client of a name."""
         self._away: dict[str, float] = {}
         """Temporary clients that are not connected, since when."""
-        self._started = time.time()
+        self.started_at = time.time()
         node = self.node
         node.on_accepted = self._accepted
         node.on_letters = self._letters
@@ -273,6 +273,7 @@ class Server:
         self._door = Door((node.name, node.topology.name), node.security, node.peers.called, self._called)
         self._ticker: asyncio.Task[None] | None = None
         self._watcher = Watcher(node)
+        self.stopping = False
 
     async def start(self, listen: str | None = None) -> None:
         """Open the door and call the neighbours."""
@@ -292,6 +293,7 @@ class Server:
 
     async def stop(self, *, drain_s: float = DRAIN_S) -> None:
         """Take nothing more, wait for what is on its way to neighbours that are there to be confirmed, and stop."""
+        self.stopping = True
         await self._door.close()
         for client in list(self._connections):
             hang_up(client.connection, Refused(f"{self.node.name} is stopping", later=True))
@@ -492,11 +494,37 @@ class Server:
 
     # Seen from outside.
 
+    @property
+    def connected(self) -> int:
+        """How many clients are connected."""
+        return len(self._clients)
+
+    @property
+    def turned_away(self) -> int:
+        """How many strangers were, since there were too many."""
+        return self._door.turned_away
+
+    @property
+    def stalled(self) -> str:
+        """Why nothing is taken at the moment, if so."""
+        return self.node.driver.full or self.node.office.why_full
+
+    @property
+    def not_ready(self) -> str:
+        """Why it should be sent nothing now, if so."""
+        if self.stopping:
+            return f"{self.node.name} is stopping"
+        if self.node.evolution.left:
+            return f"{self.node.name} has left the fabric"
+        return self.stalled
+
     def status(self) -> dict[str, Any]:
         """Return how everything is, for people and programs."""
         node, now = self.node, self.node.clock.now()
         queued, windows = node.member.queued(), node.member.windows()
+        queued_bytes = node.member.queued_bytes_by_peer()
         waits = node.member.waiting()
+        oldest = min((wait.since for wait in waits if wait.since), default=now)
         return {
             "server": node.name,
             "fabric": node.topology.name,
@@ -504,9 +532,9 @@ class Server:
             "fingerprint": node.topology.fingerprint,
             "change": node.evolution.status(),
             "address": self.address,
-            "up_seconds": round(time.time() - self._started, 3),
+            "up_seconds": round(time.time() - self.started_at, 3),
             "awake": polling_of(asyncio.get_running_loop()).status(),
-            "stalled": node.driver.full or node.office.why_full,
+            "stalled": self.stalled,
             "neighbours": [
                 {
                     "name": peer.name,
@@ -514,7 +542,10 @@ class Server:
                     "since_seconds": round(time.time() - peer.since, 3),
                     "trouble": peer.trouble,
                     "connections": peer.connections,
+                    "protocol": peer.protocol,
                     "queued_frames": queued.get(peer.name, 0),
+                    "queued_bytes": queued_bytes.get(peer.name, 0),
+                    **peer.traffic._asdict(),
                     "held_for_dead": peer.name in node.member.suspected,
                     "window_bytes": windows.get(peer.name),
                 }
@@ -547,11 +578,15 @@ class Server:
             "held_deliveries": node.held,
             "waiting": [describe_wait(wait, now) for wait in waits[:MAX_WAITS_TOLD]],
             "waiting_count": len(waits),
+            "oldest_wait_seconds": round(max(0, now - oldest) / 1e9, 3),
+            "letters_accepted": node.letters_accepted,
+            "letters_delivered": node.letters_delivered,
+            "messages_forwarded": node.member.forwarded,
             "refused_frames": dict(node.refusals),
             "store": {
                 "durable": node.options.data is not None,
                 "commits": node.driver.commits,
-                "mean_commit_ms": round(1e3 * node.driver.commit_seconds / max(1, node.driver.commits), 3),
+                "mean_commit_ms": round(1e3 * node.driver.commit_seconds.total / max(1, node.driver.commits), 3),
                 "bytes_since_snapshot": node.store.bytes_since_snapshot,
             },
             "backlog": _backlog(node),

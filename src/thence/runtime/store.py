@@ -115,6 +115,11 @@ class Store:
         """How much was appended and is not durable yet."""
         return self._appended_bytes - self._done_bytes
 
+    @property
+    def held_bytes(self) -> int:
+        """How much the folder holds: log and snapshot, as ``limit_bytes`` counts."""
+        return self._older_bytes + self._end
+
     def take_recovered(self) -> tuple[bytes | None, list[bytes]]:
         """Hand over what recovery found, and keep it no longer."""
         taken = self.snapshot, self.entries
@@ -342,6 +347,7 @@ class MemoryStore:
         self.recovered_note = ""
         self.bytes_since_snapshot = 0
         self.buffered_bytes = 0
+        self.held_bytes = 0
         self.limit_bytes: int | None = None
         self._appended = 0
 

@@ -64,7 +64,7 @@ class Watcher:
             if dead != (peer.name in node.member.suspected) and not node.driver.full:
                 node.driver.step(Suspicion(peer.name, dead))
                 if peer.name in node.topology.fellows.get(node.name, ()):
-                    log.warning("%s %s for dead", "holding" if dead else "no longer holding", peer.name)
+                    log.warning("holding %s for dead" if dead else "no longer holding %s for dead", peer.name)
 
 
 def _seems_dead(peer: Neighbour, now: float, loop_now: float) -> bool:

@@ -26,6 +26,7 @@ import msgspec
 
 from thence.errors import MalformedFrame
 from thence.runtime.checksum import crc32
+from thence.runtime.counting import Traffic
 from thence.runtime.polling import polling_of
 from thence.runtime.turns import WRITES, Turn, turn_of
 
@@ -86,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self.wrote_at = 0.0
         self.frames_in = 0
         self.frames_out = 0
+        self.bytes_in = 0
         self.bytes_out = 0
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
@@ -129,6 +131,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_at = self._time()
         self._filled += nbytes
+        self.bytes_in += nbytes
         full = self._filled == self._room
         turn = self._turn
         turn.awaited = True
@@ -190,6 +193,11 @@ class Connection(asyncio.BufferedProtocol):
         return wanted
 
     # Writing.
+
+    @property
+    def traffic(self) -> Traffic:
+        """What went over it so far."""
+        return Traffic(self.frames_in, self.frames_out, self.bytes_in, self.bytes_out)
 
     @property
     def open(self) -> bool:

@@ -1,0 +1,61 @@
+"""The events of the log: what each line is called for machines, and what its parts are called.
+
+Whoever writes a line says it for people, as with any logger: a text with places for its parts. This table gives each of these
+texts a name that stays when the words change, and names to its parts; ``runtime.logs`` puts them into JSON lines.
+
+Rules:
+
+* Every text that the runtime logs is here, and nothing else: a test reads the code and compares.
+* Names of events and of parts, once released, stay. New parts come at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Event(NamedTuple):
+    """A kind of line: its name, and the names of its parts in the order of their places in the text."""
+
+    name: str
+    parts: tuple[str, ...] = ()
+
+
+EVENTS: Final[dict[str, Event]] = {
+    # The server.
+    "%s of %s listens on %s": Event("started", ("name", "fabric", "address")),
+    "metrics of %s are at http://%s/metrics": Event("metrics-started", ("name", "address")),
+    "%d frames are not confirmed; they are in the store and go out at the next start": Event("stopped-unconfirmed", ("frames",)),
+    # Neighbours.
+    "connected with %s at %s": Event("neighbour-connected", ("peer", "address")),
+    "%s: %s": Event("neighbour-trouble", ("peer", "reason")),
+    "holding %s for dead": Event("neighbour-suspected", ("peer",)),
+    "no longer holding %s for dead": Event("neighbour-trusted", ("peer",)),
+    "%s (%d so far): %s": Event("frame-refused", ("kind", "count", "reason")),
+    "a delivery that cannot be read: %s": Event("delivery-unreadable", ("reason",)),
+    # At the door.
+    "%s: %s%s": Event("complaint", ("address", "reason", "left_out")),
+    "%s: read again": Event("reloaded", ("what",)),
+    "%s: what was read before stays in force: %s": Event("reload-failed", ("what", "reason")),
+    # Store and trace.
+    "the store has failed: %s": Event("store-failed", ("reason",)),
+    "the log is not made short: %s": Event("compaction-postponed", ("reason",)),
+    "letters for %s stay in memory: %s": Event("spill-stopped", ("client", "reason")),
+    "the trace is not written for now: %s": Event("trace-stopped", ("reason",)),
+    # Agents.
+    "agent %s: attempt %d of %d to react to letter %d, from %s, failed: %s: %s": Event(
+        "reaction-failed", ("agent", "attempt", "attempts", "letter", "sender", "kind", "reason")
+    ),
+    "agent %s: %s": Event("letter-unreadable", ("agent", "reason")),
+    "agent %s rests: %s": Event("agent-rests", ("agent", "reason")),
+    # Changes of the fabric.
+    "refused to %s: %s": Event("change-refused", ("action", "reason")),
+    "%s has switched to version %d, so we do too": Event("change-followed", ("peer", "version")),
+    "nobody has led the change for %g s: going back to normal": Event("change-abandoned", ("seconds",)),
+    "%s has left %s, which had version %d": Event("left", ("name", "fabric", "version")),
+    "%s says that %s was declared lost: %s has gone on without it since version %d. "
+    "It takes nothing more; what it has that others lack is lost": Event("expelled", ("peer", "name", "fabric", "version")),
+    "without %s: %d messages that %s lacked were handed over": Event("flushed", ("lost", "messages", "name")),
+    "%s switched to version %d, %s": Event("switched", ("name", "version", "fingerprint")),
+    "the file has version %d; the store is at version %d, which counts": Event("topology-older", ("version", "stored")),
+}

@@ -1,0 +1,1 @@
+"""What others can ask a running server for over HTTP: metrics, and whether it is well."""

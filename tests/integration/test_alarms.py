@@ -1,0 +1,447 @@
+"""Every metric moves and every alarm goes off: each scenario brings about one kind of trouble with real servers.
+
+A scenario says which alarms it sets off and which metrics it moves. A test runs it and looks; another one compares what all
+scenarios say together with the table of metrics and the file of alarms, so that none of these is there untried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+import thence
+from benchmarks.takeover import TWIN
+from examples.bank import Account, AccountState, Deposit
+from tests.integration.proxy import Mode, Proxy
+from tests.integration.running import addressed, flat, run, servers, started, until, url
+from tests.integration.scraping import Prometheus, fires, rules
+from thence.core.member import MemberOptions
+from thence.core.messages import Packet
+from thence.core.topology_text import parse, write
+from thence.runtime import boxes, door, files, peers
+from thence.runtime.agent_kinds import kinds_of
+from thence.runtime.node_options import NodeOptions
+from thence.runtime.protocol import ViewRequest
+from thence.runtime.server import Server
+from thence.runtime.wire import Connection
+from thence.trace.live import LiveTraceWriter
+from thence.web.metrics import FAMILIES
+
+TWO_DOMAINS: Final = """
+name = "two"
+[domains.A]
+members = ["s1", "s2"]
+ordering = "matrix"
+[domains.B]
+members = ["s2", "s3"]
+ordering = "vector"
+"""
+
+
+class Given(NamedTuple):
+    """What a scenario works with."""
+
+    prometheus: Prometheus
+    data: Path
+    monkeypatch: pytest.MonkeyPatch
+
+
+class Scenario(NamedTuple):
+    """What happens, which alarms that sets off, and which metrics it moves."""
+
+    happens: Callable[[Given], Awaitable[None]]
+    alarms: frozenset[str]
+    moves: frozenset[str]
+
+
+SCENARIOS: Final[dict[str, Scenario]] = {}
+
+
+def scenario(*shows: str) -> Callable[[Callable[[Given], Awaitable[None]]], Callable[[Given], Awaitable[None]]]:
+    """Enter a scenario into the table: the alarms it sets off, and the metrics it moves."""
+
+    def enter(happens: Callable[[Given], Awaitable[None]]) -> Callable[[Given], Awaitable[None]]:
+        alarms = frozenset(name for name in shows if name.startswith("Thence"))
+        SCENARIOS[happens.__name__] = Scenario(happens, alarms, frozenset(shows) - alarms)
+        return happens
+
+    return enter
+
+
+async def posted(topology: Any, server: str, to: str, count: int, name: str = "writer", body: bytes = b"x" * 100) -> None:
+    """Send letters, each in a bundle of its own, and do not wait longer than there is room."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(2), thence.connect(url(topology, server), name) as writer:
+            for _ in range(count):
+                writer.post(to, body)
+                await asyncio.sleep(0)
+
+
+# --- all is well -------------------------------------------------------------------------------------------------------
+
+
+@scenario(
+    "thence_build_info",
+    "thence_topology_info",
+    "thence_messages_submitted_total",
+    "thence_messages_delivered_total",
+    "thence_messages_forwarded_total",
+    "thence_letters_accepted_total",
+    "thence_letters_delivered_total",
+    "thence_neighbour_up",
+    "thence_neighbour_state_seconds",
+    "thence_neighbour_connections_total",
+    "thence_neighbour_protocol",
+    "thence_neighbour_frames_received_total",
+    "thence_neighbour_frames_sent_total",
+    "thence_neighbour_received_bytes_total",
+    "thence_neighbour_sent_bytes_total",
+    "thence_sampled_bytes_total",
+    "thence_clients_connected",
+    "thence_clients_known",
+    "thence_commit_seconds",
+    "thence_commit_entries",
+    "thence_store_bytes",
+    "thence_disk_free_bytes",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_open_fds",
+    "process_max_fds",
+    "process_start_time_seconds",
+)
+async def messages_go_over_a_relay(given: Given) -> None:
+    topology = addressed(TWO_DOMAINS)
+    async with servers(topology, given.data) as running:
+        async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s3"), "cleo") as cleo:
+            await cleo.send(thence.EVERYONE, b"here")
+            assert (await ann.receive()).body == b"here"
+            for number in range(10):
+                await ann.send("cleo", b"%d" % number)
+            for server in running.values():
+                await given.prometheus.scrape(server)
+            seen = await given.prometheus.scrape(running["s1"])
+            assert seen["thence_letters_accepted_total"] == {frozenset(): 10}
+            relay = await given.prometheus.scrape(running["s2"])
+            assert relay["thence_messages_forwarded_total"][frozenset()] >= 11
+            assert relay["thence_neighbour_up"] == {frozenset({("neighbour", name)}): 1 for name in ("s1", "s3")}
+        assert not given.prometheus.fired
+
+
+# --- neighbours --------------------------------------------------------------------------------------------------------
+
+
+@scenario("ThenceServerDown", "ThenceNeighbourDown", "thence_queued_frames", "thence_queued_bytes", "thence_queue_full_ratio")
+async def a_server_is_gone(given: Given) -> None:
+    topology = flat("s1", "s2")
+    async with servers(topology, given.data) as running:
+        async with thence.connect(url(topology, "s2"), "bob") as bob:
+            await bob.send(thence.EVERYONE, b"here")
+        await given.prometheus.scrape(running["s2"])
+        await running["s2"].stop(drain_s=0)
+        given.prometheus.close()
+        await given.prometheus.until_fired(running["s2"], "ThenceServerDown")
+        assert "ThenceNeighbourDown" not in given.prometheus.fired
+        watcher = Prometheus()
+        await until(lambda: running["s1"].node.office.home("bob"))
+        await posted(topology, "s1", "bob", 3)
+        await watcher.until_fired(running["s1"], "ThenceNeighbourDown")
+        given.prometheus.fired |= watcher.fired
+        given.prometheus.moved |= watcher.moved
+        watcher.close()
+
+
+def _is_another(neighbour: peers.Neighbour, lost: Connection) -> bool:
+    return neighbour.connection not in (None, lost)
+
+
+@scenario("ThenceNeighbourFlapping")
+async def a_connection_breaks_again_and_again(given: Given) -> None:
+    given.monkeypatch.setattr(peers, "MAX_BACKOFF_S", peers.FIRST_BACKOFF_S)
+    async with servers(flat("s1", "s2")) as running:
+        neighbour = running["s1"].node.peers.neighbours["s2"]
+        await given.prometheus.scrape(running["s1"])
+        for _ in range(6):
+            connection = neighbour.connection
+            assert connection is not None
+            connection.fail(ConnectionResetError("cut by the test"))
+            await until(partial(_is_another, neighbour, connection))
+        await given.prometheus.until_fired(running["s1"], "ThenceNeighbourFlapping")
+
+
+@scenario("ThenceNeighbourSuspected", "thence_neighbour_suspected")
+async def a_replica_is_gone(given: Given) -> None:
+    async with servers(addressed(TWIN)) as running:
+        await running["r1"].stop(drain_s=0)
+        await given.prometheus.until_fired(running["r2"], "ThenceNeighbourSuspected")
+
+
+@scenario("ThenceNeighbourForgot", "thence_neighbour_forgot")
+async def a_server_comes_back_on_an_empty_store(given: Given) -> None:
+    topology = flat("s1", "s2")
+    async with servers(topology, given.data) as running:
+        await running["s2"].stop(drain_s=0)
+        running["s2"] = await started(topology, "s2", given.data / "new")
+        await given.prometheus.until_fired(running["s1"], "ThenceNeighbourForgot")
+
+
+@scenario("ThenceFramesRefused", "thence_refused_frames_total")
+async def a_neighbour_says_what_cannot_be(given: Given) -> None:
+    async with servers(flat("s1", "s2")) as running:
+        await given.prometheus.scrape(running["s1"])
+        running["s2"].node.peers.send("s1", Packet("D", (), (), 1_000_000))
+        await given.prometheus.until_fired(running["s1"], "ThenceFramesRefused")
+
+
+@scenario("ThenceStrangers", "thence_strangers_turned_away_total")
+async def many_connections_do_not_introduce_themselves(given: Given) -> None:
+    given.monkeypatch.setattr(door, "MAX_STRANGERS", 2)
+    topology = flat("s1")
+    async with servers(topology) as running:
+        await given.prometheus.scrape(running["s1"])
+        host, _, port = topology.addresses["s1"].rpartition(":")
+        strangers = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        await given.prometheus.until_fired(running["s1"], "ThenceStrangers")
+        for _, writer in strangers:
+            writer.close()
+
+
+# --- queues and waits --------------------------------------------------------------------------------------------------
+
+
+@scenario("ThenceLongWait", "thence_waiting_messages", "thence_oldest_wait_seconds")
+async def a_message_waits_for_one_that_does_not_come(given: Given) -> None:
+    topology = flat("s1", "s2", "s3")
+    proxy = Proxy(topology.addresses["s3"], Random(1))
+    # Only s1 calls s3 through the proxy: what s1 sends goes to s2 at once, and to s3 when the line is well again.
+    known_to_s1 = topology.at({**topology.addresses, "s3": await proxy.start()})
+    running = {name: await started(topology, name) for name in ("s2", "s3")}
+    running["s1"] = await started(known_to_s1, "s1")
+    try:
+        for server in running.values():
+            await server.node.peers.wait_connected()
+        async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s2"), "bob") as bob:
+            await bob.send("bob", b"here")
+            await until(lambda: running["s1"].node.office.home("bob"))
+            proxy.set_mode(Mode.CUT)
+            await until(lambda: not running["s1"].node.peers.neighbours["s3"].up)
+            await ann.send(thence.EVERYONE, b"first")
+            assert [(await bob.receive()).body for _ in range(2)] == [b"here", b"first"]
+            await bob.send(thence.EVERYONE, b"then")
+            await until(running["s3"].node.member.waiting)
+            running["s3"].node.clock._offset += 61 * 10**9  # A minute later.
+            await given.prometheus.until_fired(running["s3"], "ThenceLongWait")
+            proxy.set_mode(Mode.WELL)
+            await until(lambda: not running["s3"].node.member.waiting())
+    finally:
+        for server in running.values():
+            await server.stop(drain_s=0)
+        await proxy.close()
+
+
+@scenario("ThenceQueueFilling")
+async def a_neighbour_stays_away(given: Given) -> None:
+    topology = flat("s1", "s2")
+    async with servers(topology, given.data, member=MemberOptions(max_queued=20)) as running:
+        async with thence.connect(url(topology, "s2"), "bob") as bob:
+            await bob.send(thence.EVERYONE, b"here")
+        await until(lambda: running["s1"].node.office.home("bob"))
+        await running["s2"].stop(drain_s=0)
+        await posted(topology, "s1", "bob", 15)
+        await given.prometheus.until_fired(running["s1"], "ThenceQueueFilling")
+
+
+@scenario(
+    "ThenceBoxFilling",
+    "ThenceBoxStalled",
+    "thence_box_letters",
+    "thence_box_bytes",
+    "thence_box_longest_letters",
+    "thence_box_longest_bytes",
+    "thence_box_full_ratio",
+    "thence_stalled",
+    "thence_held_deliveries",
+)
+async def a_client_does_not_empty_its_box(given: Given) -> None:
+    given.monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 10)
+    topology = flat("s1", "s2")
+    async with servers(topology, given.data) as running:
+        async with thence.connect(url(topology, "s1"), "bob") as bob:
+            await bob.send(thence.EVERYONE, b"here")
+        await until(lambda: running["s2"].node.office.home("bob"))
+        await posted(topology, "s2", "bob", 20)
+        await until(lambda: running["s1"].node.held)
+        await given.prometheus.until_fired(running["s1"], "ThenceBoxStalled")
+
+
+@scenario("thence_spilled_bytes")
+async def letters_are_spilled(given: Given) -> None:
+    given.monkeypatch.setattr(boxes, "BLOCK_BYTES", 1_000)
+    topology = flat("s1")
+    async with servers(topology, given.data, spill_after_bytes=1_000) as running:
+        async with thence.connect(url(topology, "s1"), "bob") as bob:
+            await bob.send("bob", b"here")
+        await posted(topology, "s1", "bob", 100)
+        await until(lambda: running["s1"].node.office.state.boxes["bob"].spilled_bytes)
+        await given.prometheus.scrape(running["s1"])
+        assert not given.prometheus.fired
+
+
+# --- the disk ----------------------------------------------------------------------------------------------------------
+
+
+@scenario("ThenceStoreFilling", "ThenceStoreStalled", "thence_store_limit_bytes", "thence_store_full_ratio", "thence_stalled")
+async def the_store_is_full(given: Given) -> None:
+    topology = flat("s1")
+    async with servers(topology, given.data, max_store_bytes=20_000) as running:
+        async with thence.connect(url(topology, "s1"), "bob") as bob:
+            await bob.send("bob", b"here")
+        writing = asyncio.create_task(posted(topology, "s1", "bob", 300))
+        await given.prometheus.until_fired(running["s1"], "ThenceStoreStalled")
+        await given.prometheus.until_fired(running["s1"], "ThenceStoreFilling")
+        await writing
+
+
+@scenario("ThenceDiskFilling")
+async def the_disk_is_nearly_full(given: Given) -> None:
+    real = os.statvfs
+
+    def nearly_full(path: str) -> os.statvfs_result:
+        """Say of a disk what it would say if somebody had filled it, which a test should not do."""
+        fields = list(real(path))
+        fields[4] = 100
+        return os.statvfs_result(fields)
+
+    given.monkeypatch.setattr(os, "statvfs", nearly_full)
+    async with servers(flat("s1"), given.data) as running:
+        await given.prometheus.until_fired(running["s1"], "ThenceDiskFilling")
+
+
+@scenario("ThenceCommitHangs", "thence_commit_running_seconds", "thence_store_buffered_bytes")
+async def the_disk_does_not_answer(given: Given) -> None:
+    answers = threading.Event()
+    real = files.sync_data
+
+    def slow(descriptor: int, path: Path) -> None:
+        answers.wait()
+        real(descriptor, path)
+
+    topology = flat("s1")
+    async with servers(topology, given.data) as running, thence.connect(url(topology, "s1"), "bob") as bob:
+        await bob.send("bob", b"here")
+        await until(lambda: running["s1"].node.store.durable == running["s1"].node.store.appended)
+        given.monkeypatch.setattr(files, "sync_data", slow)
+        try:
+            bob.post("bob", b"?")
+            await given.prometheus.until_fired(running["s1"], "ThenceCommitHangs")
+        finally:
+            answers.set()
+
+
+@scenario("ThenceTraceStopped", "thence_trace_stopped")
+async def the_trace_cannot_be_written(given: Given) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with servers(flat("s1"), given.data, given.data / "trace") as running:
+        with given.monkeypatch.context() as filled:
+            filled.setattr(LiveTraceWriter, "tick", full)
+            filled.setattr(LiveTraceWriter, "write", full)
+            running["s1"].node.history.tick()
+            await given.prometheus.until_fired(running["s1"], "ThenceTraceStopped")
+
+
+@scenario("ThenceFilesScarce", "thence_open_fds_ratio")
+async def few_files_may_be_opened(given: Given) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with servers(flat("s1")) as running:
+        others = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]
+        seen = await given.prometheus.scrape(running["s1"])
+        opened = int(seen["process_open_fds"][frozenset()])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 10, before[1]))
+        try:
+            await given.prometheus.until_fired(running["s1"], "ThenceFilesScarce")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            for descriptor in others:
+                os.close(descriptor)
+
+
+# --- agents and changes ------------------------------------------------------------------------------------------------
+
+
+@scenario(
+    "ThenceDeadLetters",
+    "thence_agents",
+    "thence_agent_reactions_total",
+    "thence_agent_failures_total",
+    "thence_agent_dead_letters",
+)
+async def an_agent_cannot_react(given: Given) -> None:
+    topology = flat("s1")
+    server = Server(topology, "s1", NodeOptions(), kinds_of([Account]))
+    await server.start()
+    try:
+        async with thence.connect(url(topology, "s1"), "till") as till:
+            await till.agents.create("account", "Account", AccountState(10))
+            assert (await till.request("account", Deposit(5))).value(int) == 10
+            await till.send("account", b"\xc1 is no msgpack")
+            await given.prometheus.until_fired(server, "ThenceDeadLetters")
+    finally:
+        await server.stop(drain_s=0)
+
+
+@scenario("ThenceChangeHangs", "thence_topology_changing")
+async def a_change_is_not_led_to_its_end(given: Given) -> None:
+    topology = flat("s1", "s2")
+    following = parse(write(topology).replace("vector", "matrix").replace('name = "flat"', 'name = "flat"\nversion = 2'))
+    async with servers(topology) as running, thence.connect(url(topology, "s1"), "leader") as leader:
+        answer = await leader.ask_view(ViewRequest("hold", 1, write(following)))
+        assert (answer.refused, answer.standing.phase) == ("", "holding")
+        await given.prometheus.until_fired(running["s1"], "ThenceChangeHangs")
+
+
+# --- the tests ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Given]:
+    made = Given(Prometheus(), tmp_path, monkeypatch)
+    yield made
+    made.prometheus.close()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_trouble_is_seen(name: str, given: Given) -> None:
+    happens, alarms, moves = SCENARIOS[name]
+
+    async def main() -> None:
+        await happens(given)
+
+    run(main)
+    assert alarms <= given.prometheus.fired
+    assert moves <= given.prometheus.moved
+
+
+def test_every_metric_and_every_alarm_is_tried() -> None:
+    assert {family.name for family in FAMILIES} == frozenset().union(*(one.moves for one in SCENARIOS.values()))
+    assert {rule.name for rule in rules()} == frozenset().union(*(one.alarms for one in SCENARIOS.values()))
+
+
+def test_a_rule_goes_off_when_it_should_and_only_then() -> None:
+    ann, bob = frozenset({("kind", "ann")}), frozenset({("kind", "bob")})
+    before, now = {"x_total": {ann: 3.0, bob: 3.0}}, {"x_total": {ann: 3.0, bob: 4.0}}
+    assert fires("x_total > 3", before, now)
+    assert not fires("x_total > 4", before, now)
+    assert fires('increase(x_total{kind="bob"}[5m]) > 0', before, now)
+    assert not fires('increase(x_total{kind!="bob"}[5m]) > 0', before, now)
+    assert not fires("y == 0", before, now)

@@ -1,0 +1,149 @@
+"""What a server answers over HTTP, to whom, and how little somebody can make it keep."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+import thence
+from tests.integration.running import flat, run, servers, until, url
+from tests.integration.scraping import ask
+from tests.unit.cli import refusal
+from thence.errors import ConfigError
+from thence.runtime import boxes
+from thence.web import answering
+from thence.web.answering import Answerer, parse_listen
+from thence.web.looking import BOXES_AT_A_TIME, look
+
+
+def test_it_listens_on_this_machine_unless_told_otherwise() -> None:
+    assert parse_listen("9401") == parse_listen(":9401") == "127.0.0.1:9401"
+    assert parse_listen("0.0.0.0:9401") == "0.0.0.0:9401"
+    assert parse_listen("[::1]:9401") == "[::1]:9401"
+    with pytest.raises(ConfigError, match="is no address"):
+        parse_listen("everywhere")
+
+
+def test_pages() -> None:
+    async def main() -> None:
+        async with servers(flat("s1")) as running:
+            answerer = Answerer(running["s1"])
+            address = await answerer.open("0")
+            assert address.startswith("127.0.0.1:")
+            status, head, text = await ask(address, "/metrics?x=1")
+            assert status == 200
+            assert "Content-Type: text/plain; version=0.0.4; charset=utf-8" in head
+            assert f"Content-Length: {len(text.encode())}" in head
+            assert (await ask(address, "/healthz"))[::2] == (200, "ok\n")
+            assert (await ask(address, "/readyz"))[::2] == (200, "ready\n")
+            assert (await ask(address, "/readyz", "HEAD"))[::2] == (200, "")
+            assert (await ask(address, "/"))[::2] == (404, "there are /metrics, /healthz, /readyz\n")
+            assert (await ask(address, "/metrics", "POST"))[0] == 405
+            assert (await ask(address, "/metrics HTTP/1.1 x"))[0] == 400
+            answerer.close()
+            with pytest.raises(ConnectionRefusedError):
+                await ask(address, "/healthz")
+
+    run(main)
+
+
+def test_a_server_that_takes_nothing_is_not_ready(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 1)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology, tmp_path) as running:
+            server = running["s1"]
+            answerer = Answerer(server)
+            address = await answerer.open("0")
+            async with thence.connect(url(topology, "s1"), "bob") as bob:
+                await bob.send("bob", b"here")
+                assert (await ask(address, "/readyz"))[::2] == (503, "the box of 'bob' is full\n")
+                assert (await ask(address, "/healthz"))[0] == 200
+                assert (await bob.receive()).body == b"here"
+                bob.done()
+                await until(lambda: not server.not_ready)
+            await server.stop(drain_s=0)
+            assert (await ask(address, "/readyz"))[::2] == (503, "s1 is stopping\n")
+            answerer.close()
+
+    run(main)
+
+
+def test_what_somebody_can_make_it_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(answering, "REQUEST_WITHIN_S", 0.3)
+
+    async def main() -> None:
+        async with servers(flat("s1")) as running:
+            answerer = Answerer(running["s1"])
+            address = await answerer.open("0")
+            host, _, port = address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 2 * answering.MAX_REQUEST_BYTES)
+            assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+            writer.close()
+            # Two that say nothing, and a third one, for which there is no room until they are given up.
+            silent = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+            await until(lambda: answerer._open == 2)
+            third, third_writer = await asyncio.open_connection(host, int(port))
+            assert await third.read() == b""
+            third_writer.close()
+            for one, its_writer in silent:
+                assert (await one.read()).startswith(b"HTTP/1.1 408 ")
+                its_writer.close()
+            await until(lambda: not answerer._open)
+            assert (await ask(address, "/healthz"))[0] == 200
+            answerer.close()
+
+    run(main)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    async def main() -> None:
+        async with servers(flat("s1")) as running:
+            answerer, second = Answerer(running["s1"]), Answerer(running["s1"])
+            address = await answerer.open("0")
+            with pytest.raises(ConfigError, match=f"cannot listen for --metrics on {re.escape(address)}"):
+                await second.open(address)
+            answerer.close()
+
+    run(main)
+
+
+def test_serve_refuses_what_is_no_address(tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text('name = "t"\n[domains.D]\nmembers = ["s1"]\n', encoding="utf-8")
+    assert "'here:x' is no address" in refusal("serve", file, "--server", "s1", "--durability", "memory", "--metrics", "here:x")
+
+
+def test_a_great_many_boxes_are_added_up_a_part_at_a_time() -> None:
+    async def main() -> None:
+        async with servers(flat("s1")) as running:
+            office = running["s1"].node.office
+            count = 2 * BOXES_AT_A_TIME + 1
+            for number in range(count):
+                office.state.boxes[f"client {number}"] = boxes.Box(position=number, acknowledged=0, bytes=2 * number)
+            turns = 0
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(others())
+            await asyncio.sleep(0)
+            before = turns
+            looked = await look(running["s1"])
+            seen = looked.boxes
+            assert turns > before
+            task.cancel()
+            assert (seen.letters, seen.bytes) == (count * (count - 1) // 2, count * (count - 1))
+            assert (seen.longest_letters, seen.longest_bytes) == (count - 1, 2 * (count - 1))
+            assert looked.box_ratio == (count - 1) / boxes.MAX_BOX_LETTERS
+
+    run(main)

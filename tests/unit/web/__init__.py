@@ -1,0 +1,1 @@
+"""What servers answer over HTTP."""
