@@ -35,6 +35,7 @@ def test_a_client_that_is_away_gets_everything_once_and_others_are_served_meanwh
             running.kill("s2")
             running.start_one("s2")
             wait_for_server(topology, "s2")
+        asyncio.run(_until_waiting(topology.addresses["s2"], LETTERS))  # What was accepted at s1 is on its way.
         status = asyncio.run(ask_status(url(topology, "s2")))
         (reader,) = [client for client in status["clients"] if client["name"] == "reader"]
         assert reader["waiting_letters"] == LETTERS
@@ -79,12 +80,27 @@ async def _sent(addresses: dict[str, str], first: int, count: int) -> None:
 
 
 async def _read(address: str, count: int) -> list[int]:
-    """Return the numbers of the next letters for the reader, and go away again."""
+    """Return the numbers of the next letters for the reader, and go away again when it is known that it has them."""
     async with asyncio.timeout(PATIENCE_S), thence.connect(f"thence://{address}", "reader") as reader:
+        before = await _waiting(address)
         got = [int((await reader.receive()).body[:6]) for _ in range(count)]
         reader.done()
-        await asyncio.sleep(0.2)  # What was read just now is acknowledged a little later.
+        await _until_waiting(address, before - count)  # It is acknowledged a little later.
         return got
+
+
+async def _until_waiting(address: str, count: int) -> None:
+    """Wait until so many letters wait for the reader."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await _waiting(address) != count:  # noqa: ASYNC110  What is waited for tells nobody.
+            await asyncio.sleep(0.01)
+
+
+async def _waiting(address: str) -> int:
+    """Return how many letters wait for the reader."""
+    status = await ask_status(f"thence://{address}")
+    (waiting,) = [client["waiting_letters"] for client in status["clients"] if client["name"] == "reader"]
+    return int(waiting)
 
 
 def test_a_disk_that_may_hold_no_more_pushes_back_and_everything_arrives(tmp_path: Path) -> None:
