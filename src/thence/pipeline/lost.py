@@ -16,15 +16,12 @@ if TYPE_CHECKING:
 
 
 def lost_in(events: DataFrame) -> DataFrame:
-    """Return run, name and turn of every process that was lost."""
-    from pyspark.sql import Window
+    """Return run and name of every process that was lost, and who has told so."""
     from pyspark.sql import functions as sql
 
     views = events.where((sql.col("kind") == VIEW) & (sql.size("to") > 0))
-    run = sql.coalesce("run", sql.lit(""))
-    seen = views.withColumn("turn", sql.row_number().over(Window.partitionBy(run, "process").orderBy("index")))
-    named = seen.select(run.alias("of_run"), sql.explode("to").alias("name"), "turn")
-    return named.groupBy("of_run", "name").agg(sql.max("turn").alias("turn"))
+    named = views.select(sql.coalesce("run", sql.lit("")).alias("of_run"), "process", sql.explode("to").alias("name"))
+    return named.groupBy("of_run", "name").agg(sql.collect_set("process").alias("tellers"))
 
 
 def without_the_lost(events: DataFrame) -> DataFrame:
@@ -32,21 +29,20 @@ def without_the_lost(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sql
 
     columns = events.columns
-    turns = lost_in(events).groupBy("of_run").agg(sql.map_from_entries(sql.collect_set(sql.struct("name", "turn"))).alias("lost"))
-    run = sql.coalesce("run", sql.lit(""))
-    told = events.withColumn("of_run", run).join(sql.broadcast(turns), "of_run", "left")
-    told = told.withColumn("turn", sql.expr("lost[process]"))
+    tellers = lost_in(events).groupBy("of_run")
+    lost = tellers.agg(sql.map_from_entries(sql.collect_list(sql.struct("name", "tellers"))).alias("lost"))
+    told = events.withColumn("of_run", sql.coalesce("run", sql.lit(""))).join(sql.broadcast(lost), "of_run", "left")
     sent = told.where((sql.col("kind") == SEND) & sql.col("lost").isNotNull())
-    sent = sent.groupBy("of_run", "message").agg(sql.max("turn").alias("sender_turn"), sql.lit(True).alias("sent"))
+    sent = sent.groupBy("of_run", "message").agg(sql.min("process").alias("sender"))
     told = told.join(sent, ["of_run", "message"], "left")
-    went_on = sql.col("turn").isNull() | (sql.col("turn") > sql.coalesce("sender_turn", sql.lit(0)))
-    known = told.where((sql.col("kind") == DELIVER) & sql.col("sent") & went_on)
+    went_on = sql.expr("lost[process] IS NULL OR coalesce(array_contains(lost[sender], process), false)")
+    known = told.where((sql.col("kind") == DELIVER) & sql.col("sender").isNotNull() & went_on)
     known = known.select("of_run", "message", sql.lit(True).alias("known")).distinct()
     told = told.join(known, ["of_run", "message"], "left")
-    given_up = (sql.col("kind") == SEND) & sql.col("turn").isNotNull() & sql.col("known").isNull() & sql.col("to").isNotNull()
-    to_lost = sql.expr("filter(to, name -> lost[name] <= turn)")
-    sender = sql.regexp_extract("message", "^(.*):[^:]*$", 1)
-    unsent = (sql.col("kind") == DELIVER) & sql.col("sent").isNull() & sql.array_contains(sql.map_keys("lost"), sender)
+    given_up = (sql.col("kind") == SEND) & sql.expr("lost[process] IS NOT NULL AND known IS NULL AND to IS NOT NULL")
+    to_lost = sql.expr("filter(to, name -> lost[name] IS NOT NULL AND NOT array_contains(lost[process], name))")
+    named = sql.regexp_extract("message", "^(.*):[^:]*$", 1)
+    unsent = (sql.col("kind") == DELIVER) & sql.col("sender").isNull() & sql.array_contains(sql.map_keys("lost"), named)
     kept = told.withColumn("to", sql.when(given_up, to_lost).otherwise(sql.col("to")))
     kept = kept.withColumn("kind", sql.when(unsent, sql.lit(ARRIVE)).otherwise(sql.col("kind"))).select(columns)
     return kept.unionByName(_crashes(events), allowMissingColumns=True)

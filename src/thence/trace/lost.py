@@ -6,8 +6,8 @@ which nothing is expected that cannot be. The audit does the same to its table (
 Rules:
 
 * A lost process crashed for good, as if it had said so last.
-* Processes may be lost one after the other; in which turn, the views of those who went on say. A message of a lost process that
-  nobody delivered who went on then is given up: it was for nobody but those who were lost by then.
+* Processes may be lost one after the other: who has told of a view without another one went on without it, and may be lost later.
+  A message of a lost process that nobody delivered who went on without it is given up: it was for nobody of those.
 * The trace of a lost process may have ended before it did. What was delivered of it without a send, by its name (``NAME:7``),
   only arrived, as far as the checks are concerned.
 """
@@ -21,15 +21,13 @@ import msgspec
 from thence.trace.events import ARRIVE, CRASH, DELIVER, SEND, VIEW, Event
 
 
-def lost_in(events: Sequence[Event]) -> Mapping[str, int]:
-    """Return who was lost in a run, each with its turn."""
-    turns: dict[str, int] = {}
-    seen: dict[str, int] = {}
-    for event in sorted((event for event in events if event.kind == VIEW and event.to), key=lambda event: event.index):
-        turn = seen[event.process] = seen.get(event.process, 0) + 1
-        for name in event.to or ():
-            turns[name] = max(turn, turns.get(name, 0))  # Who joined later has seen fewer.
-    return turns
+def lost_in(events: Sequence[Event]) -> Mapping[str, frozenset[str]]:
+    """Return who was lost in a run, and of each who has told so."""
+    tellers: dict[str, set[str]] = {}
+    for event in events:
+        for name in event.to or () if event.kind == VIEW else ():
+            tellers.setdefault(name, set()).add(event.process)
+    return {name: frozenset(told) for name, told in tellers.items()}
 
 
 def without_the_lost(events: Sequence[Event]) -> Sequence[Event]:
@@ -40,7 +38,7 @@ def without_the_lost(events: Sequence[Event]) -> Sequence[Event]:
     sent: dict[str | None, str] = {}
     for event in events:
         if event.kind == SEND:
-            sent.setdefault(event.message, event.process)
+            sent[event.message] = min(event.process, sent.get(event.message, event.process))
     known = {
         event.message for event in events if event.kind == DELIVER and _went_on(event.process, lost, sent.get(event.message, ""))
     }
@@ -54,12 +52,12 @@ def without_the_lost(events: Sequence[Event]) -> Sequence[Event]:
     return [*told, *(Event(run=run, process=name, index=index + 1, kind=CRASH) for name, index in last.items())]
 
 
-def _went_on(process: str, lost: Mapping[str, int], other: str) -> bool:
+def _went_on(process: str, lost: Mapping[str, frozenset[str]], other: str) -> bool:
     """Whether a process was not lost when another one was."""
-    return process not in lost or lost[process] > lost.get(other, 0)
+    return process not in lost or process in lost.get(other, ())
 
 
-def _told(event: Event, lost: Mapping[str, int], sent: Mapping[str | None, str], known: set[str | None]) -> Event:
+def _told(event: Event, lost: Mapping[str, frozenset[str]], sent: Mapping[str | None, str], known: set[str | None]) -> Event:
     """Return an event as the checks are told of it."""
     if event.kind == SEND and event.process in lost and event.to is not None and event.message not in known:
         return msgspec.structs.replace(event, to=tuple(name for name in event.to if not _went_on(name, lost, event.process)))

@@ -60,3 +60,8 @@ def test_who_is_lost_later_went_on_without_those_who_were_lost_before() -> None:
     assert broken("p send p:1 x q", "x send x:1 q", "q deliver x:1", *views) == {}
     # One who went on has it, and was lost later: the others should have it too.
     assert broken("p send p:1 x q", "q deliver p:1", *views) == {"completeness": 1}
+
+
+def test_who_came_in_later_tells_of_fewer_who_were_lost() -> None:
+    run = ("p send p:1 x", "p send p:2 x", "x deliver p:2", "x view p", "n join", "n view x")
+    assert broken(*run) == {}
