@@ -64,6 +64,7 @@ from thence.runtime.protocol import (
 )
 from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.sessions import Session
+from thence.runtime.status import backlog, neighbours, relay
 from thence.runtime.watching import Watcher
 from thence.runtime.wire import MAX_CLIENT_FRAME_BYTES, Connection
 
@@ -521,8 +522,6 @@ class Server:
     def status(self) -> dict[str, Any]:
         """Return how everything is, for people and programs."""
         node, now = self.node, self.node.clock.now()
-        queued, windows = node.member.queued(), node.member.windows()
-        queued_bytes = node.member.queued_bytes_by_peer()
         waits = node.member.waiting()
         oldest = min((wait.since for wait in waits if wait.since), default=now)
         return {
@@ -535,23 +534,8 @@ class Server:
             "up_seconds": round(time.time() - self.started_at, 3),
             "awake": polling_of(asyncio.get_running_loop()).status(),
             "stalled": self.stalled,
-            "neighbours": [
-                {
-                    "name": peer.name,
-                    "connected": peer.up,
-                    "since_seconds": round(time.time() - peer.since, 3),
-                    "trouble": peer.trouble,
-                    "connections": peer.connections,
-                    "protocol": peer.protocol,
-                    "queued_frames": queued.get(peer.name, 0),
-                    "queued_bytes": queued_bytes.get(peer.name, 0),
-                    **peer.traffic._asdict(),
-                    "held_for_dead": peer.name in node.member.suspected,
-                    "window_bytes": windows.get(peer.name),
-                }
-                for peer in node.peers.neighbours.values()
-            ],
-            "relay": _relay(node),
+            "neighbours": neighbours(node),
+            "relay": relay(node),
             "clients": [
                 {
                     "name": name,
@@ -589,27 +573,7 @@ class Server:
                 "mean_commit_ms": round(1e3 * node.driver.commit_seconds.total / max(1, node.driver.commits), 3),
                 "bytes_since_snapshot": node.store.bytes_since_snapshot,
             },
-            "backlog": _backlog(node),
+            "backlog": backlog(node),
             "queued_bytes": node.member.queued_bytes,
             "unstable": len(node.member.unstable()) if node.topology.stability else None,
         }
-
-
-def _backlog(node: Node) -> dict[str, Any]:
-    """Return how much may wait for a client in memory, and what becomes of more than that."""
-    office, spill = node.office, node.backlog.spill
-    return {
-        "mode": "spill" if office.spills else "memory",
-        "box_letters": office.room.letters,
-        "box_bytes": office.room.bytes,
-        "spilled_bytes": 0 if spill is None else spill.bytes,
-        "max_spilled_bytes": spill.limit_bytes if spill is not None and office.spills else None,
-    }
-
-
-def _relay(node: Node) -> dict[str, Any] | None:
-    """Return how it is with us as one of several replicas, if we are one."""
-    takeover = node.member.takeover
-    if takeover is None or not takeover.group:
-        return None
-    return {"replicas": takeover.group, "forwards": takeover.forwards, "kept": takeover.kept}

@@ -1,0 +1,50 @@
+"""Parts of a server's status that are about its node alone: neighbours, what waits for clients, replicas."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from thence.runtime.node import Node
+
+
+def neighbours(node: Node) -> list[dict[str, Any]]:
+    """Return how it is with each neighbour."""
+    queued, windows = node.member.queued(), node.member.windows()
+    queued_bytes = node.member.queued_bytes_by_peer()
+    return [
+        {
+            "name": peer.name,
+            "connected": peer.up,
+            "since_seconds": round(time.time() - peer.since, 3),
+            "trouble": peer.trouble,
+            "connections": peer.connections,
+            "protocol": peer.protocol,
+            "queued_frames": queued.get(peer.name, 0),
+            "queued_bytes": queued_bytes.get(peer.name, 0),
+            **peer.traffic._asdict(),
+            "held_for_dead": peer.name in node.member.suspected,
+            "window_bytes": windows.get(peer.name),
+        }
+        for peer in node.peers.neighbours.values()
+    ]
+
+
+def backlog(node: Node) -> dict[str, Any]:
+    """Return how much may wait for a client in memory, and what becomes of more than that."""
+    office, spill = node.office, node.backlog.spill
+    return {
+        "mode": "spill" if office.spills else "memory",
+        "box_letters": office.room.letters,
+        "box_bytes": office.room.bytes,
+        "spilled_bytes": 0 if spill is None else spill.bytes,
+        "max_spilled_bytes": spill.limit_bytes if spill is not None and office.spills else None,
+    }
+
+
+def relay(node: Node) -> dict[str, Any] | None:
+    """Return how it is with us as one of several replicas, if we are one."""
+    takeover = node.member.takeover
+    if takeover is None or not takeover.group:
+        return None
+    return {"replicas": takeover.group, "forwards": takeover.forwards, "kept": takeover.kept}
