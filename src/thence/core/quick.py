@@ -30,7 +30,7 @@ def take_at_once(place: DomainPlace, peer: str, packet: Packet[Any], now: int) -
         return None
     frame, channel = frames[0], transport.channels[peer]
     state, upto, body = channel.state, packet.taken, frame.envelope
-    if body is None or packet.numbers != (state.taken.upto + 1,) or state.taken.beyond or channel.early:
+    if body is None or not body.origin or packet.numbers != (state.taken.upto + 1,) or state.taken.beyond or channel.early:
         return None
     if (upto > channel.gone_upto and upto != state.last_number) or packet.taken_beyond or packet.receipts is not None:
         return None
