@@ -13,7 +13,7 @@ import pytest
 
 import thence
 from tests.integration.evolving_load import SEND_EVERY_S, following, load, written
-from tests.integration.running import addressed, assert_kept, flat, fleet, run, servers, started, until, url
+from tests.integration.running import addressed, assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
 from tests.integration.test_evolution import APPLY, quietly
 from thence.cli.up import free_addresses
 from thence.core.topology import Topology
@@ -48,6 +48,14 @@ async def command(new: Topology, folder: Path, *more: str) -> dict[str, Any]:
 def begin(new: Topology, folder: Path, *more: str) -> subprocess.Popen[bytes]:
     """Start the command."""
     return subprocess.Popen([*APPLY, str(written(new, folder)), *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def come_to_rest(topology: Topology) -> None:
+    """Wait until nothing is on its way: the last messages may have been accepted without anybody having been told."""
+    quiet = 0
+    while quiet < 2:
+        statuses = [wait_for_server(topology, name) for name in topology.processes]
+        quiet = quiet + 1 if not any(status["change"]["on_the_way"] for status in statuses) else 0
 
 
 class Talker:
@@ -97,6 +105,7 @@ def test_a_relay_that_is_killed_with_its_disk_is_removed_under_load(tmp_path: Pa
                 assert heard["client-of-s1"]
 
         run(main)
+        come_to_rest(new)
     events = assert_kept(tmp_path / "trace", sends=4 * 50)
     assert {(event.process, event.to) for event in events if event.kind == "view"} == {
         (name, ("r",)) for name in ("s1", "s2", "s3", "s4")
