@@ -25,7 +25,7 @@ from thence.runtime import engine
 from thence.runtime.journal import Written
 from thence.runtime.node import Node
 
-MAX_EXAMPLES = 60
+MAX_EXAMPLES = 30
 PATIENCE_S = 60.0
 
 SOME: tuple[tuple[str, Move | Poison], ...] = (

@@ -16,8 +16,8 @@ from thence.core.topology_text import parse, write
 from thence.sim.simulation import simulate
 from thence.trace.judge import judge
 
-SEEDS_IN_CI = 1_600
-CHUNKS = 16
+SEEDS_IN_CI = 800
+CHUNKS = 8
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

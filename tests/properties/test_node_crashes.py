@@ -23,7 +23,7 @@ from thence.runtime.boxes import Bundle
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
 
-MAX_EXAMPLES = 150
+MAX_EXAMPLES = 80
 CLIENTS = ("ann", "bob")
 
 actions = st.one_of(

@@ -18,7 +18,7 @@ from thence.core.member import Member, MemberOptions
 from thence.core.messages import Packet
 from thence.errors import UsageError
 
-MAX_EXAMPLES = 200
+MAX_EXAMPLES = 80
 NAMES = ("A", "B", "C")
 MS = 1_000_000
 

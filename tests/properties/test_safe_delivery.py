@@ -10,8 +10,8 @@ from tests.planted_stability import UNSAFE, Planted, in_place
 from tests.stable_runs import run_guarded
 from thence.errors import ThenceError
 
-SEEDS = 60
-CHUNKS = 4
+SEEDS = 32
+CHUNKS = 2
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

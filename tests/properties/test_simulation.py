@@ -22,7 +22,7 @@ from thence.sim.simulation import Simulation, simulate
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
-SEEDS_IN_CI = 3_500
+SEEDS_IN_CI = 2_000
 CHUNKS = 14
 EVENTS_ENOUGH = 50_000
 """The crashing runs below take about 5,000 events when nothing is wrong."""

@@ -26,7 +26,7 @@ from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.sessions import Session
 
-MAX_EXAMPLES = 60
+MAX_EXAMPLES = 25
 CLIENTS = ("ann", "bob")
 SPILLING = (None, 60, 1_000_000)
 STORES = (None, 6_000)

@@ -10,8 +10,8 @@ from tests.planted_stability import PLANTED, Planted, in_place
 from tests.stable_runs import run_fabric
 from thence.errors import ThenceError
 
-SEEDS = 160
-CHUNKS = 8
+SEEDS = 64
+CHUNKS = 4
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
