@@ -6,8 +6,8 @@
 
 BIN := .venv/bin
 PYTHON_CODE := src tests $(wildcard benchmarks)
-# The number of pytest workers: one more than the cores of a small machine, since many tests wait. `make test WORKERS=8` on a bigger one.
-WORKERS ?= 3
+# The number of pytest workers: two more than the cores of a small machine, since many tests wait. `make test WORKERS=8` on a bigger one.
+WORKERS ?= 4
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

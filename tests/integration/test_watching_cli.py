@@ -31,6 +31,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield started
 
 
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Terminal:
     """A command on a terminal of its own."""
 
@@ -38,7 +42,15 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
         command = [sys.executable, "-m", "thence.cli.main", *arguments]
-        self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+        # Where the tests themselves run in the background, programs that they start would not hear Ctrl-C.
+        self.process = subprocess.Popen(
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+            preexec_fn=_hear_interrupts,  # noqa: PLW1509  There are no threads here.
+        )
         os.close(theirs)
         os.set_blocking(self._ours, False)
         self.shown = ""

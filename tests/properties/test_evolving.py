@@ -19,7 +19,7 @@ from thence.core.retention import Retention
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
 from thence.core.views import Resume, Standing, View
-from thence.errors import InternalError
+from thence.errors import InternalError, UsageError
 from thence.sim import evolution
 from thence.sim.evolution import Command, EvolvingNode, EvolvingSimulation, Trouble
 from thence.trace.events import Event
@@ -96,8 +96,8 @@ def caught(run: Callable[[int], object], seeds: int) -> int | None:
     for seed in range(seeds):
         try:
             outcome = run(seed)
-        except InternalError:
-            return seed  # It never came to rest: the members waited for each other.
+        except (InternalError, UsageError):
+            return seed  # It never came to rest, since members waited for each other, or one contradicted another.
         if getattr(outcome, "broken", None):
             return seed
     return None

@@ -83,6 +83,10 @@ class SpillFile(msgspec.Struct, array_like=True):
     letters_bytes: int
 
 
+NOTHING_UNWRITTEN: Final[dict[int, Bundle]] = {}
+"""What most boxes have: one for all, since a million clients have a million boxes. Whoever adds to it makes another one."""
+
+
 class Box(msgspec.Struct, array_like=True):
     """See the module's text."""
 
@@ -102,10 +106,10 @@ class Box(msgspec.Struct, array_like=True):
     """The number of the notice by which the client got its name; one that was forgotten and comes again has another box."""
     spilling: bool = False
     """Whether new letters go behind what is in files."""
-    spilled: list[SpillFile] = msgspec.field(default_factory=list)
+    spilled: tuple[SpillFile, ...] = ()
     spilled_letters: int = 0
     spilled_bytes: int = 0
-    unwritten: dict[int, Bundle] = msgspec.field(default_factory=dict)
+    unwritten: dict[int, Bundle] = msgspec.field(default_factory=lambda: NOTHING_UNWRITTEN)
     unwritten_bytes: int = 0
 
     def put(self, bundle: Bundle, room: Room) -> bool:
@@ -114,7 +118,10 @@ class Box(msgspec.Struct, array_like=True):
         self.position = last = before + bundle.count
         self.bytes = total = self.bytes + size
         if self.spilling:
-            self.unwritten[before + 1] = bundle
+            if self.unwritten:
+                self.unwritten[before + 1] = bundle
+            else:
+                self.unwritten = {before + 1: bundle}
             self.unwritten_bytes += size
             return True
         self.waiting[before + 1] = bundle
@@ -153,7 +160,7 @@ class Box(msgspec.Struct, array_like=True):
     def _acknowledge_spilled(self, done: int) -> list[SpillFile]:
         gone: list[SpillFile] = []
         while self.spilled and self.spilled[0].last <= done:
-            file = self.spilled.pop(0)
+            file, self.spilled = self.spilled[0], self.spilled[1:]
             gone.append(file)
             self.front = file.last + 1
             self.bytes -= file.letters_bytes
@@ -161,7 +168,7 @@ class Box(msgspec.Struct, array_like=True):
             self.spilled_letters -= file.last - file.first + 1
         if not self.spilled:
             self.waiting |= self.unwritten
-            self.unwritten, self.unwritten_bytes, self.spilling = {}, 0, False
+            self.unwritten, self.unwritten_bytes, self.spilling = NOTHING_UNWRITTEN, 0, False
             self._forget(done)
         return gone
 
@@ -199,7 +206,7 @@ class Box(msgspec.Struct, array_like=True):
         for position, _ in block:
             del self.unwritten[position]
         if not self.spilled or self.spilled[-1] is not file:
-            self.spilled.append(file)
+            self.spilled += (file,)
         position, bundle = block[-1]
         self.spilled_letters += position + bundle.count - block[0][0]
         self.spilled_bytes += size
