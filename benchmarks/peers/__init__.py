@@ -49,7 +49,7 @@ Where the time goes, and what was done about it:
   and a group with 1,024 B is quicker by a third. On a long line that would be too little, so the window follows the round
   trip (`core/window.py`). Where a confirmation waits for a disk the round trip says nothing of the line, and the window is
   as large as it may be from the beginning: with the small one the ratio to JetStream was 2.3.
-* A bundle holds up to 256 KiB, not 128: what is done once for each costs half. A server leaves what is there when it has
+* A bundle holds up to 512 KiB, not 128: what is done once for each costs a quarter. A server leaves what is there when it has
   started out of the collection of garbage, which was a third of its time with messages of 1 KiB.
 * Letters are read where they lie in their message and not copied out of it first, and the messages that a program gets are
   left out of the collection of garbage.

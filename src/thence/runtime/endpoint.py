@@ -46,7 +46,7 @@ MAX_UNACCEPTED: Final = 65_536
 MAX_UNACCEPTED_BYTES: Final = 64 * 1024 * 1024
 BUNDLE_LETTERS: Final = 512
 """How many letters a bundle holds at most."""
-BUNDLE_BYTES: Final = 256 * 1024
+BUNDLE_BYTES: Final = 512 * 1024
 """From this size on a bundle takes no more letters."""
 LETTER_WEIGHT: Final = 16
 """What a letter counts for in limits by bytes, beside its body."""
