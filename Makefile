@@ -19,7 +19,7 @@ demo: setup ## show causal order kept where a naive network breaks it
 	@$(BIN)/thence demo
 
 test: lint ## lint, then run every test
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 lint: setup ## style, types and direction of imports
 	@$(BIN)/ruff check $(PYTHON_CODE)

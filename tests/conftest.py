@@ -8,9 +8,13 @@ either: a slow machine is not a bug.
 from __future__ import annotations
 
 import os
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
 CI_EXAMPLES = 100
 CAMPAIGN_EXAMPLES = 5_000
@@ -27,25 +31,42 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 LONG = ("integration", "properties", "papers", "pipeline", "studies")
-"""Folders with tests that take long."""
-TWO_SPARKS = {"test_audit_page.py", "test_audit_spark.py", "test_audit_urls.py", "test_spark.py"}
+"""Folders with tests that take long: they come first, those with Spark before all others."""
+SHARING = ("integration", "papers", "pipeline", "studies")
+"""Folders whose modules make something that their tests share: each module is done by one worker."""
+SPARK_OF_AUDITS = ("test_audit_page.py", "test_audit_spark.py", "test_audit_urls.py", "test_spark.py")
 """The modules that share one session of Spark; all others with Spark share another. Both halves take about as long."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long work comes first; what shares something costly, a session of Spark or what a module made, is done by one worker."""
+@cache
+def uses_spark(path: Path) -> bool:
+    """Whether a module has tests with Spark."""
+    return "pytest.mark.spark" in path.read_text(encoding="utf-8")
 
-    def group(item: pytest.Item) -> str:
-        if item.get_closest_marker("spark") is None:
-            return str(item.path.relative_to(item.config.rootpath))
-        return "Spark, audits and studies" if item.path.name in TWO_SPARKS else "Spark, everything else"
+
+class ByWhatTestsShare(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """A session of Spark takes long to start and longer to warm up: two workers have one each, and the others none."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.split("::", maxsplit=1)[0]
+        folder, module = path.split("/")[1], path.split("/")[-1]
+        if folder in SHARING and uses_spark(self.config.rootpath / path):
+            return "Spark of audits" if module in SPARK_OF_AUDITS else "Spark of the rest"
+        return path if folder in SHARING else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatTestsShare:
+    """Workers get tests by what these share."""
+    return ByWhatTestsShare(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long work comes first."""
 
     def rank(item: pytest.Item) -> int:
         if item.get_closest_marker("spark") is not None:
             return 0
         return 1 if item.path.relative_to(item.config.rootpath).parts[1] in LONG else 2
 
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item)))
     items.sort(key=rank)
