@@ -35,7 +35,7 @@ TAGS: Final = range(45)
 ODD_NUMBERS: Final = (0, 1, -1, 2**31, 2**32, 2**53, 2**62, 2**63 - 1, 2**64 - 1, -(2**63))
 
 
-SLOW: Final = {"slow hellos", "silences"}
+SLOW: Final = {"slow hellos", "silences", "slow requests"}
 """What takes long, and so comes less often."""
 
 
@@ -44,6 +44,8 @@ class Target(NamedTuple):
 
     name: str
     address: str
+    metrics: str
+    """Where it answers over HTTP."""
     fingerprint: str
     fabric: str
     tls: ssl.SSLContext | None
@@ -79,6 +81,9 @@ class Attacker:
             "false proofs": self._false_proof,
             "unreadable letters": self._unreadable,
             "clients gone mad": self._mad_client,
+            "odd requests": self._request,
+            "endless requests": self._endless_request,
+            "slow requests": self._slow_request,
         }
 
     async def attack(self, until: float, first: int) -> None:
@@ -213,7 +218,42 @@ class Attacker:
         finally:
             speaker.close()
 
+    # Over HTTP.
+
+    async def _request(self) -> None:
+        chance = self._chance
+        method = chance.choice((b"GET", b"HEAD", b"POST", b"", b"G" * 5_000, self._bytes(3)))
+        path = chance.choice(
+            (b"/metrics", b"/healthz", b"/readyz?x", b"/../../etc/passwd", b"*", b"/" + b"x" * 7_000, self._bytes(9))
+        )
+        end = chance.choice((b" HTTP/1.1\r\n\r\n", b" HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", b"\r\n\r\n", b"\n\n"))
+        await self._throw((method + b" " + path + end) * chance.choice((1, 1, 50)), await self._ask())
+
+    async def _endless_request(self) -> None:
+        """Headers for as long as somebody reads them, and an answer that nobody reads."""
+        speaker = await self._ask()
+        try:
+            speaker.writer.write(b"GET /metrics HTTP/1.1\r\n" + (b"\r\n" if self._chance.random() < 0.3 else b""))
+            for _ in range(200):
+                speaker.writer.write(b"X: " + self._bytes(5_000).replace(b"\r", b"") + b"\r\n")
+                await speaker.writer.drain()
+        finally:
+            speaker.close()
+
+    async def _slow_request(self) -> None:
+        speaker = await self._ask()
+        try:
+            for byte in b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n":
+                speaker.writer.write(bytes([byte]))
+                await speaker.writer.drain()
+                await asyncio.sleep(0.3)
+        finally:
+            speaker.close()
+
     # Parts.
+
+    async def _ask(self) -> Speaker:
+        return await Speaker.call(self._target.metrics, None, self._target.name, EVIL_HOST)
 
     async def _call(self, tls: ssl.SSLContext | Literal[True] | None = True) -> Speaker:
         context = self._target.tls if tls is True else tls

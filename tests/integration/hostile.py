@@ -1,9 +1,10 @@
 """The hostile campaign: real servers under every attack of ``attacks.py`` at once, while clients that behave go on.
 
 Seeds that are even run two servers with TLS; odd ones a single server without, on which every frame can be said by hand. All
-have an access file. A writer and a reader send numbered messages to each other throughout, and another client connects anew all
-the time, from another place than the attacks. In the end everything that was accepted must have come, once and in order; no
-server may have ended, kept more memory than strangers are allowed, failed in a way that nobody foresaw, or filled its log.
+have an access file, and answer over HTTP. A writer and a reader send numbered messages to each other throughout, and another
+client connects anew, and asks whether the server is well, all the time, from another place than the attacks. In the end
+everything that was accepted must have come, once and in order; no server may have ended, kept more memory than strangers are
+allowed, failed in a way that nobody foresaw, or filled its log.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import thence
 from tests.integration.attacks import Attacker, Target
 from tests.integration.crash_plan import stable_addresses
 from tests.integration.running import flat
+from tests.integration.scraping import ask
 from tests.integration.securing import EVERYTHING, Access, certificates, recording
 from tests.integration.server_processes import Outcome, Processes, in_folder, memory_of
 from thence.core.topology_text import write
@@ -30,6 +32,7 @@ from thence.runtime.complaints import ALL_BURST_LINES, ALL_LINE_EVERY_S
 from thence.runtime.door import MAX_STRANGER_BYTES
 from thence.runtime.tls import client_side
 from thence.runtime.tokens import parse_token
+from thence.web.answering import MAX_KEPT_BYTES
 
 START_WITHIN_S: Final = 60.0
 HEAL_WITHIN_S: Final = 120.0
@@ -39,6 +42,7 @@ FEWEST_MESSAGES: Final = 50
 """How many the writer sends at least, however busy the machine is."""
 OTHER_LINES: Final = 200
 """How many lines a server may log beside those about strangers."""
+OK: Final = 200
 FORBIDDEN: Final = ("Traceback", "this is a bug", "InternalError", "never retrieved", "critical")
 
 
@@ -63,8 +67,9 @@ class Hostile(Processes):
         self._chance = Random(f"hostile/{options.seed}")
         self._secure = options.seed % 2 == 0
         names = ("s1", "s2") if self._secure else ("s1",)
-        addresses = stable_addresses(len(names), Random(os.urandom(8)))
-        self.topology = flat(*names).at(dict(zip(names, addresses, strict=True)))
+        addresses = stable_addresses(2 * len(names), Random(os.urandom(8)))
+        self.topology = flat(*names).at(dict(zip(names, addresses[: len(names)], strict=True)))
+        self._metrics = dict(zip(names, addresses[len(names) :], strict=True))
         for part in ("logs", "data"):
             (folder / part).mkdir(parents=True)
         (folder / "topology.toml").write_text(write(self.topology), encoding="utf-8")
@@ -82,6 +87,7 @@ class Hostile(Processes):
         return [
             *("-m", "thence.cli.main", "serve", str(self.folder / "topology.toml"), "--server", name),
             *("--data", str(self.folder / "data" / name), "--access", str(self._access.path)),
+            *("--metrics", self._metrics[name]),
             *map(str, options),
         ]
 
@@ -128,8 +134,9 @@ class Hostile(Processes):
             for name in self.topology.processes:
                 grown = self._memory(name, "VmHWM") - before[name]
                 self.counts["MiB grown"] = max(self.counts["MiB grown"], grown // 2**20)
-                if grown > MAX_STRANGER_BYTES + SLACK_BYTES:
-                    self.wrong.append(f"{name} took {grown:,} bytes more; strangers are allowed {MAX_STRANGER_BYTES:,}")
+                allowed = MAX_STRANGER_BYTES + MAX_KEPT_BYTES
+                if grown > allowed + SLACK_BYTES:
+                    self.wrong.append(f"{name} took {grown:,} bytes more; strangers are allowed {allowed:,}")
 
     # Those who behave.
 
@@ -169,6 +176,10 @@ class Hostile(Processes):
                     await guest.send("guest", b"in")
                     await guest.receive()
                     guest.done()
+                for page in ("/healthz", "/metrics"):
+                    status, _, _ = await ask(self._metrics[server], page)
+                    if status != OK:
+                        self.wrong.append(f"{page} was answered with {status}")
                 self.counts["visits of a guest"] += 1
             except (OSError, ThenceError) as error:
                 self.wrong.append(f"a guest was not let in: {error}")
@@ -192,6 +203,7 @@ class Hostile(Processes):
         return Target(
             server,
             topology.addresses[server],
+            self._metrics[server],
             topology.fingerprint,
             topology.name,
             context,

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import flat, run, servers, until, url
+from tests.integration.attacks import EVIL_HOST
+from tests.integration.running import PATIENCE_S, flat, run, servers, until, url
 from tests.integration.scraping import ask
 from tests.unit.cli import refusal
 from thence.errors import ConfigError
@@ -73,8 +74,7 @@ def test_a_server_that_takes_nothing_is_not_ready(monkeypatch: pytest.MonkeyPatc
     run(main)
 
 
-def test_what_somebody_can_make_it_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "MAX_CONNECTIONS", 2)
+def test_what_somebody_can_make_it_keep_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(answering, "REQUEST_WITHIN_S", 0.3)
 
     async def main() -> None:
@@ -86,20 +86,63 @@ def test_what_somebody_can_make_it_keep_is_bounded(monkeypatch: pytest.MonkeyPat
             writer.write(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 2 * answering.MAX_REQUEST_BYTES)
             assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
             writer.close()
-            # Two that say nothing, and a third one, for which there is no room until they are given up.
-            silent = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
-            await until(lambda: answerer._open == 2)
-            third, third_writer = await asyncio.open_connection(host, int(port))
-            assert await third.read() == b""
-            third_writer.close()
-            for one, its_writer in silent:
-                assert (await one.read()).startswith(b"HTTP/1.1 408 ")
-                its_writer.close()
-            await until(lambda: not answerer._open)
-            assert (await ask(address, "/healthz"))[0] == 200
+            reader, writer = await asyncio.open_connection(host, int(port))
+            assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+            writer.close()
+            await until(lambda: not answerer._open and not answerer._asking)
             answerer.close()
+        said = [record.getMessage() for record in caplog.records]
+        for why in ("request header fields too large: the limit is 8192 bytes", "request timeout: no request within 0.3 s"):
+            assert any(re.fullmatch(rf"127\.0\.0\.1:\d+: refused over HTTP: {why}", line) for line in said), said
 
     run(main)
+
+
+def test_a_crowd_that_asks_for_nothing_keeps_nobody_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever could keep health checks out could have the server restarted."""
+    monkeypatch.setattr(answering, "REQUEST_WITHIN_S", PATIENCE_S)  # Nobody goes because of the time.
+
+    async def main() -> None:
+        async with servers(flat("s1")) as running:
+            answerer = Answerer(running["s1"])
+            address = await answerer.open("0")
+            host, _, port = address.rpartition(":")
+            # One that is slow, from here, and more than there is room for, from elsewhere.
+            slow, slow_writer = await asyncio.open_connection(host, int(port))
+            crowd = [
+                await asyncio.open_connection(host, int(port), local_addr=(EVIL_HOST, 0))
+                for _ in range(2 * answering.MAX_CONNECTIONS)
+            ]
+            await until(lambda: len(answerer._open) == answering.MAX_CONNECTIONS)
+            assert (await ask(address, "/healthz"))[::2] == (200, "ok\n")
+            assert (await crowd[0][0].read()) == b"", "the oldest of them has made room"
+            slow_writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
+            assert (await slow.read()).endswith(b"ready\n"), "who is alone at its place stays"
+            for _, writer in (*crowd, (slow, slow_writer)):
+                writer.close()
+            answerer.close()
+        assert any(
+            re.fullmatch(rf"{re.escape(EVIL_HOST)}:\d+: shown out: it asks for nothing, .*", record.getMessage())
+            for record in caplog.records
+        )
+
+    run(main)
+
+
+def test_it_is_not_opened_to_other_machines_unless_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with servers(flat("s1")) as running:
+            with pytest.raises(ConfigError, match="can be reached from other machines"):
+                await Answerer(running["s1"]).open("0.0.0.0:0")
+
+    run(main)
+    file = tmp_path / "t.toml"
+    file.write_text('name = "t"\n[domains.D]\nmembers = ["s1"]\n', encoding="utf-8")
+    said = refusal("serve", file, "--server", "s1", "--durability", "memory", "--metrics", "0.0.0.0:9401")
+    assert "--metrics: '0.0.0.0' can be reached from other machines" in said
+    assert "--insecure if it is meant so" in said
 
 
 def test_a_port_that_is_taken_is_named() -> None:

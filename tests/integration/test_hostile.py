@@ -15,16 +15,21 @@ import pytest
 import trustme
 
 import thence
+from examples.bank import Account
 from tests.integration.attacks import EVIL_HOST
 from tests.integration.hostile import FEWEST_MESSAGES, Options, replay, run_once
 from tests.integration.running import PATIENCE_S, addressed, flat, run, servers, started, until, url
+from tests.integration.scraping import ask
 from tests.integration.securing import Speaker, certificates, framed, recording
 from tests.integration.server_processes import kill_processes, memory_of, start_process
+from thence.cli.up import free_addresses
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.ordering.vector import VectorStamp
 from thence.core.topology_text import write
 from thence.errors import ConfigError, MalformedFrame
 from thence.runtime import door, wire
+from thence.runtime.agent_kinds import kinds_of
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.protocol import (
     CONTROL_KIND,
     PROTOCOL,
@@ -42,6 +47,7 @@ from thence.runtime.protocol import (
 from thence.runtime.server import Server
 from thence.runtime.tls import client_side
 from thence.runtime.wire import HEADER, MAX_HELLO_BYTES
+from thence.web import answering
 
 MAX_WRONG_TOLD = 20
 
@@ -54,7 +60,7 @@ def test_whatever_strangers_do_the_others_are_served(seed: int, tmp_path: Path) 
     assert not outcome.wrong, "\n".join([*outcome.wrong[:MAX_WRONG_TOLD], replay(options)])
     assert outcome.counts["accepted"] >= FEWEST_MESSAGES
     assert outcome.counts["visits of a guest"] > 0
-    assert len(outcome.faults) == 15, "every kind of attack came"
+    assert len(outcome.faults) == 18, "every kind of attack came"
 
 
 @pytest.mark.slow
@@ -94,6 +100,48 @@ def test_as_many_strangers_as_there_may_be_take_no_more_memory_than_the_limit_sa
         assert grown <= door.MAX_STRANGER_BYTES // (1 if secure else 4), f"{grown:,} bytes"
 
     run(main)
+
+
+@pytest.mark.slow
+def test_as_many_as_may_ask_over_http_take_no_more_memory_than_the_limit_says(tmp_path: Path) -> None:
+    """Each sends headers without end, as fast as they are taken."""
+
+    async def main() -> None:
+        metrics = free_addresses(1)[0]
+        (tmp_path / "logs").mkdir()
+        (tmp_path / "topology.toml").write_text(write(flat("s1")), encoding="utf-8")
+        words = ["-m", "thence.cli.main", "serve", str(tmp_path / "topology.toml"), "--server", "s1", "--durability", "memory"]
+        server = start_process(tmp_path, "s1", [*words, "--metrics", metrics])
+        crowd: list[Speaker] = []
+        try:
+            await until_answered(metrics)
+            before = memory_of(server.pid)
+            for number in range(4 * answering.MAX_CONNECTIONS):
+                with suppress(OSError):
+                    stranger = await Speaker.call(metrics, local=f"127.0.0.{66 + number % 4}")
+                    crowd.append(stranger)
+                    stranger.writer.write(b"GET /metrics HTTP/1.1\r\nX: " + bytes(answering.READ_BYTES))
+                    await asyncio.sleep(0)
+            assert (await ask(metrics, "/healthz"))[0] == 200
+            grown = memory_of(server.pid, "VmHWM") - before
+        finally:
+            kill_processes([server])
+            for stranger in crowd:
+                stranger.close()
+        assert crowd
+        assert grown <= answering.MAX_KEPT_BYTES, f"{grown:,} bytes"
+
+    run(main)
+
+
+async def until_answered(address: str) -> None:
+    """Wait until a server answers over HTTP."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(OSError):
+                assert (await ask(address, "/healthz"))[0] == 200
+                return
+            await asyncio.sleep(0.05)
 
 
 # --- strangers -------------------------------------------------------------------------------------------------------
@@ -348,11 +396,6 @@ def test_the_program_of_an_embedded_member_goes_on_too() -> None:
 
 
 def test_an_agent_sets_aside_what_it_cannot_read() -> None:
-    pytest.importorskip("examples.bank")
-    from examples.bank import Account
-    from thence.runtime.agent_kinds import kinds_of
-    from thence.runtime.node_options import NodeOptions
-
     async def main() -> None:
         topology = flat("s1")
         server = Server(topology, "s1", NodeOptions(), kinds_of([Account]))

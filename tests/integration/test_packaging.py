@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import typer
 from typer.main import get_command
 
 from tests.integration.running import PATIENCE_S, flat
+from tests.programs import need
 from thence.cli import serve
 from thence.cli.up import free_addresses
 from thence.core.topology_text import write
@@ -101,8 +101,8 @@ def test_what_the_unit_starts_runs_and_stops(places: tuple[Path, Path, str]) -> 
     assert list(data.glob("s*-*"))
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
 def test_systemd_takes_the_unit_and_finds_little_open(tmp_path: Path) -> None:
+    need("systemd-analyze")
     unit = tmp_path / "thence@s1.service"
     unit.write_text(UNIT.read_text(encoding="utf-8").replace("/usr/bin/thence", "/bin/sh"), encoding="utf-8")
     environment = {**os.environ, "SYSTEMD_LOG_LEVEL": "warning"}
@@ -123,7 +123,7 @@ def test_what_the_container_starts_runs_and_stops(places: tuple[Path, Path, str]
     file, data, metrics = places
     program, *words = instruction("ENTRYPOINT")
     assert program == "/venv/bin/thence"
-    values = {"/etc/thence/topology.toml": str(file), "/data": str(data), "0.0.0.0:9401": metrics}
+    values = {"/etc/thence/topology.toml": str(file), "/data": str(data), "9401": metrics}
     runs_and_stops([*with_values(words, values), "--server", "s1"], metrics)
 
 

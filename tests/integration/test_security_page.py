@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import need
 from tests.test_docs import blocks, matches, read
 from thence.cli.up import free_addresses
 
@@ -65,6 +66,7 @@ class Shell:
 
 @pytest.mark.slow
 def test_the_page_is_followed(tmp_path: Path) -> None:
+    need("openssl")
     page = PAGE
     for port, address in zip(PORTS, free_addresses(len(PORTS)), strict=True):
         page = page.replace(f"127.0.0.1:{port}", address)

@@ -40,6 +40,8 @@ from thence.errors import ConfigError, StorageError
 from thence.runtime import agent_kinds, logs, loops, memory
 from thence.runtime.agent_kinds import Kind
 from thence.runtime.boxes import SPILL_AFTER_BYTES
+from thence.runtime.door import parse_address
+from thence.runtime.exposure import check_answering
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.polling import stay_awake
 from thence.runtime.server import DRAIN_S, Server
@@ -92,7 +94,7 @@ def command(
     if backlog is BacklogMode.SPILL and durability is Durability.MEMORY:
         raise ConfigError("--backlog spill keeps letters in files of the store: it needs --data DIR, and not --durability memory")
     if metrics is not None:
-        parse_listen(metrics)
+        check_answering(parse_address(parse_listen(metrics))[0], insecure=insecure)
     options = NodeOptions(
         data=data if durability is Durability.DISK else None,
         tls=tls_files(tls_certificate, tls_key, tls_authority),

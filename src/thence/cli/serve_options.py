@@ -90,7 +90,7 @@ MetricsAt = Annotated[
     typer.Option(
         "--metrics",
         metavar="[HOST:]PORT",
-        help="Answer HTTP here: /metrics for Prometheus, /healthz, /readyz. On this machine only, unless a HOST is given.",
+        help="Answer HTTP here: /metrics for Prometheus, /healthz, /readyz. On this machine only, unless --insecure.",
     ),
 ]
 Spans = Annotated[

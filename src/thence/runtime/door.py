@@ -96,7 +96,7 @@ class Door:
         self._places: Counter[str] = Counter()
         """How many strangers there are at each place."""
         self._open: set[Connection] = set()
-        self._complaints = Complaints()
+        self.complaints = Complaints()
         self._listening: list[socket.socket] = []
         self._coming: dict[Connection, asyncio.Task[None]] = {}
         """Those with whom TLS is being agreed on."""
@@ -152,7 +152,7 @@ class Door:
             came, peer = listening.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                self._complaints.say("the door", f"nobody can come in for {ACCEPT_PAUSE_S:g} s: {error.strerror}")
+                self.complaints.say("the door", f"nobody can come in for {ACCEPT_PAUSE_S:g} s: {error.strerror}")
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listening)
                 loop.call_later(ACCEPT_PAUSE_S, self._listen, listening)
@@ -168,7 +168,7 @@ class Door:
         if len(self._open) >= self._most:
             self.turned_away += 1
             allowed = f"MAX_CONNECTIONS and the limit on open files allow {self._most}"
-            self._complaints.say(address, f"turned away: there are {len(self._open)} connections; {allowed}")
+            self.complaints.say(address, f"turned away: there are {len(self._open)} connections; {allowed}")
             came.close()
             return
         place = place_of(address.rpartition(":")[0])
@@ -180,7 +180,7 @@ class Door:
         connection.address = address
         connection.on_made, connection.on_frame = self._made, self._introduced
         connection.on_lost, connection.on_end = self._lost, self._ended
-        connection.complain = partial(self._complaints.say, address)
+        connection.complain = partial(self.complaints.say, address)
         self._strangers[connection] = place
         self._places[place] += 1
         self._open.add(connection)

@@ -3,6 +3,7 @@
 Rules:
 
 * Without TLS a server listens on this machine only, unless it is told that this is meant (``--insecure``).
+* The same holds for what it answers over HTTP, where there is never TLS, and nobody is asked for anything.
 * Tokens go over TLS, or stay on this machine. Nothing changes that.
 * With tokens for clients, servers prove who they are too: otherwise whoever calls itself a neighbour would need no token.
 """
@@ -41,6 +42,15 @@ def check_listening(host: str, *, tls: bool, access: bool, insecure: bool, neigh
         raise ConfigError(
             "with an access file and neighbours a server needs TLS, since whoever called itself a neighbour would need no token: "
             "give --tls-cert, --tls-key and --tls-ca; --insecure if neighbours are to be taken at their word"
+        )
+
+
+def check_answering(host: str, *, insecure: bool) -> None:
+    """Refuse to answer over HTTP where that would tell whoever comes."""
+    if not is_loopback(host) and not insecure:
+        raise ConfigError(
+            f"--metrics: {host!r} can be reached from other machines, and whoever reaches it would be told how this server is, "
+            "without TLS: listen on 127.0.0.1; --insecure if it is meant so"
         )
 
 

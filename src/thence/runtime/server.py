@@ -505,6 +505,10 @@ class Server:
         """How many strangers were, since there were too many."""
         return self._door.turned_away
 
+    def complain(self, address: str, text: str) -> None:
+        """Write into the log what somebody at an address did that it should not have; what comes to any port counts together."""
+        self._door.complaints.say(address, text)
+
     @property
     def stalled(self) -> str:
         """Why nothing is taken at the moment, if so."""

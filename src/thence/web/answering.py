@@ -9,29 +9,40 @@ Rules:
 * ``/readyz`` says whether the server takes messages now, and if not, why (503). A neighbour that is away is no reason: the server
   keeps what is for it.
 * There are at most ``MAX_CONNECTIONS`` at a time; a request has ``MAX_REQUEST_BYTES`` and must be there within
-  ``REQUEST_WITHIN_S``, and its answer must be taken within ``ANSWER_WITHIN_S``.
-* Nobody is asked for a name here, and metrics name neighbours: by default it listens on this machine only.
+  ``REQUEST_WITHIN_S``, and its answer must be taken within ``ANSWER_WITHIN_S``. All together keep ``MAX_KEPT_BYTES`` at most.
+* When there are too many, the one that has been asking for longest, of the place with the most, makes room: who asks at once is
+  answered, however many are silent. Otherwise whoever wants a server to be restarted would only have to say nothing to it.
+* Nobody is asked for a name here, there is no TLS, and metrics name neighbours: it listens on this machine only, unless it is
+  told that more is meant (``runtime.exposure``).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from thence.errors import ConfigError
+from thence.runtime.complaints import place_of
 from thence.runtime.door import parse_address
+from thence.runtime.exposure import check_answering
 from thence.runtime.server import Server
+from thence.runtime.wire import address_text
 from thence.web.exposition import CONTENT_TYPE
 from thence.web.metrics import exposition
 
 LOOPBACK: Final = "127.0.0.1"
 MAX_CONNECTIONS: Final = 32
-"""How many connections there may be at a time; others are closed at once."""
+"""How many connections there may be at a time."""
 MAX_REQUEST_BYTES: Final = 8 * 1024
 """How long a request with its headers may be."""
+READ_BYTES: Final = 256 * 1024
+"""How much asyncio reads at a time, whatever we want to have."""
+MAX_KEPT_BYTES: Final = MAX_CONNECTIONS * (2 * MAX_REQUEST_BYTES + READ_BYTES)
+"""The most that all who ask together can make the server keep."""
 REQUEST_WITHIN_S: Final = 5.0
 ANSWER_WITHIN_S: Final = 10.0
 
@@ -60,7 +71,9 @@ class Answerer:
         """``open`` begins to listen."""
         self._server = server
         self._listener: asyncio.Server | None = None
-        self._open = 0
+        self._open: set[asyncio.StreamWriter] = set()
+        self._asking: dict[asyncio.StreamWriter, str] = {}
+        """Those of them that have not said what they want, the oldest first, and where each is."""
         self._pages: dict[str, Callable[[], Awaitable[Answer]]] = {
             "/metrics": self._metrics,
             "/healthz": self._health,
@@ -70,6 +83,7 @@ class Answerer:
     async def open(self, listen: str) -> str:
         """Listen; return the address with the port that was really taken."""
         host, port = parse_address(parse_listen(listen))
+        check_answering(host, insecure=self._server.node.options.insecure)
         try:
             self._listener = await asyncio.start_server(self._came, host, port, limit=MAX_REQUEST_BYTES)
         except OSError as error:
@@ -84,23 +98,43 @@ class Answerer:
     # One connection.
 
     async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open >= MAX_CONNECTIONS:
+        address = address_text(writer.get_extra_info("peername"))
+        if len(self._open) >= MAX_CONNECTIONS and not self._show_out():
+            self._server.complain(address, f"turned away: all {MAX_CONNECTIONS} (MAX_CONNECTIONS) who asked are being answered")
             writer.transport.abort()
             return
-        self._open += 1
+        self._open.add(writer)
+        self._asking[writer] = place_of(address.rpartition(":")[0])
         try:
             # Cancelled when the loop ends: there is nobody to tell, and streams of asyncio would complain.
             with suppress(OSError, TimeoutError, asyncio.CancelledError):
-                await self._converse(reader, writer)
+                await self._converse(reader, writer, address)
         finally:
-            self._open -= 1
+            self._gone(writer)
             writer.transport.abort()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _show_out(self) -> bool:
+        """Let somebody who has not said what it wants make room for another; return whether there is anybody."""
+        if not self._asking:
+            return False
+        most, _ = Counter(self._asking.values()).most_common(1)[0]
+        writer = next(one for one, place in self._asking.items() if place == most)
+        address = address_text(writer.get_extra_info("peername"))
+        self._server.complain(address, f"shown out: it asks for nothing, and there are MAX_CONNECTIONS ({MAX_CONNECTIONS}) here")
+        self._gone(writer)
+        writer.transport.abort()
+        return True
+
+    def _gone(self, writer: asyncio.StreamWriter) -> None:
+        self._open.discard(writer)
+        self._asking.pop(writer, None)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> None:
         head_only = False
         try:
             async with asyncio.timeout(REQUEST_WITHIN_S):
                 request = await reader.readuntil(b"\r\n\r\n")
+            self._asking.pop(writer, None)
             method, path = _first_line(request)
             head_only = method == "HEAD"
             answer = await self._answer(method, path)
@@ -110,6 +144,8 @@ class Answerer:
             answer = Answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the limit is {MAX_REQUEST_BYTES} bytes\n")
         except asyncio.IncompleteReadError:
             return
+        if answer.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE):
+            self._server.complain(address, f"refused over HTTP: {answer.status.phrase.lower()}: {answer.text.strip()}")
         body = answer.text.encode()
         head = (
             f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\nContent-Type: {answer.content_type}\r\n"

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from thence.errors import ConfigError
-from thence.runtime.exposure import check_calling, check_listening, is_loopback
+from thence.runtime.exposure import check_answering, check_calling, check_listening, is_loopback
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
@@ -53,3 +53,13 @@ def test_where_a_token_may_go() -> None:
     check_calling("thence://192.0.2.1:1", "192.0.2.1", tls=False, token=False)
     with pytest.raises(ConfigError, match="thences://"):
         check_calling("thence://192.0.2.1:1", "192.0.2.1", tls=False, token=True)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_what_is_answered_over_http_stays_on_this_machine_unless_told_otherwise(host: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"--metrics: '{host}' can be reached from other machines.*--insecure if it is meant so"
+    ):
+        check_answering(host, insecure=False)
+    check_answering(host, insecure=True)
+    check_answering("127.0.0.1", insecure=False)
