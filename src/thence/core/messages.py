@@ -130,6 +130,19 @@ class Packet(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=F
     """What of its sender's frames everybody has, where that is waited for."""
 
 
+def says_all_of(later: Packet[StampT], earlier: Packet[StampT]) -> bool:
+    """Return whether a packet says all that an earlier one without frames, for the same domain, has said.
+
+    Numbers only grow. But a report by itself confirms nothing, a question is asked once, and what is behind a hole is told once.
+    """
+    if later.taken < earlier.taken or (earlier.taken_beyond and not (later.taken or later.taken_beyond)):
+        return False
+    report, safety = earlier.report, earlier.safety
+    if report is not None and (report.wanted or report.beyond or later.report is None):
+        return False
+    return safety is None or not (safety.wanted or later.safety is None)
+
+
 def weight_of(envelope: Envelope | None) -> int:
     """Return what a message counts for in limits by bytes, wherever it is queued. Small stamps are not told apart."""
     return FRAME_WEIGHT if envelope is None else FRAME_WEIGHT + len(envelope.body)

@@ -14,7 +14,7 @@ Rules:
 * Whoever has nothing to say for ``HEARTBEAT_S`` says that. Whoever is silent for ``SILENCE_S`` is taken to be gone.
 * A new connection takes the place of an older one with the same neighbour: the older one may be dead without knowing.
 * A packet that only confirms waits until the turn of the loop ends, and is left out if another one for the same domain goes the
-  same way meanwhile: that one confirms as much or more.
+  same way meanwhile and says all that it says.
 * Packets for a neighbour that is away are dropped here: its channel keeps them, and sends them when it is back. So are those for
   one that is ``MAX_UNSENT_BYTES`` behind: what is repeated for it would pile up.
 """
@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from thence.core.codec import decode_packet
-from thence.core.messages import Packet, control_bytes
+from thence.core.messages import Packet, control_bytes, says_all_of
 from thence.core.progress import Progress
 from thence.core.topology import Topology
 from thence.errors import MalformedFrame, StrangerFrame
@@ -243,13 +243,16 @@ class Peers:
         connection = peer.connection
         if connection is None or (connection.full and connection.unsent_bytes >= MAX_UNSENT_BYTES):
             return
+        earlier = peer.confirmations.get(packet.domain) if peer.confirmations and packet.receipts is None else None
+        if earlier is not None and not says_all_of(packet, earlier):
+            connection.send(PACKET_KIND, earlier)
         if not packet.frames and packet.receipts is None:
             if not peer.confirmations:
                 self._soon(peer.confirm, CONFIRMATIONS)
             peer.confirmations[packet.domain] = packet
             return
-        if peer.confirmations and packet.receipts is None:
-            peer.confirmations.pop(packet.domain, None)
+        if earlier is not None:
+            del peer.confirmations[packet.domain]
         if not peer.packets % SAMPLE_EVERY:
             peer.sample(packet)
         peer.packets += 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from thence.core.messages import Envelope, Frame, Packet
+import pytest
+
+from thence.core.messages import Envelope, Frame, Packet, Report, Safety
 from thence.core.topology_text import parse
 from thence.runtime import peers
 from thence.runtime.peers import Peers, neighbours_of
@@ -52,5 +54,55 @@ def test_packets_do_not_pile_up_for_a_neighbour_that_is_slow() -> None:
         for _ in range(1_000):
             made.send("s1", packet)
         assert slow.packets == 1 + (peers.MAX_UNSENT_BYTES - 1) // (10 * 1024 * 1024)
+
+    asyncio.run(main())
+
+
+class NotingConnection:
+    """Notes the packets that go over it."""
+
+    unsent_bytes = 0
+    full = False
+
+    def __init__(self) -> None:
+        self.packets: list[Packet[Any]] = []
+
+    def send(self, kind: bytes, value: Packet[Any]) -> None:
+        self.packets.append(value)
+
+
+SENT = Frame(None, Envelope("s2", 1, None, b""))
+
+
+def says(**what: Any) -> Packet[Any]:
+    """Return a packet without messages."""
+    return Packet("A", (), **what)
+
+
+CONFIRMS: tuple[tuple[str, list[Packet[Any]], list[int]], ...] = (
+    ("the last says all", [says(taken=4), says(taken=5)], [1]),
+    ("one with messages says it too", [says(taken=4), Packet("A", (SENT,), (1,), 4)], [1]),
+    ("a report confirms nothing", [says(taken=4), says(report=Report(3))], [0, 1]),
+    ("nor does what is safe", [says(taken=4), says(safety=Safety(3))], [0, 1]),
+    ("a later report says as much", [says(taken=4, report=Report(3)), says(taken=5, report=Report(4))], [1]),
+    ("unless it leaves something out", [says(taken=4, report=Report(3, beyond=(7,))), says(taken=5, report=Report(3))], [0, 1]),
+    ("also one with messages", [says(report=Report(3, beyond=(7,))), Packet("A", (SENT,), (1,), 4, report=Report(3))], [0, 1]),
+    ("a question is asked", [says(report=Report(3, wanted=True)), says(report=Report(3))], [0, 1]),
+    ("whatever it is about", [says(safety=Safety(3, wanted=True)), says(taken=2, safety=Safety(4))], [0, 1]),
+    ("holes are not forgotten", [says(taken_beyond=(2,)), says(report=Report(1))], [0, 1]),
+    ("other domains are others", [says(taken=4), Packet("B", (), taken=5)], [0, 1]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("packets", "gone"), [case[1:] for case in CONFIRMS], ids=[case[0] for case in CONFIRMS])
+def test_a_packet_is_left_out_only_if_the_next_one_says_all_that_it_does(packets: list[Packet[Any]], gone: list[int]) -> None:
+    async def main() -> None:
+        made = Peers(TOPOLOGY, "s2", "0123", cast("Any", None))
+        noting = NotingConnection()
+        made.neighbours["s1"].connection = cast("Connection", noting)
+        for packet in packets:
+            made.send("s1", packet)
+        await asyncio.sleep(0)
+        assert sorted(map(packets.index, noting.packets)) == gone
 
     asyncio.run(main())
