@@ -81,22 +81,32 @@ class Forwarding(Restoring):
         return []
 
     def _pass(self, place: DomainPlace | LinkPlace, passed: Passed) -> tuple[Deliverable, list[FrameRefused]]:
-        """Accept what everybody has by now. There may be no room for some of it: that comes again when something else passes."""
+        """Accept what everybody has by now. There may be no room for some of it: that comes again when something else passes.
+
+        Each sender's frames keep their order, and nobody's wait for those of others: the one that all wait for makes room.
+        """
         deliver: Deliverable = []
         refused: list[FrameRefused] = []
-        full = False
-        for incoming in place.guard.open(passed.upto) if place.guard is not None else ():
-            try:
-                if not full:
-                    deliver += self._accept(place, incoming, passed.at)
-            except OverflowingFrame as refusal:
-                refused.append(refusal)
-                full = True
-            except FrameRefused as refusal:
-                refused.append(refusal)
-            if full and place.guard is not None:
-                place.guard.put_back(incoming, passed.at)
-        return deliver, refused
+        if place.guard is None:
+            return deliver, refused
+        waiting = place.guard.open(passed.upto)
+        full: dict[str, OverflowingFrame] = {}
+        before = len(waiting) + 1
+        while len(waiting) < before:
+            before, tried, waiting, full = len(waiting), waiting, [], {}
+            for incoming in tried:
+                try:
+                    if incoming.peer not in full:
+                        deliver += self._accept(place, incoming, passed.at)
+                except OverflowingFrame as refusal:
+                    full[incoming.peer] = refusal
+                except FrameRefused as refusal:
+                    refused.append(refusal)
+                if incoming.peer in full:
+                    waiting.append(incoming)
+        for incoming in waiting:
+            place.guard.put_back(incoming, passed.at)
+        return deliver, [*refused, *full.values()]
 
     def _accept(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
         """Accept one frame: the ordering or the link first, since it may refuse; then the transport, which then confirms it."""

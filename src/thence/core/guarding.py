@@ -196,8 +196,11 @@ class Guarding(Transport):
         for peer, _ in frames:
             self._peers[peer].sent += 1
             group.append((peer, self._peers[peer].sent))
-        self._unsafe.append(tuple(group))
         self.pushed += 1
+        if group or self._unsafe:
+            self._unsafe.append(tuple(group))
+        else:
+            self.own = self.pushed  # It went to nobody, and nobody will confirm it.
         self._count()
 
     def visit_all(self) -> None:

@@ -86,6 +86,9 @@ MAX_QUEUED_BYTES_HARD = 4 * MAX_QUEUED_BYTES
 MAX_UNCONSUMED = 100_000
 """How many deliveries may wait for the application to be done with them before no more frames are taken."""
 
+MAX_LATE_HARD = 16 * MAX_UNCONSUMED
+"""How many may wait until all have a message of our own, before even what follows from deliveries is refused as busy."""
+
 
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a member works. The defaults are for a real network and a real disk."""
@@ -320,6 +323,17 @@ class Member(Forwarding):
             raise Busy(f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; max_queued is {most}")
         if not hard and self.queued_bytes >= most_bytes:
             raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {most_bytes}")
+        if self._late:
+            self._check_late(
+                "MAX_LATE_HARD" if hard else "max_unconsumed", MAX_LATE_HARD if hard else self.options.max_unconsumed
+            )
+
+    def _check_late(self, limit: str, most: int) -> None:
+        """Messages to ourselves queue for nobody, and yet wait behind those that others have to confirm."""
+        late = self._late or ()
+        if len(late) >= most:
+            first = late[0][1].envelope
+            raise Busy(f"{len(late)} deliveries wait until all have {first.id if first else 'a message'}; {limit} is {most}")
 
     def _check(self, submit: Submit) -> None:
         if len(submit.body) > MAX_BODY_BYTES:

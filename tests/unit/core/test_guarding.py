@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from thence.core.channel import RESEND_AT_MOST_NS
 from thence.core.codec import decode_record, encode_record
-from thence.core.contract import Arrived, Restored, Submit, Timer
+from thence.core.contract import Arrived, Restored, Submit, SubmitAll, Timer
 from thence.core.domain import Domain
 from thence.core.guarding import TELL_WITHIN_NS, Guarding
 from thence.core.member import Member, MemberOptions
@@ -16,7 +17,7 @@ from thence.core.messages import Packet, Safety
 from thence.core.records import Passed, Record
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
-from thence.errors import ImpossibleFrame, StorageError, TopologyError
+from thence.errors import Busy, ImpossibleFrame, OverflowingFrame, StorageError, TopologyError
 
 MS = 1_000_000
 NAMES = ("a", "b", "c")
@@ -35,20 +36,27 @@ class Run:
         self.records: dict[str, list[Record]] = {name: [] for name in NAMES}
         self.delivered: dict[str, list[tuple[int, str]]] = {name: [] for name in NAMES}
         self.flying: list[tuple[str, str, Packet[Any]]] = []
+        self.overflows = 0
         self.now = 0
 
     def step(self, name: str, step_input: Any) -> None:
         ready = self.members[name].step(step_input, self.now)
-        assert not ready.refused
+        assert all(isinstance(refusal, OverflowingFrame) for refusal in ready.refused)
+        self.overflows += len(ready.refused)
         self.records[name] += [decode_record(encode_record(record)) for record in ready.persist]
         self.delivered[name] += [(delivery.position, str(delivery.envelope.id)) for delivery in ready.deliver]
         self.flying += [(name, peer, packet) for peer, packet in ready.send]
 
-    def carry(self, *down: str, rounds: int = 8) -> None:
-        """Carry what is on its way, and let time pass; what is for those ``down`` is lost."""
+    def carry(self, *down: str, rounds: int = 8, unheard: tuple[str, str] | None = None) -> None:
+        """Carry what is on its way, and let time pass; what is for those ``down`` is lost.
+
+        ``unheard``: of what the first says to the second, what is safe is lost.
+        """
         for _ in range(rounds):
             while self.flying:
                 source, target, packet = self.flying.pop(0)
+                if (source, target) == unheard:
+                    packet = msgspec.structs.replace(packet, safety=None)
                 if target not in down:
                     self.step(target, Arrived(source, packet))
             self.now += 300 * MS
@@ -90,6 +98,48 @@ def test_what_comes_behind_a_message_of_our_own_waits_with_it() -> None:
     assert run.delivered["a"] == []
     run.carry(rounds=30)
     assert [message for _, message in run.delivered["a"]] == ["a:1", "b:1"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_all_wait_for_passes_where_there_is_no_room_for_those_who_wait(restarted: bool) -> None:
+    """c has heard late that b's message is safe; by then a's, which wait for it, have filled all room there is."""
+    run = Run(options=MemberOptions(max_held=2))
+    run.step("b", Submit(None, b"cause"))
+    run.carry(unheard=("b", "c"))
+    assert [message for _, message in run.delivered["a"]] == ["b:1"]
+    for _ in range(5):
+        run.step("a", Submit(None, b"effect"))
+        run.carry(unheard=("b", "c"))
+    assert run.overflows
+    assert run.delivered["c"] == []
+    if restarted:
+        run.members["c"] = Member("c", run.where, run.options)
+        run.step("c", Restored(None, run.records["c"], 0))
+    run.carry(rounds=60)
+    assert [message for _, message in run.delivered["c"]] == ["b:1", *(f"a:{number}" for number in range(1, 6))]
+
+
+def test_what_waits_behind_a_message_of_our_own_is_bounded() -> None:
+    """Messages to ourselves queue for nobody, and yet wait as long as somebody is away."""
+    run = Run(domain(ordering="fifo"), MemberOptions(max_unconsumed=3))
+    run.step("a", Submit(("a", "c"), b"not safe while c is down"))
+    run.carry("c")
+    for _ in range(2):
+        run.step("a", Submit(("a",), b""))
+    with pytest.raises(Busy, match="3 deliveries wait until all have a:1; max_unconsumed is 3"):
+        run.members["a"].step(Submit(("a",), b""), run.now)
+    run.step("a", SubmitAll((Submit(("a",), b""),)))  # What follows from a delivery is refused later than that.
+    run.carry(rounds=30)
+    assert [message for _, message in run.delivered["a"]] == ["a:1", "a:2", "a:3", "a:4"]
+    run.step("a", Submit(("a",), b""))
+
+
+def test_nothing_is_kept_of_messages_that_go_to_nobody_else() -> None:
+    alone = Member("a", Domain("d", ("a",), "vector")._replace(delivery="safe"))
+    for _ in range(10):
+        assert len(alone.step(Submit(None, b"x"), 0).deliver) == 1
+    assert not guard_of(alone)._unsafe
+    assert guard_of(alone).own == guard_of(alone).pushed == 10
 
 
 def test_it_is_told_with_the_next_packet_or_a_little_later() -> None:
