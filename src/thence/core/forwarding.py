@@ -27,7 +27,8 @@ from thence.core.settling import Settling
 from thence.core.stability import IN_ORDER, OURS
 from thence.core.takeover import OriginalFirst
 from thence.core.transport import Incoming
-from thence.errors import FrameRefused, OverflowingFrame, StorageError
+from thence.core.views import FABRIC
+from thence.errors import FrameRefused, ImpossibleFrame, OverflowingFrame, StorageError
 
 
 class Work(msgspec.Struct):
@@ -117,6 +118,7 @@ class Forwarding(Restoring):
         ledger = self._ledger
         pending = 0 if ledger is None else self._pending(place, frame)
         try:
+            _check_origin(incoming)
             if isinstance(place, DomainPlace):
                 early = place.forward_early is not None
                 held = place.ordering.held if early else 0
@@ -147,6 +149,7 @@ class Forwarding(Restoring):
         ledger = self._ledger
         pending = 0 if ledger is None else self._pending(place, incoming.frame)
         try:
+            _check_origin(incoming)
             output = place.ordering.accept(incoming.peer, incoming.frame, now)
         except OverflowingFrame:
             raise
@@ -388,3 +391,10 @@ class Forwarding(Restoring):
 def _into(domain: str) -> str:
     """What keeps an account open while another replica should forward a message into a domain."""
     return f"into {domain}"
+
+
+def _check_origin(incoming: Incoming) -> None:
+    """Refuse what claims to come from the fabric itself: only a member's own part in a change says that (``core.changing``)."""
+    envelope = incoming.frame.envelope
+    if envelope is not None and envelope.origin == FABRIC:
+        raise ImpossibleFrame(f"frame {incoming.number} from {incoming.peer!r} claims to be news of the fabric")

@@ -55,14 +55,12 @@ from thence.core.routing import Routes
 from thence.core.stability import Ledger
 from thence.core.takeover import MAX_KEPT, Takeover
 from thence.core.topology import Topology
-from thence.core.transport import Incoming
 from thence.core.views import FABRIC, Expel, Flush, Hold, Prepare, Resume, Switch, View, ViewInput
 from thence.core.window import FIRST_WINDOW_BYTES, WINDOW_BYTES
 from thence.errors import (
     Busy,
     ConfigError,
     FrameRefused,
-    ImpossibleFrame,
     OverflowingFrame,
     StrangerFrame,
     UsageError,
@@ -410,7 +408,6 @@ class Member(Forwarding):
                 refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {full}"))
                 break
             try:
-                _check_origin(incoming)
                 deliver += self._take(place, incoming, now)
             except OverflowingFrame as refusal:
                 # It will come again; what follows it must not overtake it.
@@ -551,10 +548,3 @@ def describe_wait(wait: Wait, now: int) -> str:
     what = str(wait.message) if wait.message else "a marker"
     seconds = (now - wait.since) / 1e9
     return f"{what} from {wait.peer} waits for number {wait.missing.number} of {wait.missing.sender}, since {seconds:.3f} s"
-
-
-def _check_origin(incoming: Incoming) -> None:
-    """Refuse what claims to come from the fabric itself: only a member's own part in a change says that (``core.changing``)."""
-    envelope = incoming.frame.envelope
-    if envelope is not None and envelope.origin == FABRIC:
-        raise ImpossibleFrame(f"frame {incoming.number} from {incoming.peer!r} claims to be news of the fabric")

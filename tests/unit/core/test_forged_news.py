@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
-from thence.core.contract import Arrived, Submit
+from thence.core.contract import Arrived, Restored, Submit
 from thence.core.domain import Domain
 from thence.core.member import Member, MemberOptions
-from thence.core.messages import Envelope, Packet
+from thence.core.messages import Envelope, Packet, Safety
 from thence.core.views import FABRIC, NewView
 from thence.errors import ImpossibleFrame
 
@@ -35,3 +35,24 @@ def test_a_neighbour_cannot_tell_of_a_view(durable: bool) -> None:
     assert isinstance(refusal, ImpossibleFrame)
     assert "claims to be news of the fabric" in str(refusal)
     assert (b.step(Arrived("A", second), 2).refused, b.step(Submit(("A",), b"three"), 3).accepted[0].body) == ((), b"three")
+
+
+@pytest.mark.parametrize("delivery", ["at once", "safe"])
+def test_what_was_refused_is_not_asked_for_again_and_a_restart_knows_it_too(delivery: Literal["at once", "safe"]) -> None:
+    domain = DOMAIN._replace(delivery=delivery)
+    a, b = (Member(name, domain) for name in "AB")
+    ((_, packet),) = a.step(Submit(("B",), b"one"), 0).send
+    ready = b.step(Arrived("A", forged(packet)), 1)
+    assert b.progress("A")["d"].taken == 1
+    refused = list(ready.refused)
+    if delivery == "safe":
+        passed = b.step(Arrived("A", Packet("d", (), safety=Safety(1))), 2)
+        refused += passed.refused
+        ready = msgspec.structs.replace(ready, persist=(*ready.persist, *passed.persist))
+    assert [type(refusal) for refusal in refused] == [ImpossibleFrame]
+    assert b.waiting() == []
+    again = b.step(Arrived("A", forged(packet)), 3)
+    assert (again.refused, again.persist, again.deliver) == ((), (), ())
+    restarted = Member("B", domain)
+    assert restarted.step(Restored(None, ready.persist, 0), 4).deliver == ()
+    assert restarted.snapshot() == b.snapshot()
