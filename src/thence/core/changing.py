@@ -223,6 +223,7 @@ class Changing(ABC):
             list(copies.values()),
             {origin: dict(dropped) for origin, dropped in retained.dropped.items()},
             {name: queued[name] for name in view.state.lost if queued.get(name)},
+            dict(retained.before),
         )
 
     def give(self, names: tuple[MessageId, ...]) -> tuple[Envelope, ...]:

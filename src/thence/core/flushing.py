@@ -10,7 +10,8 @@ Rules:
 * What at least one survivor has sent, delivered or forwarded goes to all survivors that it was for. So all deliver it.
 * Messages are handed over in the order of their depth, so causes come before effects, whatever orderings and ways they had.
 * What a survivor only *holds*, since something before it never came, was delivered by nobody. If its origin is gone it is handed
-  over only where nothing before it can be missing: one member is gone, and every number of it before that message is known.
+  over only where nothing before it can be missing: one member is gone, and every number of it before that message is known, or
+  from before the version in force.
   Otherwise it is *given up*, and so is everything of that origin behind it that is only held.
 * What no survivor has is given up: nobody knows of it.
 """
@@ -53,6 +54,8 @@ class Inventory(msgspec.Struct, frozen=True, array_like=True):
     """Of what it has no copies of any more: by origin and by whom it was for, the highest number."""
     queued: dict[str, int]
     """How many frames it had for each member that is gone: they go nowhere."""
+    before: dict[str, int] = msgspec.field(default_factory=dict)
+    """The number of the last message of each origin that it had delivered before the version in force."""
 
 
 class Shortage(NamedTuple):
@@ -150,7 +153,8 @@ def _given_up(
     for name in sorted(lacking):
         if not known[name].held or name.origin not in lost:
             continue
-        first = 1 + min(reports[member].latest.get(name.origin, 0) for member in lacking[name])
+        delivered = min(reports[member].latest.get(name.origin, 0) for member in lacking[name])
+        first = 1 + max(delivered, *(report.before.get(name.origin, 0) for report in reports.values()))
         before = (MessageId(name.origin, number) for number in range(first, name.number))
         if len(lost) > 1 or any(other not in known or other in given_up for other in before):
             given_up.add(name)

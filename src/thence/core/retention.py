@@ -9,7 +9,8 @@ Rules:
 
 * *Depth* orders copies of whatever origin: a message is deeper than all that its origin had sent or delivered before. So causes
   are less deep than their effects, without a look at any stamp.
-* Of each origin, messages are delivered in the order of their numbers; so one number for each origin says what came.
+* Of each origin, messages are delivered in the order of their numbers; so one number for each origin says what came. Another one
+  says what of it came before the version in force: up to there nothing can be missing anywhere.
 * At most ``MAX_RETAINED`` messages and ``MAX_RETAINED_BYTES`` are kept. Of those that had to make room it is known for whom they
   were, so that nobody lacks one of them unnoticed.
 """
@@ -40,6 +41,7 @@ class SavedRetention(msgspec.Struct, array_like=True):
     latest: list[tuple[str, int]]
     copies: list[Envelope]
     dropped: list[tuple[str, str, int]]
+    before: list[tuple[str, int]] = []
 
 
 class Retention:
@@ -53,6 +55,8 @@ class Retention:
         """The depth of the deepest message that was sent or delivered here."""
         self.latest: dict[str, int] = {}
         """The number of the last message of each origin that was delivered here, in this version of the fabric."""
+        self.before: dict[str, int] = {}
+        """The same for all versions before."""
         self.dropped: dict[str, dict[str, int]] = {}
         """Of what had to make room: by origin and by whom it was for, the highest number."""
         self._copies: OrderedDict[tuple[str, int], Envelope] = OrderedDict()
@@ -96,19 +100,20 @@ class Retention:
 
     def begin_anew(self) -> None:
         """Another version of the fabric is in force: everybody has everything."""
+        self.before |= self.latest
         self.latest, self.dropped, self._copies, self._bytes = {}, {}, OrderedDict(), 0
 
     def save(self) -> SavedRetention:
         """Return everything, for a snapshot. Equal states give equal bytes."""
         dropped = [(origin, member, number) for origin, of in self.dropped.items() for member, number in of.items()]
         copies = sorted(self._copies.values(), key=lambda envelope: (envelope.depth, envelope.origin, envelope.number))
-        return SavedRetention(self.depth, sorted(self.latest.items()), copies, sorted(dropped))
+        return SavedRetention(self.depth, sorted(self.latest.items()), copies, sorted(dropped), sorted(self.before.items()))
 
     def load(self, saved: SavedRetention | None) -> None:
         """Become what ``save`` returned."""
         if saved is None:
             return  # The snapshot is of a time when nothing was kept.
-        self.depth, self.latest = saved.depth, dict(saved.latest)
+        self.depth, self.latest, self.before = saved.depth, dict(saved.latest), dict(saved.before)
         self._copies = OrderedDict((envelope.id, envelope) for envelope in saved.copies)
         self._bytes = sum(map(weight_of, saved.copies))
         self.dropped = {}
@@ -118,7 +123,7 @@ class Retention:
     def fork(self) -> Retention:
         """Return one that goes on from here on its own."""
         twin = Retention(self._only_me[0], self._limit_bytes)
-        twin.depth, twin.latest = self.depth, dict(self.latest)
+        twin.depth, twin.latest, twin.before = self.depth, dict(self.latest), dict(self.before)
         twin._copies, twin._bytes = self._copies.copy(), self._bytes
         twin.dropped = {origin: dict(of) for origin, of in self.dropped.items()}
         return twin

@@ -7,6 +7,7 @@ import pytest
 from thence.core import retention
 from thence.core.contract import Arrived, Input, Restored, Submit
 from thence.core.domain import Domain
+from thence.core.flushing import settle
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Envelope, MessageId
 from thence.core.records import Record
@@ -142,6 +143,33 @@ def test_a_report_is_made_when_nothing_changes_any_more() -> None:
     assert a.give((MessageId("A", 1),))[0].body == b"mine"
     with pytest.raises(UsageError, match="no copy of message B:1"):
         a.give((MessageId("B", 1),))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_was_before_this_version_is_not_missed(restarted: bool) -> None:
+    """C has sent messages since the fabric began; A and B have got one each of those that it sent after a change."""
+    there = members()
+    for _ in range(3):
+        for peer, packet in there["C"].step(Submit(None, b"of version 1"), 0).send:
+            there[peer].step(Arrived("C", packet), 0)
+    second = Topology("f", OLD.domains.values(), version=2)
+    for member in there.values():
+        for step in (Hold(1, second), Prepare(1), Switch(1)):
+            member.step(step, 0)
+    if restarted:
+        for name in "AB":
+            snapshot, there[name] = there[name].snapshot(), Member(name, OLD, RETAINING)
+            there[name].step(Restored(snapshot, (), 0), 0)
+    fourth, fifth = (dict(there["C"].step(Submit(None, b"of version 2"), 0).send) for _ in range(2))
+    assert there["A"].step(Arrived("C", fourth["A"]), 0).deliver
+    assert not there["B"].step(Arrived("C", fifth["B"]), 0).deliver
+    third = Topology("f", NEW.domains.values(), version=3)
+    for name in "AB":
+        for lost in (Hold(2, third, ("C",)), Prepare(2)):
+            there[name].step(lost, 0)
+    found = settle(("C",), {name: there[name].report() for name in "AB"})
+    assert found.given_up == ()
+    assert found.owed == {"A": (MessageId("C", 5),), "B": (MessageId("C", 4), MessageId("C", 5))}
 
 
 def test_a_restart_behind_every_step_finds_everything_again() -> None:
