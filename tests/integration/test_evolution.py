@@ -18,6 +18,7 @@ from thence.core.topology import Topology
 from thence.core.topology_text import write
 from thence.errors import ConfigError, UsageError
 from thence.runtime import evolution
+from thence.runtime import server as server_module
 from thence.runtime.applying import Access, Applied, Applying, find_old
 from thence.runtime.client import Client
 from thence.runtime.protocol import ViewAnswer, ViewRequest
@@ -98,6 +99,51 @@ def test_a_server_joins_and_another_one_leaves_under_load(tmp_path: Path) -> Non
         ("s3", "leave"),
         ("s4", "join"),
     }
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_server_that_leaves_goes_on_for_those_who_read_what_waits_there(
+    stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its clients ask for that it cannot do any more is told to them, whether they asked before it left or afterwards."""
+    old = flat("s1", "s2")
+    new = following(old, {"D": ("s1",)})
+
+    async def main() -> None:
+        async with servers(old, tmp_path if stored else None) as running:
+            leaving = running["s2"]
+            async with thence.connect(url(old, "s2"), "bob") as bob, thence.connect(url(old, "s2"), "ann") as ann:
+                gone = thence.connect(url(old, "s2"))
+                await gone.__aenter__()
+                await gone._hang_up()  # One that the server would forget after a while.
+                await bob.send("bob", b"waits")
+                for name in ("s1", "s2"):
+                    assert not (await asked(old, name, ViewRequest("hold", 1, write(new)))).refused
+                early = asyncio.create_task(bob.subscribe("early"))
+                await until(lambda: leaving._clients["bob"].session and leaving._clients["bob"].session.waiting)
+                for action in ("prepare", "switch"):
+                    for name in ("s1", "s2"):
+                        assert not (await asked(old, name, ViewRequest(action, 1))).refused
+                assert leaving.node.evolution.left
+                for asking in (early, asyncio.create_task(bob.subscribe("late")), asyncio.create_task(bob.unsubscribe("early"))):
+                    with pytest.raises(UsageError, match="'s2' has left the fabric 'flat'"):
+                        await asking
+                with pytest.raises(UsageError, match="'s2' has left the fabric 'flat'"):
+                    await bob.send("ann", b"?")
+                assert (await bob.receive()).body == b"waits"
+                await ann.leave()
+                await until(lambda: "ann" not in leaving._clients)
+                assert gone.name in leaving._away
+                monkeypatch.setattr(server_module, "AWAY_S", 0.0)
+                looked = leaving.node.security.look
+                looks: list[None] = []
+                monkeypatch.setattr(leaving.node.security, "look", lambda: looks.append(looked()))
+                await until(lambda: len(looks) > 1)
+                assert not leaving.stopped.done()
+                assert gone.name not in leaving._away
+                assert (await bob.status())["change"]["phase"] == "left"
+
+    run(main)
 
 
 @pytest.mark.slow

@@ -286,7 +286,7 @@ class Client(Endpoint):
             raise MalformedFrame(f"a {type(said).__name__} from {self.url}, which is a server")
 
     def _denied(self, denied: Denied) -> None:
-        """We may not have what we asked for."""
+        """We do not get what we asked for."""
         asked: asyncio.Future[Any] | None
         if denied.asked == "topic":
             asked = self._topics.pop(denied.about, None)
@@ -295,7 +295,8 @@ class Client(Endpoint):
         else:
             asked = self._questions.popleft() if self._questions else None
         if asked is not None:
-            _answer(asked, NotAllowed(f"{self.url}: {denied.reason}"))
+            why = f"{self.url}: {denied.reason}"
+            _answer(asked, NotAllowed(why) if denied.forbidden else UsageError(why))
 
     def _refused(self, connection: Connection, refused: Refused) -> None:
         connection.close()

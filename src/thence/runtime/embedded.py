@@ -205,6 +205,12 @@ class Member(Endpoint):
         if done is not None and not done.done():
             done.set_result(None)
 
+    def not_subscribed(self, topic: str, reason: str) -> None:
+        """That cannot be done any more."""
+        done = self._following.pop(topic, None)
+        if done is not None and not done.done():
+            done.set_exception(UsageError(reason))
+
     blocked = False
 
     def _letters(self, clients: Collection[str]) -> None:

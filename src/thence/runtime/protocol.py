@@ -230,12 +230,14 @@ class Stable(_Said, frozen=True, array_like=True, tag=26):
 
 
 class Denied(_Said, frozen=True, array_like=True, tag=27):
-    """The access file does not let the client do what it asked for: follow a topic, look for a name, or know something."""
+    """The client does not get what it asked for: to follow a topic, to look for a name, or to know something."""
 
     asked: Literal["topic", "name", "question"]
     about: str
     """The topic or the name."""
     reason: str
+    forbidden: bool = True
+    """Whether the access file is why; otherwise it cannot be done here any more."""
 
 
 class StatusQuestion(_Said, frozen=True, array_like=True, tag=20):

@@ -25,7 +25,7 @@ import msgspec
 from thence.core.member import describe_wait
 from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.core.topology import Topology
-from thence.errors import Busy, ConfigError, MalformedFrame, StorageError
+from thence.errors import Busy, ConfigError, MalformedFrame, StorageError, UsageError
 from thence.runtime.access import EVERYTHING, Guest, Rights
 from thence.runtime.agent_desk import AgentDesk
 from thence.runtime.agent_kinds import Kind
@@ -238,6 +238,10 @@ class ClientConnection:
         """The client follows a topic, or no longer."""
         tell(self.connection, Subscribed(topic, wanted))
 
+    def not_subscribed(self, topic: str, reason: str) -> None:
+        """It cannot be followed here any more, or no longer be followed."""
+        tell(self.connection, Denied("topic", topic, reason, forbidden=False))
+
     @property
     def blocked(self) -> bool:
         """Whether its connection is full."""
@@ -382,6 +386,8 @@ class Server:
             self._away.pop(name, None)
         except Busy:
             self._away[name] = LONG_AGO  # Tried again by the clock.
+        except UsageError:
+            self._away.pop(name, None)  # We have left: there is nobody to tell, now or later.
 
     # Files that change.
 

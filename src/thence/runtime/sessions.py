@@ -43,6 +43,9 @@ class Outlet(Protocol):
     def subscribed(self, topic: str, wanted: bool) -> None:
         """It follows a topic, or no longer."""
 
+    def not_subscribed(self, topic: str, reason: str) -> None:
+        """That cannot be done here any more."""
+
     def damaged(self, error: StorageError) -> None:
         """What is kept for it cannot be read; nothing more comes."""
 
@@ -152,7 +155,12 @@ class Session:
         self.go_on()
 
     def _announce_waiting(self, notice: Follows) -> None:
-        self._node.announce(notice)
+        try:
+            self._node.announce(notice)
+        except Busy:
+            raise
+        except UsageError as error:
+            self._outlet.not_subscribed(notice.topic, str(error))
         self._backlog_follows -= 1
 
     def followed(self, notice: Follows) -> None:

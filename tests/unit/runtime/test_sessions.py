@@ -79,6 +79,9 @@ class PlayedClient:
     def subscribed(self, topic: str, wanted: bool) -> None:
         self.told.append(("subscribed", topic, wanted))
 
+    def not_subscribed(self, topic: str, reason: str) -> None:
+        self.told.append(("not subscribed", topic, reason))
+
 
 def played() -> tuple[PlayedNode, PlayedClient, Session]:
     node, client = PlayedNode(), PlayedClient()
