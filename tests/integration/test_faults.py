@@ -391,3 +391,20 @@ def test_strangers_that_say_nothing_are_shown_out(monkeypatch: pytest.MonkeyPatc
                 assert (await ann.receive()).body == b"in"
 
     run(main)
+
+
+def test_a_server_whose_clock_fails_says_so_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would go on without anybody being pinged, forgotten or let go."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+
+            def fail() -> None:
+                raise ZeroDivisionError("in the clock")
+
+            monkeypatch.setattr(running["s1"].node.history, "tick", fail)
+            await until(running["s1"].stopped.done)
+            assert str(running["s1"].stopped.result()) == "the clock of 's1': ZeroDivisionError: in the clock"
+
+    run(main)

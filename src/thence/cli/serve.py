@@ -35,12 +35,12 @@ from thence.cli.serve_options import (
     TopologyFile,
     TraceFolder,
 )
+from thence.core.addresses import parse_address
 from thence.core.topology import Topology
 from thence.errors import ConfigError, StorageError
 from thence.runtime import agent_kinds, logs, loops, memory
 from thence.runtime.agent_kinds import Kind
 from thence.runtime.boxes import SPILL_AFTER_BYTES
-from thence.runtime.door import parse_address
 from thence.runtime.exposure import check_answering
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.polling import stay_awake

@@ -30,6 +30,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from thence.core.addresses import parse_address
 from thence.core.channel import RESEND_AFTER_NS
 from thence.core.domain import Domain
 from thence.core.messages import MAX_NAME_CHARACTERS
@@ -109,6 +110,7 @@ class Topology:
             self._known("servers", server, self.homes, "process")
         self.check_joined()
         if not force:
+            self._check_addresses()
             self._check_promise()
             self._refuse_cycles()
 
@@ -401,6 +403,13 @@ class Topology:
                 raise TopologyError(
                     f"domain {name!r} cannot be reached from {first!r}: let them share a member, or add a link", "domains", name
                 )
+
+    def _check_addresses(self) -> None:
+        for server, address in self.addresses.items():
+            try:
+                parse_address(address)
+            except ConfigError as error:
+                raise TopologyError(f"server {server!r}: {error}", "servers", server, "address") from None
 
     def _check_promise(self) -> None:
         if self.promise == "nothing":

@@ -24,9 +24,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from thence.core.addresses import parse_address
 from thence.errors import ConfigError, MalformedFrame, NotAllowed, Refusal, ThenceError, UsageError
 from thence.runtime.agent_client import Agents
-from thence.runtime.door import parse_address, tell
+from thence.runtime.door import tell
 from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
 from thence.runtime.exposure import check_calling
 from thence.runtime.letters import checked_topic

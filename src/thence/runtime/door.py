@@ -25,6 +25,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from thence.core.addresses import parse_address
 from thence.errors import ConfigError, MalformedFrame
 from thence.runtime.access import Guest
 from thence.runtime.complaints import Complaints, place_of
@@ -61,14 +62,6 @@ BACKLOG: Final = 256
 """How many connections the system keeps before the door."""
 ACCEPT_PAUSE_S: Final = 0.2
 """How long the door stays closed when the system has no room for another connection."""
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port``."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or not 0 <= int(port) < 65536:
-        raise ConfigError(f"{address!r} is no address; it must be host:port, such as 127.0.0.1:7401")
-    return host.strip("[]"), int(port)
 
 
 class Door:

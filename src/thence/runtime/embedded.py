@@ -26,6 +26,7 @@ from thence.runtime.office import Handed
 from thence.runtime.protocol import ClientHello, ClientWelcome, Ping, Publish, ViewRequest, understand
 from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.sessions import Session
+from thence.runtime.tasks import tell_if_it_fails
 from thence.runtime.tls import TlsFiles
 from thence.runtime.topology_file import read_topology
 from thence.runtime.wire import MAX_CLIENT_FRAME_BYTES, Connection
@@ -99,9 +100,10 @@ class Member(Endpoint):
             node.on_bundle = session.hand
         node.on_notice = self._notice
         node.on_room = session.go_on
-        node.on_failed = self._fail
+        node.on_failed = node.peers.on_failed = self._fail
         session.acknowledge(box.acknowledged, box.acknowledged + WINDOW_LETTERS)
         self._ticker = self._loop.create_task(self._tick(node))
+        tell_if_it_fails(self._ticker, f"the clock of {self.name!r}", self._fail)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None and self._failure is None:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from thence.errors import Busy, InternalError, MalformedFrame, StorageError, UsageError
+from thence.errors import Busy, MalformedFrame, StorageError, UsageError
 from thence.runtime.agent import Agent
 from thence.runtime.agent_kinds import Kind
 from thence.runtime.boxes import Bundle
@@ -33,6 +33,7 @@ from thence.runtime.node import Node
 from thence.runtime.office import Body
 from thence.runtime.protocol import Letter, read_letters, write_letters
 from thence.runtime.spill import Reader
+from thence.runtime.tasks import tell_if_it_fails
 
 MAX_REACTING: Final = 1_000
 """How many reactions may be waiting for something at a time; others begin when one of them ends."""
@@ -184,7 +185,7 @@ class Engine:
         if self._pump is None and self._ready and len(self._suspended) < MAX_REACTING and not self._closing:
             pump = self._pump = Pump()
             pump.task = self._loop.create_task(self._run(pump))
-            pump.task.add_done_callback(self._ended)
+            tell_if_it_fails(pump.task, f"the engine of {self._node.name!r}", self._node.on_failed)
 
     async def _run(self, pump: Pump) -> None:
         try:
@@ -201,10 +202,6 @@ class Engine:
             if self._pump is pump:
                 self._pump = None
             self._start_pump()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._node.on_failed(InternalError(f"the engine of {self._node.name!r}: {type(error).__name__}: {error}"))
 
     def _look(self) -> None:
         if not self._looking:

@@ -25,16 +25,18 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
+from thence.core.addresses import parse_address
 from thence.core.codec import decode_packet
 from thence.core.messages import Packet, control_bytes, says_all_of
 from thence.core.progress import Progress
 from thence.core.topology import Topology
-from thence.errors import MalformedFrame, StrangerFrame
+from thence.errors import MalformedFrame, StrangerFrame, ThenceError
 from thence.runtime.counting import SAMPLE_EVERY, Traffic
-from thence.runtime.door import hang_up, ignore_frame, parse_address, refuse, tell
+from thence.runtime.door import hang_up, ignore_frame, refuse, tell
 from thence.runtime.protocol import (
     OLDEST_PROTOCOL,
     PACKET,
@@ -48,6 +50,7 @@ from thence.runtime.protocol import (
     understand,
 )
 from thence.runtime.security import Security
+from thence.runtime.tasks import tell_if_it_fails
 from thence.runtime.turns import CONFIRMATIONS, turn_of
 from thence.runtime.wire import MAX_FRAME_BYTES, Connection
 
@@ -168,6 +171,8 @@ class Peers:
     ) -> None:
         """``security`` says how neighbours prove who they are; without, they are taken at their word."""
         self.me = me
+        self.on_failed: Callable[[Exception], None] = _ignore
+        """Told if something goes wrong that should not be able to."""
         self._topology = topology
         self._incarnation = incarnation
         self._events = events
@@ -218,6 +223,8 @@ class Peers:
         within_reach = [peer for peer in self.neighbours.values() if peer.address]
         self._tasks = [loop.create_task(self._call(peer) if peer.called else self._call_lonely(peer)) for peer in within_reach]
         self._tasks.append(loop.create_task(self._beat()))
+        for task in self._tasks:
+            tell_if_it_fails(task, f"the connections of {self.me!r}", self.on_failed)
 
     async def wait_connected(self) -> None:
         """Wait until all neighbours are connected."""
@@ -270,7 +277,7 @@ class Peers:
                 await lost.wait()
                 if time.monotonic() - began > HEARTBEAT_S:
                     backoff = FIRST_BACKOFF_S  # It did stand. One that ends at once was refused by one of us.
-            except (OSError, TimeoutError, StrangerFrame, MalformedFrame) as error:
+            except (OSError, ValueError, ThenceError) as error:  # ValueError: a name that the system cannot even look up.
                 self._note_trouble(peer, str(error) or type(error).__name__)
             # Two that lost each other at the same moment should not meet at the same moment for ever.
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311  It is no secret.
@@ -285,7 +292,7 @@ class Peers:
             try:
                 lost = await self._call_once(peer)
                 await lost.wait()
-            except (OSError, TimeoutError, StrangerFrame, MalformedFrame) as error:
+            except (OSError, ValueError, ThenceError) as error:  # ValueError: a name that the system cannot even look up.
                 self._note_trouble(peer, str(error) or type(error).__name__)
 
     async def _call_once(self, peer: Neighbour) -> asyncio.Event:
@@ -456,3 +463,7 @@ class Peers:
                     connection.fail(TimeoutError(f"silent for {SILENCE_S:g} s"))
                 elif now - connection.wrote_at > HEARTBEAT_S:
                     tell(connection, Ping())
+
+
+def _ignore(_: Exception) -> None:
+    """Do nothing."""

@@ -65,6 +65,7 @@ from thence.runtime.protocol import (
 from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.sessions import Session
 from thence.runtime.status import backlog, neighbours, relay
+from thence.runtime.tasks import tell_if_it_fails
 from thence.runtime.watching import Watcher
 from thence.runtime.wire import MAX_CLIENT_FRAME_BYTES, Connection
 
@@ -273,7 +274,7 @@ class Server:
         node.on_letters = self._letters
         node.on_notice = self._notice
         node.on_room = self._room
-        node.on_failed = self._failed
+        node.on_failed = node.peers.on_failed = self._failed
         node.security.on_access = self._access_changed
         self._door = Door((node.name, node.topology.name), node.security, node.peers.called, self._called)
         self._ticker: asyncio.Task[None] | None = None
@@ -293,6 +294,7 @@ class Server:
         node.peers.start()
         self.engine.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        tell_if_it_fails(self._ticker, f"the clock of {node.name!r}", self._failed)
         self._watcher.start()
         log.info("%s of %s listens on %s", node.name, node.topology.name, self.address)
 

@@ -19,6 +19,7 @@ from typing import Final
 from thence.core.contract import Suspicion
 from thence.runtime.node import Node
 from thence.runtime.peers import HEARTBEAT_S, Neighbour
+from thence.runtime.tasks import tell_if_it_fails
 
 SUSPECT_AFTER_S: Final = 0.5
 """How long a connection may be gone."""
@@ -42,6 +43,7 @@ class Watcher:
     def start(self) -> None:
         """Begin."""
         self._task = asyncio.get_running_loop().create_task(self._watch())
+        tell_if_it_fails(self._task, f"the watcher of {self._node.name!r}", self._node.on_failed)
 
     def stop(self) -> None:
         """Look no more."""

@@ -25,9 +25,9 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
+from thence.core.addresses import parse_address
 from thence.errors import ConfigError
 from thence.runtime.complaints import place_of
-from thence.runtime.door import parse_address
 from thence.runtime.exposure import check_answering
 from thence.runtime.server import Server
 from thence.runtime.wire import address_text

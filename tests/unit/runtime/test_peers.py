@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.integration.running import run, until
 from thence.core.messages import Envelope, Frame, Packet, Report, Safety
 from thence.core.topology_text import parse
 from thence.runtime import peers
@@ -106,3 +107,37 @@ def test_a_packet_is_left_out_only_if_the_next_one_says_all_that_it_does(packets
         assert sorted(map(packets.index, noting.packets)) == gone
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("called", ["s1", "s3"], ids=["who should call us", "whom we call"])
+def test_an_address_that_cannot_be_is_told(called: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store may have one that no file can have."""
+    monkeypatch.setattr(peers, "LONELY_S", 0.0)
+
+    async def main() -> None:
+        made = Peers(TOPOLOGY, "s2", "0123", cast("Any", None))
+        made.neighbours[called].address = "a..b:1"
+        made.start()
+        await until(lambda: "'a..b:1' is no address" in made.neighbours[called].trouble)
+        await made.close()
+
+    run(main)
+
+
+def test_whoever_owns_the_connections_is_told_if_they_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        made = Peers(TOPOLOGY, "s2", "0123", cast("Any", None))
+        failed: list[Exception] = []
+        made.on_failed = failed.append
+        made.neighbours["s3"].address = "127.0.0.1:1"
+
+        async def never(_: object) -> None:
+            raise ZeroDivisionError("never")
+
+        monkeypatch.setattr(made, "_call_once", never)
+        made.start()
+        await until(lambda: failed)
+        assert str(failed[0]) == "the connections of 's2': ZeroDivisionError: never"
+        await made.close()
+
+    run(main)
