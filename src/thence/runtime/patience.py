@@ -53,11 +53,19 @@ class Patience:
             self._waiting.popleft().then("")
 
     def changed(self) -> None:
-        """The fabric may be one in which nobody finds out any more."""
-        if not self._member.topology.stability:
-            waiting, self._waiting = self._waiting, deque()
-            for patient in waiting:
-                patient.then(self._reason())
+        """Another topology is in force: perhaps one in which nobody finds out any more.
+
+        What waited for it went out behind greetings, so with other numbers than it had when somebody asked.
+        """
+        member = self._member
+        if member.topology.stability:
+            stable, last = member.stable_upto, member.last_number
+            asked = [patient if patient.number <= stable else patient._replace(number=last) for patient in self._waiting]
+            self._waiting = deque(asked)
+            return
+        waiting, self._waiting = self._waiting, deque()
+        for patient in waiting:
+            patient.then(self._reason())
 
     def _reason(self) -> str:
         name = self._member.topology.name

@@ -1,0 +1,51 @@
+"""Who waits until all have what was sent, when the fabric changes meanwhile; tests/integration/test_stability.py has the rest."""
+
+from __future__ import annotations
+
+from thence.core.contract import Submit
+from thence.core.domain import Domain
+from thence.core.member import Member
+from thence.core.topology import Topology
+from thence.core.views import Hold, Prepare, Switch
+from thence.runtime.patience import Patience
+
+OLD = Topology("f", [Domain("d", ("a", "b"), "vector")], stability=True)
+NEW = Topology("f", [Domain("d", ("a", "b", "c"), "vector")], stability=True, version=2)
+GREETINGS = (b"to c", b"who is here")
+
+
+def test_what_waits_for_a_change_goes_out_with_other_numbers_and_is_waited_for_under_those() -> None:
+    member = Member("a", OLD)
+    patience = Patience(member)
+    told: list[str] = []
+    member.step(Submit(("a",), b"1"), 0)
+    member.step(Hold(1, NEW), 0)
+    for body in (b"2", b"3"):
+        member.step(Submit(("b",), body), 0)
+    patience.ask("ann", told.append)
+    for step in (Prepare(1), Switch(1, GREETINGS)):
+        ready = member.step(step, 0)
+    assert [(envelope.number, envelope.body) for envelope in ready.sent] == [
+        (2, b"to c"),
+        (3, b"who is here"),
+        (4, b"2"),
+        (5, b"3"),
+    ]
+    patience.changed()
+    patience.heard(4)
+    assert told == [], "3 is still on its way"
+    patience.heard(5)
+    assert told == [""]
+
+
+def test_what_was_sent_before_a_change_is_not_waited_for_any_longer_than_that() -> None:
+    member = Member("a", OLD)
+    patience = Patience(member)
+    told: list[str] = []
+    member.step(Submit(("b",), b"1"), 0)
+    patience.ask("ann", told.append)
+    for step in (Hold(1, NEW), Prepare(1), Switch(1, GREETINGS)):
+        ready = member.step(step, 0)
+    patience.changed()
+    patience.heard(ready.stable)
+    assert told == [""]
