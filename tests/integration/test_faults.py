@@ -393,6 +393,24 @@ def test_strangers_that_say_nothing_are_shown_out(monkeypatch: pytest.MonkeyPatc
     run(main)
 
 
+def test_whoever_was_found_is_not_looked_for_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many others a client waits for at a time is bounded, not how many it ever waited for."""
+    monkeypatch.setattr(server_module, "MAX_FINDING", 1)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+            for name in ("bob", "cid", "dan"):
+                looking = asyncio.create_task(ann.known(name))
+                await until(lambda wanted=name: wanted in running["s1"]._finding)
+                async with thence.connect(url(topology, "s1"), name):
+                    await looking
+            assert running["s1"]._clients["ann"].finding == 0
+            assert running["s1"]._clients["ann"].connection.open
+
+    run(main)
+
+
 def test_a_server_whose_clock_fails_says_so_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it would go on without anybody being pinged, forgotten or let go."""
 

@@ -461,6 +461,7 @@ class Server:
 
     def _found(self, name: str) -> None:
         for client in self._finding.pop(name, ()):
+            client.finding -= 1
             tell(client.connection, Found(name))
 
     def find(self, client: ClientConnection, name: str) -> None:

@@ -113,7 +113,8 @@ class Session:
         if first <= self._seen:
             publish = behind(publish, self._seen)
         self._seen = last
-        if self._backlog_letters + publish.count > 2 * MAX_UNACCEPTED or self._backlog_bytes > 2 * MAX_UNACCEPTED_BYTES:
+        unaccepted = max(self._backlog_letters + publish.count, len(self._later))
+        if unaccepted > 2 * MAX_UNACCEPTED or self._backlog_bytes > 2 * MAX_UNACCEPTED_BYTES:
             raise MalformedFrame(f"{self.client!r} does not keep to MAX_UNACCEPTED and MAX_UNACCEPTED_BYTES")
         self.submit(publish)
 
@@ -188,21 +189,22 @@ class Session:
         return len(self._backlog)
 
     def _submit(self, publish: Publish) -> None:
+        first, count = publish.first, publish.count  # What is told later must not keep the letters.
         reason = "" if self._objection is None else self._objection(publish)
         if reason:
-            self._tell_in_turn(lambda: self._outlet.undeliverable(publish.first, publish.count, reason, forbidden=True))
+            self._tell_in_turn(lambda: self._outlet.undeliverable(first, count, reason, forbidden=True))
             return
-        bundle = Bundle(self.client, publish.first, publish.count, publish.to, publish.topic, publish.letters)
+        bundle = Bundle(self.client, first, count, publish.to, publish.topic, publish.letters)
         try:
             submitted = self._node.submit(bundle)
         except Busy:
             raise
         except UsageError as error:
             why = str(error)
-            self._tell_in_turn(lambda: self._outlet.undeliverable(publish.first, publish.count, why, forbidden=False))
+            self._tell_in_turn(lambda: self._outlet.undeliverable(first, count, why, forbidden=False))
         else:
             if not submitted:
-                self._tell_in_turn(lambda: self._outlet.accepted(publish.first + publish.count - 1))
+                self._tell_in_turn(lambda: self._outlet.accepted(first + count - 1))
 
     def _tell_in_turn(self, tell: Callable[[], None]) -> None:
         """Tell the client when everything before has been accepted."""

@@ -25,6 +25,7 @@ class PlayedNode:
         self.taken: list[int] = []
         self.announced: list[Body] = []
         self.busy = False
+        self.left = False
         self.accepted = 0
         self.not_durable = 0
 
@@ -45,6 +46,8 @@ class PlayedNode:
     def announce(self, notice: Body) -> None:
         if self.busy:
             raise Busy("later")
+        if self.left:
+            raise UsageError("it has left")
         self.announced.append(notice)
 
     def acknowledge(self, client: str, upto: int) -> None:
@@ -233,3 +236,34 @@ def test_a_session_whose_client_has_lost_its_name_is_quiet() -> None:
     del node.office.state.boxes["ann"]
     session.feed()
     assert client.told == []
+
+
+@pytest.mark.parametrize("topic", ["nobody follows", "never"])
+def test_what_is_told_when_others_are_accepted_is_bounded(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the store is slow, somebody could write for ever to nobody: none of that waits for room."""
+    monkeypatch.setattr(sessions, "MAX_UNACCEPTED", 3)
+    node, client, session = played()
+    session.publish(letters(1))
+    for number in range(2, 9):
+        session.publish(letters(number, topic=topic))
+    with pytest.raises(MalformedFrame, match="does not keep to MAX_UNACCEPTED"):
+        session.publish(letters(9, topic=topic))
+    assert client.told == []
+    node.accepted = 1
+    session.accepted("ann", 1)
+    assert len(client.told) == 8
+    session.publish(letters(10, topic=topic))
+    assert len(client.told) == 9
+
+
+def test_whoever_cannot_follow_a_topic_any_more_is_told_and_what_comes_behind_goes_on() -> None:
+    node, client, session = played()
+    node.busy = True
+    session.follow("t", True)
+    session.publish(letters(1))
+    node.busy = False
+    node.left = True
+    session.go_on()
+    assert client.told == [("not subscribed", "t", "it has left")]
+    assert node.taken == [1]
+    assert session.waiting == 0
