@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from thence.runtime.polling import MAX_AWAKE_S
+
 
 class Durability(StrEnum):
     """What a message that was accepted survives."""
@@ -81,6 +83,7 @@ AwakeMicroseconds = Annotated[
     typer.Option(
         "--stay-awake",
         min=0,
+        max=round(1e6 * MAX_AWAKE_S),
         metavar="N",
         help="Look for the next message for up to N microseconds before sleeping: quicker answers, a busier core.",
     ),

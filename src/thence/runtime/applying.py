@@ -167,6 +167,8 @@ class Applying:
         """``told`` is given what is going on, in words."""
         self._lead = Changeover(old, new, lost)
         self._settlement: Settlement | None = None
+        self._refusals: dict[str, str] = {}
+        """What each has refused last: it is asked again and again, and people told once."""
         self._told = told
         self._access = access
         self.callers = Callers({**old.addresses, **new.addresses}, access)
@@ -255,7 +257,7 @@ class Applying:
             last = at + len(envelopes) == len(owed)
             part = ViewRequest("flush", self._lead.attempt, list_id=found.list_id, at=at, last=last, envelopes=tuple(envelopes))
             answer = await self.callers.ask(name, part)
-            if answer is None or answer.refused:
+            if answer is None or self._refused(name, answer):
                 return
             at += len(envelopes)
 
@@ -266,6 +268,8 @@ class Applying:
             wanted.setdefault(found.holders[name], []).append(name)
         requests = {holder: ViewRequest("give", names=tuple(theirs)) for holder, theirs in wanted.items()}
         answers = await self.callers.ask_all(requests)
+        for holder, answer in answers.items():
+            self._refused(holder, answer)
         copies = {envelope.id: envelope for answer in answers.values() for envelope in answer.envelopes}
         fetched: list[Envelope] = []
         size = 0
@@ -291,12 +295,18 @@ class Applying:
                 await self._flush(decision.flush)
             done = await self.callers.ask_all({name: _request(request) for name, request in decision.requests.items()})
             for name, answer in done.items():
-                if answer.refused:
-                    self._told(f"{name} refused: {answer.refused}")
+                self._refused(name, answer)
             if time.monotonic() > deadline:
                 silent = "".join(f"; {name}: {trouble}" for name, trouble in self.callers.trouble.items())
                 raise TimeoutError(f"{said}{silent}")
-            await asyncio.sleep(0 if decision.requests or decision.flush else ROUND_PAUSE_S)
+            await asyncio.sleep(0 if decision.requests else ROUND_PAUSE_S)
+
+    def _refused(self, name: str, answer: ViewAnswer) -> bool:
+        """Say that somebody refused, once, and return whether it did."""
+        if answer.refused and self._refusals.get(name) != answer.refused:
+            self._refusals[name] = answer.refused
+            self._told(f"{name} refused: {answer.refused}")
+        return bool(answer.refused)
 
 
 def _request(asked: ViewInput) -> ViewRequest:
