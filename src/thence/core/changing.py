@@ -182,7 +182,7 @@ class Changing(ABC):
                 return self._leave(record, deliver)
             if self._retained is not None:
                 self._retained.depth = max([self._retained.depth, *(envelope.depth for envelope in view.state.owed)])
-                self._retained.begin_anew()
+                self._retained.begin_anew(following.homes)
             view.entered(self.topology, following, view.state.next_text)
         view.note(record)
         if view.holding:

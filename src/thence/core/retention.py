@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -98,9 +98,9 @@ class Retention:
     def __len__(self) -> int:
         return len(self._copies)
 
-    def begin_anew(self) -> None:
-        """Another version of the fabric is in force: everybody has everything."""
-        self.before |= self.latest
+    def begin_anew(self, members: Collection[str]) -> None:
+        """Another version of the fabric is in force, with these members: everybody has everything."""
+        self.before = {name: number for name, number in {**self.before, **self.latest}.items() if name in members}
         self.latest, self.dropped, self._copies, self._bytes = {}, {}, OrderedDict(), 0
 
     def save(self) -> SavedRetention:

@@ -154,7 +154,9 @@ class ViewState(msgspec.Struct, array_like=True):
     list_id: str = ""
     """as far as it came, and of which list it is."""
     gone: dict[str, int] = msgspec.field(default_factory=dict)
-    """All who were ever lost, and with which version."""
+    """All who were ever lost, and with which version;"""
+    departed: dict[str, int] = msgspec.field(default_factory=dict)
+    """and all who have left."""
 
 
 class View:
@@ -196,6 +198,8 @@ class View:
         for name in change.topology.processes:
             if name in state.gone:
                 raise UsageError(f"{name!r} was lost with version {state.gone[name]}: a name is not used again")
+            if name in state.departed:  # Its messages would be numbered from 1 again, and look like old ones.
+                raise UsageError(f"{name!r} has left with version {state.departed[name]}: a name is not used again")
         if self.holding and not same:
             other = self.next
             raise UsageError(
@@ -284,6 +288,8 @@ class View:
         """The topology of this text is in force, after ``old``."""
         self.state.text, self.state.previous = text, write(old)
         self.state.gone = {**self.state.gone, **dict.fromkeys(self.state.lost, following.version)}
+        left = [name for name in old.processes if name not in following.homes and name not in self.state.lost]
+        self.state.departed = {**self.state.departed, **dict.fromkeys(left, following.version)}
 
     def news(self, old: Topology, following: Topology) -> NewView:
         """Return what the application is told of a switch."""

@@ -121,6 +121,16 @@ def test_one_that_has_no_place_leaves_and_says_so() -> None:
     assert life.restarted(life.member.snapshot())[0].standing() == standing
 
 
+def test_the_name_of_one_who_has_left_is_not_used_again() -> None:
+    life = Life("A")
+    for step in (Hold(1, WITHOUT_C), Prepare(1), Switch(1)):
+        life.step(step)
+    for member in (life.member, life.restarted()[0], life.restarted(life.member.snapshot())[0]):
+        with pytest.raises(UsageError, match="'C' has left with version 2: a name is not used again"):
+            member.step(Hold(2, fabric(3, d="ABC")), 0)
+        member.step(Hold(2, fabric(3, d="ABD")), 0)
+
+
 def test_nobody_writes_to_one_who_is_about_to_leave() -> None:
     life = Life()
     life.step(Hold(1, WITHOUT_C))
