@@ -101,6 +101,24 @@ def test_a_server_joins_and_another_one_leaves_under_load(tmp_path: Path) -> Non
     }
 
 
+def test_nobody_holds_for_a_switch_that_could_not_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What new servers are told of clients goes out with the switch, and by then it is too late to refuse."""
+    old = flat("s1")
+    new = following(old, {"D": ("s1", "s2")}, s2=free_addresses(1)[0])
+
+    async def main() -> None:
+        async with servers(old), thence.connect(url(old, "s1"), "a name of some length"):
+            hold = ViewRequest("hold", 1, write(new))
+            monkeypatch.setattr(evolution, "MAX_GREETINGS_BYTES", 20)
+            answer = await asked(old, "s1", hold)
+            assert answer.refused.endswith("MAX_GREETINGS_BYTES is 20")
+            assert answer.standing.phase == "normal"
+            monkeypatch.setattr(evolution, "MAX_GREETINGS_BYTES", 200)
+            assert (await asked(old, "s1", hold)).standing.phase == "holding"
+
+    run(main)
+
+
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_server_that_leaves_goes_on_for_those_who_read_what_waits_there(
     stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -214,7 +214,10 @@ class Changing(ABC):
     def report(self) -> Inventory:
         """Say what we have delivered, and what we can give to others; only when nothing is taken any more does it stay so."""
         view, retained = self.view, self._still()
-        copies = {envelope.id: copy_of(envelope) for envelope in self._mine()}
+        # What was for the lost alone is given to nobody; there may be very much of it, if they were away for long.
+        lost = view.state.lost
+        mine = (one for one in self._mine() if one.to is None or one.origin in lost or any(name not in lost for name in one.to))
+        copies = {envelope.id: copy_of(envelope) for envelope in mine}
         for envelope in self._held():
             copies.setdefault(envelope.id, copy_of(envelope, held=True))
         queued = self.unconfirmed()
@@ -222,7 +225,7 @@ class Changing(ABC):
             dict(retained.latest),
             list(copies.values()),
             {origin: dict(dropped) for origin, dropped in retained.dropped.items()},
-            {name: queued[name] for name in view.state.lost if queued.get(name)},
+            {name: queued[name] for name in lost if queued.get(name)},
             dict(retained.before),
         )
 

@@ -42,6 +42,9 @@ HOLD_LEASE_S: Final = 30.0
 FLUSH_BYTES: Final = 4 * 1024 * 1024
 """How many bytes of copies go into one answer or request, unless it is a single one."""
 
+MAX_GREETINGS_BYTES: Final = 48 * 1024 * 1024
+"""How many bytes servers that come in may be told of our clients: they go out with the switch, in one entry of the log."""
+
 log = logging.getLogger("thence.evolution")
 
 
@@ -171,10 +174,12 @@ class Evolution:
         view = node.member.view
         if node.driver.full:
             raise Busy(f"{node.name!r} takes nothing now: {node.driver.full}")
-        if isinstance(change, Switch):
+        if isinstance(change, Hold):
+            self._check_greetings(change.topology)
+        elif isinstance(change, Switch):
             if view.ready and view.state.attempt == change.attempt:
                 node.peers.cut()
-            change = Switch(change.attempt, self._greetings())
+            change = Switch(change.attempt, self._greetings(view.next))
         elif isinstance(change, Expel):
             node.peers.cut()
         self.pending = True
@@ -189,12 +194,20 @@ class Evolution:
             node.driver.when_durable(lambda: node.peers.enter(entered))
         node.on_room()
 
-    def _greetings(self) -> tuple[bytes, ...]:
+    def _greetings(self, following: Topology | None) -> tuple[bytes, ...]:
         """Return what servers that come in must be told of ours."""
-        following = self._node.member.view.next
         if following is None or all(name in self._node.topology.homes for name in following.processes):
             return ()
         return tuple(self._node.office.directory())
+
+    def _check_greetings(self, following: Topology) -> None:
+        """Refuse to hold for a switch that could not be stored: nobody could go back from there."""
+        size = sum(map(len, self._greetings(following)))
+        if size > MAX_GREETINGS_BYTES:
+            raise UsageError(
+                f"{self._node.name!r} would have to tell new servers of its clients in {size} bytes; MAX_GREETINGS_BYTES is "
+                f"{MAX_GREETINGS_BYTES}"
+            )
 
     def followed(self, sequence: int) -> None:
         """The member has made a step of a change, now or when it was brought back: the office and the history go with it."""

@@ -145,6 +145,18 @@ def test_a_report_is_made_when_nothing_changes_any_more() -> None:
         a.give((MessageId("B", 1),))
 
 
+def test_what_waits_for_the_lost_alone_is_counted_and_not_reported() -> None:
+    """There may be a million of these, if it was away for a night."""
+    a = members()["A"]
+    for to in (("C",), ("C",), ("B", "C"), None):
+        a.step(Submit(to, b"x"), 0)
+    for step in (Hold(1, NEW, ("C",)), Prepare(1)):
+        a.step(step, 0)
+    found = a.report()
+    assert [copy.number for copy in found.copies] == [3, 4]
+    assert found.queued == {"C": 4}
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_what_was_before_this_version_is_not_missed(restarted: bool) -> None:
     """C has sent messages since the fabric began; A and B have got one each of those that it sent after a change."""
