@@ -237,6 +237,8 @@ class Attacker:
             for _ in range(200):
                 speaker.writer.write(b"X: " + self._bytes(5_000).replace(b"\r", b"") + b"\r\n")
                 await speaker.writer.drain()
+                if speaker.writer.is_closing():
+                    break
         finally:
             speaker.close()
 
