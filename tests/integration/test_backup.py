@@ -124,6 +124,13 @@ def test_a_commit_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     assert not examine(tmp_path / "copy").notes
 
 
+def test_a_folder_that_the_system_keeps_at_the_root_of_a_disk_is_left_out(tmp_path: Path) -> None:
+    filled(tmp_path / "store", [b"first"], [b"second"])
+    (tmp_path / "store" / "lost+found").mkdir()
+    assert backup(tmp_path / "store", tmp_path / "copy").last == 2
+    assert not (tmp_path / "copy" / "lost+found").exists()
+
+
 def test_nothing_is_written_over_and_nothing_damaged_is_copied(tmp_path: Path) -> None:
     filled(tmp_path / "store", [b"first"], [b"second"])
     backup(tmp_path / "store", tmp_path / "copy")

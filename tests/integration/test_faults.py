@@ -411,6 +411,19 @@ def test_whoever_was_found_is_not_looked_for_any_more(monkeypatch: pytest.Monkey
     run(main)
 
 
+def test_a_server_that_stops_waits_for_neighbours_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them may tell it to switch meanwhile: then frames are queued for others than when it began to stop."""
+
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        server = await started(topology, "s1")
+        monkeypatch.setattr(server.node.member, "queued", lambda: {"s2": 1, "one that came with the switch": 1})
+        await server.stop()
+        assert server.stopping
+
+    run(main)
+
+
 def test_a_server_whose_clock_fails_says_so_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it would go on without anybody being pinged, forgotten or let go."""
 

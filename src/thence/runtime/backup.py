@@ -134,7 +134,8 @@ def _copy(source: Path, target: Path) -> None:
             _write(target / path.name, segment.data[:end])
             last = max(last, segment.last)
     for path in sorted(source.iterdir()):
-        if path.name not in (LOCK_NAME, MARK_NAME) and path.suffix != files.UNFINISHED and path not in known:
+        ours = path.name not in (LOCK_NAME, MARK_NAME) and path.suffix != files.UNFINISHED and path not in known
+        if ours and not path.is_dir():  # A store may be the root of a disk, where the system has a folder of its own.
             _write(target / path.name, path.read_bytes())
     if last < promised:
         raise StorageError(f"{source}: entries up to {promised} were acknowledged, and what can be read ends with {last}")

@@ -306,10 +306,10 @@ class Server:
             hang_up(client.connection, Refused(f"{self.node.name} is stopping", later=True))
         await self.engine.close()
         deadline = time.monotonic() + drain_s
-        # The core tells nobody when a queue is empty, so this looks.
-        neighbours = self.node.peers.neighbours
+        # The core tells nobody when a queue is empty, so this looks. With a switch meanwhile, others are there.
         while time.monotonic() < deadline:
-            if not any(queued and neighbours[name].up for name, queued in self.node.member.queued().items()):
+            there = {name for name, peer in self.node.peers.neighbours.items() if peer.up}
+            if not any(queued and name in there for name, queued in self.node.member.queued().items()):
                 break
             await asyncio.sleep(DRAIN_LOOK_S)
         if unconfirmed := sum(self.node.member.queued().values()):
