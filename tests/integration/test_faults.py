@@ -400,11 +400,15 @@ def test_whoever_was_found_is_not_looked_for_any_more(monkeypatch: pytest.Monkey
     async def main() -> None:
         topology = flat("s1")
         async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
-            for name in ("bob", "cid", "dan"):
+
+            async def look_for(name: str) -> None:
                 looking = asyncio.create_task(ann.known(name))
-                await until(lambda wanted=name: wanted in running["s1"]._finding)
+                await until(lambda: name in running["s1"]._finding)
                 async with thence.connect(url(topology, "s1"), name):
                     await looking
+
+            for name in ("bob", "cid", "dan"):
+                await look_for(name)
             assert running["s1"]._clients["ann"].finding == 0
             assert running["s1"]._clients["ann"].connection.open
 

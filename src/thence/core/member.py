@@ -328,8 +328,8 @@ class Member(Forwarding):
 
     def _check_late(self, limit: str, most: int) -> None:
         """Messages to ourselves queue for nobody, and yet wait behind those that others have to confirm."""
-        late = self._late or ()
-        if len(late) >= most:
+        late = self._late
+        if late is not None and len(late) >= most:
             first = late[0][1].envelope
             raise Busy(f"{len(late)} deliveries wait until all have {first.id if first else 'a message'}; {limit} is {most}")
 
