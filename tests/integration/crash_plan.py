@@ -1,14 +1,13 @@
 """What a crash campaign runs: 12 servers in 4 domains of mixed orderings, 16 clients, and who follows what; from one number.
 
 Domains A, B and C are joined by the relays ``x1`` and ``x2``; A and D by a parallel causal link. Of two neighbours one calls the
-other, by way of a proxy: each server is given a topology of its own in which those that it calls have the addresses of proxies.
+other, by way of a proxy (``thence.runtime.lines``).
 """
 
 from __future__ import annotations
 
 import errno
 import socket
-from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -16,8 +15,7 @@ import msgspec
 
 from thence.core.ordering import ORDERINGS
 from thence.core.topology import Topology
-from thence.core.topology_text import parse, write
-from thence.runtime.peers import neighbours_of
+from thence.core.topology_text import parse
 
 CAUSAL: Final = tuple(sorted(name for name, ordering in ORDERINGS.items() if "causal" in ordering.guarantees))
 TOPICS: Final = ("news", "sport", "weather")
@@ -102,17 +100,3 @@ def stable_addresses(count: int, chance: Random) -> list[str]:
         if address not in found:
             found.append(address)
     return found
-
-
-def calls(topology: Topology) -> list[tuple[str, str]]:
-    """Return who calls whom."""
-    order = {name: at for at, name in enumerate(topology.processes)}
-    return [(me, peer) for me in topology.processes for peer in neighbours_of(topology, me) if order[me] < order[peer]]
-
-
-def write_topologies(topology: Topology, addresses: dict[str, str], proxies: dict[tuple[str, str], str], folder: Path) -> None:
-    """Write the topology of each server, ``NAME.toml``, with the proxies in the place of those whom it calls."""
-    for me in topology.processes:
-        seen = {name: proxies.get((me, name), address) for name, address in addresses.items()}
-        own = topology.at(seen)
-        (folder / f"{me}.toml").write_text(write(own), encoding="utf-8")

@@ -27,11 +27,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tests.integration.crash_plan import calls, fabric, groups, plan, stable_addresses, write_topologies
+from tests.integration.crash_plan import fabric, groups, plan, stable_addresses
 from tests.integration.crash_verdict import histories, judge_clients, judge_servers, unfinished
-from tests.integration.proxy import Mode, Proxy
 from tests.integration.server_processes import STOP_WITHIN_S, Outcome, in_folder, kill_processes, last_words, start_process
+from thence.core.topology_text import write
 from thence.runtime.client import ask_status
+from thence.runtime.lines import Lines
+from thence.runtime.proxy import Mode, Proxy
 
 HEAL_WITHIN_S: Final = 180.0
 START_WITHIN_S: Final = 120.0
@@ -106,12 +108,13 @@ class Crashes:
         chance = Random(os.urandom(8))  # Another run with the same seed may be under way.
         names = self.topology.processes
         addresses = dict(zip(names, stable_addresses(len(names), chance), strict=True))
-        for caller, called in calls(self.topology):
-            self._links[caller, called] = Proxy(addresses[called], self._chance)
+        lines = Lines(self.topology.at(addresses), self._chance)
+        self._links = lines.proxies
         self._doors = {name: Proxy(addresses[name], self._chance) for name in names}
         for proxy in (*self._links.values(), *self._doors.values()):
             await proxy.start()
-        write_topologies(self.topology, addresses, {pair: proxy.address for pair, proxy in self._links.items()}, self.folder)
+        for name in names:
+            (self.folder / f"{name}.toml").write_text(write(lines.seen_by(name)), encoding="utf-8")
         members = groups(self.topology)
         urls = {client: f"thence://{self._doors[client.split('-')[0]].address}" for group in members.values() for client in group}
         planned = plan(self.topology, self.options.seed, urls, self.options.mean_gap_s)

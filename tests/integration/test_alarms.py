@@ -22,7 +22,6 @@ import pytest
 import thence
 from benchmarks.takeover import TWIN
 from examples.bank import Account, AccountState, Deposit
-from tests.integration.proxy import Mode, Proxy
 from tests.integration.running import addressed, flat, run, servers, started, until, url
 from tests.integration.scraping import Prometheus, fires, rules
 from thence.core.member import MemberOptions
@@ -32,6 +31,7 @@ from thence.runtime import boxes, door, files, peers
 from thence.runtime.agent_kinds import kinds_of
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.protocol import ViewRequest
+from thence.runtime.proxy import Mode, Proxy
 from thence.runtime.server import Server
 from thence.runtime.wire import Connection
 from thence.trace.live import LiveTraceWriter

@@ -14,7 +14,6 @@ from zlib import crc32
 import pytest
 
 import thence
-from tests.integration.proxy import Mode, Proxy
 from tests.integration.running import addressed, flat, run, servers, started, until, url
 from thence.core.member import MemberOptions
 from thence.core.topology import Topology
@@ -23,6 +22,7 @@ from thence.runtime import boxes, door, peers
 from thence.runtime import client as client_module
 from thence.runtime import server as server_module
 from thence.runtime.client import ask_status
+from thence.runtime.proxy import Mode, Proxy
 from thence.runtime.server import Server
 from thence.runtime.wire import HEADER
 

@@ -1,4 +1,4 @@
-"""A proxy between two programs that spoils what goes through it, on command. For tests of what real networks do.
+"""A proxy between two programs that spoils what goes through it, on command: to show, and to test, what real networks do.
 
 Rules:
 
@@ -16,6 +16,8 @@ from contextlib import suppress
 from enum import StrEnum
 from random import Random
 from typing import Final
+
+from thence.errors import InternalError
 
 CHUNK_BYTES: Final = 64 * 1024
 CALL_TIMEOUT_S: Final = 5.0
@@ -86,7 +88,8 @@ class Proxy:
             return
         self.connections += 1
         task = asyncio.current_task()
-        assert task is not None
+        if task is None:
+            raise InternalError(f"a connection to {self.target} came outside of any task")
         self._running[task] = False
         with suppress(asyncio.CancelledError, OSError, TimeoutError):
             await self._join(reader, writer, task)
