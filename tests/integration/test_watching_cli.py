@@ -6,19 +6,17 @@ import importlib
 import json
 import keyword
 import os
-import pty
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 import typer
 from typer.main import get_command
 
-from tests.integration.running import PATIENCE_S, flat, fleet, url
+from tests.integration.running import flat, fleet, url
+from tests.integration.terminal import Terminal
 from tests.unit.cli import refusal, run
 from thence.cli import top
 from thence.cli.main import COMMANDS, Entry
@@ -29,49 +27,6 @@ from thence.cli.up import Fleet
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with fleet(flat("s1", "s2"), tmp_path_factory.mktemp("fleet")) as started:
         yield started
-
-
-def _hear_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-class Terminal:
-    """A command on a terminal of its own."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._ours, theirs = pty.openpty()
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
-        command = [sys.executable, "-m", "thence.cli.main", *arguments]
-        # Where the tests themselves run in the background, programs that they start would not hear Ctrl-C.
-        self.process = subprocess.Popen(
-            command,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=environment,
-            preexec_fn=_hear_interrupts,  # noqa: PLW1509  There are no threads here.
-        )
-        os.close(theirs)
-        os.set_blocking(self._ours, False)
-        self.shown = ""
-
-    def until(self, count: int, what: str) -> None:
-        """Wait until the terminal has shown something so many times."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.shown.count(what) < count:
-            try:
-                self.shown += os.read(self._ours, 65536).decode(errors="replace")
-            except (BlockingIOError, OSError):
-                assert self.process.poll() is None, self.shown
-                time.sleep(0.05)
-            assert time.monotonic() < deadline, self.shown
-
-    def interrupt(self) -> int:
-        """Press Ctrl-C; return the exit code."""
-        self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(PATIENCE_S)
-        os.close(self._ours)
-        return code
 
 
 # --- live --------------------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def _advance_unseen(steps: int = 1) -> None:
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:
     """Lay out rows under the named columns; a column that holds only numbers is set flush right.
 
-    Floats are shown with three significant decimals at most; pass a string to show something else.
+    Floats are shown with three significant decimals at most; pass a string, or a text with a style, to show something else.
     """
     cells = [list(row) for row in rows]
     result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -126,7 +126,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
         numeric = bool(cells) and all(_is_number(row[position]) for row in cells)
         result.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
-        result.add_row(*(Text(_shown(cell)) for cell in row))
+        result.add_row(*(cell if isinstance(cell, Text) else Text(_shown(cell)) for cell in row))
     return result
 
 

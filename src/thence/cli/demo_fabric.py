@@ -94,7 +94,7 @@ def run_fabric(folder: Path, seed: int, questions: int, note: Callable[[str], No
 
 
 async def _converse(topology: Topology, fleet: Fleet, chance: random.Random, questions: int, note: Callable[[str], None]) -> Told:
-    await _all_up(topology)
+    await all_up(topology)
     note(f"{len(topology.processes)} servers of 3 domains are up, each a process with a store on disk")
     names = [f"client-{server}" for server in topology.processes]
     clients = [connect(f"thence://{address}", name) for name, address in zip(names, topology.addresses.values(), strict=True)]
@@ -116,7 +116,8 @@ async def _converse(topology: Topology, fleet: Fleet, chance: random.Random, que
             await client.__aexit__(None, None, None)
 
 
-async def _all_up(topology: Topology) -> None:
+async def all_up(topology: Topology) -> None:
+    """Wait until all servers have answered, each with all its neighbours connected."""
     async with asyncio.timeout(START_WITHIN_S):
         for address in topology.addresses.values():
             while not await _is_up(address):  # noqa: ASYNC110  It is another process.

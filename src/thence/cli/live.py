@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Group, RenderableType
@@ -19,7 +19,11 @@ from rich.text import Text
 from thence.cli import console
 from thence.runtime import loops
 
-Frame = Callable[[], Coroutine[Any, Any, Sequence[RenderableType]]]
+T = TypeVar("T")
+
+Shown = Sequence[RenderableType]
+
+Frame = Callable[[], Coroutine[Any, Any, Shown]]
 """Looks, and returns what to show."""
 
 Every = Annotated[
@@ -37,6 +41,18 @@ def show(frame: Frame, every_s: float | None) -> None:
         loops.run(_again_and_again(frame, every_s))
     except KeyboardInterrupt:
         return
+
+
+async def beside(work: Coroutine[Any, Any, T], frame: Frame, every_s: float) -> T:
+    """Do a work, and show frames of it meanwhile if there is a terminal; return what came of it."""
+    if not console.out.is_terminal:
+        return await work
+    showing = asyncio.create_task(_again_and_again(frame, every_s))
+    try:
+        return await work
+    finally:
+        showing.cancel()
+        await asyncio.gather(showing, return_exceptions=True)
 
 
 async def _again_and_again(frame: Frame, every_s: float) -> None:

@@ -54,6 +54,7 @@ class Entry(NamedTuple):
 
 COMMANDS: Final = (
     Entry("demo", START, "Show causal order kept where a naive network breaks it."),
+    Entry("chat", START, "Show order kept over slow links, and what it looks like without; or talk in a room."),
     Entry("orderings", START, "List the orderings and what each of them promises."),
     Entry("topology", TRY, "Check, draw and make fabrics of several domains, and show routes in them."),
     Entry("simulate", TRY, "Run a workload on an ordering and write the trace of it."),
@@ -99,6 +100,7 @@ EPILOG: Final = """
   thence top data/topology.toml
   thence listen thence://127.0.0.1:7401 --name bob
   thence send thence://127.0.0.1:7401 bob "hello"
+  thence chat thence://127.0.0.1:7401 --name ada
   thence COMMAND --help
 
 [bold]Completion[/bold]

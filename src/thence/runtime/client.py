@@ -171,6 +171,11 @@ class Client(Endpoint):
 
     _trouble = ""
 
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection to the server now; nothing while there is one. It is made again by itself."""
+        return "" if self._connection is not None else self._trouble or "not connected"
+
     async def _stay_connected(self) -> None:
         backoff = FIRST_BACKOFF_S
         while not self._closed and self._failure is None:
