@@ -9,10 +9,10 @@ Rules for whoever writes a page:
 * A ``python`` block is run, with the others of its page before it.
 
 Some pages have a test of their own: those on trace and judge ``tests/unit/trace/test_docs.py``, that on the store
-``tests/unit/runtime/test_store_page.py``, the quickstart and those on chat, on agents and on security theirs in
-``tests/integration``, ``test_quickstart_page.py``, ``test_chat.py``, ``test_agents_page.py`` and ``test_security_page.py``, and
-those that need Spark theirs in ``tests/pipeline``, ``test_pages.py``, ``test_importing_page.py``, ``test_audit_page.py``,
-``test_following_page.py``.
+``tests/unit/runtime/test_store_page.py``, the quickstart, the recipes and those on chat, on agents and on security theirs in
+``tests/integration``, ``test_quickstart_page.py``, ``test_recipes.py``, ``test_chat.py``, ``test_agents_page.py`` and
+``test_security_page.py``, and those that need Spark theirs in ``tests/pipeline``, ``test_pages.py``,
+``test_importing_page.py``, ``test_audit_page.py``, ``test_following_page.py``.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ TESTED_ELSEWHERE = {
     "docs/trace.md",
     "docs/judge.md",
     "docs/store.md",
+    *(f"docs/recipes/{page.name}" for page in (DOCS / "recipes").glob("*.md")),
     *PAGES_WITH_SPARK,
     *NEED_SPARK,
 }

@@ -55,6 +55,7 @@ READER: Final = "cyd"
 SLOW: Final = (("n1", "r1"), ("r2", "s1"))
 TOPIC: Final = "lobby"
 
+LOOK_EVERY_S: Final = 0.1
 COME_WITHIN_S: Final = 30.0
 TALK_WITHIN_S: Final = 120.0
 
@@ -172,10 +173,7 @@ async def play(folder: Path, conversation: Conversation, promise: str, slow_s: f
     with (folder / "servers.log").open("w", encoding="utf-8") as log:
         fleet = Fleet(topology, folder, memory=True, trace=trace, log=lambda line: print(line, file=log))
         try:
-            for name in topology.processes:
-                file = folder / f"{name}.toml"
-                file.write_text(write(lines.seen_by(name)), encoding="utf-8")
-                fleet.start_one(name, file)
+            start_behind(fleet, lines)
             await all_up(topology)
             async with _people(topology.addresses, conversation) as people:
                 _set_slow(lines, slow_s)
@@ -189,6 +187,14 @@ async def play(folder: Path, conversation: Conversation, promise: str, slow_s: f
             await lines.close()
 
 
+def start_behind(fleet: Fleet, lines: Lines) -> None:
+    """Start all servers, each with a topology in which the others are behind the proxies: ``NAME.toml`` in the folder."""
+    for name in fleet.topology.processes:
+        file = fleet.data / f"{name}.toml"
+        file.write_text(write(lines.seen_by(name)), encoding="utf-8")
+        fleet.start_one(name, file)
+
+
 @asynccontextmanager
 async def _people(addresses: dict[str, str], conversation: Conversation) -> AsyncIterator[list[Person]]:
     """Let all people in, and wait until each knows of all."""
@@ -199,8 +205,17 @@ async def _people(addresses: dict[str, str], conversation: Conversation) -> Asyn
             people.append(Person(client, conversation))
         for person in people:
             await person.room.enter()
-        await _until(lambda: all(len(person.room.people) == len(HOMES) for person in people), COME_WITHIN_S, "not all have come")
+        await _until(lambda: _all_know_all(people), COME_WITHIN_S, "not all have come")
         yield people
+
+
+def _all_know_all(people: Sequence[Person]) -> bool:
+    """Return whether all lists are complete; who may not have been heard says again that it is here."""
+    if all(len(person.room.people) == len(HOMES) for person in people):
+        return True
+    for person in people:
+        person.room.announce()
+    return False
 
 
 def _set_slow(lines: Lines, slow_s: float) -> None:
@@ -214,7 +229,7 @@ async def _until(condition: Callable[[], bool], within_s: float, otherwise: str)
     try:
         async with asyncio.timeout(within_s):
             while not condition():  # noqa: ASYNC110  Handlers tell nobody.
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(LOOK_EVERY_S)
     except TimeoutError:
         raise TimeoutError(f"{otherwise} within {within_s:g} s") from None
 

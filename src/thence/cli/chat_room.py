@@ -5,6 +5,8 @@ Rules:
 * A room is a topic, and a line is a letter published on it: text, whoever wrote it and with whatever program. Headers say more
   (``chat``: what the letter is; ``line``: an id; ``answers``: the id of the line that it answers), and may be absent.
 * Who comes says so on the topic, and everybody there answers that it is here; who leaves says so. So nobody has to keep a list.
+  Two who come at the same moment may not hear of each other, since neither server knows yet that the other one follows the
+  topic. So who has come says once more, a little later, that it is here.
 * A person answers only what it has seen. Where order is causal the line that is answered is so here first. Where it is not here,
   it was said before we came, or order is not kept: that is shown, never hidden.
 * What others write is shown with what cannot be printed escaped (``console.plain``), and what is remembered of it is bounded.
@@ -70,6 +72,10 @@ class Room:
         await self._client.subscribe(self._topic)
         await self._client.publish(self._topic, b"", headers={KIND: CAME})
 
+    def announce(self) -> None:
+        """Say that we are here."""
+        self._client.post_topic(self._topic, b"", headers={KIND: HERE})
+
     def say(self, text: str, answers: int | None = None) -> bool:
         """Say a line; it is shown when it comes back, at its place. False: the line that it would answer is not known."""
         headers = {ID: os.urandom(6).hex()}
@@ -117,13 +123,13 @@ class Room:
         if kind == LEFT:
             if self.people.pop(name, self) is None and name != self._client.name:
                 self._on_note(f"{name} has left")
-        elif kind == CAME and name != self._client.name:
-            self._is_here(name)
-            self._on_note(f"{name} has come")
-            self._client.post_topic(self._topic, b"", headers={KIND: HERE})
         elif kind in {CAME, HERE}:
             self._is_here(name)
+            if kind == CAME and name != self._client.name:
+                self.announce()
 
     def _is_here(self, name: str) -> None:
-        if len(self.people) < MAX_PEOPLE:
-            self.people.setdefault(name)
+        if name not in self.people and len(self.people) < MAX_PEOPLE:
+            self.people[name] = None
+            if name != self._client.name:
+                self._on_note(f"{name} is here")

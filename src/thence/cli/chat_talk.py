@@ -25,6 +25,8 @@ from thence.errors import NotAllowed, ThenceError
 from thence.runtime.client import Client
 
 LEAVE_WITHIN_S: Final = 5.0
+ANNOUNCE_AFTER_S: Final = 3.0
+"""How long after somebody has come it says once more that it is here."""
 LOOK_EVERY_S: Final = 0.2
 """How often the connection is looked at."""
 SHOWN_WAITS: Final = 10
@@ -90,6 +92,7 @@ class _Talk:
                 return
 
     async def _watch(self) -> None:
+        asyncio.get_running_loop().call_later(ANNOUNCE_AFTER_S, self._announce)
         while True:
             trouble = self._client.trouble
             if bool(trouble) != bool(self._trouble):
@@ -97,6 +100,10 @@ class _Talk:
                 self._input.note(lost if trouble else f"connected again, to {self._client.server}")
             self._trouble = trouble
             await asyncio.sleep(LOOK_EVERY_S)
+
+    def _announce(self) -> None:
+        if not self._hearing.done():
+            self._room.announce()
 
     async def _obey_all(self, lines: AsyncIterator[str]) -> None:
         async for line in lines:
