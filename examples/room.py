@@ -8,21 +8,21 @@ import sys
 
 import thence
 
-LEFT = "(has left)"
+LEFT = b"(has left)"
 
 
 async def hear(client: thence.Client) -> None:
     """Show what is said, until our own leaving comes back: everything that we said has been shown then."""
     async for message in client:
-        print(f"{message.sender}: {message.value(str)}", flush=True)
-        if message.sender == client.name and message.value(str) == LEFT:
+        print(f"{message.sender}: {message.body.decode(errors='replace')}", flush=True)
+        if message.sender == client.name and message.body == LEFT:
             return
 
 
 async def type_lines(client: thence.Client, room: str) -> None:
     """Say each line, and at the end that we leave."""
     while line := await asyncio.to_thread(sys.stdin.readline):
-        await client.publish(room, line.rstrip("\n"))
+        await client.publish(room, line.rstrip("\n").encode())
     await client.publish(room, LEFT)
 
 

@@ -169,6 +169,7 @@ def test_a_line_without_its_question_and_one_for_me_alone_are_shown_as_such(offi
         async with thence.connect(url(office.topology, "s3")) as client:
             await client.known("eve")
             await client.publish("attic", "früh \x1b[2J".encode(), headers={"line": "2", "answers": "1"})
+            await client.publish("attic", ["a", "value"])
             await client.send("eve", b"psst")
 
     eve = Piped(tmp_path, url(office.topology, "s1"), "eve", "--room", "attic")
@@ -176,7 +177,10 @@ def test_a_line_without_its_question_and_one_for_me_alone_are_shown_as_such(offi
     asyncio.run(write())
     eve.until("psst")
     assert re.fullmatch(
-        r"\[1\] client-\w+ to a line that is not here: früh \\x1b\[2J\n\[2\] client-\w+ to you alone: psst\n", eve.seen
+        r"\[1\] client-\w+ to a line that is not here: früh \\x1b\[2J\n"
+        r"\[2\] client-\w+: \['a', 'value'\]\n"
+        r"\[3\] client-\w+ to you alone: psst\n",
+        eve.seen,
     )
     eve.process.send_signal(signal.SIGTERM)
     assert eve.leave() == 0

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from random import Random
+from random import SystemRandom
 from typing import Final, NamedTuple
 
 from rich.console import RenderableType
@@ -168,7 +168,7 @@ async def play(folder: Path, conversation: Conversation, promise: str, slow_s: f
     """Run a fabric, slow two of its lines, and let people talk in it."""
     text = FABRIC.format(name=f"chat-{conversation.ordering}", promise=promise, ordering=conversation.ordering)
     topology = with_addresses(parse(text), folder / "topology.toml")
-    lines = Lines(topology, Random(1))  # noqa: S311  No secret: it says which bits to flip, and none are.
+    lines = Lines(topology, SystemRandom())
     await lines.start()
     with (folder / "servers.log").open("w", encoding="utf-8") as log:
         fleet = Fleet(topology, folder, memory=True, trace=trace, log=lambda line: print(line, file=log))

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
+from thence.errors import MalformedFrame
 from thence.runtime.endpoint import Endpoint
 from thence.runtime.letters import Message
 
@@ -107,8 +109,7 @@ class Room:
         number = None if answered is None else self._numbers.get(answered)
         missing = answered is not None and number is None
         self._remember(message.headers.get(ID))
-        text = message.body.decode("utf-8", "replace")
-        self._on_line(Line(self._count, message.sender, text, number, missing, message.topic is None))
+        self._on_line(Line(self._count, message.sender, _text_of(message), number, missing, message.topic is None))
 
     def _remember(self, name: str | None) -> None:
         if name is None or name in self._numbers:
@@ -133,3 +134,11 @@ class Room:
             self.people[name] = None
             if name != self._client.name:
                 self._on_note(f"{name} is here")
+
+
+def _text_of(message: Message) -> str:
+    """Return what a letter says, also one that another program has sent as a value."""
+    if message.letter.coded:
+        with suppress(MalformedFrame):
+            return str(message.value())
+    return message.body.decode("utf-8", "replace")
