@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 
 import thence
-from tests.integration.running import PATIENCE_S, addressed, fleet, url, wait_for_server
+from tests.integration.running import PATIENCE_S, addressed, flat, fleet, run, servers, url, wait_for_server
+from tests.integration.securing import Access, certificates, secure_url
 from tests.integration.terminal import Terminal
 from tests.integration.test_quickstart_page import STEP_WITHIN_S, Shell
 from tests.test_docs import blocks, calls, matches, read
@@ -244,6 +246,32 @@ def test_nothing_is_lost_when_a_server_is_killed_and_nothing_is_kept_of_who_left
         ada.say("too late")
         assert ada.leave() == 2
         assert "what was said last may not have been accepted" in ada.notes
+
+
+def test_a_room_behind_tls_and_an_access_file(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        tls = certificates(tmp_path / "tls", trustme.CA(), "s1")["s1"]
+        room = {"publish": ["lobby"], "subscribe": ["lobby"]}
+        access = Access(tmp_path / "access.toml", ada=room, bob={"subscribe": ["lobby"]})
+
+        def enter(name: str) -> Piped:
+            options = ("--token", access.tokens[name], "--tls-ca", str(tmp_path / "tls" / "authority.pem"))
+            return Piped(tmp_path, secure_url(topology, "s1"), name, *options)
+
+        async with servers(topology, tls=tls, access=access.path):
+            ada = enter("ada")
+            ada.say("safely")
+            await asyncio.to_thread(ada.until, "[1] ada: safely")
+            ada.say("/waiting")
+            await asyncio.to_thread(ada.until, "not told: ")
+            assert await asyncio.to_thread(ada.leave) == 0, ada.notes
+            bob = enter("bob")
+            assert await asyncio.to_thread(bob.leave) == 2
+            assert "thence: error: " in bob.notes
+            assert "'lobby'" in bob.notes
+
+    run(main)
 
 
 @pytest.mark.parametrize(
