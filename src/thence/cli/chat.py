@@ -25,7 +25,7 @@ SLOW_S: Final = 0.8
 
 def command(
     url: Annotated[
-        str | None, typer.Argument(metavar="[URL]", help="The server of a room: thence://host:port, or thences:// with TLS.")
+        str | None, typer.Argument(metavar="URL", help="The server of a room: thence://host:port, or thences:// with TLS.")
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Who you are in the room.")] = None,
     room: Annotated[str, typer.Option("--room", help="Which room: any topic.")] = "lobby",

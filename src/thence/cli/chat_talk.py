@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 from zlib import crc32
 
@@ -74,11 +74,8 @@ class _Talk:
         stopping = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-        await self._room.enter()
-        self._input.note(f"{self._client.name} is in {self._topic}, at {self._client.server}; /help lists what can be done")
-        self._label()
         self._hearing = asyncio.create_task(self._hear())
-        await _until_one_ends(asyncio.shield(self._hearing), self._obey_all(self._input.lines()), self._watch(), stopping.wait())
+        await _until_one_ends(asyncio.shield(self._hearing), self._enter_and_obey(), self._watch(), stopping.wait())
 
     async def leave(self) -> None:
         """Say so, and hear everything up to that: what was said last has then been shown."""
@@ -92,7 +89,6 @@ class _Talk:
                 return
 
     async def _watch(self) -> None:
-        asyncio.get_running_loop().call_later(ANNOUNCE_AFTER_S, self._announce)
         while True:
             trouble = self._client.trouble
             if bool(trouble) != bool(self._trouble):
@@ -105,8 +101,12 @@ class _Talk:
         if not self._hearing.done():
             self._room.announce()
 
-    async def _obey_all(self, lines: AsyncIterator[str]) -> None:
-        async for line in lines:
+    async def _enter_and_obey(self) -> None:
+        await self._room.enter()
+        asyncio.get_running_loop().call_later(ANNOUNCE_AFTER_S, self._announce)
+        self._input.note(f"{self._client.name} is in {self._topic}, at {self._client.server}; /help lists what can be done")
+        self._label()
+        async for line in self._input.lines():
             if line.strip() == "/quit":
                 return
             if line.strip():
@@ -156,7 +156,7 @@ class _Talk:
 
     def _label(self) -> None:
         state = f" ({len(self._saying)} on the way)" if self._saying else ""
-        self._input.label(f"{self._client.name}{state}> ")
+        self._input.label(f"{console.plain(self._client.name)}{state}> ")
 
     async def _tell_waiting(self) -> None:
         try:
