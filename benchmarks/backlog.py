@@ -1,8 +1,9 @@
-"""What it costs a server that two million letters wait for a client that is away: spilled to files, beside all in memory.
+"""What it costs a server that two million letters wait for a client that is away, or for another server: in files, or in memory.
 
 Letters of 100 bytes; first in bundles, as a program makes them that sends as quickly as it can, then each in a message of its
-own, in turn with another one for a second client that is away. Ours is `--backlog spill`, the peer `--backlog memory`. In the end
-the client comes back and takes everything. The last row is of a client that is there all the time.
+own, in turn with another one for a second client that is away. Then the clients are at another server, which is killed before
+anything is sent. Ours is `--backlog spill`, the peer `--backlog memory`. In the end who was away comes back and takes everything.
+The last row is of a client that is there all the time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ MODES: Final = {"spill": ("--backlog", "spill"), "memory": ("--backlog", "memory
 NOTES: Final = """
 In brackets the figures after each tenth of the letters: with files, neither memory nor the work for a tenth grows with what
 waits. In memory a box is full at a million letters (`MAX_BOX_LETTERS`), so the peer is measured with fewer. `snapshot` is what
-stands for the whole log. Letters a second are by the clock, of a machine that was busy with other things, too.
+stands for the whole log. Of letters for a neighbour, the server that sends them is measured; who comes back is the neighbour,
+and its client takes all of them there. Letters a second are by the clock, of a machine that was busy with other things, too.
 """
 
 
@@ -58,10 +60,15 @@ class Measured(NamedTuple):
 def run(letters: int = LETTERS) -> list[Row]:
     """Measure both ways."""
     rows: list[Row] = []
-    for what, count, alone in (("in bundles", letters, False), ("each alone", min(letters, ALONE), True)):
-        spilled = _measure("spill", count, alone=alone)
+    for what, count, alone, neighbour in (
+        ("in bundles", letters, False, False),
+        ("each alone", min(letters, ALONE), True, False),
+        ("for a neighbour, in bundles", letters, False, True),
+        ("for a neighbour, each alone", min(letters, ALONE), True, True),
+    ):
+        spilled = _measure("spill", count, alone=alone, neighbour=neighbour)
         limited = min(count, 900_000)
-        kept = _measure("memory", limited, alone=alone)
+        kept = _measure("memory", limited, alone=alone, neighbour=neighbour)
         rows += [
             Row(f"memory, {count:,} letters {what} ({_listed(spilled.resident_mib)}; peer {limited:,})", *_mib(spilled, kept)),
             Row(
@@ -104,18 +111,22 @@ def _rate(what: str, ours: float, theirs: float) -> Row:
     return Row(what, f"{ours:,.0f}/s", f"{theirs:,.0f}/s", ours / theirs)
 
 
-def _measure(mode: str, letters: int, *, alone: bool) -> Measured:
+def _measure(mode: str, letters: int, *, alone: bool, neighbour: bool) -> Measured:
+    names = ("here", "there") if neighbour else ("here",)
     with tempfile.TemporaryDirectory(prefix="thence-backlog-") as folder:
-        topology = with_addresses(Topology.flat(Domain("one", ("here",), "vector")), Path(folder) / "topology.toml")
+        topology = with_addresses(Topology.flat(Domain("one", names, "vector")), Path(folder) / "topology.toml")
         fleet = Fleet(topology, Path(folder), options=MODES[mode])
-        url = f"thence://{topology.addresses['here']}"
+        url, away = (f"thence://{topology.addresses[name]}" for name in (names[0], names[-1]))
         try:
             fleet.start()
+            asyncio.run(_introduce(url, away))
+            if neighbour:
+                fleet.kill("there")
             resident, seconds = asyncio.run(_fill(url, fleet.processes["here"].pid, letters, alone=alone))
             fleet.stop()  # In order, so that there is a snapshot of everything.
             snapshot, spilled = (sum(path.stat().st_size for path in (Path(folder) / "here").glob(what)) for what in NAMES)
             fleet.start()
-            return Measured(resident, seconds, snapshot, spilled, asyncio.run(_read(url, letters)))
+            return Measured(resident, seconds, snapshot, spilled, asyncio.run(_read(away, letters)))
         finally:
             fleet.stop()
 
@@ -125,10 +136,15 @@ def _connect(url: str, name: str) -> thence.Client:
     return thence.connect(url, name, connect_timeout=START_WITHIN_S)
 
 
+async def _introduce(url: str, away: str) -> None:
+    """Let there be clients that are away by now, and a writer who knows them."""
+    async with _connect(away, "reader"), _connect(away, "other"), _connect(url, "writer") as writer:
+        await writer.known("reader")
+        await writer.known("other")
+
+
 async def _fill(url: str, pid: int, letters: int, *, alone: bool) -> tuple[list[float], list[float]]:
     """Send letters to a client that is away; return the memory of the server, and the time it took, after each tenth."""
-    async with _connect(url, "reader"), _connect(url, "other"):
-        pass
     resident, seconds = [], []
     async with _connect(url, "writer") as writer:
         for _ in range(PARTS):

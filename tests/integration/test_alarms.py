@@ -24,6 +24,7 @@ from benchmarks.takeover import TWIN
 from examples.bank import Account, AccountState, Deposit
 from tests.integration.running import addressed, flat, run, servers, started, until, url
 from tests.integration.scraping import Prometheus, fires, rules
+from thence.core import channel
 from thence.core.member import MemberOptions
 from thence.core.messages import Packet
 from thence.core.topology_text import parse, write
@@ -33,6 +34,7 @@ from thence.runtime.node_options import NodeOptions
 from thence.runtime.protocol import ViewRequest
 from thence.runtime.proxy import Mode, Proxy
 from thence.runtime.server import Server
+from thence.runtime.spill import list_spill
 from thence.runtime.wire import Connection
 from thence.trace.live import LiveTraceWriter
 from thence.web.metrics import FAMILIES
@@ -294,6 +296,32 @@ async def letters_are_spilled(given: Given) -> None:
         await until(lambda: running["s1"].node.office.state.boxes["bob"].spilled_bytes)
         await given.prometheus.scrape(running["s1"])
         assert not given.prometheus.fired
+
+
+@scenario("ThenceFramesUnreadable", "thence_spilled_frames", "thence_neighbour_unreadable")
+async def what_waits_for_a_neighbour_is_damaged(given: Given) -> None:
+    given.monkeypatch.setattr(boxes, "SPILL_AFTER_LETTERS", 10)
+    given.monkeypatch.setattr(boxes, "BLOCK_BUNDLES", 5)
+    given.monkeypatch.setattr(channel, "WINDOW", 8)
+    topology = flat("s1", "s2")
+    async with servers(topology, given.data, spill_after_bytes=1_000_000) as running:
+        async with thence.connect(url(topology, "s2"), "bob") as bob:
+            await bob.send(thence.EVERYONE, b"here")
+        await until(lambda: running["s1"].node.office.home("bob"))
+        await running["s2"].stop(drain_s=0)
+        await posted(topology, "s1", "bob", 100)
+        seen = await given.prometheus.scrape(running["s1"])
+        assert seen["thence_spilled_frames"][frozenset({("neighbour", "s2")})] > 50
+        assert not given.prometheus.fired - {"ThenceNeighbourDown"}
+        (path,) = list_spill(given.data / "s1").values()
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        running["s2"] = await started(topology, "s2", given.data)
+        await given.prometheus.until_fired(running["s1"], "ThenceFramesUnreadable")
+        assert f"{path}, offset " in running["s1"].status()["neighbours"][0]["unreadable"]
+        path.write_bytes(whole)
+        await until(lambda: not any(running["s1"].node.member.queued().values()))
+        assert running["s2"].node.office.state.boxes["bob"].position == 101
 
 
 # --- the disk ----------------------------------------------------------------------------------------------------------

@@ -69,11 +69,11 @@ MaxStoreBytes = Annotated[
 Backlog = Annotated[
     BacklogMode,
     typer.Option(
-        "--backlog", help="Where letters wait for clients that are away. spill: what is too much for memory is kept in files."
+        "--backlog", help="Where letters and frames wait for whom is away. spill: what is too much for memory is kept in files."
     ),
 ]
 SpillAfterBytes = Annotated[
-    int, typer.Option("--spill-after-bytes", min=1, metavar="N", help="How much stays in memory for each client then.")
+    int, typer.Option("--spill-after-bytes", min=1, metavar="N", help="How much stays in memory for each of them then.")
 ]
 DrainSeconds = Annotated[
     float, typer.Option("--drain", min=0, metavar="SECONDS", help="How long to wait for confirmations when stopped.")

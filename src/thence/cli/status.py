@@ -75,19 +75,23 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
     if backlog["mode"] == "spill":
         yield (
             f"backlog: for each client {backlog['box_letters']:,} letters or {backlog['box_bytes']:,} bytes in memory; "
-            f"{backlog['spilled_bytes']:,} of at most {backlog['max_spilled_bytes']:,} bytes in files"
+            f"{backlog['spilled_bytes']:,} of at most {backlog['max_spilled_bytes']:,} bytes in files, "
+            f"{backlog['spilled_frame_bytes']:,} of these, and at most {backlog['max_spilled_frame_bytes']:,}, for neighbours"
         )
+    if backlog["frames_stay_in_memory"]:
+        yield console.plain(f"frames for neighbours stay in memory: {backlog['frames_stay_in_memory']}")
     neighbours = [
         (
             console.plain(peer["name"]),
-            "connected" if peer["connected"] else console.plain(peer["trouble"]),
+            console.plain(peer["unreadable"] or ("connected" if peer["connected"] else peer["trouble"])),
             f"{peer['since_seconds']:,.0f} s",
             peer["connections"],
             peer["queued_frames"],
+            peer["spilled_frames"],
         )
         for peer in status["neighbours"]
     ]
-    yield console.table(("neighbour", "state", "since", "connections", "queued"), neighbours)
+    yield console.table(("neighbour", "state", "since", "connections", "queued", "of these in files"), neighbours)
     clients = [
         (
             console.plain(client["name"]),

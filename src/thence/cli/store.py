@@ -20,6 +20,7 @@ from thence.cli import console
 from thence.cli.manual import Command, Group
 from thence.runtime import backup as copies
 from thence.runtime.inspection import Report, examine, read_entries, read_spilled
+from thence.runtime.spill import NOUNS, WaitingFrame
 
 command = typer.Typer(
     cls=Group,
@@ -59,8 +60,11 @@ def inspect(folder: Folder, json: Json = False) -> None:
     rows = [(console.plain(row.file), row.first, row.last, row.bytes) for row in report.segments]
     console.out.print(console.table(("segment", "first", "last", "bytes"), rows))
     if report.spilled:
-        spilled = [(console.plain(row.file), console.plain(row.client), row.first, row.last, row.bytes) for row in report.spilled]
-        console.out.print(console.table(("letters in files", "for", "first", "last", "bytes"), spilled))
+        spilled = [
+            (console.plain(row.file), f"{row.kind}s", console.plain(row.owner), row.first, row.last, row.bytes)
+            for row in report.spilled
+        ]
+        console.out.print(console.table(("in files", "what", "for", "first", "last", "bytes"), spilled))
     if report.damage:
         console.say(f"{console.count(len(report.damage), 'place')} damaged: thence store verify names them")
 
@@ -83,8 +87,8 @@ def verify(folder: Folder, json: Json = False) -> None:
     else:
         verdict = "damaged" if report.damage else "whole"
         entries = report.last - (report.snapshot.upto if report.snapshot else 0)
-        letters = sum(row.last - row.first + 1 for row in report.spilled)
-        more = f", {console.count(letters, 'letter')} in files" if letters else ""
+        numbers = {kind: sum(row.last - row.first + 1 for row in report.spilled if row.kind == kind) for kind in NOUNS.values()}
+        more = "".join(f", {console.count(count, kind)} in files" for kind, count in numbers.items() if count)
         console.say_plainly(f"{verdict}: {report.identity}, {entries:,} {'entry' if entries == 1 else 'entries'}{more}")
         for line in report.damage:
             console.say_plainly(f"damage: {line}")
@@ -99,7 +103,8 @@ def export(folder: Folder) -> None:
     """Print every entry as a line of JSON: its number, and what it says.
 
     Behind them come the letters that are kept in files, in the order in
-    which each client will get them, as far as the last snapshot has them.
+    which each client will get them, and the frames for each neighbour, as
+    far as the last snapshot has them.
 
     An entry that is msgpack is shown decoded. Bytes are shown as text where
     they are UTF-8, and as {"base64": "…"} where they are not.
@@ -112,8 +117,9 @@ def export(folder: Folder) -> None:
     trouble: list[str] = []
     for sequence, entry in read_entries(folder, trouble):
         typer.echo(json_.dumps({"sequence": sequence, "entry": _shown_entry(entry)}))
-    for client, position, bundle in read_spilled(folder, trouble):
-        typer.echo(json_.dumps({"client": client, "position": position, "bundle": _shown_entry(msgspec.msgpack.encode(bundle))}))
+    for owner, number, entry in read_spilled(folder, trouble):
+        whose, what = ("neighbour", "frame") if isinstance(entry, WaitingFrame) else ("client", "bundle")
+        typer.echo(json_.dumps({whose: owner, "position": number, what: _shown_entry(msgspec.msgpack.encode(entry))}))
     for line in trouble:
         console.err.print(console.plain(f"damage: {line}"), soft_wrap=True)
     if trouble:

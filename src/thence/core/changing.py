@@ -24,7 +24,8 @@ from thence.errors import Busy, UsageError
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+from itertools import chain
 
     from thence.core.member import MemberOptions
     from thence.core.ordering import Wait
@@ -211,12 +212,15 @@ class Changing(ABC):
 
     # Where members are lost (``core.flushing``).
 
-    def report(self) -> Inventory:
-        """Say what we have delivered, and what we can give to others; only when nothing is taken any more does it stay so."""
+    def report(self, elsewhere: Iterable[Envelope] = ()) -> Inventory:
+        """Say what we have delivered, and what we can give to others; only when nothing is taken any more does it stay so.
+
+        ``elsewhere`` is what waits for peers and is not in memory (``core.overflow``).
+        """
         view, retained = self.view, self._still()
         # What was for the lost alone is given to nobody; there may be very much of it, if they were away for long.
-        lost = view.state.lost
-        mine = (one for one in self._mine() if one.to is None or one.origin in lost or any(name not in lost for name in one.to))
+        lost, owed = view.state.lost, chain(self._mine(), elsewhere)
+        mine = (one for one in owed if one.to is None or one.origin in lost or any(name not in lost for name in one.to))
         copies = {envelope.id: copy_of(envelope) for envelope in mine}
         for envelope in self._held():
             copies.setdefault(envelope.id, copy_of(envelope, held=True))
@@ -229,16 +233,18 @@ class Changing(ABC):
             dict(retained.before),
         )
 
-    def give(self, names: tuple[MessageId, ...]) -> tuple[Envelope, ...]:
+    def give(self, names: tuple[MessageId, ...], elsewhere: Iterable[Envelope] = ()) -> tuple[Envelope, ...]:
         """Return copies of messages that we said we have."""
         self._still()
         if self._givable is None:
             # Once for all parts: nothing is taken meanwhile.
             self._givable = {envelope.id: envelope for envelope in (*self._held(), *self._mine())}
-        missing = [name for name in names if name not in self._givable]
-        if missing:
-            raise UsageError(f"{self.name!r} has no copy of message {missing[0]}")
-        return tuple(self._givable[name] for name in names)
+        missing = {name for name in names if name not in self._givable}
+        found = {envelope.id: envelope for envelope in elsewhere if envelope.id in missing} if missing else {}
+        for name in names:
+            if name in missing and name not in found:
+                raise UsageError(f"{self.name!r} has no copy of message {name}")
+        return tuple(self._givable.get(name) or found[name] for name in names)
 
     def _still(self) -> Retention:
         """Return what we keep, if nothing is taken any more."""

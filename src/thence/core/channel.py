@@ -13,6 +13,9 @@ Rules:
 * A confirmation may wait: as the domain says (``core.confirmation``) or, where it says nothing, as long as whoever runs the
   member allows (``confirm_within_ns``), for a frame that goes the same way. It does so for at most ``CONFIRM_EVERY`` frames and
   ``CONFIRM_BYTES``. What comes a second time is confirmed at once, since its sender has not heard that it came.
+* What is too much for memory may be *elsewhere*, if whoever runs the member takes it (``core.overflow``): frames that we have not
+  sent, one number after the other, behind those that may be on their way. What comes later waits behind them, and in their turn
+  they are asked for.
 * Sending again backs off from ``RESEND_AFTER_NS`` to ``RESEND_AT_MOST_NS``, for ever: a link is never given up
   here. The wait is for the oldest frame: others that are acknowledged meanwhile do not put it off.
 """
@@ -28,9 +31,10 @@ from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.messages import Frame, Packet
 from thence.core.numbers import NumberSet
 from thence.core.ordering import Arrival
+from thence.core.overflow import Elsewhere, Numbered, SpillRoom, cut_block
 from thence.core.progress import Progress
 from thence.core.window import FIRST_WINDOW_BYTES, PACKET_BYTES, Window
-from thence.errors import ImpossibleFrame, MalformedFrame
+from thence.errors import ImpossibleFrame, MalformedFrame, UsageError
 
 StampT = TypeVar("StampT")
 
@@ -60,6 +64,8 @@ class Pace(NamedTuple):
     """How long a confirmation may wait for a frame that goes the same way."""
     least_window_bytes: int = FIRST_WINDOW_BYTES
     """How many bytes may be on their way at any time."""
+    spill: SpillRoom | None = None
+    """How much may wait here before more of it goes elsewhere; None: nothing does."""
 
 
 UNHURRIED = Pace()
@@ -73,6 +79,8 @@ class ChannelState(msgspec.Struct, Generic[StampT]):
     queue: dict[int, Frame[StampT]] = msgspec.field(default_factory=dict)
     """What is not acknowledged, by number, in order."""
     taken: NumberSet = msgspec.field(default_factory=NumberSet)
+    elsewhere: Elsewhere[StampT] | None = None
+    """What is too much for memory, and all that waits behind it; then the queue ends before it."""
 
 
 class Channel:
@@ -101,9 +109,13 @@ class Channel:
         self.gone_upto = 0
         """Nothing up to this number is in the queue any more."""
         self.queued_bytes = 0
-        """How many bytes are not acknowledged, sent or not."""
+        """How many bytes are not acknowledged, sent or not, as far as they are here."""
         self.unsent_bytes = 0
-        """How many of these we have not sent."""
+        """How many of these we have not sent,"""
+        self.behind_bytes = 0
+        """and how many wait behind what is elsewhere."""
+        self._taken_early = 0
+        """The highest number that was acknowledged out of turn: up to here the queue may have holes."""
         self.resend_at: int | None = None
         self.confirm_at: int | None = None
         """When what came in is confirmed, if nothing else is sent before."""
@@ -120,17 +132,24 @@ class Channel:
         """Queue a frame to be sent; ``weight`` is its own, if that is known already."""
         state = self.state
         state.last_number += 1
-        state.queue[state.last_number] = frame
         if weight is None:
             weight = frame.weight
+        if state.elsewhere is None:
+            state.queue[state.last_number] = frame
+        else:
+            state.elsewhere.behind[state.last_number] = frame
+            self.behind_bytes += weight
         self.queued_bytes += weight
         self.unsent_bytes += weight
 
     def load(self, state: ChannelState[Any]) -> None:
         """Go on from what was saved."""
         self.state = state
-        self.gone_upto = next(iter(state.queue), state.last_number + 1) - 1
-        self.queued_bytes = self.unsent_bytes = sum(frame.weight for frame in state.queue.values())
+        self.gone_upto = next(iter(state.queue), self._reach + 1) - 1
+        self.behind_bytes = sum(frame.weight for frame in state.elsewhere.behind.values()) if state.elsewhere is not None else 0
+        self.queued_bytes = self.unsent_bytes = sum(frame.weight for frame in state.queue.values()) + self.behind_bytes
+        holes = [number for number in range(self.gone_upto + 1, self._reach + 1) if number not in state.queue]
+        self._taken_early = max(holes, default=0)
 
     def connected(self) -> None:
         """The way to the peer is new: whatever was on it is lost, so all that is not acknowledged is due at once."""
@@ -203,6 +222,11 @@ class Channel:
             frame = queue.pop(number, None)
             if frame is not None:
                 self._landed(number, frame)
+        if packet.taken_beyond:
+            self._taken_early = max(self._taken_early, *packet.taken_beyond)
+        if self.state.elsewhere is not None and upto >= self.state.elsewhere.first:
+            self._taken_elsewhere(self.state.elsewhere, upto)
+            before = len(queue) + 1  # Which is progress, too.
         if len(queue) < before:
             self.patience_ns = self.resend_after_ns
             if not queue:
@@ -213,6 +237,7 @@ class Channel:
     def all_taken(self, now: int) -> None:
         """The peer has taken everything that we ever sent."""
         self.state.queue.clear()
+        self.state.elsewhere, self.behind_bytes = None, 0
         self.gone_upto, self.queued_bytes, self.unsent_bytes, self.resend_at = self.state.last_number, 0, 0, None
         self.patience_ns = self.resend_after_ns
         if self.window.timed:
@@ -223,7 +248,7 @@ class Channel:
 
         Asking the table itself for its first key would step over all that was removed before it, each time.
         """
-        queue, last = self.state.queue, self.state.last_number
+        queue, last = self.state.queue, self._reach
         while self.gone_upto < last and self.gone_upto + 1 not in queue:
             self.gone_upto += 1
         return self.gone_upto + 1
@@ -258,6 +283,105 @@ class Channel:
         self.confirm_at = None
         return Packet(domain, frames, numbers, taken.upto, tuple(sorted(taken.beyond)[:WINDOW]) if taken.beyond else ())
 
+    # What is elsewhere (``core.overflow``).
+
+    @property
+    def _reach(self) -> int:
+        """The last number that can be sent without asking for it."""
+        elsewhere = self.state.elsewhere
+        return self.state.last_number if elsewhere is None else elsewhere.first - 1
+
+    @property
+    def here(self) -> int:
+        """How many frames are not acknowledged and in memory."""
+        elsewhere = self.state.elsewhere
+        return len(self.state.queue) + (len(elsewhere.behind) if elsewhere is not None else 0)
+
+    @property
+    def queued(self) -> int:
+        """How many are not acknowledged, wherever they are."""
+        return len(self.state.queue) + self.state.last_number - self._reach
+
+    def lacks(self, number: int) -> bool:
+        """Return whether the peer has not acknowledged this frame of ours."""
+        return number in self.state.queue or self._reach < number <= self.state.last_number
+
+    @property
+    def crowded(self) -> bool:
+        """Whether some of what waits here should go elsewhere."""
+        room, elsewhere = self._pace.spill, self.state.elsewhere
+        if room is None:
+            return False
+        if elsewhere is not None:
+            return len(elsewhere.behind) >= room.block_frames or self.behind_bytes >= room.block_bytes
+        unsent = self.state.last_number - max(self.sent_upto, self.gone_upto)
+        return unsent >= room.frames or (self.unsent_bytes >= room.bytes and unsent > 0)
+
+    def block_to_spill(self) -> Numbered:
+        """Return the next frames that should go elsewhere, if any should: none of them have been sent."""
+        if not self.crowded or self._pace.spill is None:
+            return []
+        elsewhere = self.state.elsewhere
+        frames = self.state.queue if elsewhere is None else elsewhere.behind
+        return cut_block(frames, self._first_to_spill, self.state.last_number, self._pace.spill)
+
+    @property
+    def _first_to_spill(self) -> int:
+        elsewhere = self.state.elsewhere
+        return max(self.sent_upto, self.gone_upto, self._taken_early) + 1 if elsewhere is None else elsewhere.last + 1
+
+    def spilled(self, upto: int) -> None:
+        """The next frames up to a number are elsewhere now."""
+        state, first = self.state, self._first_to_spill
+        if not first <= upto <= state.last_number:
+            raise UsageError(f"frames up to {upto} are said to be elsewhere, and the next one is {first} of {state.last_number}")
+        if state.elsewhere is None:
+            behind = {number: frame for number, frame in state.queue.items() if number >= first}
+            state.queue = {number: frame for number, frame in state.queue.items() if number < first}
+            state.elsewhere = Elsewhere(first, first - 1, behind)
+            self.behind_bytes = sum(frame.weight for frame in behind.values())
+        for number in range(first, upto + 1):
+            weight = state.elsewhere.behind.pop(number).weight
+            self.queued_bytes -= weight
+            self.unsent_bytes -= weight
+            self.behind_bytes -= weight
+        state.elsewhere.last = upto
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the next frame that could be sent is elsewhere."""
+        reach = self._reach
+        if self.state.elsewhere is None or max(self.sent_upto, self._oldest() - 1) < reach:
+            return False
+        return reach + 1 < self._oldest() + WINDOW and self.queued_bytes - self.unsent_bytes < self.window.bytes
+
+    def fetched(self, frames: Numbered) -> None:
+        """The next frames of those elsewhere are here again."""
+        state, elsewhere = self.state, self.state.elsewhere
+        if elsewhere is None or not frames or frames[-1][0] > elsewhere.last:
+            raise UsageError("frames are said to be here again that were not elsewhere")
+        for number, frame in frames:
+            if number != elsewhere.first:
+                raise UsageError(f"frame {number} is said to be here again, and the next one elsewhere is {elsewhere.first}")
+            state.queue[number] = frame
+            self.queued_bytes += frame.weight
+            self.unsent_bytes += frame.weight
+            elsewhere.first += 1
+        if elsewhere.first > elsewhere.last:
+            self._all_here(elsewhere)
+
+    def _all_here(self, elsewhere: Elsewhere[Any]) -> None:
+        self.state.queue |= elsewhere.behind
+        self.state.elsewhere, self.behind_bytes = None, 0
+
+    def _taken_elsewhere(self, elsewhere: Elsewhere[Any], upto: int) -> None:
+        """The peer has frames that are elsewhere: it got them before we were stopped and came back."""
+        elsewhere.first = min(upto, elsewhere.last) + 1
+        if elsewhere.first > elsewhere.last:
+            self._all_here(elsewhere)
+            for number in range(elsewhere.last + 1, upto + 1):
+                self._landed(number, self.state.queue.pop(number))
+
     @property
     def progress(self) -> Progress:
         """How far we are with the peer."""
@@ -275,7 +399,7 @@ class Channel:
 
     def _due(self, now: int) -> list[int]:
         """Return the numbers to send now: again what took too long, and whatever is new and fits the window."""
-        queue, last = self.state.queue, self.state.last_number
+        queue, last = self.state.queue, self._reach
         oldest = self._oldest()
         numbers: list[int] = []
         if self.resend_at is not None and now >= self.resend_at:
@@ -290,7 +414,7 @@ class Channel:
         if last_new == last and self.queued_bytes <= min(self.window.bytes, PACKET_BYTES):
             # Numbers that were taken out of turn are gone from the queue already.
             numbers += [number for number in range(first_new, last + 1) if number in queue]
-            self.sent_upto, self.unsent_bytes = last, 0
+            self.sent_upto, self.unsent_bytes = last, self.behind_bytes
         else:
             numbers += self._fitting(first_new, last_new)
         if numbers and numbers[-1] >= first_new and now >= self.window.next_at and not self.window.timed:

@@ -18,7 +18,7 @@ import msgspec
 
 from thence.core.ahead import BodyAhead
 from thence.core.links import LINK_STAMPS
-from thence.core.messages import UNREADABLE, Packet
+from thence.core.messages import UNREADABLE, Frame, Packet
 from thence.core.ordering import ORDERINGS
 from thence.core.ordering.base import stamp_union
 from thence.core.records import Changed, Owed, Passed, Record, Skipped, Submitted, Suspecting, Taken
@@ -36,6 +36,7 @@ MAX_RECORD_BYTES = 64 * 1024 * 1024
 
 _generic_packet: Any = Packet
 _generic_taken: Any = Taken
+_generic_frame: Any = Frame
 _any_stamp = stamp_union([*(stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps), *LINK_STAMPS, BodyAhead])
 _VERSION = bytes([FORMAT_VERSION])
 _encoder = msgspec.msgpack.Encoder()
@@ -43,6 +44,8 @@ _packet_decoder = msgspec.msgpack.Decoder(_generic_packet[_any_stamp])
 _decode_packet: Any = _packet_decoder.decode
 STORED_RECORD: Any = Submitted | _generic_taken[_any_stamp] | Skipped | Suspecting | Changed | Passed | Owed
 """The type of a record with any stamp, for whoever decodes records among other things."""
+STORED_FRAME: Any = _generic_frame[_any_stamp | None]
+"""The type of a frame with any stamp, for the same."""
 _record_decoder = msgspec.msgpack.Decoder(STORED_RECORD)
 
 

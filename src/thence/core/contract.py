@@ -75,6 +75,22 @@ class Repeated(NamedTuple):
     record: Record
 
 
+class Spilled(NamedTuple):
+    """The frames for ``peer`` that were to go elsewhere, up to this number, are there (``core.overflow``)."""
+
+    place: str
+    peer: str
+    upto: int
+
+
+class Fetched(NamedTuple):
+    """The next of them are here again."""
+
+    place: str
+    peer: str
+    frames: Sequence[tuple[int, Frame[Any]]]
+
+
 class Suspicion(NamedTuple):
     """Somebody holds ``peer`` for dead, or no longer. It may be wrong: nothing is lost or doubled by it."""
 
@@ -82,7 +98,9 @@ class Suspicion(NamedTuple):
     suspected: bool
 
 
-Input = Submit | SubmitAll | Arrived | Timer | Connected | Consumed | Suspicion | Restored | Repeated | ViewInput
+Input = (
+    Submit | SubmitAll | Arrived | Timer | Connected | Consumed | Spilled | Fetched | Suspicion | Restored | Repeated | ViewInput
+)
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):

@@ -33,25 +33,28 @@ from thence.core.contract import (
     Connected,
     Consumed,
     Delivery,
+    Fetched,
     Input,
     Ready,
     Repeated,
     Restored,
+    Spilled,
     Submit,
     SubmitAll,
     Suspicion,
     Timer,
 )
 from thence.core.domain import Domain
-from thence.core.forwarding import Forwarding
 from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, MessageId, Packet
 from thence.core.ordering import MAX_HELD, Predecessor, Wait
+from thence.core.overflow import SpillRoom
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.progress import Progress, forgotten
 from thence.core.quick import send_at_once, take_at_once
 from thence.core.records import Passed, Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.retention import Retention
 from thence.core.routing import Routes
+from thence.core.spilling import Spilling
 from thence.core.stability import Ledger
 from thence.core.takeover import MAX_KEPT, Takeover
 from thence.core.topology import Topology
@@ -81,6 +84,9 @@ MAX_QUEUED_BYTES = 256 * 1024 * 1024
 MAX_QUEUED_BYTES_HARD = 4 * MAX_QUEUED_BYTES
 """The same for frames that we send on for others."""
 
+MAX_ECHOES = MAX_QUEUED_HARD
+"""How many messages that we put into domains may be on their way back to us, by way of a sequencer: we keep their names."""
+
 MAX_UNCONSUMED = 100_000
 """How many deliveries may wait for the application to be done with them before no more frames are taken."""
 
@@ -104,9 +110,11 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a confirmation may wait for a frame that goes the same way, where the domain does not say (``core.channel``)."""
     retain_bytes: int = 0
     """How many bytes of copies of messages to keep, so that members can be lost without harm to others (``core.retention``)."""
+    spill: SpillRoom | None = None
+    """How much may wait for a peer in memory, where whoever runs the member keeps more of it elsewhere (``core.overflow``)."""
 
 
-class Member(Forwarding):
+class Member(Spilling):
     """One process of a fabric. See the module's text for the rules."""
 
     def __init__(self, name: str, where: Domain | Topology | Routes, options: MemberOptions | None = None) -> None:
@@ -134,7 +142,8 @@ class Member(Forwarding):
         if name not in self.topology.homes:
             raise ConfigError(f"{name!r} is no process of fabric {self.topology.name!r}")
         resend = self.options.resend_after_ns if self.options.reliable else None
-        pace = Pace(self.options.confirm_within_ns, WINDOW_BYTES if self.options.durable else FIRST_WINDOW_BYTES)
+        window = WINDOW_BYTES if self.options.durable else FIRST_WINDOW_BYTES
+        pace = Pace(self.options.confirm_within_ns, window, self.options.spill)
         stability = self.topology.stability
         self._domains = {
             home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend, pace, settling=stability)
@@ -172,6 +181,8 @@ class Member(Forwarding):
         if isinstance(step_input, Consumed):
             self._consumed(step_input.position)  # Also between records that are repeated: what they deliver is consumed at once.
             return Ready(wake=self._wake())
+        if isinstance(step_input, Spilled | Fetched):
+            return self._moved_elsewhere(step_input, now)  # So are these, if records make more frames than memory should hold.
         self._restoring = False
         return self._seldom(step_input, now)
 
@@ -313,6 +324,8 @@ class Member(Forwarding):
 
     def _check_room(self, *, hard: bool) -> None:
         most, most_bytes = self.options.max_queued, self.options.max_queued_bytes
+        if not self._flat and self._echoes >= MAX_ECHOES:
+            raise Busy(self._full())
         if hard and (self._queued >= MAX_QUEUED_HARD or self.queued_bytes >= MAX_QUEUED_BYTES_HARD):
             raise Busy(self._full())
         if not hard and self._queued >= most:
@@ -462,6 +475,8 @@ class Member(Forwarding):
             return f"{self._queued} are not acknowledged; the limit is MAX_QUEUED_HARD"
         if self.queued_bytes >= MAX_QUEUED_BYTES_HARD:
             return f"{self.queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
+        if not self._flat and self._echoes >= MAX_ECHOES:
+            return f"{self._echoes} have not come back to us; the limit is MAX_ECHOES"
         if self._takeover is not None and self._takeover.kept >= MAX_KEPT:
             return f"{self._takeover.kept} are kept for the replica that forwards; the limit is MAX_KEPT"
         aside = sum(place.guard.aside for place in self._domains.values() if place.guard is not None)
@@ -470,6 +485,10 @@ class Member(Forwarding):
         if len(self._unconsumed) + len(self._late or ()) >= self.options.max_unconsumed:
             return f"the application has not consumed {len(self._unconsumed)} deliveries; the limit is max_unconsumed"
         return ""
+
+    @property
+    def _echoes(self) -> int:
+        return sum([len(place.echoes) for place in self._domains.values()])
 
     def _stranger(self, peer: str, packet: Packet[Any]) -> StrangerFrame:
         return StrangerFrame(
@@ -487,6 +506,9 @@ class Member(Forwarding):
             packets = place.collect(now)
             return tuple(packets) if packets else ()
         return tuple([packet for place in places for packet in place.collect(now)])
+
+    def _count_queued(self) -> None:
+        self._queued = sum(place.transport.queued for place in self._places.values())
 
     def _wake(self) -> int | None:
         earliest: int | None = None

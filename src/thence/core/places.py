@@ -124,6 +124,8 @@ class DomainPlace(Place):
         """
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
         self.forward_early = domain.forward_early
+        if settling or domain.delivery == "safe" or self.ordering.keeps_sent:
+            pace = pace._replace(spill=None)  # What is kept for other reasons, too, is not kept elsewhere.
         transport = self._transport(domain, me, resend_after_ns, pace)
         if domain.delivery == "safe" and resend_after_ns is not None:
             transport = Guarding(transport, resend_after_ns)
@@ -180,6 +182,7 @@ class LinkPlace(Place):
         peers = [member for member in link.members if member != me]
         transport: Transport = Direct(link.name, me, peers)
         if resend_after_ns is not None:
+            pace = pace._replace(spill=None) if settling else pace
             transport = Channels(link.name, me, peers, arrival, resend_after_ns, pace=pace)
         super().__init__(link.name, me, Settling(transport, resend_after_ns) if settling else transport)
 

@@ -87,6 +87,10 @@ class Restoring(Changing):
         """Hold another replica for dead, or no longer."""
 
     @abstractmethod
+    def _count_queued(self) -> None:
+        """Find out anew how many frames are in memory."""
+
+    @abstractmethod
     def _tell_transports(self, peer: str, suspected: bool) -> None:
         """Let transports know of a suspicion."""
 
@@ -200,7 +204,7 @@ class Restoring(Changing):
         self._number, self._position = saved.number, saved.position
         for name, place in self._places.items():
             place.load(saved.places[name])
-        self._queued = sum(place.transport.queued for place in self._places.values())
+        self._count_queued()
         self._unconsumed = {position: (place, frame) for position, place, frame in saved.unconsumed}
         if self._late is not None:
             self._late.extend(saved.late)

@@ -22,6 +22,7 @@ from thence.core.channel import UNHURRIED, Channel, ChannelState, Pace
 from thence.core.confirmation import AT_ONCE, ConfirmationOptions
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.ordering import Arrival
+from thence.core.overflow import Numbered
 from thence.core.progress import Progress
 from thence.errors import MalformedFrame, StorageError
 
@@ -45,7 +46,7 @@ class Transport(ABC):
     exact = False
     """Whether the network is trusted to be so: then nothing comes again."""
     queued = 0
-    """How many frames are not confirmed, of all peers together."""
+    """How many frames are not confirmed, of all peers together, as far as they are in memory."""
     queued_bytes = 0
     """How many bytes these take, about."""
     wake_at: int | None = None
@@ -56,6 +57,8 @@ class Transport(ABC):
         self.name = name
         self.me = me
         self.peers = tuple(peers)
+        self.attention: dict[str, None] = {}
+        """Peers with frames that should go elsewhere, or are there and may be wanted back (``core.overflow``)."""
 
     @abstractmethod
     def check(self, peer: str, packet: Packet[Any]) -> None:
@@ -236,6 +239,7 @@ class Channels(Transport):
     ) -> None:
         super().__init__(name, me, peers)
         self.channels = {peer: Channel(arrival, resend_after_ns, confirmation, pace) for peer in self.peers}
+        self._spills = pace.spill is not None
         self.to_visit: dict[str, None] = {}
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
@@ -253,13 +257,15 @@ class Channels(Transport):
             self.check(peer, packet)
         elif len(packet.numbers) != len(packet.frames):
             self.check(peer, packet)  # Which refuses it, as what is wrong with the others.
-        before, bytes_before = len(state.queue), channel.queued_bytes
+        if state.elsewhere is not None:
+            self.attention[peer] = None  # Perhaps the peer has taken what is elsewhere.
+        before, bytes_before = channel.here, channel.queued_bytes
         frames = channel.arrived(packet, now)
         confirm_at = channel.confirm_at
         if before:
-            self.queued += len(state.queue) - before
+            self.queued += channel.here - before
             self.queued_bytes += channel.queued_bytes - bytes_before
-        if state.queue or (confirm_at is not None and confirm_at <= now):
+        if state.queue or state.elsewhere is not None or (confirm_at is not None and confirm_at <= now):
             self.to_visit[peer] = None
         elif confirm_at is not None and (self.wake_at is None or confirm_at < self.wake_at):
             self.wake_at = confirm_at
@@ -283,6 +289,10 @@ class Channels(Transport):
             to_visit[peer] = None
             self.queued_bytes += weight
         self.queued += len(frames)
+        if self._spills:
+            for peer, _ in frames:
+                if channels[peer].crowded:
+                    self.attention[peer] = None
 
     def visit_all(self) -> None:
         self.to_visit = dict.fromkeys(self.channels)
@@ -306,16 +316,18 @@ class Channels(Transport):
             wake_at, confirm_at = channel.resend_at, channel.confirm_at
             if wake_at is None or (confirm_at is not None and confirm_at < wake_at):
                 wake_at = confirm_at
+            if channel.state.elsewhere is not None and channel.wanted:
+                self.attention[peer] = None
             if wake_at is not None and (self.wake_at is None or wake_at < self.wake_at):
                 self.wake_at = wake_at
         self.to_visit = {}
         return packets
 
     def queued_by_peer(self) -> dict[str, int]:
-        return {peer: len(channel.state.queue) for peer, channel in self.channels.items()}
+        return {peer: channel.queued for peer, channel in self.channels.items()}
 
     def confirmed(self, peer: str, number: int) -> bool:
-        return number not in self.channels[peer].state.queue
+        return not self.channels[peer].lacks(number)
 
     def queued_bytes_by_peer(self) -> dict[str, int]:
         return {peer: channel.queued_bytes for peer, channel in self.channels.items()}
@@ -325,8 +337,9 @@ class Channels(Transport):
         return sum(state.last_number for state in states), sum(state.taken.count for state in states)
 
     def unconfirmed(self) -> Iterator[Envelope]:
-        for channel in self.channels.values():
-            yield from [frame.envelope for frame in channel.state.queue.values() if frame.envelope is not None]
+        for state in [channel.state for channel in self.channels.values()]:
+            behind = () if state.elsewhere is None else state.elsewhere.behind.values()
+            yield from [frame.envelope for frame in (*state.queue.values(), *behind) if frame.envelope is not None]
 
     def progress(self, peer: str) -> Progress | None:
         return self.channels[peer].progress
@@ -342,5 +355,21 @@ class Channels(Transport):
             raise self._refuse_snapshot(saved)
         for peer, state in saved.items():
             self.channels[peer].load(state)
+        self._count()
+
+    def _count(self) -> None:
         self.queued_bytes = sum(channel.queued_bytes for channel in self.channels.values())
-        self.queued = sum(self.queued_by_peer().values())
+        self.queued = sum(channel.here for channel in self.channels.values())
+
+    # What is elsewhere (``core.overflow``).
+
+    def spilled(self, peer: str, upto: int) -> None:
+        """The next frames for a peer up to a number are elsewhere now."""
+        self.channels[peer].spilled(upto)
+        self._count()
+
+    def fetched(self, peer: str, frames: Numbered) -> None:
+        """The next frames for a peer of those elsewhere are here again."""
+        self.channels[peer].fetched(frames)
+        self._count()
+        self.to_visit[peer] = None

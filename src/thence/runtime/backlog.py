@@ -1,9 +1,10 @@
-"""What becomes of letters that wait for long: how many stay in memory, where the rest goes, and how snapshots deal with that.
+"""What becomes of letters and frames that wait for long: how many stay in memory, where the rest goes, and what snapshots hold.
 
 Rules:
 
 * Without ``spill_after_bytes``, letters wait in memory, and a full box stops deliveries. With it, what is too much for memory
-  goes to files of the store (``runtime.spill``), and only when these may hold no more a box is full.
+  goes to files of the store (``runtime.spill``), and only when these may hold no more a box is full. The same holds for frames
+  that wait for neighbours (``runtime.outgoing``), and for what clients may send then.
 * What is spilled is synced before a snapshot that names it, and deleted after one that does not.
 * The most that the store may hold is shared out once: one part for the log and its snapshots, one for what is spilled. So
   acknowledgements, which make room in the one, never wait for room in the other.
@@ -14,15 +15,20 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from thence.core.member import Member
+from thence.core.messages import Envelope
 from thence.runtime import boxes
-from thence.runtime.boxes import Room
+from thence.runtime.boxes import Room, SpillFile
+from thence.runtime.driver import Driver
+from thence.runtime.outgoing import Outgoing, SavedFiles
 from thence.runtime.spill import Spill, sync_files
 from thence.runtime.store import MemoryStore, Store
 
 SPILL_SHARE: Final = 2
-"""Of what the store may hold, one part in so many is for letters that are spilled, where they may be."""
+"""Of what the store may hold, one part in so many is for what is spilled, where that may be."""
 
 BOX_SHARE: Final = 8
 """Of what the log may hold, one part in so many is the most of a box that stays in memory: it is in each snapshot, too."""
@@ -55,7 +61,10 @@ def share_out(max_store_bytes: int | None, spill_after_bytes: int | None) -> Lim
 
 
 class Backlog:
-    """The spilled letters of one node, from one snapshot to the next."""
+    """What one node has spilled, from one snapshot to the next."""
+
+    outgoing: Outgoing | None = None
+    """What waits for neighbours, where there is a store on disk."""
 
     def __init__(self, store: Store | MemoryStore, limits: Limits) -> None:
         """Without a store on disk, nothing can be spilled."""
@@ -65,9 +74,37 @@ class Backlog:
         self._asked_at = -math.inf
         """When we last said that a snapshot should be made."""
 
-    def snapshot_begun(self) -> None:
-        """A snapshot says what boxes need at this moment."""
+    def keep_frames_of(self, member: Member, driver: Driver) -> None:
+        """Keep frames of a member, too, which ``driver`` steps."""
+        if self.spill is not None:
+            self.outgoing = Outgoing(member, self.spill, driver.step)
+            driver.after_step = self.outgoing.look_after
+
+    def restore(self, letters: list[SpillFile], frames: SavedFiles) -> None:
+        """Go on with the files that a snapshot names."""
+        if self.spill is not None and self.outgoing is not None:
+            self.outgoing.restore(frames)
+            self.spill.restore([*letters, *self.outgoing.files()])
+
+    def write_frames(self) -> None:
+        """Keep what waits for neighbours within memory."""
+        if self.outgoing is not None:
+            self.outgoing.write()
+
+    def try_frames_again(self) -> None:
+        """Keep it so, and bring back what they can have, where that did not work before."""
+        if self.outgoing is not None:
+            self.outgoing.try_again()
+
+    def messages(self) -> Iterator[Envelope]:
+        """Give the messages that wait for neighbours in files."""
+        return iter(()) if self.outgoing is None else self.outgoing.envelopes()
+
+    def snapshot_begun(self) -> SavedFiles:
+        """A snapshot says what boxes need at this moment; return what the member needs."""
+        saved = [] if self.outgoing is None else self.outgoing.saved()
         self._unneeded = 0 if self.spill is None else self.spill.done
+        return saved
 
     async def make_durable(self) -> None:
         """Sync what the snapshot names."""

@@ -29,7 +29,7 @@ from typing import Any, Final, Protocol
 from thence.core.contract import Delivery, Input, Ready, Timer
 from thence.core.member import Member
 from thence.core.messages import Envelope, Packet
-from thence.errors import Busy, FrameRefused, StoreFull
+from thence.errors import Busy, FrameRefused, StorageError, StoreFull
 from thence.runtime.counting import COMMIT_ENTRIES, COMMIT_SECONDS, Histogram
 from thence.runtime.journal import Written, encode_entry
 from thence.runtime.store import MAX_BUFFERED_BYTES, MAX_ENTRY_BYTES, MemoryStore, Store
@@ -139,6 +139,9 @@ class Driver:
         self.committing_since: float | None = None
         """When the commit that is under way began, by the clock of ``time.monotonic``."""
         self.steps = 0
+        self.after_step: Callable[[], None] | None = None
+        """Called behind each step, when what follows from it is seen to: the member may want something of the disk
+        (``core.overflow``)."""
         self._actions = actions
         self._volatile = isinstance(store, MemoryStore)
         self._at_once = self._volatile and not actions.records
@@ -194,7 +197,17 @@ class Driver:
             self._store(ready, also)
         if then is not None:
             self.when_durable(then)
+        if self.after_step is not None:
+            self._look_after()
         return ready
+
+    def _look_after(self) -> None:
+        try:
+            if self.after_step is not None:
+                self.after_step()
+        except StorageError as error:
+            self._closed = True
+            self._actions.failed(error)
 
     def when_durable(self, then: Callable[[], None]) -> None:
         """Call ``then`` when everything that was written so far is durable and has had its consequences."""

@@ -27,7 +27,7 @@ from thence.core.messages import Envelope, MessageId, weight_of
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
 from thence.core.views import Expel, Flush, Hold, Prepare, Resume, Standing, Switch, ViewInput
-from thence.errors import Busy, ConfigError, UsageError
+from thence.errors import Busy, ConfigError, StorageError, UsageError
 from thence.runtime import journal
 from thence.runtime.protocol import ViewAnswer, ViewRequest
 from thence.runtime.store import MemoryStore, Store
@@ -72,12 +72,12 @@ class Evolution:
         node = self._node
         try:
             if request.action == "report":
-                report = node.member.report()
+                report = node.member.report(node.backlog.messages())
             elif request.action == "give":
                 copies = self._give(request)
             elif request.action != "ask":
                 self._step(self._input(request))
-        except UsageError as error:
+        except (UsageError, StorageError) as error:  # What waits for neighbours may be in a file that cannot be read.
             refused = str(error)
             log.warning("refused to %s: %s", request.action, error)
         answered = ViewAnswer(
@@ -94,7 +94,8 @@ class Evolution:
 
     def _give(self, request: ViewRequest) -> tuple[Envelope, ...]:
         """Return the first of the copies that were asked for, as many as fit into an answer."""
-        copies = self._node.member.give(tuple(MessageId(*name) for name in request.names))
+        names = tuple(MessageId(*name) for name in request.names)
+        copies = self._node.member.give(names, self._node.backlog.messages())
         size = 0
         for at, envelope in enumerate(copies):
             size += weight_of(envelope)

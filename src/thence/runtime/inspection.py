@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import sleep
+from typing import NamedTuple
 
+from thence.core.spilling import Way
 from thence.errors import ConfigError, StorageError
 from thence.runtime.boxes import Bundle, SpillFile
 from thence.runtime.files import try_lock
@@ -33,7 +35,7 @@ from thence.runtime.recovery import (
     read_snapshot,
 )
 from thence.runtime.segments import FORMAT_VERSION, SPILL, Gap, decode_header, read_batches
-from thence.runtime.spill import list_spill, read_entry, spill_path
+from thence.runtime.spill import NOUNS, Entry, WaitingFrame, list_spill, read_entry, spill_path
 
 LOOKS = 3
 """How often one looks at a store that is in use before its damage is believed."""
@@ -62,10 +64,12 @@ class SnapshotReport:
 
 @dataclass(slots=True)
 class SpillReport:
-    """A file with the letters ``first`` to ``last`` of those that wait for a client."""
+    """A file with the letters ``first`` to ``last`` of those that wait for a client, or frames for a neighbour."""
 
     file: str
-    client: str
+    kind: str
+    """``letter`` or ``frame``."""
+    owner: str
     first: int
     last: int
     bytes: int
@@ -140,44 +144,55 @@ def read_entries(folder: Path, trouble: list[str]) -> Iterator[tuple[int, bytes]
             yield from enumerate(batch.entries(segment.data), start=batch.first)
 
 
-def read_spilled(folder: Path, trouble: list[str]) -> Iterator[tuple[str, int, Bundle]]:
-    """Give what is spilled and can be read: whom each bundle is for, the position of its first letter, and the bundle."""
+def read_spilled(folder: Path, trouble: list[str]) -> Iterator[tuple[str, int, Entry]]:
+    """Give what is spilled and can be read: whom each entry is for, its number, and the entry."""
     for upto, path in reversed(_listed(folder).snapshots.items()):
         try:
             _, snapshot = read_snapshot(path, upto)
         except StorageError:
             continue
-        for client, file in needed_files(snapshot):
-            for position, bundle in read_spilled_file(folder, client, file, trouble):
-                yield client, position, bundle
+        for needed in needed_files(snapshot):
+            for number, entry in read_spilled_file(folder, needed, trouble):
+                yield needed.owner, number, entry
         return
 
 
-def needed_files(snapshot: bytes | None) -> list[tuple[str, SpillFile]]:
-    """Return the files that a server's snapshot names, each with the client whose letters are in it."""
+class NeededFile(NamedTuple):
+    """A file that a server's snapshot names, with what is in it, and for whom."""
+
+    owner: str
+    kind: type[Bundle | WaitingFrame]
+    file: SpillFile
+
+
+def needed_files(snapshot: bytes | None) -> list[NeededFile]:
+    """Return the files that a server's snapshot names."""
     if snapshot is None:
         return []
     try:
-        state = read_state(decode_snapshot(snapshot).office, "the store")
+        read = decode_snapshot(snapshot)
+        state = read_state(read.office, "the store")
     except StorageError:
         return []  # It is no server's: a store keeps whatever bytes it is given.
-    return [(client, file) for client, box in state.boxes.items() for file in box.spilled]
+    letters = [NeededFile(client, Bundle, file) for client, box in state.boxes.items() for file in box.spilled]
+    return letters + [NeededFile(str(Way(*way)), WaitingFrame, file) for *way, files in read.spilled_frames for file in files]
 
 
-def read_spilled_file(folder: Path, client: str, file: SpillFile, trouble: list[str]) -> Iterator[tuple[int, Bundle]]:
-    """Give the bundles of a file that can be read; what is wrong with it is added to ``trouble``."""
-    path = spill_path(folder, file.number)
+def read_spilled_file(folder: Path, needed: NeededFile, trouble: list[str]) -> Iterator[tuple[int, Entry]]:
+    """Give the entries of a file that can be read; what is wrong with it is added to ``trouble``."""
+    owner, kind, file = needed
+    path, noun = spill_path(folder, file.number), NOUNS[kind]
     try:
         data = path.read_bytes()
         header = decode_header(data, SPILL, str(path))
     except FileNotFoundError:
-        trouble.append(f"{path} is missing: letters {file.first} to {file.last} for {client!r} were in it")
+        trouble.append(f"{path} is missing: {noun}s {file.first} to {file.last} for {owner!r} were in it")
         return
     except StorageError as error:
         trouble.append(str(error))
         return
     if len(data) < file.end:
-        trouble.append(f"{path}, offset {len(data)}: the file ends here, and letters up to {file.last} take {file.end} bytes")
+        trouble.append(f"{path}, offset {len(data)}: the file ends here, and {noun}s up to {file.last} take {file.end} bytes")
     expected: int | None = file.first
     for found in read_batches(data[: file.end], header):
         if isinstance(found, Gap):
@@ -186,15 +201,15 @@ def read_spilled_file(folder: Path, client: str, file: SpillFile, trouble: list[
             continue
         try:
             expected = found.first if expected is None else expected
-            for entry in found.entries(data):
-                bundle = read_entry(entry, (client, expected), path, found.offset)
-                yield expected, bundle
-                expected += bundle.count
+            for written in found.entries(data):
+                entry = read_entry(written, (owner, expected), kind, path, found.offset)
+                yield expected, entry
+                expected += entry.count
         except StorageError as error:
             trouble.append(str(error))
             expected = None
     if expected is not None and expected != file.last + 1:
-        trouble.append(f"{path}: the letters for {client!r} end with {expected - 1}, and the snapshot says {file.last}")
+        trouble.append(f"{path}: the {noun}s for {owner!r} end with {expected - 1}, and the snapshot says {file.last}")
 
 
 def _listed(folder: Path) -> Listing:
@@ -250,12 +265,12 @@ def _examine_snapshots(listing: Listing, report: Report, identities: dict[str, P
 
 
 def _examine_spilled(folder: Path, snapshot: bytes | None, report: Report) -> None:
-    needed = needed_files(snapshot)
-    for client, file in needed:
+    for needed in needed_files(snapshot):
+        owner, kind, file = needed
         path = spill_path(folder, file.number)
-        for _ in read_spilled_file(folder, client, file, report.damage):
+        for _ in read_spilled_file(folder, needed, report.damage):
             pass
-        report.spilled.append(SpillReport(path.name, client, file.first, file.last, file.end))
+        report.spilled.append(SpillReport(path.name, NOUNS[kind], owner, file.first, file.last, file.end))
     names = {row.file for row in report.spilled}
     why = "is being written, or was" if report.in_use_by else "was"
     report.notes += [

@@ -15,6 +15,7 @@ from thence.core.codec import FORMAT_VERSION, STORED_RECORD
 from thence.core.messages import UNREADABLE
 from thence.core.records import Record
 from thence.errors import StorageError
+from thence.runtime.boxes import SpillFile
 from thence.runtime.ledger import Buried, Reacted
 
 
@@ -64,6 +65,8 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     """The ledger of the agents."""
     topology: str = ""
     """The topology that was in force."""
+    spilled_frames: list[tuple[str, str, list[SpillFile]]] = []
+    """Place and peer, and the files with frames for it that the member says are elsewhere (``runtime.outgoing``)."""
 
 
 _stored: Any = STORED_RECORD

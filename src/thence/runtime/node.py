@@ -129,6 +129,7 @@ class Node:
         self._acknowledging: dict[str, int] = {}
         """What clients have acknowledged and is not durable yet."""
         self.driver = Driver(self.member, self.store, self, self.clock)
+        self.backlog.keep_frames_of(self.member, self.driver)
         self.evolution = Evolution(self)
         self._go_on_from_store(given)
         self.peers = Peers(self.topology, name, self._met[name], self, self.security)
@@ -153,6 +154,7 @@ class Node:
         now = self.clock.now()
         if written is None:
             self.member.step(Restored(None, (), 0), now)
+            self.backlog.restore([], [])
         else:
             snapshot = journal.decode_snapshot(written)
             self.office.restore(snapshot.office)
@@ -162,8 +164,7 @@ class Node:
             acknowledging = snapshot.acknowledging
             self.history.resume(snapshot.events)
             deliveries = self.member.step(Restored(snapshot.member, (), snapshot.consumed), now).deliver
-        if self.backlog.spill is not None:
-            self.backlog.spill.restore(self.office.spilled())
+            self.backlog.restore(self.office.spilled(), snapshot.spilled_frames)
         self.deliver(deliveries)
         for client, upto in acknowledging.items():
             self._acknowledged(client, upto)
@@ -204,6 +205,7 @@ class Node:
             self.evolution.followed(0)
         self.history.record(0, ready.sent, ready.deliver, now)
         self.deliver(ready.deliver)
+        self.backlog.write_frames()
 
     def _begin(self, *, first: bool) -> None:
         now = self.clock.now()
@@ -301,6 +303,7 @@ class Node:
         """Try again what could not be spilled, and let go of what is not needed any more; to be called now and then."""
         try:
             self._look_for_room()
+            self.backlog.try_frames_again()
         except StorageError as error:
             self.failed(error)
         if self.backlog.release_overdue():
@@ -430,7 +433,7 @@ class Node:
 
     def snapshot(self) -> bytes:
         """Return everything at this moment."""
-        self.backlog.snapshot_begun()
+        spilled_frames = self.backlog.snapshot_begun()
         saved = journal.Snapshot(
             FORMAT_VERSION,
             self.member.snapshot(),
@@ -441,6 +444,7 @@ class Node:
             self._acknowledging,
             self.ledger.snapshot(),
             write(self.topology),
+            spilled_frames,
         )
         return journal.encode_snapshot(saved)
 

@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from thence.core.member import MemberOptions
+from thence.core.overflow import SpillRoom
 from thence.core.retention import MAX_RETAINED_BYTES
 from thence.core.topology import Topology
+from thence.runtime import boxes
 from thence.runtime.backlog import Limits, share_out
 from thence.runtime.store import MemoryStore, Store
 from thence.runtime.tls import TlsFiles
@@ -42,7 +44,8 @@ class NodeOptions(NamedTuple):
     max_store_bytes: int | None = None
     """The most that the store may hold; what is spilled is part of it."""
     spill_after_bytes: int | None = None
-    """How much of each box stays in memory, where the rest is spilled; None: nothing is, and a full box stops deliveries."""
+    """How much of each box, and of what waits for each neighbour, stays in memory, where the rest is spilled; None: nothing is,
+    and a full box stops deliveries."""
     embedded: bool = False
     member: MemberOptions = MemberOptions(max_queued=MAX_QUEUED)
 
@@ -53,11 +56,14 @@ def member_options(options: NodeOptions) -> MemberOptions:
     What is only in memory need not be told apart from what the application has consumed: both are lost together.
     """
     durable = options.data is not None
+    in_memory = limits_of(options).in_memory
+    spill = None if in_memory is None else SpillRoom(*in_memory, boxes.BLOCK_BUNDLES, boxes.BLOCK_BYTES)
     return msgspec.structs.replace(
         options.member,
         durable=durable,
         confirm_within_ns=options.member.confirm_within_ns or CONFIRM_WITHIN_NS,
         retain_bytes=min(MAX_RETAINED_BYTES, (options.max_store_bytes or NO_LIMIT) // RETAINED_SHARE) if durable else 0,
+        spill=spill if durable else None,
     )
 
 

@@ -1,17 +1,18 @@
-"""Files with the letters that are too many for memory: the spilled part of boxes (``runtime.boxes``).
+"""Files with what is too much for memory: letters in boxes (``runtime.boxes``), and frames for neighbours (``runtime.outgoing``).
 
-A file holds letters of one box: a header, then blocks, each a batch as in the log (``runtime.segments``), under one checksum.
+A file holds letters of one box, or frames for one neighbour in one place: a header, then blocks, each a batch as in the log
+(``runtime.segments``), under one checksum. Whose they are is the *owner*; its entries have numbers without holes.
 
 Rules:
 
-* Nothing depends on a file before a snapshot names it: until then the log has its letters, and they are written again after a
+* Nothing depends on a file before a snapshot names it: until then the log has its entries, and they are written again after a
   crash. So writing needs no sync; what a snapshot names is synced before the snapshot is, and checked at the next start.
 * A file that no snapshot needs any more is deleted when that snapshot is durable, as the log is made short. What a crash leaves
   of others is deleted at the next start.
 * A file is only ever appended to by the process that began it, behind what counts of it.
-* Letters are read a block at a time, by those who get to them; memory holds one block for each of them.
-* A disk that is full, or a limit that is reached, loses nothing: letters stay in memory, ``full`` says why, and whoever fills
-  boxes has to stop until there is room.
+* Entries are read a block at a time, by those who get to them; memory holds one block for each of them.
+* A disk that is full, or a limit that is reached, loses nothing: what would be written stays in memory, ``full`` says why, and
+  whoever fills boxes or queues has to stop until there is room.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ import os
 import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
-from thence.core.messages import UNREADABLE
+from thence.core.codec import STORED_FRAME
+from thence.core.messages import UNREADABLE, Frame
 from thence.errors import ConfigError, StorageError, StoreFull
 from thence.runtime import files
 from thence.runtime.boxes import Box, Bundle, ReadBundle, Room, SpillFile
@@ -61,7 +63,28 @@ _HEADER_BYTES: Final = 64 + MAX_IDENTITY_BYTES
 
 log = logging.getLogger("thence.spill")
 
-Block = list[tuple[int, Bundle]]
+
+class WaitingFrame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
+    """A frame for a neighbour, in a file."""
+
+    frame: Frame[Any]
+
+    @property
+    def count(self) -> int:
+        """How many numbers it takes."""
+        return 1
+
+
+class _ReadFrame(WaitingFrame, frozen=True, array_like=True, gc=False, tag=2):
+    frame: STORED_FRAME
+
+
+Entry = Bundle | WaitingFrame
+EntryT = TypeVar("EntryT", Bundle, WaitingFrame)
+Block = Sequence[tuple[int, Entry]]
+"""Entries of one owner with their numbers, or the numbers of the first letters in them: written and read together."""
+NOUNS: Final = {Bundle: "letter", WaitingFrame: "frame"}
+"""How an entry is called."""
 
 
 def spill_path(folder: Path, number: int) -> Path:
@@ -132,15 +155,19 @@ class Spill:
             box.set_aside()
         while (not here or box.crowded(room)) and (block := box.next_block()):
             try:
-                box.written(block, self._write(client, block, box.spilled[-1] if box.spilled else None))
+                box.written(block, self.write(client, block, box.spilled[-1] if box.spilled else None))
             except StoreFull as error:
                 self.trouble = str(error)
                 if not before:
                     log.warning("letters for %s stay in memory: %s", client, error)
                 return
 
-    def _write(self, client: str, block: Block, last: SpillFile | None) -> SpillFile:
-        entries = [_encoder.encode((client, position, bundle)) for position, bundle in block]
+    def write(self, owner: str, block: Block, last: SpillFile | None) -> SpillFile:
+        """Write entries behind those in the last file of their owner, or into a new one; return that file. ``StoreFull``: later.
+
+        What the file says of its last number and of the bytes of its letters is for whoever keeps the list of files to change.
+        """
+        entries = [_encoder.encode((owner, number, entry)) for number, entry in block]
         first = block[0][0]
         if last is not None and last.number in self._ours and last.end < self._file_bytes:
             written = encode_batch(last.marker, first, entries)
@@ -202,19 +229,49 @@ class Spill:
         del self._done[:count]
 
 
+class BlockReader(Generic[EntryT]):
+    """Where somebody is in the files of one owner: the next block is found at once."""
+
+    def __init__(self, spill: Spill | None, owner: str, kind: type[EntryT]) -> None:
+        """``spill`` has the files, if there can be some; there are entries of one ``kind`` in them."""
+        self._spill = spill
+        self._owner = owner
+        self._kind = kind
+        self._file: SpillFile | None = None
+        self._offset = 0
+        """Where the block behind the last one begins in the file."""
+        self.next = 0
+        """The number of its first entry."""
+
+    def read(self, file: SpillFile, wanted: int) -> dict[int, EntryT]:
+        """Return the block of a file that has a number."""
+        noun = NOUNS[self._kind]
+        if self._spill is None:
+            raise StorageError(f"{noun}s for {self._owner!r} are in file {file.number} of a store that is not there")
+        path = spill_path(self._spill.folder, file.number)
+        descriptor = _opened(path)
+        try:
+            if self._file is file and self.next == wanted:
+                offset = self._offset
+            else:
+                offset = _find(descriptor, file, wanted, path)
+            block, end = read_block(descriptor, file, offset, path, self._owner, self._kind)
+        finally:
+            os.close(descriptor)
+        last = max(block)
+        self._file, self._offset, self.next = file, end, last + block[last].count
+        if not min(block) <= wanted < self.next:
+            raise _unreadable(path, offset, f"{noun} {wanted} for {self._owner!r} is not here")
+        return block
+
+
 class Reader:
     """Where one receiver is in its box: what it gets to next, from memory or from a file."""
 
     def __init__(self, spill: Spill | None, client: str) -> None:
         """``client`` has a box; ``spill`` has the files of it, if there can be some."""
-        self._spill = spill
-        self._client = client
+        self._blocks = BlockReader(spill, client, Bundle)
         self._block: dict[int, Bundle] = {}
-        self._file: SpillFile | None = None
-        self._offset = 0
-        """Where the block behind this one begins in the file."""
-        self._next = 0
-        """The position of its first letter."""
 
     def at(self, box: Box, first: int, done: int = 0) -> tuple[int, Bundle]:
         """Return the bundle that begins at a position that is in the box, and that position.
@@ -226,10 +283,10 @@ class Reader:
             return first, bundle
         if first not in self._block:
             wanted = min(max(first, done + 1), box.spilled[-1].last)
-            self._read(next(file for file in box.spilled if file.last >= wanted), wanted)
+            self._block = self._blocks.read(next(file for file in box.spilled if file.last >= wanted), wanted)
             first = first if first in self._block else next(iter(self._block))
         bundle = self._block[first]
-        if first + bundle.count == self._next:
+        if first + bundle.count == self._blocks.next:
             self._block = {}  # It was the last one: somebody who has got everything, and stays, should keep nothing.
         return first, bundle
 
@@ -241,25 +298,6 @@ class Reader:
             if first + bundle.count - 1 > position:
                 return first, bundle
             first += bundle.count
-
-    def _read(self, file: SpillFile, wanted: int) -> None:
-        """Read the block of a file that has a position."""
-        if self._spill is None:
-            raise StorageError(f"letters for {self._client!r} are in file {file.number} of a store that is not there")
-        path = spill_path(self._spill.folder, file.number)
-        descriptor = _opened(path)
-        try:
-            if self._file is file and self._next == wanted:
-                offset = self._offset
-            else:
-                offset = _find(descriptor, file, wanted, path)
-            self._block, end = read_block(descriptor, file, offset, path, self._client)
-        finally:
-            os.close(descriptor)
-        last = max(self._block)
-        self._file, self._offset, self._next = file, end, last + self._block[last].count
-        if not min(self._block) <= wanted < self._next:
-            raise _unreadable(path, offset, f"letter {wanted} for {self._client!r} is not here")
 
 
 def sync_files(paths: Sequence[Path]) -> None:
@@ -293,7 +331,7 @@ def check_file(folder: Path, file: SpillFile, identity: str) -> None:
     if (header.number, header.marker, header.size) != (file.number, file.marker, file.start):
         raise _unreadable(path, 0, "this is another file than the one that the snapshot names")
     if size < file.end:
-        raise _unreadable(path, size, f"the file ends here, and letters up to {file.last} take {file.end} bytes")
+        raise _unreadable(path, size, f"the file ends here, and what is in it up to number {file.last} takes {file.end} bytes")
 
 
 def read_header(path: Path) -> tuple[Header, int]:
@@ -307,32 +345,35 @@ def read_header(path: Path) -> tuple[Header, int]:
         os.close(descriptor)
 
 
-def read_block(descriptor: int, file: SpillFile, offset: int, path: Path, client: str) -> tuple[dict[int, Bundle], int]:
-    """Return the bundles of a block by the positions of their first letters, and where the block ends."""
+def read_block(
+    descriptor: int, file: SpillFile, offset: int, path: Path, owner: str, kind: type[EntryT]
+) -> tuple[dict[int, EntryT], int]:
+    """Return the entries of a block by their numbers, and where the block ends."""
     outline = _outline(descriptor, file, offset, path)
     data = os.pread(descriptor, outline.size, offset)
     batch = batch_at(memoryview(data), 0, file.marker)
     if batch is None or batch.end != len(data):
         raise _unreadable(path, offset, f"the checksum of a block of {outline.size} bytes is wrong")
-    block: dict[int, Bundle] = {}
+    block: dict[int, EntryT] = {}
     expected = batch.first
-    for entry in batch.entries(data):
-        bundle = read_entry(entry, (client, expected), path, offset)
-        block[expected] = bundle
-        expected += bundle.count
+    for written in batch.entries(data):
+        entry = read_entry(written, (owner, expected), kind, path, offset)
+        block[expected] = entry
+        expected += entry.count
     return block, offset + len(data)
 
 
-def read_entry(entry: bytes, expected: tuple[str, int], path: Path, offset: int) -> Bundle:
-    """Return the bundle in an entry of a block, which must be for this client, at this position."""
+def read_entry(written: bytes, expected: tuple[str, int], kind: type[EntryT], path: Path, offset: int) -> EntryT:
+    """Return an entry of a block, which must be for this owner, at this number."""
     try:
-        client, position, bundle = _decoder.decode(entry)
+        owner, number, entry = _decoder.decode(written)
     except UNREADABLE as error:
-        raise _unreadable(path, offset, f"a block whose letters cannot be read: {error}") from None
-    if (client, position) != expected:
-        wanted, there = (f"letter {at} for {whose!r}" for whose, at in (expected, (client, position)))
-        raise _unreadable(path, offset, f"{wanted} should be here, and {there} is")
-    return bundle
+        raise _unreadable(path, offset, f"a block whose {NOUNS[kind]}s cannot be read: {error}") from None
+    there = WaitingFrame if isinstance(entry, WaitingFrame) else Bundle
+    if (owner, number) != expected or there is not kind:
+        described = (f"{NOUNS[of]} {at} for {whose!r}" for of, whose, at in ((kind, *expected), (there, owner, number)))
+        raise _unreadable(path, offset, f"{next(described)} should be here, and {next(described)} is")
+    return cast("EntryT", entry)
 
 
 def _find(descriptor: int, file: SpillFile, wanted: int, path: Path) -> int:
@@ -364,4 +405,4 @@ def _unreadable(path: Path, offset: int, why: str) -> StorageError:
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[str, int, ReadBundle])
+_decoder = msgspec.msgpack.Decoder(tuple[str, int, ReadBundle | _ReadFrame])

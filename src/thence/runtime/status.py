@@ -11,7 +11,10 @@ from thence.runtime.node import Node
 def neighbours(node: Node) -> list[dict[str, Any]]:
     """Return how it is with each neighbour."""
     queued, windows = node.member.queued(), node.member.windows()
-    queued_bytes = node.member.queued_bytes_by_peer()
+    queued_bytes, outgoing = node.member.queued_bytes_by_peer(), node.backlog.outgoing
+    spilled = {} if outgoing is None else outgoing.frames_by_peer()
+    spilled_bytes = {} if outgoing is None else outgoing.bytes_by_peer()
+    unreadable = {} if outgoing is None else outgoing.trouble_by_peer()
     return [
         {
             "name": peer.name,
@@ -21,7 +24,10 @@ def neighbours(node: Node) -> list[dict[str, Any]]:
             "connections": peer.connections,
             "protocol": peer.protocol,
             "queued_frames": queued.get(peer.name, 0),
-            "queued_bytes": queued_bytes.get(peer.name, 0),
+            "queued_bytes": queued_bytes.get(peer.name, 0) + spilled_bytes.get(peer.name, 0),
+            "spilled_frames": spilled.get(peer.name, 0),
+            "spilled_bytes": spilled_bytes.get(peer.name, 0),
+            "unreadable": unreadable.get(peer.name, ""),
             **peer.traffic._asdict(),
             "held_for_dead": peer.name in node.member.suspected,
             "window_bytes": windows.get(peer.name),
@@ -31,14 +37,17 @@ def neighbours(node: Node) -> list[dict[str, Any]]:
 
 
 def backlog(node: Node) -> dict[str, Any]:
-    """Return how much may wait for a client in memory, and what becomes of more than that."""
-    office, spill = node.office, node.backlog.spill
+    """Return how much may wait for a client or a neighbour in memory, and what becomes of more than that."""
+    office, spill, outgoing = node.office, node.backlog.spill, node.backlog.outgoing
     return {
         "mode": "spill" if office.spills else "memory",
         "box_letters": office.room.letters,
         "box_bytes": office.room.bytes,
         "spilled_bytes": 0 if spill is None else spill.bytes,
         "max_spilled_bytes": spill.limit_bytes if spill is not None and office.spills else None,
+        "spilled_frame_bytes": 0 if outgoing is None else outgoing.bytes,
+        "max_spilled_frame_bytes": outgoing.limit_bytes if outgoing is not None and office.spills else None,
+        "frames_stay_in_memory": "" if outgoing is None else outgoing.full,
     }
 
 

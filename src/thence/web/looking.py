@@ -43,6 +43,10 @@ class Seen(NamedTuple):
     neighbours: Collection[Neighbour]
     queued_frames: dict[str, int]
     queued_bytes: dict[str, int]
+    """As far as they are in memory."""
+    spilled_frames: dict[str, int]
+    spilled_bytes: dict[str, int]
+    unreadable: dict[str, str]
     waiting: int
     oldest_wait_s: float
     committing_s: float
@@ -53,7 +57,7 @@ class Seen(NamedTuple):
 
 async def look(server: Server) -> Seen:
     """Look at everything."""
-    node = server.node
+    node, outgoing = server.node, server.node.backlog.outgoing
     boxes = await _boxes(list(node.office.state.boxes.values()))
     waits = node.member.waiting()
     since = [wait.since for wait in waits if wait.since]
@@ -65,6 +69,9 @@ async def look(server: Server) -> Seen:
         list(node.peers.neighbours.values()),
         node.member.queued(),
         node.member.queued_bytes_by_peer(),
+        {} if outgoing is None else outgoing.frames_by_peer(),
+        {} if outgoing is None else outgoing.bytes_by_peer(),
+        {} if outgoing is None else outgoing.trouble_by_peer(),
         len(waits),
         max(0.0, (node.clock.now() - min(since)) / 1e9) if since else 0.0,
         0.0 if committing is None else time.monotonic() - committing,

@@ -86,9 +86,10 @@ def _spilled(seen: Seen) -> float:
 
 
 def _queue_ratio(seen: Seen) -> float:
-    options = seen.server.node.options.member
-    frames, size = sum(seen.queued_frames.values()), seen.server.node.member.queued_bytes
-    return max(frames / options.max_queued, size / options.max_queued_bytes)
+    node = seen.server.node
+    options, outgoing = node.options.member, node.backlog.outgoing
+    in_files = outgoing.bytes / outgoing.limit_bytes if outgoing is not None else 0.0
+    return max(node.member.in_memory / options.max_queued, node.member.queued_bytes / options.max_queued_bytes, in_files)
 
 
 def _open_ratio(seen: Seen) -> float | None:
@@ -238,14 +239,32 @@ FAMILIES: Final = (
         "thence_queued_bytes",
         "gauge",
         ("neighbour",),
-        "About how many bytes they have.",
-        _by(lambda seen: {peer.name: seen.queued_bytes.get(peer.name, 0) for peer in seen.neighbours}),
+        "About how many bytes they have, in memory and in files.",
+        _by(
+            lambda seen: {
+                peer.name: seen.queued_bytes.get(peer.name, 0) + seen.spilled_bytes.get(peer.name, 0) for peer in seen.neighbours
+            }
+        ),
+    ),
+    Family(
+        "thence_spilled_frames",
+        "gauge",
+        ("neighbour",),
+        "How many of them are in files, for want of memory.",
+        _by(lambda seen: {peer.name: seen.spilled_frames.get(peer.name, 0) for peer in seen.neighbours}),
+    ),
+    Family(
+        "thence_neighbour_unreadable",
+        "gauge",
+        ("neighbour",),
+        "Whether a file with frames for it cannot be read, so that it gets nothing.",
+        _by(lambda seen: {peer.name: peer.name in seen.unreadable for peer in seen.neighbours}),
     ),
     Family(
         "thence_queue_full_ratio",
         "gauge",
         (),
-        "How full the queues to neighbours are together; with 1 senders wait.",
+        "How full the queues to neighbours are together, or their files; with 1 in memory senders wait.",
         _one(_queue_ratio),
     ),
     Family(
@@ -286,7 +305,7 @@ FAMILIES: Final = (
         "How full the fullest box is, or the files for what is spilled; with 1 the server takes nothing more.",
         _one(lambda seen: seen.box_ratio),
     ),
-    Family("thence_spilled_bytes", "gauge", (), "Letters that wait in files, for want of memory.", _one(_spilled)),
+    Family("thence_spilled_bytes", "gauge", (), "Letters and frames in files, for want of memory.", _one(_spilled)),
     Family("thence_stalled", "gauge", ("by",), "Whether the server takes nothing now, because of its store or a box.", _stalled),
     # Clients and agents.
     Family("thence_clients_connected", "gauge", (), "Clients that are connected.", _one(lambda seen: seen.server.connected)),

@@ -128,9 +128,9 @@ def test_all_three_know_letters_in_files(tmp_path: Path) -> None:
     (path,) = list_spill(tmp_path).values()
     shown = run("store", "inspect", tmp_path)
     assert shown.code == 0
-    assert [path.name, "bob", "1", "30"] in [line.split()[:4] for line in shown.out.splitlines()]
+    assert [path.name, "letters", "bob", "1", "30"] in [line.split()[:5] for line in shown.out.splitlines()]
     (row,) = json.loads(run("store", "inspect", tmp_path, "--json").out)["spilled"]
-    assert (row["file"], row["client"], row["first"], row["last"]) == (path.name, "bob", 1, 30)
+    assert (row["file"], row["kind"], row["owner"], row["first"], row["last"]) == (path.name, "letter", "bob", 1, 30)
     assert run("store", "verify", tmp_path).out.endswith(", 30 letters in files\n")
     lines = [json.loads(line) for line in run("store", "export", tmp_path).out.splitlines()]
     assert [(line["client"], line["position"], line["bundle"][-1]) for line in lines if "client" in line] == [

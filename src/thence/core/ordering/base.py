@@ -103,6 +103,8 @@ class Ordering(ABC):
     """Whether a message goes from its sender straight to all who need it: accepting a frame never sends another one."""
     passes_on: ClassVar[bool] = False
     """Whether members hand on messages of others within the domain."""
+    keeps_sent: ClassVar[bool] = False
+    """Whether it keeps messages of its own in memory for longer than the transport needs to."""
     one_stamp: ClassVar[bool] = False
     """Whether a message goes to all other members with one and the same stamp, as itself or as a marker, in any order of
     arrival: so one number stands for it everywhere, and whoever has it can repeat it to anybody."""

@@ -90,6 +90,7 @@ class Resilient(Matrix):
     name = "resilient"
     direct = False
     interchangeable = False
+    keeps_sent = True
     stamps = (MatrixStamp, ResilientCopy, ResilientKept, ResilientSafe)
     Options = ResilientOptions
     State = ResilientState
