@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Final
 
 from thence.core.contract import Fetched, Spilled
@@ -164,7 +165,7 @@ class Outgoing:
     def _let_go(self, way: Way) -> None:
         """Forget the files that nobody needs any more but, perhaps, the last snapshot."""
         files, elsewhere = self._files.get(way, []), self._member.elsewhere(way)
-        done = [file for file in files if elsewhere is None or file.last < elsewhere[0]]
+        done = list(takewhile(lambda file: elsewhere is None or file.last < elsewhere[0], files))
         if done:
             self._spill.done_with(done)
             self._files[way] = files = files[len(done) :]

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.unit.cli import run
+from tests.unit.runtime.far_side import FarSide, send, small_files, started
 from tests.unit.runtime.spills import small_blocks
 from tests.unit.runtime.stores import filled, only_segment, opened
 from tests.unit.runtime.test_node import alone, durable, joined
@@ -143,3 +144,23 @@ def test_all_three_know_letters_in_files(tmp_path: Path) -> None:
     exported = run("store", "export", tmp_path)
     assert exported.code == 1
     assert len([line for line in exported.out.splitlines() if "client" in line]) == 28
+
+
+def test_all_three_know_frames_in_files(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = started(tmp_path)
+        await FarSide().introduce(node)
+        send(node, 1, 60)
+        await durable(node)
+        await node.close()
+
+    with small_files():
+        asyncio.run(main())
+    rows = json.loads(run("store", "inspect", tmp_path, "--json").out)["spilled"]
+    assert {(row["kind"], row["owner"]) for row in rows} == {("frame", "s2 in D")}
+    first, last = rows[0]["first"], rows[-1]["last"]
+    shown = [line.split()[1:5] for line in run("store", "inspect", tmp_path).out.splitlines()]
+    assert ["frames", "s2", "in", "D"] in shown
+    assert run("store", "verify", tmp_path).out.endswith(f", {last - first + 1} frames in files\n")
+    lines = [json.loads(line) for line in run("store", "export", tmp_path).out.splitlines()]
+    assert [line["position"] for line in lines if line.get("neighbour") == "s2 in D"] == list(range(first, last + 1))

@@ -12,6 +12,9 @@ from tests.unit.runtime.far_side import IN_MEMORY, WAY, WINDOW, FarSide, letter,
 from tests.unit.runtime.test_node import durable, killed, run
 from thence.core import retention
 from thence.core.member import MemberOptions
+from thence.core.messages import MessageId
+from thence.core.topology_text import parse
+from thence.core.views import Flush, Hold, Prepare, Switch
 from thence.errors import StorageError, StoreFull
 from thence.runtime import files, journal
 from thence.runtime.boxes import Bundle
@@ -275,6 +278,40 @@ def test_whoever_has_to_hand_over_messages_has_those_in_files(tmp_path: Path) ->
         assert [bytes(body.letters) for body in bodies if isinstance(body, Bundle)] == [
             letter(number - 1) for number in range(first, last + 1)
         ]
+        await node.close()
+
+    run(main)
+
+
+def test_what_waits_for_a_server_that_is_lost_is_handed_to_others_or_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "MAX_RETAINED", 2)
+    following = parse('name = "two"\nversion = 2\n[domains.D]\nmembers = ["s1"]\nordering = "vector"\n')
+
+    async def main() -> None:
+        node = started(tmp_path)
+        await FarSide().introduce(node)
+        send(node, 1, 100)
+        await durable(node)
+        await node.driver._compact()
+        for change in (Hold(1, following, ("s2",)), Prepare(1)):
+            node.driver.step(change)
+        report = node.member.report(node.backlog.messages())
+        assert [copy.number for copy in sorted(report.copies, key=lambda copy: copy.number)] == list(range(1, 102))
+        assert report.queued == {"s2": 101}
+        (one,) = node.member.give((MessageId("s1", 51),), node.backlog.messages())
+        assert letter(50) in one.body
+        for change in (Flush(1, "list", 0, True, ()), Switch(1)):
+            node.driver.step(change)
+        await durable(node)
+        assert node.member.ways_elsewhere() == []
+        assert list_spill(tmp_path), "a kill now finds the snapshot that names them"
+        killed(node)
+        node = started(tmp_path)
+        assert (node.topology.version, outgoing(node).frames_by_peer()) == (2, {})
+        await node.driver._compact()
+        assert list_spill(tmp_path) == {}
         await node.close()
 
     run(main)
