@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import thence
 from tests.integration.running import PATIENCE_S, assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
 from tests.unit.cli import run as run_command
 from thence.cli.up import Fleet
-from thence.core.channel import WINDOW
+from thence.core import channel
 from thence.core.member import MemberOptions
 from thence.runtime.client import ask_status
 from thence.runtime.spill import list_spill
@@ -39,7 +41,7 @@ def test_a_server_that_is_away_gets_everything_once_also_if_the_sender_is_killed
         running.kill("s2")
         asyncio.run(_sent(running, LETTERS // 3, LETTERS, kill_after=LETTERS // 6))
         peer = _neighbour(running)
-        assert peer["queued_frames"] - peer["spilled_frames"] <= WINDOW + IN_MEMORY_BYTES // BODY_BYTES
+        assert peer["queued_frames"] - peer["spilled_frames"] <= channel.WINDOW + IN_MEMORY_BYTES // BODY_BYTES
         assert peer["spilled_frames"] > LETTERS // 2
         assert peer["spilled_bytes"] > LETTERS // 2 * BODY_BYTES
         assert "of these in files" in run_command("status", url(topology, "s1")).out
@@ -114,11 +116,13 @@ async def _read(server: str, count: int) -> dict[str, list[int]]:
     return got
 
 
-def test_files_that_may_hold_no_more_push_back_and_everything_arrives(tmp_path: Path) -> None:
+def test_files_that_may_hold_no_more_push_back_and_everything_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "WINDOW", 64)
+
     async def main() -> None:
         topology = flat("s1", "s2")
-        limits: dict[str, Any] = {"spill_after_bytes": 20_000, "max_store_bytes": 4_000_000}
-        member = MemberOptions(max_queued=WINDOW + 200)
+        limits: dict[str, Any] = {"spill_after_bytes": 20_000, "max_store_bytes": 2_000_000}
+        member = MemberOptions(max_queued=120)
         async with servers(topology, tmp_path, member=member, **limits) as running:
             await _introduced(url(topology, "s2"))
             async with thence.connect(url(topology, "s1"), "writer") as writer:

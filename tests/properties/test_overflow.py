@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thence.core import channel as channel_module
-from thence.core.channel import Channel, Pace
+from thence.core.channel import Channel, ChannelState, Pace
 from thence.core.messages import Envelope, Frame, Packet
 from thence.core.ordering import Arrival
 from thence.core.ordering.fifo import FifoStamp
@@ -51,7 +51,7 @@ class Story:
         self.pushed = 0
         self.got: list[int] = []
         self.elsewhere: dict[int, Frame[Any]] = {}
-        self.saved = (copy.deepcopy(self.sender.state), {}, 0)
+        self.saved: tuple[ChannelState[Any], dict[int, Frame[Any]], int] = (copy.deepcopy(self.sender.state), {}, 0)
         self.full = False
         self.spills = True
         self.now = 0

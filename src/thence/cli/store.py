@@ -117,9 +117,9 @@ def export(folder: Folder) -> None:
     trouble: list[str] = []
     for sequence, entry in read_entries(folder, trouble):
         typer.echo(json_.dumps({"sequence": sequence, "entry": _shown_entry(entry)}))
-    for owner, number, entry in read_spilled(folder, trouble):
-        whose, what = ("neighbour", "frame") if isinstance(entry, WaitingFrame) else ("client", "bundle")
-        typer.echo(json_.dumps({whose: owner, "position": number, what: _shown_entry(msgspec.msgpack.encode(entry))}))
+    for owner, number, spilled in read_spilled(folder, trouble):
+        whose, what = ("neighbour", "frame") if isinstance(spilled, WaitingFrame) else ("client", "bundle")
+        typer.echo(json_.dumps({whose: owner, "position": number, what: _shown_entry(msgspec.msgpack.encode(spilled))}))
     for line in trouble:
         console.err.print(console.plain(f"damage: {line}"), soft_wrap=True)
     if trouble:

@@ -56,14 +56,16 @@ def member_options(options: NodeOptions) -> MemberOptions:
     What is only in memory need not be told apart from what the application has consumed: both are lost together.
     """
     durable = options.data is not None
-    in_memory = limits_of(options).in_memory
-    spill = None if in_memory is None else SpillRoom(*in_memory, boxes.BLOCK_BUNDLES, boxes.BLOCK_BYTES)
+    room = limits_of(options).in_memory
+    spill = None
+    if durable and room is not None:
+        spill = SpillRoom(*room, min(boxes.BLOCK_BUNDLES, room.letters), min(boxes.BLOCK_BYTES, room.bytes))
     return msgspec.structs.replace(
         options.member,
         durable=durable,
         confirm_within_ns=options.member.confirm_within_ns or CONFIRM_WITHIN_NS,
         retain_bytes=min(MAX_RETAINED_BYTES, (options.max_store_bytes or NO_LIMIT) // RETAINED_SHARE) if durable else 0,
-        spill=spill if durable else None,
+        spill=spill,
     )
 
 

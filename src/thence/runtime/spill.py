@@ -236,7 +236,7 @@ class BlockReader(Generic[EntryT]):
         """``spill`` has the files, if there can be some; there are entries of one ``kind`` in them."""
         self._spill = spill
         self._owner = owner
-        self._kind = kind
+        self._kind: type[EntryT] = kind
         self._file: SpillFile | None = None
         self._offset = 0
         """Where the block behind the last one begins in the file."""
@@ -357,14 +357,14 @@ def read_block(
     block: dict[int, EntryT] = {}
     expected = batch.first
     for written in batch.entries(data):
-        entry = read_entry(written, (owner, expected), kind, path, offset)
+        entry = cast("EntryT", read_entry(written, (owner, expected), kind, path, offset))
         block[expected] = entry
         expected += entry.count
     return block, offset + len(data)
 
 
-def read_entry(written: bytes, expected: tuple[str, int], kind: type[EntryT], path: Path, offset: int) -> EntryT:
-    """Return an entry of a block, which must be for this owner, at this number."""
+def read_entry(written: bytes, expected: tuple[str, int], kind: type[Entry], path: Path, offset: int) -> Entry:
+    """Return an entry of a block, which must be of this kind, for this owner, at this number."""
     try:
         owner, number, entry = _decoder.decode(written)
     except UNREADABLE as error:
@@ -373,7 +373,7 @@ def read_entry(written: bytes, expected: tuple[str, int], kind: type[EntryT], pa
     if (owner, number) != expected or there is not kind:
         described = (f"{NOUNS[of]} {at} for {whose!r}" for of, whose, at in ((kind, *expected), (there, owner, number)))
         raise _unreadable(path, offset, f"{next(described)} should be here, and {next(described)} is")
-    return cast("EntryT", entry)
+    return entry
 
 
 def _find(descriptor: int, file: SpillFile, wanted: int, path: Path) -> int:

@@ -8,8 +8,9 @@ import pytest
 
 from tests.unit.core.test_channel import frame, packet, sent, take_all
 from thence.core import channel as channel_module
+from thence.core import member as member_module
 from thence.core.channel import Channel, Pace
-from thence.core.contract import Connected, Fetched, Restored, Spilled, Submit
+from thence.core.contract import Arrived, Connected, Fetched, Restored, Spilled, Submit
 from thence.core.domain import Domain
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import FRAME_WEIGHT
@@ -17,7 +18,7 @@ from thence.core.ordering import Arrival
 from thence.core.overflow import Numbered, SpillRoom
 from thence.core.spilling import Way
 from thence.core.topology_text import parse
-from thence.errors import Busy, UsageError
+from thence.errors import Busy, OverflowingFrame, UsageError
 
 ROOM = SpillRoom(10, 1_000_000, 4, 1_000_000)
 
@@ -48,6 +49,10 @@ def spill_all(channel: Channel) -> dict[int, object]:
 def away(channel: Channel) -> tuple[int, int] | None:
     found = channel.state.elsewhere
     return None if found is None else (found.first, found.last)
+
+
+def wants(channel: Channel) -> bool:
+    return channel.wanted
 
 
 def test_what_the_peer_may_be_sent_stays_and_what_is_too_much_behind_it_goes() -> None:
@@ -90,16 +95,16 @@ def test_it_is_asked_for_when_the_window_gets_there_and_comes_in_order() -> None
     pushed(channel, *range(1, 16))
     sent(channel)
     elsewhere = spill_all(channel)
-    assert not channel.wanted, "five are on their way, and no more may be"
+    assert not wants(channel), "five are on their way, and no more may be"
     channel.arrived(packet(taken=3), 0)
-    assert channel.wanted
+    assert wants(channel)
     channel.fetched([(number, frame(number)) for number in range(6, 10)])
     assert (away(channel), elsewhere[6]) == ((10, 13), frame(6))
     assert list(sent(channel).numbers) == [6, 7, 8]
-    assert not channel.wanted, "one is here that may not be sent yet"
+    assert not wants(channel), "one is here that may not be sent yet"
     channel.arrived(packet(taken=8), 0)
     assert list(sent(channel).numbers) == [9]
-    assert channel.wanted
+    assert wants(channel)
     channel.fetched([(number, frame(number)) for number in range(10, 14)])
     assert (away(channel), list(channel.state.queue)) == (None, [9, 10, 11, 12, 13, 14, 15])
     assert (channel.queued, channel.here, channel.queued_bytes, channel.behind_bytes) == (7, 7, 7 * FRAME_WEIGHT, 0)
@@ -240,3 +245,29 @@ def test_where_frames_are_kept_for_other_reasons_too_limits_hold_as_ever(text: s
     assert files == []
     with pytest.raises(Busy):
         one.step(Submit(None, b""), 0)
+
+
+RELAY = """
+name = "n"
+[domains.A]
+members = ["a", "r"]
+[domains.B]
+members = ["s", "r"]
+ordering = "sequenced"
+"""
+
+
+def test_a_relay_whose_sequencer_is_away_remembers_a_bounded_number_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_module, "MAX_ECHOES", 30)
+    topology = parse(RELAY)
+    relay, files = Member("r", topology, MemberOptions(spill=ROOM)), list[tuple[int, object]]()
+    for _ in range(30):
+        relay.step(Submit(None, b""), 0)
+        write(relay, files)
+    assert files, "its frames are elsewhere, and count no more"
+    with pytest.raises(Busy, match="30 have not come back to us; the limit is MAX_ECHOES"):
+        relay.step(Submit(None, b""), 0)
+    other = Member("a", topology, MemberOptions())
+    ((_, packet_to_relay),) = other.step(Submit(None, b""), 0).send
+    (refusal,) = relay.step(Arrived("a", packet_to_relay), 0).refused
+    assert isinstance(refusal, OverflowingFrame)

@@ -21,6 +21,7 @@ from thence.runtime.boxes import Bundle
 from thence.runtime.inspection import examine, read_spilled
 from thence.runtime.office import read_body
 from thence.runtime.spill import WaitingFrame, list_spill, spill_path
+from thence.runtime.store import Store
 
 MOST_IN_MEMORY = WINDOW + IN_MEMORY
 
@@ -260,7 +261,7 @@ def test_a_snapshot_that_does_not_name_its_files_is_refused(tmp_path: Path) -> N
             killed(node)
             with pytest.raises(StorageError, match=r"frames \d+ to \d+ for s2 in D are in files, and does not name them"):
                 started(tmp_path)
-            node.store = type(node.store).open(tmp_path, "two/s1")
+            node.store = Store.open(tmp_path, "two/s1")
         killed(node)
 
     run(main)
@@ -302,8 +303,8 @@ def test_what_waits_for_a_server_that_is_lost_is_handed_to_others_or_goes(
         assert report.queued == {"s2": 101}
         (one,) = node.member.give((MessageId("s1", 51),), node.backlog.messages())
         assert letter(50) in one.body
-        for change in (Flush(1, "list", 0, True, ()), Switch(1)):
-            node.driver.step(change)
+        for last_change in (Flush(1, "list", 0, True, ()), Switch(1)):
+            node.driver.step(last_change)
         await durable(node)
         assert node.member.ways_elsewhere() == []
         assert list_spill(tmp_path), "a kill now finds the snapshot that names them"
