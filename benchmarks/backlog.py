@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from math import inf
@@ -59,13 +60,21 @@ class Measured(NamedTuple):
 
 def run(letters: int = LETTERS) -> list[Row]:
     """Measure both ways."""
+    rows = away(letters, neighbour=False) + away(letters, neighbour=True)
+    best = dict.fromkeys(MODES, inf)
+    for _ in range(ROUNDS):
+        for mode in MODES:
+            best[mode] = min(best[mode], _present(mode))
+    ours, theirs = best["spill"], best["memory"]
+    what = "server's time for a letter to a client that is there"
+    return [*rows, Row(what, f"{1e6 * ours:.2f} µs", f"{1e6 * theirs:.2f} µs", theirs / ours)]
+
+
+def away(letters: int = LETTERS, *, neighbour: bool) -> list[Row]:
+    """Measure what waits for a client that is away, or for a neighbour."""
     rows: list[Row] = []
-    for what, count, alone, neighbour in (
-        ("in bundles", letters, False, False),
-        ("each alone", min(letters, ALONE), True, False),
-        ("for a neighbour, in bundles", letters, False, True),
-        ("for a neighbour, each alone", min(letters, ALONE), True, True),
-    ):
+    who = "for a neighbour, " if neighbour else ""
+    for what, count, alone in ((f"{who}in bundles", letters, False), (f"{who}each alone", min(letters, ALONE), True)):
         spilled = _measure("spill", count, alone=alone, neighbour=neighbour)
         limited = min(count, 900_000)
         kept = _measure("memory", limited, alone=alone, neighbour=neighbour)
@@ -89,13 +98,7 @@ def run(letters: int = LETTERS) -> list[Row]:
                 limited / kept.read_seconds,
             ),
         ]
-    best = dict.fromkeys(MODES, inf)
-    for _ in range(ROUNDS):
-        for mode in MODES:
-            best[mode] = min(best[mode], _present(mode))
-    ours, theirs = best["spill"], best["memory"]
-    what = "server's time for a letter to a client that is there"
-    return [*rows, Row(what, f"{1e6 * ours:.2f} µs", f"{1e6 * theirs:.2f} µs", theirs / ours)]
+    return rows
 
 
 def _listed(figures: Sequence[float], digits: int = 0) -> str:
@@ -224,4 +227,4 @@ def _worked_s(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    print(markdown(run()))
+    print(markdown(away(neighbour=True) if "--neighbour" in sys.argv else run()))
