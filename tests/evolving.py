@@ -204,11 +204,20 @@ def changes_for(seed: int, wanted: str | None = None) -> tuple[Topology, list[Ch
 
 
 def _careful(topology: Topology, chance: Random) -> Topology:
-    """Return the same version, in which messages may be kept until all have them, and domains may deliver only what all have."""
+    """Return the same version, in which messages may be kept until all have them, and domains may deliver only what all have.
+
+    Or they tell later that all have it.
+    """
     domains = [
         domain._replace(delivery="safe") if ordering_named(domain.ordering).direct and chance.random() < 0.3 else domain
         for domain in topology.domains.values()
     ]
+    telling = Random(f"evolving-notices/{topology.fingerprint}")
+    if telling.random() < 0.5:
+        domains = [
+            domain._replace(delivery="notify") if ordering_named(domain.ordering).direct and telling.random() < 0.8 else domain
+            for domain in domains
+        ]
     keeps = chance.random() < 0.4
     return Topology(topology.name, domains, topology.links.values(), version=topology.version, stability=keeps)
 
@@ -341,6 +350,8 @@ def run_one(
             broken.append(f"{name} ends with version {standing.version}, {standing.phase}")
         if standing.waiting or not standing.idle:
             broken.append(f"{name} ends with {standing.waiting} waiting: {standing.trouble}")
+        if run._node(name).member.unsafe:
+            broken.append(f"{name} was never told that its last {run._node(name).member.unsafe} deliveries are safe")
     counts = run.counts + Counter(crashes=result.statistics.crashes, resumed=sum(run._node(name).resumed for name in run.names))
     lost = Counter({name: result.network[name] for name in FAULTS})
     done = tuple(change.what for change in changes)

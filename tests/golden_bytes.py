@@ -65,6 +65,8 @@ SAID: Final[dict[str, protocol.Said]] = {
     "denied": protocol.Denied("topic", "room.42", "not allowed"),
     "stable question": protocol.StableQuestion(9),
     "stable": protocol.Stable(9, "it has left"),
+    "safety wanted": protocol.SafetyWanted(),
+    "safe": protocol.Safe(9, "nobody finds out"),
     "status question": protocol.StatusQuestion(),
     "status answer": protocol.StatusAnswer(b"{}"),
     "leave": protocol.Leave(),

@@ -13,8 +13,10 @@ from unittest import mock
 from thence.core.forwarding import Forwarding
 from thence.core.guarding import Guarding, SavedGuarding
 from thence.core.messages import Envelope, Frame
+from thence.core.noticing import Notices, Noticing, SavedNotices
 from thence.core.settling import Settling
 from thence.core.stability import OURS, Ledger, SavedLedger
+from thence.core.telling import Group
 
 _pushed, _save, _settle = Ledger.pushed, Ledger.save, Settling.settle
 _news, _save_guarding = Guarding.news, Guarding.save_guarding
@@ -73,7 +75,7 @@ def _as_soon_as_it_comes(self: Guarding) -> tuple[tuple[str, int], ...]:
 
 
 def _when_one_has_it(self: Guarding) -> tuple[tuple[str, int], ...]:
-    with mock.patch("thence.core.guarding.all", any, create=True):
+    with mock.patch("thence.core.telling.all", any, create=True):
         return _news(self)
 
 
@@ -88,6 +90,22 @@ def _own_at_once(_: Any, deliverable: Any) -> Any:
     return deliverable
 
 
+def _safe_as_soon_as_it_comes(self: Noticing, sender: str, number: int) -> bool:
+    return sender == self.me or number <= self._peers[sender].highest
+
+
+def _confirmed_by_one(self: Noticing, group: Group) -> bool:
+    return any(self.confirmed(peer, number) for peer, number in group)
+
+
+def _own_at_once_too(self: Notices, position: int, **_: Any) -> None:
+    self._note(position)
+
+
+def _saves_no_log(self: Notices) -> SavedNotices:
+    return SavedNotices(self.upto, [])
+
+
 UNSAFE: Final = (
     Planted("delivers before it is safe: as soon as it comes", Guarding, "news", _as_soon_as_it_comes),
     Planted("delivers before it is safe: when one has it", Guarding, "news", _when_one_has_it),
@@ -96,6 +114,16 @@ UNSAFE: Final = (
     Planted("forgets when it restarts what it kept aside", Guarding, "save_guarding", _saves_nothing_aside),
 )
 """Mistakes in safe delivery."""
+
+UNNOTICED: Final = (
+    Planted("tells before it is safe: as soon as it comes", Noticing, "is_safe", _safe_as_soon_as_it_comes),
+    Planted("tells before it is safe: when one has it", Noticing, "_have_confirmed", _confirmed_by_one),
+    Planted("tells of its own before it is safe", Notices, "delivered", _own_at_once_too),
+    Planted("tells of what hangs on what is not safe", Notices, "behind", property(lambda _: 0)),
+    Planted("forgets when it restarts what is not safe", Notices, "save", _saves_no_log, explorable=False),
+    Planted("says once what is safe", Noticing, "_asks", lambda *_: False, explorable=False),
+)
+"""Mistakes in notices of what is safe."""
 
 
 @contextmanager

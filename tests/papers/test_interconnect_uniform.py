@@ -2,7 +2,9 @@
 
 "A message is not delivered until the group communication system can ensure that it has been received by all message target
 processes." Here a domain asks for that by ``delivery = "safe"`` (docs/stability.md). The paper's rule for relays, which report a
-message only when the systems beyond have it, is ``stability = true``.
+message only when the systems beyond have it, is ``stability = true``. Its note 2, "the message can be delivered as soon as it is
+received and complies with the intended order semantics. Later on a uniform/safe notification is delivered to the receiver
+process", is ``delivery = "notify"``.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.stable_runs import run
-from thence.core.contract import Arrived, Submit
+from thence.core.contract import Arrived, Submit, Timer
 from thence.core.domain import Domain
 from thence.core.member import Member
 from thence.core.topology import Link, Topology
@@ -48,3 +50,34 @@ def test_i6_what_anybody_delivers_its_whole_system_has_whoever_crashes(seed: int
     outcome = run(systems("safe", stability=True), options)
     assert outcome.wrong == []
     assert outcome.watch.delivered_safely > 100
+
+
+def test_i6_note_2_a_message_is_delivered_and_forwarded_at_once_and_told_to_be_uniform_when_its_system_has_it() -> None:
+    """I6, §7, note 2: q delivers p's message and r0 forwards it at once; q is told when r0 and r1 have confirmed it too."""
+    fabric = systems("notify")
+    members = {name: Member(name, fabric) for name in fabric.processes}
+    sent = dict(members["p"].step(Submit(None, b"m"), 0).send)
+    arrived = {name: members[name].step(Arrived("p", sent[name]), 1) for name in ("q", "r0")}
+    assert [delivery.envelope.body for delivery in arrived["q"].deliver] == [b"m"]
+    assert "w0" in [peer for peer, _ in arrived["r0"].send], "across at once"
+    assert (arrived["q"].safe, arrived["r0"].safe) == (0, 0)
+    arrived["r1"] = members["r1"].step(Arrived("p", sent["r1"]), 2)
+    at_p = [members["p"].step(Arrived(name, dict(ready.send)["p"]), 3) for name, ready in arrived.items()]
+    assert [ready.safe for ready in at_p] == [0, 0, 1], "p is told of its own when the last has confirmed it"
+    [(_, to_q)] = [(peer, packet) for peer, packet in members["p"].step(Timer(), 10_000_000).send if peer == "q"]
+    assert members["q"].step(Arrived("p", to_q), 10_000_001).safe == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_i6_note_2_what_anybody_was_told_to_be_uniform_all_who_survive_deliver(seed: int) -> None:
+    """I6, §7, note 2: with crashes, loss and partitions; every second time two die for good, so that some is never told."""
+    faults: dict[str, Any] = {"crashes": 6, "loss": 0.1, "duplication": 0.1, "reordering": 0.1, "partitions": 1}
+    options = SimulationOptions(
+        messages=60, pattern="mixed", replies=0.5, gap="exponential:5ms", durable=True, seed=seed, deaths=2 * (seed % 2), **faults
+    )
+    outcome = run(systems("notify"), options)
+    assert outcome.watch.mistakes == []
+    assert outcome.watch.noticed > 50
+    assert outcome.watch.undelivered([node.name for node in outcome.simulation.nodes.values() if not node.dead]) == []
+    if not options.deaths:
+        assert outcome.wrong == [], "and everybody was told of everything"

@@ -112,3 +112,7 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
     yield f"{console.count(status['waiting_count'], 'message')} waiting for an earlier one"
     for wait in status["waiting"][:SHOWN_WAITS]:
         yield console.plain(f"  {wait}")
+    if status.get("unsafe") is not None:
+        unsafe = status["unsafe"]
+        letters, sent = console.count(unsafe["letters"], "letter"), console.count(unsafe["sent"], "message")
+        yield f"not safe yet: {letters} for clients, {sent} from here"

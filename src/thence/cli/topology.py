@@ -99,6 +99,8 @@ def _domain_rows(topology: Topology) -> list[tuple[object, ...]]:
             notes.append(f"confirms: {_told(domain.confirmation)}")
         if domain.delivery == "safe":
             notes.append("delivers what all members have")
+        if domain.delivery == "notify":
+            notes.append("delivers at once, tells when all members have it")
         if domain.forward_early is not None:
             notes.append(f"bodies from {domain.forward_early} bytes on go ahead")
         note = "; ".join(notes) or "-"

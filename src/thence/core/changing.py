@@ -6,6 +6,7 @@ This is the upper half of ``core.member``, in a file of its own so that each can
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,9 +26,9 @@ from thence.errors import Busy, UsageError
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Iterable, Iterator
-from itertools import chain
 
     from thence.core.member import MemberOptions
+    from thence.core.noticing import Notices, Noticing
     from thence.core.ordering import Wait
     from thence.core.stability import Ledger
     from thence.core.takeover import Takeover
@@ -53,6 +54,7 @@ class Changing(ABC):
     _unconsumed: dict[int, tuple[str, Frame[Any]]]
     _takeover: Takeover | None
     _ledger: Ledger | None
+    _notices: Notices | None
     _late: deque[tuple[str, Frame[Any], list[tuple[str, int]]]] | None
     _retained: Retention | None
     _givable: dict[MessageId, Envelope] | None
@@ -81,6 +83,14 @@ class Changing(ABC):
     @abstractmethod
     def _deliver(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
         """Give deliveries their positions."""
+
+    @abstractmethod
+    def _begin_notices(self, places: dict[str, Noticing]) -> None:
+        """Begin in a fabric in which these places tell what is safe. All that was delivered before is."""
+
+    @abstractmethod
+    def _safe_news(self) -> int:
+        """Return up to which position all deliveries are safe, if that is news."""
 
     @abstractmethod
     def _wake(self) -> int | None:
@@ -149,13 +159,16 @@ class Changing(ABC):
         if record is None:
             return Ready(wake=self._wake())
         sent, deliver = self._follow(record)
+        deliveries = self._deliver(deliver)
+        safe = self._safe_news()
         return Ready(
             persist=(record,) if self.options.durable else (),
             send=self._collect(now),
             sent=sent,
-            deliver=self._deliver(deliver),
+            deliver=deliveries,
             wake=self._wake(),
             stable=self._ledger.news() if self._ledger is not None else 0,
+            safe=safe,
         )
 
     def _depths(self, count: int) -> list[int]:
@@ -207,6 +220,8 @@ class Changing(ABC):
         """There is no place for us any more."""
         self.view.leave(record)
         self._late = None
+        if record.phase == "switched":
+            self._begin_notices({})
         self._domains, self._links, self._places, self._flat, self._queued = {}, {}, {}, False, 0
         return (), deliver
 

@@ -146,3 +146,6 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
     stable: int = 0
     """Second: all messages of our own up to this number are on the disks of all their recipients; 0: no news, or the fabric does
     not find it out (``core.stability``)."""
+    safe: int = 0
+    """Third, behind ``deliver``: all deliveries up to this position are safe; 0: no news, or no domain tells it
+    (``core.noticing``)."""

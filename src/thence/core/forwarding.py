@@ -19,6 +19,7 @@ import msgspec
 from thence.core.changing import Deliverable
 from thence.core.links import LinkOutput
 from thence.core.messages import Envelope, Frame
+from thence.core.noticing import Notices, Noticing
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.records import Passed
 from thence.core.restoring import Restoring
@@ -28,7 +29,7 @@ from thence.core.stability import IN_ORDER, OURS
 from thence.core.takeover import OriginalFirst
 from thence.core.transport import Incoming
 from thence.core.views import FABRIC
-from thence.errors import FrameRefused, ImpossibleFrame, OverflowingFrame, StorageError
+from thence.errors import FrameRefused, ImpossibleFrame, InternalError, OverflowingFrame, StorageError
 
 
 class Work(msgspec.Struct):
@@ -48,6 +49,7 @@ class Forwarding(Restoring):
     _whole: set[str]
     _suspected: dict[str, None]
     _unsafe: dict[int, list[tuple[str, int]]]
+    _notices: Notices | None = None
 
     def _send(self, envelope: Envelope) -> Deliverable:
         """Send a message of our own."""
@@ -76,10 +78,24 @@ class Forwarding(Restoring):
 
     def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
         """Accept one frame, now or when everybody has it."""
+        if place.notice is not None:
+            return self._accept_noticed(place, incoming, now)
         if place.guard is None:
             return self._accept(place, incoming, now)
         place.guard.put_aside(incoming, now)
         return []
+
+    def _accept_noticed(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
+        """Accept one frame, and note it before anything follows from it (``core.noticing``)."""
+        notices = self._notices
+        if notices is None:
+            raise InternalError(f"{place.name!r} at {self.name!r} tells what is safe, and nobody listens")
+        notices.taken(place.name, incoming)
+        try:
+            return self._accept(place, incoming, now)
+        except OverflowingFrame:
+            notices.not_taken()
+            raise
 
     def _pass(self, place: DomainPlace | LinkPlace, passed: Passed) -> tuple[Deliverable, list[FrameRefused]]:
         """Accept what everybody has by now. There may be no room for some of it: that comes again when something else passes.
@@ -303,6 +319,8 @@ class Forwarding(Restoring):
         """Send frames with messages that came by a place."""
         transport = place.transport
         queued = transport.queued
+        if place.notice is not None and self._notices is not None:
+            place.notice.behind = self._notices.behind
         if self._ledger is not None and isinstance(transport, Settling):
             transport.push_from(frames, came_by)
             self._ledger.pushed(frames, came_by)
@@ -338,6 +356,28 @@ class Forwarding(Restoring):
     def _is_safe(self, name: str, pushed: int) -> bool:
         guard = self._domains[name].guard
         return guard is None or guard.own >= pushed
+
+    # What is told to be safe (``core.noticing``).
+
+    def _begin_notices(self, places: dict[str, Noticing]) -> None:
+        if places or self._notices is not None:
+            self._notices = Notices(places, self._position)
+
+    def _safe_news(self) -> int:
+        if self._notices is None:
+            return 0
+        self._notices.look()
+        return self._notices.news()
+
+    @property
+    def unsafe(self) -> int:
+        """How many deliveries are not known to be safe, where that is told (``core.noticing``)."""
+        return 0 if self._notices is None else self._position - self._notices.upto
+
+    @property
+    def unsafe_sent(self) -> int:
+        """How many messages that we sent, or sent on, are not safe in the domain they went into, where that is told."""
+        return 0 if self._notices is None else self._notices.unsafe
 
     # What is settled (``core.stability``).
 
@@ -386,6 +426,11 @@ class Forwarding(Restoring):
             transport = self._places[name].transport
             if isinstance(transport, Settling):
                 transport.settle(peer, number)
+
+
+def noticing(places: dict[str, DomainPlace | LinkPlace]) -> dict[str, Noticing]:
+    """Return what tells in each place what is safe, where something does."""
+    return {name: place.notice for name, place in places.items() if place.notice is not None}
 
 
 def _into(domain: str) -> str:

@@ -45,6 +45,7 @@ from thence.core.contract import (
     Timer,
 )
 from thence.core.domain import Domain
+from thence.core.forwarding import noticing
 from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, MessageId, Packet
 from thence.core.ordering import MAX_HELD, Predecessor, Wait
 from thence.core.overflow import SpillRoom
@@ -121,6 +122,7 @@ class Member(Spilling):
         """Make the member called ``name`` of a domain or a fabric; nothing has happened yet."""
         self.name = name
         self.options = options or MemberOptions()
+        self._position = 0
         self._enter(
             where if isinstance(where, Routes) else Routes(where if isinstance(where, Topology) else Topology.flat(where))
         )
@@ -128,7 +130,6 @@ class Member(Spilling):
         self._retained = Retention(name, self.options.retain_bytes) if self.options.retain_bytes else None
         self._givable: dict[MessageId, Envelope] | None = None
         self._number = 0
-        self._position = 0
         self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
         self._consumed_upto = 0
         self._started = False
@@ -149,9 +150,12 @@ class Member(Spilling):
             home: DomainPlace(self.topology.domains[home], name, self.options.max_held, resend, pace, settling=stability)
             for home in self.topology.homes[name]
         }
-        links = self.topology.links.values()
         self._links = {
-            link.name: LinkPlace(link, name, resend, pace, settling=stability) for link in links if name in link.members
+            link.name: LinkPlace(
+                link, name, resend, pace, settling=stability, noticing=any(end in self.topology.notifying for end in link.between)
+            )
+            for link in self.topology.links.values()
+            if name in link.members
         }
         self._places: dict[str, DomainPlace | LinkPlace] = {**self._domains, **self._links}
         self._whole = {name for name in self._domains if self.topology.domains[name].confirmation.whole}
@@ -160,10 +164,17 @@ class Member(Spilling):
         self._ledger = Ledger() if stability else None
         self._late = deque() if any(place.guard is not None for place in self._domains.values()) else None
         self._unsafe = {}
+        self._begin_notices(noticing(self._places))
         self._put_up_gates()
         self._suspected: dict[str, None] = {}
         self._simple = self._flat and len(self._places) == 1 and self._takeover is None
-        self._simple = self._simple and self.options.reliable and not self.options.durable and not self.options.retain_bytes
+        self._simple = (
+            self._simple
+            and self._notices is None
+            and self.options.reliable
+            and not self.options.durable
+            and not self.options.retain_bytes
+        )
         """Whether most messages can go the short way."""
         self._queued = 0
 
@@ -312,14 +323,17 @@ class Member(Spilling):
             sent += going
             deliver += delivered
             envelopes.append(envelope)
+        deliveries = self._deliver(deliver)
+        safe = self._safe_news()
         return Ready(
             persist=tuple([Submitted(envelope) for envelope in envelopes]) if self.options.durable else (),
             send=self._collect(now),
             accepted=tuple(envelopes),
-            deliver=self._deliver(deliver),
+            deliver=deliveries,
             wake=self._wake(),
             sent=tuple(sent),
             stable=self._ledger.news() if self._ledger is not None else 0,
+            safe=safe,
         )
 
     def _check_room(self, *, hard: bool) -> None:
@@ -334,6 +348,8 @@ class Member(Spilling):
             raise Busy(f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; max_queued is {most}")
         if not hard and self.queued_bytes >= most_bytes:
             raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {most_bytes}")
+        if self._notices is not None and self._notices.unsafe >= (MAX_QUEUED_HARD if hard else most):
+            raise Busy(f"{self._notices.unsafe} messages that were sent from here are not safe; max_queued is {most}")
         if self._late:
             self._check_late(
                 "MAX_LATE_HARD" if hard else "max_unconsumed", MAX_LATE_HARD if hard else self.options.max_unconsumed
@@ -414,9 +430,8 @@ class Member(Spilling):
         deliver: Deliverable = []
         durable = self.options.durable
         for incoming in frames:
-            full = (
-                self._full() if self._queued or self._unconsumed or self._takeover is not None or self._late is not None else ""
-            )
+            may_be_full = self._queued or self._unconsumed or self._takeover is not None or self._late is not None
+            full = self._full() if may_be_full or self._notices is not None else ""
             if full:
                 refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {full}"))
                 break
@@ -433,19 +448,22 @@ class Member(Spilling):
                 continue
             if durable:
                 records.append(Taken(packet.domain, incoming.peer, incoming.number, incoming.frame, now, incoming.to))
-        if place.guard is not None and (safe := place.guard.news()):
-            passed = Passed(packet.domain, safe, now)
+        if place.guard is not None and (news := place.guard.news()):
+            passed = Passed(packet.domain, news, now)
             more, refusals = self._pass(place, passed)
             deliver += more
             refused += refusals
             records += [passed] if durable else []
+        deliveries = self._deliver(deliver) if deliver or self._late else ()
+        safe = self._safe_news() if self._notices is not None else 0
         return Ready(
             persist=tuple(records) if records else (),
             send=self._collect(now),
-            deliver=self._deliver(deliver) if deliver or self._late else (),
+            deliver=deliveries,
             refused=tuple(refused) if refused else (),
             wake=self._wake(),
             stable=self._ledger.news() if self._ledger is not None else 0,
+            safe=safe,
         )
 
     def _connected(self, peer: str, now: int) -> Ready:
@@ -467,7 +485,9 @@ class Member(Spilling):
             return Ready(send=self._collect(now), wake=self._wake())
         deliver = self._suspect(peer, suspected)
         persist = (Suspecting(peer, suspected),) if self.options.durable else ()
-        return Ready(persist=persist, send=self._collect(now), deliver=self._deliver(deliver), wake=self._wake())
+        deliveries = self._deliver(deliver)
+        safe = self._safe_news()
+        return Ready(persist=persist, send=self._collect(now), deliver=deliveries, wake=self._wake(), safe=safe)
 
     def _full(self) -> str:
         """Say which limit lets no more frames in, if one does. They are not acknowledged, so the senders push back in turn."""
@@ -477,6 +497,8 @@ class Member(Spilling):
             return f"{self.queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
         if not self._flat and self._echoes >= MAX_ECHOES:
             return f"{self._echoes} have not come back to us; the limit is MAX_ECHOES"
+        if self._notices is not None and self._notices.unsafe >= MAX_QUEUED_HARD:
+            return f"{self._notices.unsafe} that went on from here are not safe; the limit is MAX_QUEUED_HARD"
         if self._takeover is not None and self._takeover.kept >= MAX_KEPT:
             return f"{self._takeover.kept} are kept for the replica that forwards; the limit is MAX_KEPT"
         aside = sum(place.guard.aside for place in self._domains.values() if place.guard is not None)
@@ -527,6 +549,9 @@ class Member(Spilling):
                 retained.delivered(frame.envelope)
             if self.options.durable:
                 self._unconsumed[self._position] = (place, frame)
+            if self._notices is not None:
+                ours = frame.envelope is not None and frame.envelope.origin == self.name
+                self._notices.delivered(self._position, put_out=ours or place in self._links)
             deliveries.append(Delivery(self._position, place, frame))
         return tuple(deliveries)
 
@@ -551,6 +576,8 @@ class Member(Spilling):
             twin._put_up_gates()
         if self._ledger is not None:
             twin._ledger = self._ledger.fork()
+        if self._notices is not None:
+            twin._notices = self._notices.fork(noticing(twin._places))
         twin.view = self.view.fork()
         twin._retained = None if self._retained is None else self._retained.fork()
         return twin

@@ -19,6 +19,7 @@ from thence.core.domain import Domain
 from thence.core.guarding import Guarding, SavedGuarding
 from thence.core.links import LINK_STAMPS, LinkEnd, LinkState
 from thence.core.messages import Packet
+from thence.core.noticing import Noticing, SavedNoticing
 from thence.core.ordering import Arrival, Ordering, make_ordering
 from thence.core.settling import SavedSettling, Settling
 from thence.core.streams import DistributedState
@@ -39,6 +40,7 @@ class SavedPlace(msgspec.Struct, Generic[StampT], array_like=True):
     bodies: SavedBodies[StampT] | None = None
     settling: SavedSettling | None = None
     guarding: SavedGuarding[StampT] | None = None
+    noticing: SavedNoticing | None = None
 
 
 class Place:
@@ -53,6 +55,8 @@ class Place:
         inner = transport.inner if isinstance(transport, Settling) else transport
         self.guard = inner if isinstance(inner, Guarding) else None
         """What keeps frames aside until everybody has them, if something does."""
+        self.notice = inner if isinstance(inner, Noticing) else None
+        """What finds out when everybody has them, if they are not kept aside for that."""
         self.bodies = Bodies(transport.exact)
         self.echoes: dict[str, None] = {}
         """Messages that we put into this domain for all, and that will come back to us: nothing is done with them then."""
@@ -84,6 +88,7 @@ class Place:
         twin.transport = self.transport.fork()
         inner = twin.transport.inner if isinstance(twin.transport, Settling) else twin.transport
         twin.guard = inner if isinstance(inner, Guarding) else None
+        twin.notice = inner if isinstance(inner, Noticing) else None
         twin.bodies = self.bodies.fork()
         twin.echoes = dict(self.echoes)
         return twin
@@ -92,7 +97,9 @@ class Place:
         """Return everything, for a snapshot."""
         settling = self.transport.save_settling() if isinstance(self.transport, Settling) else None
         guarding = None if self.guard is None else self.guard.save_guarding()
-        return SavedPlace(None, None, self.transport.save(), list(self.echoes), self.bodies.save(), settling, guarding)
+        noticing = None if self.notice is None else self.notice.save_noticing()
+        transport, echoes, bodies = self.transport.save(), list(self.echoes), self.bodies.save()
+        return SavedPlace(None, None, transport, echoes, bodies, settling, guarding, noticing)
 
     def load(self, saved: SavedPlace[Any]) -> None:
         """Become what ``save`` returned."""
@@ -101,6 +108,8 @@ class Place:
             self.transport.load_settling(saved.settling)
         if self.guard is not None:
             self.guard.load_guarding(saved.guarding)
+        if self.notice is not None:
+            self.notice.load_noticing(saved.noticing)
         self.echoes = dict.fromkeys(saved.echoes)
         self.bodies.load(saved.bodies)
 
@@ -129,6 +138,8 @@ class DomainPlace(Place):
         transport = self._transport(domain, me, resend_after_ns, pace)
         if domain.delivery == "safe" and resend_after_ns is not None:
             transport = Guarding(transport, resend_after_ns)
+        if domain.delivery == "notify":
+            transport = Noticing(transport, resend_after_ns)
         super().__init__(domain.name, me, Settling(transport, resend_after_ns) if settling else transport)
 
     def _transport(self, domain: Domain, me: str, resend_after_ns: int | None, pace: Pace) -> Transport:
@@ -173,9 +184,16 @@ class LinkPlace(Place):
     stamps = LINK_STAMPS
 
     def __init__(
-        self, link: Link, me: str, resend_after_ns: int | None, pace: Pace = UNHURRIED, *, settling: bool = False
+        self,
+        link: Link,
+        me: str,
+        resend_after_ns: int | None,
+        pace: Pace = UNHURRIED,
+        *,
+        settling: bool = False,
+        noticing: bool = False,
     ) -> None:
-        """Take part in ``link`` as ``me``."""
+        """Take part in ``link`` as ``me``; ``noticing``: between domains that tell when all have a message."""
         self.end = LinkEnd(link, me)
         # Without numbers, the order in which a relay transfers is the order that the far side must keep.
         arrival = Arrival.FIFO if link.mode == "fifo" else Arrival.ANY
@@ -184,6 +202,8 @@ class LinkPlace(Place):
         if resend_after_ns is not None:
             pace = pace._replace(spill=None) if settling else pace
             transport = Channels(link.name, me, peers, arrival, resend_after_ns, pace=pace)
+        if noticing:
+            transport = Noticing(transport, resend_after_ns)
         super().__init__(link.name, me, Settling(transport, resend_after_ns) if settling else transport)
 
     def fork(self) -> LinkPlace:

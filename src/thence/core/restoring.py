@@ -14,6 +14,7 @@ import msgspec
 from thence.core.changing import Changing, Deliverable
 from thence.core.contract import Delivery, Ready, Repeated, Restored
 from thence.core.messages import UNREADABLE, Envelope, Frame
+from thence.core.noticing import SavedNotices
 from thence.core.ordering.base import stamp_union
 from thence.core.places import DomainPlace, LinkPlace, SavedPlace
 from thence.core.records import Changed, Owed, Passed, Record, Skipped, Submitted, Suspecting, Taken
@@ -41,6 +42,7 @@ class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
     ledger: SavedLedger | None = None
     late: list[tuple[str, Frame[StampT], list[tuple[str, int]]]] = []
     retained: SavedRetention | None = None
+    notices: SavedNotices | None = None
 
 
 class _SavedView(msgspec.Struct, array_like=True):
@@ -103,7 +105,9 @@ class Restoring(Changing):
         retained = None if self._retained is None else self._retained.save()
         name, fabric = self.name, self.topology.name
         late, view = list(self._late or ()), self.view.save()
-        saved = _Saved(name, fabric, self._number, self._position, places, unconsumed, takeover, view, ledger, late, retained)
+        notices = None if self._notices is None else self._notices.save()
+        numbers = (self._number, self._position)
+        saved = _Saved(name, fabric, *numbers, places, unconsumed, takeover, view, ledger, late, retained, notices)
         return _ENCODER.encode(saved)
 
     def _brought_back(self, step_input: Restored | Repeated, now: int) -> Ready:
@@ -123,16 +127,17 @@ class Restoring(Changing):
             place.transport.visit_all()
         for peer in self._takeover.suspected if self._takeover is not None else ():
             self._tell_transports(peer, True)
+        safe = self._safe_news()
         send = self._collect(now)
         stable = self._ledger.news() if self._ledger is not None else 0
-        return Ready(send=send, sent=tuple(sent), deliver=deliver, wake=self._wake(), stable=stable)
+        return Ready(send=send, sent=tuple(sent), deliver=deliver, wake=self._wake(), stable=stable, safe=safe)
 
     def _repeated(self, record: Record) -> Ready:
         if not self._restoring:
             raise UsageError(f"{self.name!r} is not being restored; records are repeated right behind Restored")
         sent, deliver = self._repeat(record)
         accepted = (record.envelope,) if isinstance(record, Submitted) else ()
-        return Ready(accepted=accepted, sent=sent, deliver=deliver, wake=self._wake())
+        return Ready(accepted=accepted, sent=sent, deliver=deliver, wake=self._wake(), safe=self._safe_news())
 
     def _repeat(self, record: Record) -> tuple[tuple[Envelope, ...], tuple[Delivery, ...]]:
         """Step through a record again. What follows from it is queued or delivered as it was the first time."""
@@ -208,6 +213,8 @@ class Restoring(Changing):
         self._unconsumed = {position: (place, frame) for position, place, frame in saved.unconsumed}
         if self._late is not None:
             self._late.extend(saved.late)
+        if self._notices is not None and saved.notices is not None:
+            self._notices.load(saved.notices)
         self._consumed_upto = min(self._unconsumed, default=self._position + 1) - 1
 
 

@@ -149,8 +149,15 @@ class Topology:
             parts = (*parts, "stability")
         if guarded:
             parts = (*parts, "safe", guarded)
+        if self.notifying:
+            parts = (*parts, "notify", self.notifying)
         described = msgspec.json.encode(parts, order="deterministic")
         return sha256(described).hexdigest()[:16]
+
+    @cached_property
+    def notifying(self) -> tuple[str, ...]:
+        """The domains that deliver at once and tell later that all have a message."""
+        return tuple(domain.name for domain in self.domains.values() if domain.delivery == "notify")
 
     @cached_property
     def homes(self) -> dict[str, tuple[str, ...]]:
@@ -310,17 +317,17 @@ class Topology:
     def _check_stability(self) -> None:
         for domain in self.domains.values():
             about = ("domains", domain.name, "delivery")
-            if domain.delivery == "safe" and not ordering_named(domain.ordering).direct:
+            if domain.delivery != "at once" and not ordering_named(domain.ordering).direct:
                 direct = ", ".join(name for name, ordering in ORDERINGS.items() if ordering.direct)
                 raise TopologyError(
-                    f"domain {domain.name!r}: delivery = 'safe' needs an ordering in which a message goes straight from its "
-                    f"sender to all who need it: {direct}",
+                    f"domain {domain.name!r}: delivery = {domain.delivery!r} needs an ordering in which a message goes straight "
+                    f"from its sender to all who need it: {direct}",
                     *about,
                 )
-            if domain.delivery == "safe" and any(member in self.fellows for member in domain.members):
+            if domain.delivery != "at once" and any(member in self.fellows for member in domain.members):
                 raise TopologyError(
-                    f"domain {domain.name!r}: delivery = 'safe' waits for all members, so for a replica that is dead too: leave "
-                    "one of the two out",
+                    f"domain {domain.name!r}: delivery = {domain.delivery!r} waits for all members, so for a replica that is "
+                    "dead too: leave one of the two out",
                     *about,
                 )
         for link in self.links.values():

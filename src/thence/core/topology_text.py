@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from thence.core.confirmation import AT_ONCE, MAX_DISTRIBUTED, ConfirmationOptions
-from thence.core.domain import Domain
+from thence.core.domain import Delivering, Domain
 from thence.core.durations import format_duration, parse_duration_ns
 from thence.core.topology import Link, Promise, Topology
 from thence.errors import ConfigError, TopologyError
@@ -36,7 +36,7 @@ class _DomainTable(msgspec.Struct, forbid_unknown_fields=True):
     ordering: str | dict[str, Any] | None = None
     confirmation: dict[str, Any] | None = None
     forward_early: int | None = None
-    delivery: Literal["at once", "safe"] = "at once"
+    delivery: Delivering = "at once"
 
 
 class _LinkTable(msgspec.Struct, forbid_unknown_fields=True):

@@ -82,6 +82,13 @@ class Agent(ABC):
         if self._is_known(message.sender):  # If not, it has left, and waits no longer.
             self._add((message.sender,), None, body, headers, reply=message.letter.request)
 
+    async def safe(self, message: Message) -> None:
+        """Agents are not told later that a message is safe: they react to it once."""
+        raise UsageError(
+            f"{self.name!r} is an agent: it reacts to the message from {message.sender!r} once, and is not told when it is safe. "
+            "Where its domain says delivery = 'safe', it gets nothing before"
+        )
+
     async def subscribe(self, topic: str) -> None:
         """Follow a topic, from when the reaction is committed."""
         self._collecting().append(Follows(self.name, checked_topic(topic), wanted=True))

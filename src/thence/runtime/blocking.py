@@ -105,6 +105,14 @@ class BlockingClient:
         """Wait until everything that was sent is in the stores of all its recipients' servers."""
         self._wait(self._running.stable())
 
+    def safe(self, message: Message, within: float | None = None) -> None:
+        """Wait until a message that came in is safe. ``TimeoutError`` if it is not within so many seconds."""
+        self._wait(self._safe(message, within))
+
+    async def _safe(self, message: Message, within: float | None) -> None:
+        async with asyncio.timeout(within):
+            await self._running.safe(message)
+
     def subscribe(self, topic: str) -> None:
         """Follow a topic."""
         self._wait(self._running.subscribe(topic))

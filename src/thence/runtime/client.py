@@ -49,6 +49,8 @@ from thence.runtime.protocol import (
     Proof,
     Publish,
     Refused,
+    Safe,
+    SafetyWanted,
     Said,
     Stable,
     StableQuestion,
@@ -281,6 +283,8 @@ class Client(Endpoint):
             self._found(said)
         elif isinstance(said, Stable):
             self._stable(said)
+        elif isinstance(said, Safe):
+            self._on_safe(said.upto, said.reason)
         elif isinstance(said, StatusAnswer | ViewAnswer):
             if self._questions:
                 _answer(self._questions.popleft(), said)
@@ -348,6 +352,8 @@ class Client(Endpoint):
             tell(connection, Find(name))
         for upto in self._unstable:
             tell(connection, StableQuestion(upto))
+        if self._awaited.wanted:
+            tell(connection, SafetyWanted())
         self._welcome.set()
 
     # Endpoint.
@@ -417,6 +423,10 @@ class Client(Endpoint):
         waiting = self._unstable.pop(said.upto, None)
         if waiting is not None:
             _answer(waiting, UsageError(said.reason) if said.reason else None)
+
+    def _ask_safety(self) -> None:
+        if self._connection is not None:
+            tell(self._connection, SafetyWanted())
 
     @property
     def agents(self) -> Agents:

@@ -89,6 +89,9 @@ class Actions(Protocol):
     def stable(self, upto: int) -> None:
         """All have our messages up to this number."""
 
+    def safe(self, upto: int) -> None:
+        """All deliveries up to this position are safe."""
+
     def refused(self, refusal: FrameRefused) -> None:
         """A frame was not taken; for the log."""
 
@@ -239,7 +242,7 @@ class Driver:
             self.store.append(encode_entry((*ready.persist, *also) if also else ready.persist))
         self._actions.stepped(self.store.appended, ready)
         if ready.persist or self._pending:
-            if ready.persist or ready.send or ready.deliver or ready.stable:
+            if ready.persist or ready.send or ready.deliver or ready.stable or ready.safe:
                 self._pending.append((self.store.appended, ready))
             self._commit()
         else:
@@ -257,6 +260,8 @@ class Driver:
             actions.deliver(ready.deliver)
         if ready.stable:
             actions.stable(ready.stable)
+        if ready.safe:
+            actions.safe(ready.safe)
 
     # The store.
 

@@ -96,6 +96,7 @@ class Member(Endpoint):
         node.office.here.add(self.name)
         node.on_accepted = session.accepted
         node.on_letters = self._letters
+        node.on_safe = lambda _: session.tell_safe()
         if self._options.data is None:
             node.on_bundle = session.hand
         node.on_notice = self._notice
@@ -180,6 +181,11 @@ class Member(Endpoint):
         self._running.patience.ask(self, then)
         await done
 
+    def _ask_safety(self) -> None:
+        if self._session is None:
+            raise UsageError("use the member in an 'async with' block")
+        self._session.want_safety()
+
     def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
         return (*self._following.values(), *self._looked_for.values(), *self._unstable)
 
@@ -196,6 +202,10 @@ class Member(Endpoint):
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for us."""
         self._on_deliver(position, skip, bundle.sender, bundle.topic, bundle.letters)
+
+    def told_safe(self, upto: int, reason: str) -> None:
+        """Some of our letters are safe, or nobody finds out."""
+        self._on_safe(upto, reason)
 
     def damaged(self, error: StorageError) -> None:
         """What is kept for us cannot be read."""

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from thence.core.views import FABRIC, NewView
 from thence.errors import Busy, InternalError, MalformedFrame, NotAllowed, UsageError
+from thence.runtime.awaiting import Awaited, Awaiting
 from thence.runtime.letters import (
     EVERYONE,
     MAX_LETTER_BYTES,
@@ -66,7 +67,7 @@ ViewHandler = Callable[[NewView], None]
 BatchHandler = Callable[[Sequence[Message]], None]
 
 
-class Endpoint(ABC):
+class Endpoint(Awaiting):
     """See the module's text."""
 
     def __init__(self, name: str) -> None:
@@ -109,6 +110,7 @@ class Endpoint(ABC):
         self._acknowledging_later = False
         """or a little later."""
         self._untold_bytes = 0
+        self._awaited = Awaited()
         self._failure: Exception | None = None
         self._closed = False
         self._spans = spans_of_program(name)
@@ -370,8 +372,7 @@ class Endpoint(ABC):
         try:
             self._viewed(message)
         except Exception as error:  # noqa: BLE001  As with messages.
-            self._loop.call_exception_handler({"message": f"thence: a handler of {self.name!r} failed", "exception": error})
-            self._fail(error)
+            self._handler_failed(error)
             return
         self._finish(message.position)
 
@@ -526,8 +527,7 @@ class Endpoint(ABC):
             try:
                 handler(messages)
             except Exception as error:  # noqa: BLE001  Whatever it is, the program has not done with these letters.
-                self._loop.call_exception_handler({"message": f"thence: a handler of {self.name!r} failed", "exception": error})
-                self._fail(error)
+                self._handler_failed(error)
                 return
         if not self._inbox:
             self._finish(self._received)
@@ -565,6 +565,10 @@ class Endpoint(ABC):
         if self._closed:
             raise UsageError(f"{self.name!r} is closed")
 
+    def _handler_failed(self, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": f"thence: a handler of {self.name!r} failed", "exception": error})
+        self._fail(error)
+
     def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
         """Return what else somebody may wait for."""
         return ()
@@ -581,6 +585,7 @@ class Endpoint(ABC):
             if not waiter.done():
                 waiter.set_exception(failure)
         self._short_of_room = False
+        self._awaited.fail(failure)
         for answer in (*self._requests.values(), *self._others_waiting()):
             if not answer.done():
                 answer.set_exception(failure)

@@ -232,6 +232,7 @@ class Evolution:
             node.office.change(node.topology.processes)
             node.history.changed(node.topology)
             node.patience.changed()
+            node.on_safe(node.office.clients())
             log.info("%s switched to version %d, %s", node.name, node.topology.version, node.topology.fingerprint)
 
     def _hold(self) -> None:

@@ -67,6 +67,8 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     """The topology that was in force."""
     spilled_frames: list[tuple[str, str, list[SpillFile]]] = []
     """Place and peer, and the files with frames for it that the member says are elsewhere (``runtime.outgoing``)."""
+    safety: bytes = b""
+    """What of the letters in boxes was not safe."""
 
 
 _stored: Any = STORED_RECORD

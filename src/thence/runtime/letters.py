@@ -82,6 +82,13 @@ class Message(msgspec.Struct, eq=False, gc=False):
             raise UsageError(f"whoever got the message from {self.sender!r} is gone, and cannot reply")
         endpoint.reply(self, body, headers=headers)
 
+    async def safe(self) -> None:
+        """Wait until it is safe: everybody who gets it in its domain has it on disk. Only in domains that tell it."""
+        endpoint = self._endpoint()
+        if endpoint is None:
+            raise UsageError(f"whoever got the message from {self.sender!r} is gone, and is told nothing more")
+        await endpoint.safe(self)
+
     def __repr__(self) -> str:
         where = f" on {self.topic!r}" if self.topic is not None else ""
         return f"<Message {self.position} from {self.sender!r}{where}: {self.body[:40]!r}>"

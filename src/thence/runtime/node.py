@@ -33,14 +33,14 @@ from thence.core.progress import Progress
 from thence.core.records import Changed, Owed
 from thence.core.topology import Topology
 from thence.core.topology_text import write
-from thence.core.views import FABRIC
-from thence.errors import Busy, FrameRefused, MalformedFrame, OverflowingFrame, StorageError, ThenceError, UsageError
+from thence.errors import Busy, FrameRefused, OverflowingFrame, StorageError, ThenceError, UsageError
 from thence.runtime import journal
 from thence.runtime.backlog import Backlog
 from thence.runtime.backup import read_restored
 from thence.runtime.boxes import Bundle
 from thence.runtime.driver import Clock, Driver
 from thence.runtime.evolution import Evolution, stored_topology
+from thence.runtime.handing import Handing
 from thence.runtime.history import History
 from thence.runtime.journal import Acknowledged, Met, Opened, Started, Written
 from thence.runtime.ledger import Buried, Ledger, Reacted
@@ -48,7 +48,7 @@ from thence.runtime.node_options import NodeOptions, limits_of, member_options, 
 from thence.runtime.office import Body, Handed, Office, read_body
 from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
-from thence.runtime.protocol import Letter, write_letters
+from thence.runtime.safety import BoxSafety, why_untold
 from thence.runtime.security import Security
 from thence.runtime.spans import ServerSpans
 from thence.trace.events import JOIN
@@ -69,6 +69,10 @@ class Node:
     """Whether what is in the store is being brought back; then nothing waits for room."""
     _came_back_full = False
     """Whether a box has been full since then: it may have more in it than it should."""
+    _refused_some = False
+    """Whether something was refused as busy since ``on_room`` was last told."""
+    _handing = False
+    """Whether deliveries are being put into boxes."""
     restored = 0
     """Which restoring from a copy the store comes from: for clients that were connected before it."""
     spans: ServerSpans | None = None
@@ -100,6 +104,7 @@ class Node:
         )
         self.ledger = Ledger()
         self.member = Member(name, topology, member_options(options))
+        self.safety = BoxSafety()
         self.patience = Patience(self.member)
         """Who waits until all have what was sent."""
         self._durable = options.data is not None
@@ -115,10 +120,10 @@ class Node:
         """Told when something that was refused as busy may be tried again."""
         self.on_failed: Callable[[Exception], None] = _ignore
         self.refusals: dict[str, int] = {}
-        self._refused_some = False
-        """Whether something was refused as busy since ``on_room`` was last told."""
+        self.on_safe: Callable[[Collection[str]], None] = _ignore
+        """Told of which clients more letters are safe, or that nobody finds out any more."""
         self._held: deque[Delivery] = deque()
-        self._handing = False
+        self._handing_over = Handing(self)
         self._consumed = 0
         self._met: dict[str, str] = {}
         self._submitted: deque[tuple[str, int, int] | None] = deque()
@@ -149,7 +154,7 @@ class Node:
 
     def _bring_back(self) -> None:
         written, entries = self.store.take_recovered()
-        deliveries: Sequence[Delivery] = ()
+        restored = Ready()
         acknowledging: dict[str, int] = {}
         now = self.clock.now()
         if written is None:
@@ -159,13 +164,15 @@ class Node:
             snapshot = journal.decode_snapshot(written)
             self.office.restore(snapshot.office)
             self.ledger.restore(snapshot.agents)
+            self.safety.restore(snapshot.safety)
             self._met = dict(snapshot.met)
             self._consumed = snapshot.consumed
             acknowledging = snapshot.acknowledging
             self.history.resume(snapshot.events)
-            deliveries = self.member.step(Restored(snapshot.member, (), snapshot.consumed), now).deliver
+            restored = self.member.step(Restored(snapshot.member, (), snapshot.consumed), now)
             self.backlog.restore(self.office.spilled(), snapshot.spilled_frames)
-        self.deliver(deliveries)
+        self.deliver(restored.deliver)
+        self.safe(restored.safe)
         for client, upto in acknowledging.items():
             self._acknowledged(client, upto)
         for agent, since, done in list(self.ledger.done()):
@@ -205,6 +212,7 @@ class Node:
             self.evolution.followed(0)
         self.history.record(0, ready.sent, ready.deliver, now)
         self.deliver(ready.deliver)
+        self.safe(ready.safe)
         self.backlog.write_frames()
 
     def _begin(self, *, first: bool) -> None:
@@ -408,6 +416,25 @@ class Node:
         """All have our messages up to this number."""
         self.patience.heard(upto)
 
+    def safe(self, upto: int) -> None:
+        """All deliveries up to this position are safe."""
+        self.on_safe(self.safety.safe(upto))
+
+    def forget_client(self, client: str) -> None:
+        """A client has lost its name: whoever gets it next begins with nothing."""
+        self._accepted.pop(client, None)
+        self.ledger.forget(client)
+        self.safety.forget(client)
+
+    def safe_of(self, client: str) -> int:
+        """Return up to which position the letters of a client are safe."""
+        return self.office.state.boxes[client].position - self.safety.unsafe_of(client)
+
+    @property
+    def why_untold(self) -> str:
+        """Why nobody is told what is safe, if so."""
+        return why_untold(self.topology, self.name)
+
     def accepted_of(self, client: str) -> int:
         """Return up to which number the letters of a client are accepted."""
         return self._accepted.get(client, 0)
@@ -445,6 +472,7 @@ class Node:
             self.ledger.snapshot(),
             write(self.topology),
             spilled_frames,
+            self.safety.snapshot(),
         )
         return journal.encode_snapshot(saved)
 
@@ -527,57 +555,14 @@ class Node:
             while held and (not office.full or self._coming_back):
                 boxes: dict[str, None] = {}
                 while held and (not office.full or self._coming_back):
-                    self._hand_one(held.popleft(), boxes)
+                    self._consumed = held[0].position
+                    self._handing_over.hand(held.popleft(), boxes)
                 if self._durable:
                     self.member.step(Consumed(self._consumed), self.clock.now())
                 if boxes:
                     self.on_letters(boxes)
         finally:
             self._handing = False
-
-    def _hand_one(self, delivery: Delivery, boxes: dict[str, None]) -> None:
-        self._consumed = delivery.position
-        envelope = delivery.envelope
-        if envelope.origin == FABRIC:
-            self._hand_news(envelope, boxes)
-            return
-        try:
-            body = self.office.read(envelope)
-        except MalformedFrame as error:
-            log.warning("a delivery that cannot be read: %s", error)
-            return
-        if self.on_bundle is not None and isinstance(body, Bundle) and self._for_program(body) and self.on_bundle(body):
-            self.letters_delivered += body.count
-            return
-        handed = self.office.take(body, envelope)
-        for name in handed.boxes:
-            boxes[name] = None
-        if isinstance(body, Bundle):
-            self.letters_delivered += body.count * len(handed.boxes)
-            if self.spans is not None:
-                self.spans.delivering(body, handed.boxes)
-        if not handed.boxes:
-            if handed.left is not None:
-                self._accepted.pop(handed.left, None)  # Whoever gets the name next begins with nothing.
-                self.ledger.forget(handed.left)
-            if handed.made is not None:
-                self.ledger.made(handed.made, delivery.envelope.number)
-            self.on_notice(handed)
-
-    def _hand_news(self, envelope: Envelope, boxes: dict[str, None]) -> None:
-        """Tell our clients of a new view. All that they got before is of the old one, also what was handed over at its end."""
-        if not self.evolution.left:
-            self.office.change(self.topology.processes)
-        names = tuple(name for name in self.office.clients() if name not in self.ledger.agents)
-        if not names:
-            return
-        letters = write_letters([Letter(envelope.body, coded=True)])
-        bundle = Bundle(FABRIC, envelope.number, 1, names, None, letters)
-        if self.on_bundle is None or not self._for_program(bundle) or not self.on_bundle(bundle):
-            boxes.update(dict.fromkeys(self.office.take(bundle, envelope).boxes))
-
-    def _for_program(self, bundle: Bundle) -> bool:
-        return bundle.topic is None and (bundle.to is None or self.name in bundle.to)
 
     def _note_sent(self, envelope: Envelope) -> None:
         body = read_body(envelope.body, envelope.origin)

@@ -229,6 +229,17 @@ class Stable(_Said, frozen=True, array_like=True, tag=26):
     reason: str = ""
 
 
+class SafetyWanted(_Said, frozen=True, array_like=True, tag=32):
+    """The client wants to be told from now on which of its letters are safe."""
+
+
+class Safe(_Said, frozen=True, array_like=True, tag=33):
+    """All letters for this client up to a position are safe; or why nobody finds out."""
+
+    upto: int
+    reason: str = ""
+
+
 class Denied(_Said, frozen=True, array_like=True, tag=27):
     """The client does not get what it asked for: to follow a topic, to look for a name, or to know something."""
 
@@ -344,6 +355,8 @@ Said = (
     | Found
     | StableQuestion
     | Stable
+    | SafetyWanted
+    | Safe
     | Denied
     | StatusQuestion
     | StatusAnswer

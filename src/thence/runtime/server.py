@@ -51,6 +51,8 @@ from thence.runtime.protocol import (
     Ping,
     Publish,
     Refused,
+    Safe,
+    SafetyWanted,
     Said,
     Stable,
     StableQuestion,
@@ -64,7 +66,7 @@ from thence.runtime.protocol import (
 )
 from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.sessions import Session
-from thence.runtime.status import backlog, neighbours, relay
+from thence.runtime.status import backlog, clients, neighbours, relay, unsafe
 from thence.runtime.tasks import tell_if_it_fails
 from thence.runtime.watching import Watcher
 from thence.runtime.wire import MAX_CLIENT_FRAME_BYTES, Connection
@@ -155,6 +157,8 @@ class ClientConnection:
     def _seldom(self, connection: Connection, said: Said) -> None:
         if isinstance(said, StableQuestion):
             self._server.node.patience.ask(self, lambda reason: tell(connection, Stable(said.upto, reason)))
+        elif isinstance(said, SafetyWanted) and self.session is not None:
+            self.session.want_safety()
         elif isinstance(said, Leave):
             self._server.forget(self.name)
         else:
@@ -231,6 +235,10 @@ class ClientConnection:
         """Letters for the client."""
         tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters))
 
+    def told_safe(self, upto: int, reason: str) -> None:
+        """Some of its letters are safe, or nobody finds out."""
+        tell(self.connection, Safe(upto, reason))
+
     def damaged(self, error: StorageError) -> None:
         """What is kept for the client cannot be read: others may go on."""
         refuse(self.connection, f"the letters for {self.name!r} cannot be read: {error}")
@@ -272,6 +280,7 @@ class Server:
         node = self.node
         node.on_accepted = self._accepted
         node.on_letters = self._letters
+        node.on_safe = self._safe
         node.on_notice = self._notice
         node.on_room = self._room
         node.on_failed = node.peers.on_failed = self._failed
@@ -426,6 +435,12 @@ class Server:
         if self.node.ledger.agents:
             self.engine.letters(names)
 
+    def _safe(self, names: Collection[str]) -> None:
+        for name in names:
+            client = self._clients.get(name)
+            if client is not None and client.session is not None:
+                client.session.tell_safe()
+
     def _notice(self, handed: Handed) -> None:
         self.desk.notice(handed)
         if handed.joined is not None:
@@ -549,20 +564,7 @@ class Server:
             "stalled": self.stalled,
             "neighbours": neighbours(node),
             "relay": relay(node),
-            "clients": [
-                {
-                    "name": name,
-                    "connected": name in self._clients,
-                    "from": self._clients[name].connection.address if name in self._clients else "",
-                    "temporary": box.temporary,
-                    "sent": box.sent,
-                    "waiting_letters": box.position - box.acknowledged,
-                    "waiting_bytes": box.bytes,
-                    "spilled_letters": box.spilled_letters,
-                }
-                for name, box in node.office.state.boxes.items()
-                if name not in node.ledger.agents
-            ],
+            "clients": clients(node, {name: client.connection.address for name, client in self._clients.items()}),
             "agents": {
                 "count": len(node.ledger.agents),
                 "reactions": self.engine.reactions,
@@ -589,4 +591,5 @@ class Server:
             "backlog": backlog(node),
             "queued_bytes": node.member.queued_bytes,
             "unstable": len(node.member.unstable()) if node.topology.stability else None,
+            "unsafe": unsafe(node),
         }

@@ -46,6 +46,9 @@ class Outlet(Protocol):
     def not_subscribed(self, topic: str, reason: str) -> None:
         """That cannot be done here any more."""
 
+    def told_safe(self, upto: int, reason: str) -> None:
+        """All letters for it up to a position are safe; or nobody finds out, for this reason."""
+
     def damaged(self, error: StorageError) -> None:
         """What is kept for it cannot be read; nothing more comes."""
 
@@ -90,6 +93,8 @@ class Session:
         """The number of the last letter that came in."""
         self._later: deque[tuple[int, Callable[[], None]]] = deque()
         """What to tell when letters up to a number are accepted."""
+        self._told_safe: tuple[int, str] | None = None
+        """What the client was told to be safe, or why it is not told; None: it does not want to know."""
 
     @property
     def _box(self) -> Box:
@@ -242,6 +247,22 @@ class Session:
         self._outlet.deliver(first, 0, bundle)
         return True
 
+    def want_safety(self) -> None:
+        """The client wants to be told what of its letters is safe, from now on; it is told at once where that stands."""
+        self._told_safe = (-1, "")
+        self.tell_safe()
+
+    def tell_safe(self) -> None:
+        """Tell the client what of the letters that were sent to it is safe, if it wants to know and that is news."""
+        if self._told_safe is None or self._outlet.blocked or self.client not in self._node.office.state.boxes:
+            return
+        upto, reason = max(0, self._told_safe[0]), self._node.why_untold
+        if not reason:
+            upto = max(upto, min(self._node.safe_of(self.client), max(self._next - 1, self._acknowledged)))
+        if upto > self._told_safe[0] or reason != self._told_safe[1]:
+            self._told_safe = (upto, reason)
+            self._outlet.told_safe(upto, reason)
+
     def feed(self) -> None:
         """Send the client what it takes."""
         box = self._node.office.state.boxes.get(self.client)
@@ -265,6 +286,8 @@ class Session:
             elif self._acknowledged < self._next - 1:
                 skip = self._acknowledged - first + 1
                 outlet.deliver(first + skip, skip, bundle)
+        if self._told_safe is not None:
+            self.tell_safe()
 
 
 def _check_topic(topic: str, client: str) -> None:

@@ -1,8 +1,9 @@
-"""Parts of a server's status that are about its node alone: neighbours, what waits for clients, replicas."""
+"""Parts of a server's status: neighbours, clients and what waits for them, replicas, what is not safe."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from thence.runtime.node import Node
@@ -36,6 +37,24 @@ def neighbours(node: Node) -> list[dict[str, Any]]:
     ]
 
 
+def clients(node: Node, connected: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return how it is with each client; ``connected`` says from where those are that are there."""
+    return [
+        {
+            "name": name,
+            "connected": name in connected,
+            "from": connected.get(name, ""),
+            "temporary": box.temporary,
+            "sent": box.sent,
+            "waiting_letters": box.position - box.acknowledged,
+            "waiting_bytes": box.bytes,
+            "spilled_letters": box.spilled_letters,
+        }
+        for name, box in node.office.state.boxes.items()
+        if name not in node.ledger.agents
+    ]
+
+
 def backlog(node: Node) -> dict[str, Any]:
     """Return how much may wait for a client or a neighbour in memory, and what becomes of more than that."""
     office, spill, outgoing = node.office, node.backlog.spill, node.backlog.outgoing
@@ -57,3 +76,10 @@ def relay(node: Node) -> dict[str, Any] | None:
     if takeover is None or not takeover.group:
         return None
     return {"replicas": takeover.group, "forwards": takeover.forwards, "kept": takeover.kept}
+
+
+def unsafe(node: Node) -> dict[str, int] | None:
+    """Return how much is not known to be safe, where that is told: deliveries, letters in boxes, and messages sent from here."""
+    if node.why_untold:
+        return None
+    return {"deliveries": node.member.unsafe, "letters": node.safety.letters, "sent": node.member.unsafe_sent}

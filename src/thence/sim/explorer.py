@@ -130,7 +130,8 @@ class _Search:
         self.stability = case.topology.stability and not case.faults
         self.symmetric = ordering.interchangeable and not domain.options and not more
         self.steps_of = Steps(list(world.members.values()), case.messages)
-        self.pasts = Pasts(len(self.names), case.messages, self.require)
+        self.notices = bool(case.topology.notifying) and not case.faults
+        self.pasts = Pasts(len(self.names), case.messages, self.require, ordered=self.notices)
         self.choices = [list(self._choices(name)) if name in case.topology.senders else [] for name in self.names]
         self.limit = limit
         self.progress = progress
@@ -245,19 +246,47 @@ class _Search:
         members = (*members[:at], step.after, *members[at + 1 :])
         if self.stability and self._breaks_stability(then, at, step, members, channels):
             raise _Broken("stability", (run, action))
+        if self.notices and self._breaks_notices(then, at, step, members, channels):
+            raise _Broken("notices", (run, action))
         return then, members, channels, happened
+
+    def _breaks_notices(
+        self, past: int, at: int, step: Step, members: tuple[int, ...], channels: tuple[tuple[int, ...], ...]
+    ) -> bool:
+        """Return whether a process is told that a message is safe that its domain lacks, or nothing will ever make it so.
+
+        What led to it must be safe before it.
+        """
+        known = self.pasts.known[past]
+        for message in known.orders[at][: step.safe]:
+            for bit in [message, *(bit for bit in range(len(known.causes)) if known.causes[message] >> bit & 1)]:
+                if any(self._lacks(past, other, bit, members) for other in self._together(at, message)):
+                    return True
+        return not any(channels) and any(self.steps_of.unsafe(state) for state in members)
+
+    def _together(self, at: int, message: int) -> list[int]:
+        """Return the members of the domain in which a process gets a message; of its own, of all that it is in."""
+        topology, origin = self.case.topology, self.names[message // self.case.messages]
+        homes = topology.homes[self.names[at]]
+        nearest = [home for home in homes if origin in topology.domains[home].members] or homes
+        domains = nearest if len(nearest) == 1 or origin == self.names[at] else ()
+        together = {member for home in domains if home in topology.notifying for member in topology.domains[home].members}
+        return [other for other, name in enumerate(self.names) if name in together]
+
+    def _lacks(self, past: int, other: int, bit: int, members: tuple[int, ...]) -> bool:
+        """Return whether a process has not got a message that is for it."""
+        _, addressed, delivered, *_ = self.pasts.known[past]
+        lacks = addressed[other] >> bit & 1 and not delivered[other] >> bit & 1
+        return bool(lacks) and not self.steps_of.has(members[other], self.steps_of.name_of(bit))
 
     def _breaks_stability(
         self, past: int, at: int, step: Step, members: tuple[int, ...], channels: tuple[tuple[int, ...], ...]
     ) -> bool:
         """Return whether a process says that all have a message that somebody lacks, or nothing will ever make it say so."""
-        _, addressed, delivered, *_ = self.pasts.known[past]
         for number in range(step.stable):
             bit = at * self.case.messages + number
-            for other, due in enumerate(addressed):
-                lacks = due >> bit & 1 and not delivered[other] >> bit & 1
-                if lacks and not self.steps_of.has(members[other], self.steps_of.name_of(bit)):
-                    return True
+            if any(self._lacks(past, other, bit, members) for other in range(len(members))):
+                return True
         return not any(channels) and any(self.steps_of.unstable(state) for state in members)
 
     def _without_dead(self, channels: tuple[tuple[int, ...], ...], happened: int) -> tuple[tuple[int, ...], ...]:

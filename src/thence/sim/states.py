@@ -46,6 +46,8 @@ class Step(NamedTuple):
     refused: str | None
     stable: int = 0
     """Up to which of its messages it says that all have them; 0: no news."""
+    safe: int = 0
+    """Up to which position it is told that all have what it delivered; 0: no news."""
 
 
 class Steps:
@@ -101,6 +103,10 @@ class Steps:
         """Return the numbers of the messages that a member in this state keeps since not all have them."""
         return self._members[state].unstable()
 
+    def unsafe(self, state: int) -> int:
+        """Return how many deliveries a member in this state has not been told to be safe."""
+        return self._members[state].unsafe
+
     def _make(self, process: int, state: int, given: Submit | Arrived | Suspicion) -> Step:
         member = self._members[state].fork()
         ready = member.step(given, 0)
@@ -114,6 +120,7 @@ class Steps:
             tuple(self._delivered(delivery.envelope) for delivery in ready.deliver),
             str(ready.refused[0]) if ready.refused else None,
             ready.stable,
+            ready.safe,
         )
 
     def _sent(self, process: int, ready: Ready) -> tuple[tuple[int, int], ...]:
@@ -152,8 +159,9 @@ class Past(NamedTuple):
 class Pasts:
     """Numbers for what the checks know of runs, and what each action makes of it, found out once."""
 
-    def __init__(self, processes: int, messages: int, require: frozenset[str]) -> None:
-        """Number 0 is the run in which nothing has happened yet."""
+    def __init__(self, processes: int, messages: int, require: frozenset[str], *, ordered: bool = False) -> None:
+        """Number 0 is the run in which nothing has happened yet. ``ordered``: note in which order each process delivers."""
+        self._ordered = ordered or "total" in require
         none = (0,) * processes
         start = Past(0, none, none, none, (0,) * (processes * messages), ((),) * processes)
         self.known: list[Past] = [start]
@@ -221,7 +229,7 @@ class Pasts:
 
     def _delivered(self, past: Past, process: int, message: int) -> Past:
         bit = 1 << message
-        if "total" in self._require:
+        if self._ordered:
             past = past._replace(orders=_put(past.orders, process, (*past.orders[process], message)))
         if "causal" in self._require:
             past = past._replace(known=_put(past.known, process, past.known[process] | past.causes[message] | bit))

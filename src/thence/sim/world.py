@@ -162,8 +162,13 @@ class World:
 
 
 def parts(packet: Packet[Any]) -> list[Packet[Any]]:
-    """Return what travels by itself: each frame of a packet, and what it reports."""
+    """Return what travels by itself: each frame of a packet, and what it reports, confirms or says to be safe."""
     numbers = packet.numbers or (None,) * len(packet.frames)
     pairs = zip(packet.frames, numbers, strict=True)
     alone = [Packet(packet.domain, (frame,), () if number is None else (number,)) for frame, number in pairs]
-    return alone if packet.report is None else [*alone, Packet(packet.domain, (), report=packet.report)]
+    if packet.report is not None:
+        alone.append(Packet(packet.domain, (), report=packet.report))
+    if packet.taken or packet.taken_beyond or packet.safety is not None:
+        taken = (packet.taken, packet.taken_beyond)
+        alone.append(Packet(packet.domain, (), (), *taken, safety=packet.safety))
+    return alone

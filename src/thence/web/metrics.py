@@ -282,6 +282,20 @@ FAMILIES: Final = (
         _one(lambda seen: seen.oldest_wait_s),
     ),
     Family(
+        "thence_unsafe_deliveries",
+        "gauge",
+        (),
+        "Deliveries of which it is not known that all have them, where that is told later.",
+        _one(lambda seen: seen.server.node.member.unsafe),
+    ),
+    Family(
+        "thence_unsafe_sent",
+        "gauge",
+        (),
+        "Messages sent from here that are not safe, where that is told later; with max_queued senders wait.",
+        _one(lambda seen: seen.server.node.member.unsafe_sent),
+    ),
+    Family(
         "thence_held_deliveries",
         "gauge",
         (),

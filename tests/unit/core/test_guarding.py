@@ -11,10 +11,11 @@ from thence.core.channel import RESEND_AT_MOST_NS
 from thence.core.codec import decode_record, encode_record
 from thence.core.contract import Arrived, Restored, Submit, SubmitAll, Timer
 from thence.core.domain import Domain
-from thence.core.guarding import TELL_WITHIN_NS, Guarding
+from thence.core.guarding import Guarding
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Packet, Safety
 from thence.core.records import Passed, Record
+from thence.core.telling import TELL_WITHIN_NS
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
 from thence.errors import Busy, ImpossibleFrame, OverflowingFrame, StorageError, TopologyError

@@ -49,6 +49,9 @@ class Played(Endpoint):
     async def _until_stable(self) -> None:
         raise AssertionError("there is nobody who could have it here")
 
+    def _ask_safety(self) -> None:
+        self.happened.append("asks what is safe")
+
     def come(self, first: int, *letters: Letter) -> None:
         """Letters come in, in one bundle."""
         self._on_deliver(first, 0, "you", None, write_letters(list(letters)))
@@ -194,5 +197,65 @@ def test_a_handler_of_views_that_fails_ends_the_endpoint_before_what_follows() -
         assert (me.happened, me.acknowledged) == ([], [])
         with pytest.raises(ValueError, match="bad"):
             await me.send("you", b"?")
+
+    run(test)
+
+
+def test_a_program_waits_for_a_message_to_be_safe_or_has_a_handler() -> None:
+    async def test(me: Played) -> None:
+        me.come(1, Letter(b"a"), Letter(b"b"))
+        first, second = await me.receive(), await me.receive()
+        told: list[int] = []
+        waiting = asyncio.ensure_future(second.safe())
+        handling = asyncio.ensure_future(me.on_safe(told.append))
+        await asyncio.sleep(0)
+        assert me.happened == ["asks what is safe"], "once"
+        assert me.safe_upto == 0
+        me._on_safe(1, "")
+        await handling
+        await first.safe()
+        assert not waiting.done()
+        me._on_safe(2, "")
+        await waiting
+        assert (told, me.safe_upto) == ([1, 2], 2)
+        with pytest.raises(UsageError, match="there is a handler of what is safe already"):
+            await me.on_safe(told.append)
+
+    run(test)
+
+
+def test_where_nobody_finds_out_what_is_safe_all_who_wait_are_told_so() -> None:
+    async def test(me: Played) -> None:
+        me.come(1, Letter(b"a"))
+        message = await me.receive()
+        waiting = [asyncio.ensure_future(message.safe()), asyncio.ensure_future(me.on_safe(lambda _: None))]
+        await asyncio.sleep(0)
+        me._on_safe(0, "nobody finds out")
+        for one in waiting:
+            with pytest.raises(UsageError, match="nobody finds out"):
+                await one
+        again = asyncio.ensure_future(me.on_safe(lambda _: None))  # The fabric may have changed: it asks again.
+        await asyncio.sleep(0)
+        assert me.happened == ["asks what is safe"] * 2
+        me._fail(ValueError("gone"))
+        with pytest.raises(ValueError, match="gone"):
+            await again
+
+    run(test)
+
+
+def test_a_handler_of_what_is_safe_that_fails_ends_the_endpoint() -> None:
+    async def test(me: Played) -> None:
+        def handler(_: int) -> None:
+            raise ValueError("bad")
+
+        me.come(1, Letter(b"a"))
+        registered = asyncio.ensure_future(me.on_safe(handler))
+        await asyncio.sleep(0)
+        me._on_safe(0, "")
+        await registered
+        me._on_safe(1, "")
+        with pytest.raises(ValueError, match="bad"):
+            me.post("you", b"more")
 
     run(test)

@@ -28,6 +28,8 @@ class PlayedNode:
         self.left = False
         self.accepted = 0
         self.not_durable = 0
+        self.unsafe = 0
+        self.why_untold = ""
 
     def deliver(self, body: Body) -> None:
         self.office.deliver(Envelope("s1", 1, None, write_body(body)))
@@ -59,6 +61,9 @@ class PlayedNode:
     def accepted_of(self, client: str) -> int:
         return self.accepted
 
+    def safe_of(self, client: str) -> int:
+        return self.office.state.boxes[client].position - self.unsafe
+
 
 class PlayedClient:
     """Writes down what it is told."""
@@ -84,6 +89,9 @@ class PlayedClient:
 
     def not_subscribed(self, topic: str, reason: str) -> None:
         self.told.append(("not subscribed", topic, reason))
+
+    def told_safe(self, upto: int, reason: str) -> None:
+        self.told.append(("safe", upto, reason))
 
 
 def played() -> tuple[PlayedNode, PlayedClient, Session]:
@@ -267,3 +275,45 @@ def test_whoever_cannot_follow_a_topic_any_more_is_told_and_what_comes_behind_go
     assert client.told == [("not subscribed", "t", "it has left")]
     assert node.taken == [1]
     assert session.waiting == 0
+
+
+def test_who_wants_to_know_is_told_what_is_safe_of_what_came() -> None:
+    node, client, session = played()
+    session.tell_safe()
+    assert client.told == [], "it did not ask"
+    session.want_safety()
+    for _ in range(3):
+        node.deliver(Bundle("bob", 1, 2, ("ann",), None, letters(1, 2).letters))
+    node.unsafe = 1
+    session.acknowledge(0, 3)
+    assert client.told == [("safe", 0, ""), ("deliver", 1, 0, 2), ("deliver", 3, 0, 2), ("safe", 4, "")], (
+        "of six letters four came"
+    )
+    client.told = []
+    session.acknowledge(4, 8)
+    assert client.told == [("deliver", 5, 0, 2), ("safe", 5, "")]
+    client.blocked, node.unsafe = True, 0
+    session.tell_safe()
+    assert client.told[2:] == []
+    client.blocked = False
+    session.feed()
+    session.feed()
+    assert client.told[2:] == [("safe", 6, "")]
+    # It connects again: it is told where it stands, also of what it has done with.
+    session = again(node, client)
+    session.want_safety()
+    assert client.told[3:] == [("safe", 4, "")]
+    session.acknowledge(6, 8)
+    assert client.told[-1] == ("safe", 6, "")
+
+
+def test_who_wants_to_know_is_told_why_not() -> None:
+    node, client, session = played()
+    node.why_untold = "nobody finds out"
+    node.deliver(Bundle("bob", 1, 1, ("ann",), None, letters(1).letters))
+    session.want_safety()
+    session.acknowledge(0, 8)
+    assert client.told == [("safe", 0, "nobody finds out"), ("deliver", 1, 0, 1)]
+    node.why_untold = ""
+    session.tell_safe()
+    assert client.told[2:] == [("safe", 1, "")], "the fabric has changed"

@@ -1,0 +1,99 @@
+"""How a node hands over what its member delivers: letters into boxes, or to the program itself; and notices to whom they concern.
+
+Rules:
+
+* Of each delivery is noted whose letters came with it, where it is told later that they are safe (``runtime.safety``).
+* What cannot be read is left out: whoever wrote it must not be able to stop what comes behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from thence.core.contract import Delivery
+from thence.core.messages import Envelope
+from thence.core.views import FABRIC
+from thence.errors import MalformedFrame
+from thence.runtime.boxes import Bundle
+from thence.runtime.protocol import Letter, write_letters
+
+if TYPE_CHECKING:
+    from thence.runtime.node import Node
+
+log = logging.getLogger("thence.node")
+
+
+class Handing:
+    """See the module's text."""
+
+    def __init__(self, node: Node) -> None:
+        """Hand over what the member of ``node`` delivers."""
+        self._node = node
+
+    def hand(self, delivery: Delivery, boxes: dict[str, None]) -> None:
+        """Hand over one delivery; add to ``boxes`` who has new letters."""
+        node, envelope = self._node, delivery.envelope
+        if envelope.origin == FABRIC:
+            self._hand_news(delivery.position, envelope, boxes)
+            return
+        try:
+            body = node.office.read(envelope)
+        except MalformedFrame as error:
+            log.warning("a delivery that cannot be read: %s", error)
+            return
+        direct = isinstance(body, Bundle) and self._is_for_program(body)
+        if isinstance(body, Bundle) and direct and self._hand_to_program(delivery.position, body):
+            node.letters_delivered += body.count
+            return
+        handed = node.office.take(body, envelope)
+        for name in handed.boxes:
+            boxes[name] = None
+        if isinstance(body, Bundle):
+            if not direct:
+                self._note(delivery.position, body.count, handed.boxes)
+            node.letters_delivered += body.count * len(handed.boxes)
+            if node.spans is not None:
+                node.spans.delivering(body, handed.boxes)
+        if not handed.boxes:
+            if handed.left is not None:
+                node.forget_client(handed.left)
+            if handed.made is not None:
+                node.ledger.made(handed.made, envelope.number)
+            node.on_notice(handed)
+
+    def _hand_news(self, position: int, envelope: Envelope, boxes: dict[str, None]) -> None:
+        """Tell our clients of a new view. All that they got before is of the old one, also what was handed over at its end."""
+        node = self._node
+        if not node.evolution.left:
+            node.office.change(node.topology.processes)
+        names = tuple(name for name in node.office.clients() if name not in node.ledger.agents)
+        if not names:
+            return
+        letters = write_letters([Letter(envelope.body, coded=True)])
+        bundle = Bundle(FABRIC, envelope.number, 1, names, None, letters)
+        direct = self._is_for_program(bundle)
+        if not direct or not self._hand_to_program(position, bundle):
+            handed = node.office.take(bundle, envelope)
+            if not direct:
+                self._note(position, 1, handed.boxes)
+            boxes.update(dict.fromkeys(handed.boxes))
+
+    def _is_for_program(self, bundle: Bundle) -> bool:
+        """Return whether letters are to be offered to the program in which we run: then nobody else gets them here."""
+        node = self._node
+        return node.on_bundle is not None and bundle.topic is None and (bundle.to is None or node.name in bundle.to)
+
+    def _hand_to_program(self, position: int, bundle: Bundle) -> bool:
+        """Offer letters to it, and say whether it has taken them. They are noted before it sees them."""
+        node = self._node
+        self._note(position, bundle.count, (node.name,))
+        if node.on_bundle is None or not node.on_bundle(bundle):
+            return False
+        if position <= node.safety.upto:
+            node.on_safe((node.name,))
+        return True
+
+    def _note(self, position: int, letters: int, names: tuple[str, ...]) -> None:
+        if self._node.topology.notifying:
+            self._node.safety.delivered(position, letters, names)

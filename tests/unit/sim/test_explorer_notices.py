@@ -1,0 +1,67 @@
+"""Notices that a message is safe, in every run of small domains and fabrics: nobody is told too early, and in the end all are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.planted_stability import UNNOTICED, Planted, in_place
+from thence.core.domain import Domain
+from thence.core.ordering import ORDERINGS
+from thence.core.topology import Link, Topology
+from thence.errors import ThenceError
+from thence.sim.explorer import Case, explore
+
+
+def told(name: str, members: tuple[str, ...], ordering: str) -> Domain:
+    """A domain that tells later what is safe."""
+    return Domain(name, members, ordering)._replace(delivery="notify")
+
+
+def relayed(left: str, right: str, **options: Any) -> Topology:
+    """Two domains of two, joined by r."""
+    return Topology("relayed", [told("A", ("a", "r"), left), told("D", ("r", "d"), right)], **options)
+
+
+def linked() -> Topology:
+    """Two domains, joined by one pair of relays."""
+    link = Link("l", ("A", "C"), (("a", "c"),))
+    return Topology("linked", [told("A", ("a", "b"), "matrix"), told("C", ("c", "d"), "matrix")], [link])
+
+
+CASES: Final = {
+    "three messages": Case(told("d", ("a", "b", "c"), "fifo"), 3, "unicast"),
+    "a relay, unicast": Case(relayed("vector", "vector"), 2, "unicast"),
+    "a relay, broadcast": Case(relayed("matrix", "vector"), 2, "broadcast"),
+    "a relay, with stability": Case(relayed("matrix", "matrix", stability=True), 1, "broadcast"),
+    "a link, broadcast": Case(linked(), 1, "broadcast"),
+}
+
+DIRECT: Final = [name for name, ordering in ORDERINGS.items() if ordering.direct]
+
+WIDE: Final = Case(told("d", ("a", "b", "c"), "matrix"), 2, "multicast")
+"""Here one confirmation is not all of them, and a message may hang on one that not all have."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nobody_is_told_too_early_that_a_message_is_safe_and_in_the_end_everybody_is(name: str) -> None:
+    found = explore(CASES[name])
+    assert found.property is None, found.actions
+
+
+@pytest.mark.parametrize("ordering", DIRECT)
+@pytest.mark.parametrize("pattern", ["unicast", "multicast", "broadcast"])
+def test_so_it_is_with_every_ordering_that_can_tell(ordering: str, pattern: str) -> None:
+    found = explore(Case(told("d", ("a", "b", "c"), ordering), 2, pattern))
+    assert found.property is None, found.actions
+
+
+@pytest.mark.parametrize("planted", [one for one in UNNOTICED if one.explorable], ids=lambda one: one.name)
+def test_the_explorer_finds_what_was_planted(planted: Planted) -> None:
+    with in_place(planted):
+        try:
+            found = [explore(case, limit=300_000).property for case in (WIDE, WIDE._replace(pattern="broadcast"))]
+        except (ThenceError, KeyError):
+            found = ["contradicts itself"]
+    assert "notices" in found or "contradicts itself" in found
