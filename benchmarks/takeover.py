@@ -1,4 +1,4 @@
-"""How long nothing arrives when the relay in use is killed: running servers, durable, with replicas and without.
+"""How long nothing arrives when the relay in use, or a link's sequencer, is killed: running servers, durable, and who takes over.
 
 A client at one side sends a message every few milliseconds to one at the other side. The relay that forwards is killed (``kill
 -9``) in the middle and stays dead. Measured is the longest time between two deliveries, beside the same before the kill. Without
@@ -51,6 +51,20 @@ replicas = ["rw1", "rw2"]
 [[relays]]
 replicas = ["re1", "re2"]
 """
+
+LINK: Final = """
+name = "link"
+[domains.A]
+members = ["a1", "a2", "ra1", "ra2"]
+[domains.D]
+members = ["d1", "d2", "rd1", "rd2"]
+[[links]]
+between = ["A", "D"]
+relays = [["ra1", "rd1"], ["ra2", "rd2"]]
+takeover = true
+"""
+
+WAITING: Final = LINK.replace("link", "waiting", 1).replace("takeover = true\n", "")
 
 ALONE: Final = """
 name = "alone"
@@ -149,12 +163,16 @@ def _url(topology: Topology, server: str) -> str:
 
 
 def run() -> list[Row]:
-    """Kill relays in three fabrics."""
+    """Kill relays and sequencers."""
     rows = []
     for what, text, killed, back in (
         ("two replicas, one killed for good", TWIN, ("r1",), None),
         ("a domain between two sites, one of two replicas killed on each side", BETWEEN, ("rw1", "re1"), None),
         (f"no replicas, the relay back after {AWAY_S:g} s", ALONE, ("r1",), AWAY_S),
+        ("a parallel link with takeover, the sequencer killed for good", LINK, ("ra1",), None),
+        ("the same, on the side that receives", LINK, ("rd1",), None),
+        ("the same, the sequencers of both sides", LINK, ("ra1", "rd1"), None),
+        (f"a parallel link without takeover, the sequencer back after {AWAY_S:g} s", WAITING, ("ra1",), AWAY_S),
     ):
         gaps = measure(text, killed, back_after_s=back)
         if gaps.numbers != list(range(MESSAGES)):

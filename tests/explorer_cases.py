@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from thence.core.domain import Domain
 from thence.core.ordering import ORDERINGS
-from thence.core.topology import Topology
+from thence.core.topology import Link, Topology
 from thence.sim.explorer import Action, Case, Fault
 
 NAMES: Final = ("A", "B", "C")
@@ -86,6 +86,27 @@ def _takeover(ordering: str, messages: int, pattern: str, faults: tuple[Action, 
     return Case(takeover_fabric(ordering, other), messages, pattern, faults=faults, among=("a", "d"))
 
 
+LINK_SUSPICION: Final = (Action("a2", "a1", fault=Fault.SUSPECT),)
+LINK_BACK_AND_FORTH: Final = (*LINK_SUSPICION, Action("a2", "a1", fault=Fault.TRUST))
+LINK_CRASH: Final = (Action("a1", fault=Fault.CRASH), *LINK_SUSPICION)
+LINK_BOTH_CRASH: Final = (*LINK_CRASH, Action("b1", fault=Fault.CRASH), Action("b2", "b1", fault=Fault.SUSPECT))
+
+
+def linked_fabric(ordering: str, *, single: bool = False) -> Topology:
+    """Return two domains with a link whose relays take over; ``single``: on one side only, there being one on the other."""
+    far = ("b1",) if single else ("b1", "b2")
+    domains = [Domain("A", ("x", "a1", "a2"), ordering), Domain("B", ("y", *far), ordering)]
+    return Topology("linked", domains, [Link("L", ("A", "B"), (("a1", "b1"), ("a2", far[-1])), takeover=True)])
+
+
+def _linked(ordering: str, messages: int, faults: tuple[Action, ...], *, single: bool = False) -> Case:
+    """Return the case in which x and y write to each other, so that answers come back the way that the questions went."""
+    return Case(linked_fabric(ordering, single=single), messages, "unicast", faults=faults, among=("x", "y"))
+
+
+LINK_WRITTEN_TO: Final = Case(linked_fabric("vector", single=True), 2, "multicast", faults=LINK_SUSPICION, among=("x", "y", "a2"))
+"""Here an answer can overtake its question at the successor itself, which is written to as well."""
+
 TAKEOVER_CASES: Final = {
     "vector, a wrong suspicion": _takeover("vector", 2, "unicast", TAKEOVER_SUSPICION),
     "vector, a wrong suspicion that ends": _takeover("vector", 2, "unicast", TAKEOVER_BACK_AND_FORTH),
@@ -95,9 +116,17 @@ TAKEOVER_CASES: Final = {
     "sequenced, a death": _takeover("sequenced", 2, "unicast", TAKEOVER_CRASH),
     "matrix and vector, a death": _takeover("matrix", 2, "unicast", TAKEOVER_CRASH, "vector"),
     "replicas are written to as well": Case(takeover_fabric("matrix"), 2, "unicast", faults=TAKEOVER_SUSPICION),
+    "a link, a wrong suspicion of its sequencer": _linked("vector", 2, LINK_SUSPICION, single=True),
+    "a link, a wrong suspicion that ends": _linked("vector", 2, LINK_BACK_AND_FORTH, single=True),
+    "a link, the death of its sequencer": _linked("vector", 2, LINK_CRASH, single=True),
+    "a link in a matrix domain, the death of its sequencer": _linked("matrix", 2, LINK_CRASH, single=True),
+    "a link, the deaths of both sequencers": _linked("vector", 1, LINK_BOTH_CRASH),
 }
 
 TAKEOVER_CAMPAIGN_CASES: Final = {
+    "a link with two relays on each side, a wrong suspicion": _linked("vector", 2, LINK_SUSPICION),
+    "a link with two relays on each side, the death of its sequencer": _linked("vector", 2, LINK_CRASH),
+    "a link whose relays are written to, a wrong suspicion": LINK_WRITTEN_TO,
     "matrix, three messages, a wrong suspicion": _takeover("matrix", 3, "unicast", TAKEOVER_SUSPICION),
     "sequenced, three messages, a wrong suspicion": _takeover("sequenced", 3, "unicast", TAKEOVER_SUSPICION),
     "sequenced, three messages, a death": _takeover("sequenced", 3, "unicast", TAKEOVER_CRASH),

@@ -8,8 +8,8 @@ writes the fabric into a file and prints the one command that repeats the run; f
 
 How no cycle can come about: the domains are the parts of a forest at first. Each new domain is joined with one or
 more parts, by one shared process or one link of 1 to 3 pairs each, and they become one part; in the end links join what is left.
-In every third fabric that promises causal order most relays then get replicas. In every fourth, messages are kept until all have
-them.
+In every third fabric that promises causal order most relays then get replicas, and half of the links relays of their own that
+take over from each other. In every fourth, messages are kept until all have them.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ class _Builder:
     def _replicate(self, chance: Random) -> list[tuple[str, ...]]:
         """Put one or two others beside most relays."""
         plain = Topology("plain", [Domain(name, tuple(members), "vector") for name, members in self.domains.items()], self.links)
+        self.links = [self._with_takeover(link, chance) if chance.random() < 0.5 else link for link in self.links]
         busy = {relay for link in self.links for relay in link.members}
         busy.update(member for name in plain.inner for member in self.domains[name])
         groups = []
@@ -104,6 +105,17 @@ class _Builder:
                     self.domains[name] += twins
                 groups.append(tuple(chance.sample([relay, *twins], 1 + len(twins))))
         return groups
+
+    def _with_takeover(self, link: Link, chance: Random) -> Link:
+        """Give a link two or three relays on each side, or on one side a single one; they are in no other domain."""
+        count = chance.choice((2, 2, 3))
+        sides = [[f"{link.name}{side}{number}" for number in range(1, 1 + most)] for side, most in (("n", count), ("f", count))]
+        if chance.random() < 0.2:
+            del sides[chance.randrange(2)][1:]
+        for name, side in zip(link.between, sides, strict=True):
+            self.domains[name] += side
+        pairs = tuple((sides[0][at % len(sides[0])], sides[1][at % len(sides[1])]) for at in range(count))
+        return link._replace(relays=pairs, takeover=True)
 
     def _add_domain(self, *, small: bool) -> None:
         name = f"d{len(self.domains) + 1}"
@@ -289,6 +301,7 @@ def _shape(topology: Topology) -> Counter[str]:
         replicas=sum(len(group) for group in topology.replicas),
         stability=topology.stability,
         pairs=sum(len(link.relays) for link in topology.links.values()),
+        takeover_links=sum(bool(domain.pairs) for domain in topology.domains.values()),
     )
     for domain in topology.domains.values():
         shape[ordering_named(domain.ordering).name] += 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import thence
-from benchmarks.takeover import BETWEEN, TWIN, measure
+from benchmarks.takeover import BETWEEN, LINK, TWIN, measure
 from tests.integration.running import addressed, run, servers, started, until, url
 from thence.errors import Refusal
 from thence.runtime.client import ask_status
@@ -25,8 +25,21 @@ MESSAGES = 300
         (TWIN, ("r2",), None),
         (TWIN, ("r1",), 0.7),
         (BETWEEN, ("rw1", "re1"), None),
+        (LINK, ("ra1",), None),
+        (LINK, ("ra2",), None),
+        (LINK, ("ra1", "rd1"), None),
+        (LINK, ("ra1",), 0.7),
     ],
-    ids=["the one that forwards", "the other one", "back again", "one on each side of a domain between"],
+    ids=[
+        "the one that forwards",
+        "the other one",
+        "back again",
+        "one on each side of a domain between",
+        "a link's sequencer",
+        "its successor",
+        "both sequencers",
+        "a sequencer, back again",
+    ],
 )
 def test_a_relay_that_is_killed_is_not_missed(
     text: str, killed: tuple[str, ...], back_after_s: float | None, tmp_path: Path

@@ -32,6 +32,7 @@ from thence.trace.judge import judge
 NAMES = ("a", "b", "c", "d", "e")
 MS = 1_000_000
 DELAYED: dict[str, Any] = {"after_messages": 4, "after_ns": 30 * MS}
+NEAREST = ConfirmationOptions(scheme="distributed", retransmission="nearest")
 WAYS = {
     "centralised": ("sequenced", ConfirmationOptions(scheme="centralised")),
     "centralised-delayed": ("sequenced", ConfirmationOptions(scheme="centralised", **DELAYED)),
@@ -40,8 +41,10 @@ WAYS = {
     "fifo-delayed": ("clocked", ConfirmationOptions(**DELAYED)),
     "distributed": ("vector", ConfirmationOptions(scheme="distributed")),
     "distributed-delayed": ("vector", ConfirmationOptions(scheme="distributed", **DELAYED)),
-    "nearest": ("vector", ConfirmationOptions(scheme="distributed", retransmission="nearest")),
+    "nearest": ("vector", NEAREST),
     "nearest-delayed": ("vector", ConfirmationOptions(scheme="distributed", retransmission="nearest", **DELAYED)),
+    "in pairs": ("vector", NEAREST),
+    "in pairs-delayed": ("vector", ConfirmationOptions(scheme="distributed", retransmission="nearest", **DELAYED)),
 }
 every_way = pytest.mark.parametrize("way", WAYS)
 
@@ -50,8 +53,15 @@ choices = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 9999)), ma
 
 def bag_of(way: str, count: int, max_held: int = 100) -> Bag:
     """Return so many members of a domain that confirms so."""
+    return Bag(fabric(way, NAMES[:count]), max_held)
+
+
+def fabric(way: str, names: tuple[str, ...]) -> Topology:
+    """Return the domain; in pairs, the members take sides in turn, and of an odd number the first one is in two pairs."""
     ordering, confirmation = WAYS[way]
-    return Bag(Topology.flat(Domain("d", NAMES[:count], ordering, confirmation=confirmation)), max_held)
+    near, far = names[::2], names[1::2]
+    pairs = tuple(zip(near, (*far, far[0]), strict=False)) if "pairs" in way else ()
+    return Topology.flat(Domain("d", names, ordering, confirmation=confirmation, pairs=pairs))
 
 
 def broken(bag: Bag) -> dict[str, int]:
@@ -75,7 +85,7 @@ def others(names: Sequence[str]) -> list[list[str]]:
     return [[name for name in names if name != me] for me in names]
 
 
-@pytest.mark.parametrize("way", ["distributed", "distributed-delayed", "nearest"])
+@pytest.mark.parametrize("way", ["distributed", "distributed-delayed", "nearest", "in pairs"])
 @given(schedule=choices)
 def test_what_does_not_fit_comes_again(way: str, schedule: list[tuple[str, int]]) -> None:
     """A frame that overflows is not confirmed to anybody."""
@@ -171,6 +181,17 @@ class SendsMarkers(Distributed):
         super().push([(peer, msgspec.structs.replace(frame, envelope=whole)) for peer, frame in frames])
 
 
+class CarriesAsItsOwn(Distributed):
+    """Hands on what others sent as if it were its own."""
+
+    def _hand_on(self, letters: Any) -> None:
+        mine = {(self._mine, number): targets for (_, number), targets in self._onward.items()}
+        self.state.copies[self._mine] = {number: self.state.copies[stream][number] for stream, number in self._onward}
+        self._onward = mine
+        super()._hand_on(letters)
+        self.state.copies[self._mine] = {}
+
+
 MISTAKES = (
     NeverAgain,
     TakesCopies,
@@ -182,15 +203,16 @@ MISTAKES = (
     RepeatsToAnybody,
     ForgetsWhatItTook,
     SendsMarkers,
+    CarriesAsItsOwn,
 )
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: str(mistake.__name__))
 def test_a_planted_mistake_is_found(mistake: type[Distributed]) -> None:
-    assert any(_fails(mistake, way, seed) for seed in range(60) for way in ("nearest", "distributed-delayed"))
+    assert any(_fails(mistake, way, seed) for seed in range(60) for way in ("nearest", "distributed-delayed", "in pairs"))
 
 
-@pytest.mark.parametrize("way", ["nearest", "distributed-delayed"])
+@pytest.mark.parametrize("way", ["nearest", "distributed-delayed", "in pairs"])
 def test_without_a_mistake_nothing_is_found(way: str) -> None:
     assert not any(_fails(Distributed, way, seed) for seed in range(60))
 
@@ -215,16 +237,13 @@ def _fails(kind: type[Distributed], way: str, seed: int) -> bool:
 @every_way
 @pytest.mark.parametrize("seed", range(4))
 def test_in_the_simulator_with_every_fault(way: str, seed: int) -> None:
-    ordering, confirmation = WAYS[way]
     names = tuple(f"p{number}" for number in range(3 + seed))
     options = SimulationOptions(
         messages=60, pattern="mixed", gap="exponential:3ms", loss=0.2, duplication=0.2, reordering=0.2,
         partitions=seed % 3, crashes=seed % 4, seed=seed,
     )  # fmt: skip
     events: list[Event] = []
-    simulation = Simulation(
-        options, events.append, where=Topology.flat(Domain("d", names, ordering, confirmation=confirmation)), max_events=100_000
-    )
+    simulation = Simulation(options, events.append, where=fabric(way, names), max_events=100_000)
     result = simulation.run()
     assert not any(judge(events).properties.values()), options.replay()
     assert (result.waiting, result.statistics.refused, result.statistics.repeated_deliveries) == (0, 0, 0)

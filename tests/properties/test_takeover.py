@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from benchmarks.takeover import TWIN
-from tests.planted_takeover import PLANTED, Planted, in_place
+from benchmarks.takeover import LINK, TWIN
+from tests.planted_takeover import PLANTED, PLANTED_AT_LINKS, Planted, in_place
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
 from thence.sim.options import SimulationOptions
@@ -47,7 +47,26 @@ members = ["e1", "s"]
 replicas = ["h1", "h2"]
 """
 
-FABRICS: Final = {text.split('"')[1]: text for text in (TWIN, ROW, HUB)}
+LINKS: Final = """
+name = "links"
+[domains.A]
+members = ["x1", "x2", "a1", "a2", "a3"]
+[domains.B]
+members = ["y1", "b1", "b2"]
+[domains.C]
+members = ["z1", "z2", "c1"]
+[[links]]
+between = ["A", "B"]
+relays = [["a1", "b1"], ["a2", "b2"], ["a3", "b1"]]
+takeover = true
+[[links]]
+between = ["C", "A"]
+relays = [["c1", "a1"], ["c1", "a2"], ["c1", "a3"]]
+takeover = true
+"""
+"""Two links with three relays in the middle that stand for one; at one end there are two, at the other a single one."""
+
+FABRICS: Final = {text.split('"')[1]: text for text in (TWIN, ROW, HUB, LINK, LINKS)}
 
 
 def run(topology: Topology, seed: int, **changes: Any) -> tuple[Result, Verdict]:
@@ -86,6 +105,18 @@ def test_random_runs_find_what_was_planted(planted: Planted) -> None:
     with in_place(planted):
         broken = [not run(topology, seed, deaths=0, suspicions=20, gap="exponential:5ms")[1].kept for seed in range(20)]
     assert any(broken)
+
+
+@pytest.mark.parametrize("planted", PLANTED_AT_LINKS, ids=[planted.name for planted in PLANTED_AT_LINKS])
+def test_random_runs_find_what_was_planted_at_a_link(planted: Planted) -> None:
+    with in_place(planted):
+        broken = [_is_broken(parse(LINK), seed) for seed in range(20)]
+    assert any(broken)
+
+
+def _is_broken(topology: Topology, seed: int) -> bool:
+    result, verdict = run(topology, seed, deaths=0, suspicions=20, gap="exponential:5ms")
+    return not verdict.kept or bool(result.waiting or result.statistics.refused)
 
 
 def test_who_only_has_a_marker_cannot_pass_a_message_on() -> None:

@@ -103,6 +103,8 @@ def _domain_rows(topology: Topology) -> list[tuple[object, ...]]:
             notes.append("delivers at once, tells when all members have it")
         if domain.forward_early is not None:
             notes.append(f"bodies from {domain.forward_early} bytes on go ahead")
+        if domain.pairs:
+            notes.append(f"crosses by {console.count(len(domain.pairs), 'pair')} in turn")
         note = "; ".join(notes) or "-"
         shown = " ".join(relays[: drawing.MAX_NAMED_MEMBERS]) + (" …" if len(relays) > drawing.MAX_NAMED_MEMBERS else "")
         rows.append((domain.name, f"{ordering} {options}".strip(), len(domain.members), shown or "-", note))

@@ -138,7 +138,7 @@ def _kept_by(domain: Domain) -> str:
 
 
 def _works(domain: Domain) -> tuple[object, ...]:
-    return domain.confirmation, domain.forward_early, domain.delivery
+    return domain.confirmation, domain.forward_early, domain.delivery, domain.pairs
 
 
 def _rest(link: Link) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ Rules:
   them (``wanted``).
 * At most ``WINDOW`` messages of a stream are on their way; what lies behind waits in the queue, which the member bounds. A member
   that is held for dead does not hold up the others: it has a window of its own, and asks for the rest when it is back.
+* Where the domain spans two sites, ``core.lanes`` says which way a message first goes, and how long it may be on its way.
 * What others have is not recorded on disk: after a crash a member is told again, or asks again.
 """
 
@@ -24,6 +25,7 @@ from typing import Any
 from thence.core.channel import RESEND_BURST, WINDOW
 from thence.core.claims import MAX_REQUESTED, Claim, carried, check_packet, claim_of, claimed_beyond, note
 from thence.core.confirmation import ConfirmationOptions
+from thence.core.lanes import Lanes
 from thence.core.messages import Envelope, Packet, Receipts
 from thence.core.numbers import NumberSet
 from thence.core.progress import Progress
@@ -45,7 +47,13 @@ class Distributed(Transport):
     """See the module's text."""
 
     def __init__(
-        self, name: str, me: str, members: Sequence[str], resend_after_ns: int, confirmation: ConfirmationOptions
+        self,
+        name: str,
+        me: str,
+        members: Sequence[str],
+        resend_after_ns: int,
+        confirmation: ConfirmationOptions,
+        pairs: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Take part as ``me`` in the domain ``name``, whose members must all be given the same list and options."""
         super().__init__(name, me, [member for member in members if member != me])
@@ -55,6 +63,11 @@ class Distributed(Transport):
         self._others = [self._index[member] for member in self.peers]
         self._near = [self._index[member] for member in confirmation.nearest(me, members)]
         self._copying = confirmation.retransmission == "nearest"
+        self._lanes = Lanes(self._mine, [(self._index[one], self._index[other]) for one, other in pairs]) if pairs else None
+        self._came_by: dict[tuple[int, int], int] = {}
+        """With lanes: from whom what has come within this step came."""
+        self._onward: dict[tuple[int, int], list[int]] = {}
+        """What we took within this step, and who gets it from us."""
         self._confirmation = confirmation
         self._resend_after_ns = resend_after_ns
         self.state: DistributedState[Any] = DistributedState(
@@ -94,6 +107,8 @@ class Distributed(Transport):
         source = self._index[peer]
         receipts = packet.receipts or Receipts()
         self._touched = True
+        if self._lanes is not None:
+            self._lanes.now = now
         fresh: dict[tuple[int, int], Incoming] = {}
         for stream, number, frame, to in carried(packet, source):
             if stream != source:
@@ -105,6 +120,8 @@ class Distributed(Transport):
             elif number <= self.state.taken[stream].upto + WINDOW:
                 # Nobody who keeps to the window sends what lies beyond; it would make us remember holes without bound.
                 fresh[stream, number] = Incoming(self.members[stream], number, frame, to)
+                if self._lanes is not None:
+                    self._came_by[stream, number] = source
                 self._hear_of(stream, number)  # If it is not taken now, it is missing.
         for claim in receipts.claims:
             self._learn(source, claim)
@@ -135,6 +152,10 @@ class Distributed(Transport):
             copies = self.state.copies[stream]
             copies[incoming.number] = Message(incoming.frame.stamp, incoming.frame.envelope, incoming.to)
             self._copied += 1
+            came_by = self._came_by.get((stream, incoming.number))
+            if self._lanes is not None and came_by is not None:
+                self._lanes.came_out(stream, incoming.number)
+                self._onward[stream, incoming.number] = self._lanes.onward(stream, incoming.number, came_by, self._suspected)
             if self._copied > MAX_COPIES:
                 del copies[next(iter(copies))]
                 self._copied -= 1
@@ -176,6 +197,8 @@ class Distributed(Transport):
             if unconfirmed is not None and source in unconfirmed.lacking:
                 del unconfirmed.lacking[source]
                 self.queued -= 1
+                if self._lanes is not None and self._lanes.is_far(source):
+                    self._lanes.came_out(self._mine, number)
                 if not unconfirmed.lacking:
                     self.queued_bytes -= unconfirmed.message.weight
                     del queue[number]
@@ -246,6 +269,7 @@ class Distributed(Transport):
             return []
         letters: dict[int, Letter] = {}
         self._send_new(now, letters)
+        self._hand_on(letters)
         self._note_missing(now)
         self._forget_stable(now)
         if self._all:
@@ -266,7 +290,10 @@ class Distributed(Transport):
             return
         last = min(state.last_number, self._oldest_awaited() + WINDOW - 1)
         for number in range(max(self._sent_upto + 1, self._oldest()), last + 1):
-            if number in state.queue and self._write(number, letters):
+            if number not in state.queue:
+                continue
+            first = None if self._lanes is None else self._lanes.first(number, self._suspected)
+            if self._write(number, letters, first):
                 self._attempts[number] = self._patient(now)
         self._sent_upto = max(self._sent_upto, last)
 
@@ -290,13 +317,25 @@ class Distributed(Transport):
             self._gone_upto += 1
         return self._gone_upto + 1
 
-    def _write(self, number: int, letters: dict[int, Letter]) -> bool:
-        """Send a message of ours to all who lack it and can take it; return whether there is anybody."""
+    def _hand_on(self, letters: dict[int, Letter]) -> None:
+        """Send on what came on its way to others."""
+        for (stream, number), targets in self._onward.items():
+            message = self.state.copies[stream].get(number)
+            for target in [one for one in targets if number not in self._known(one, stream)]:
+                frame = None if message is None else message.frame_for(target)
+                if message is not None and frame is not None:
+                    letters.setdefault(target, Letter()).carried.append((stream, number, frame, message.to))
+        self._onward, self._came_by = {}, {}
+
+    def _write(self, number: int, letters: dict[int, Letter], only: Collection[int] | None = None) -> bool:
+        """Send a message of ours to all, or ``only`` these, who lack it and can take it; return whether there is anybody."""
         unconfirmed = self.state.queue[number]
         message = unconfirmed.message
         written = False
         for target in unconfirmed.lacking:
             if target in self._suspected and number > self._known(target, self._mine).upto + WINDOW:
+                continue
+            if only is not None and target not in only:
                 continue
             frame = message.frame_for(target)
             if frame is not None:
@@ -306,29 +345,48 @@ class Distributed(Transport):
 
     def _resend(self, now: int, letters: dict[int, Letter]) -> None:
         repeated = 0
+        only: Collection[int] | None = None
         for number, attempt in self._attempts.items():
             if now < attempt.due:
                 continue
             if repeated == RESEND_BURST:
                 attempt.due = now + self._resend_after_ns
                 continue
+            if self._lanes is not None:
+                patient_until = self._lanes.patient_until(self._mine, number, self._resend_after_ns)
+                if now < patient_until:
+                    attempt.due = patient_until
+                    continue
+                only = self._lanes.again(self.state.queue[number].lacking, attempt.count)
             repeated += 1
             attempt.again(now)
-            self._write(number, letters)
+            self._write(number, letters, only)
 
     def _note_missing(self, now: int) -> None:
-        ask_at, again = now + self._resend_after_ns // ASKS_PER_RESEND, self._resend_after_ns // ASKS_AGAIN_PER_RESEND
+        again = self._resend_after_ns // ASKS_AGAIN_PER_RESEND
         for stream, number in self._heard_of:
             if number not in self.state.taken[stream]:
+                ask_at = now + (again if self._is_on_its_way(stream, number) else self._resend_after_ns // ASKS_PER_RESEND)
                 self._missing[stream, number] = Attempt(ask_at, again)
                 self._wake_by(ask_at)
         self._heard_of = {}
+
+    def _is_on_its_way(self, stream: int, number: int) -> bool:
+        """Return whether a message that we have heard of is still to cross to us: nobody at our site has it."""
+        if self._lanes is None:
+            return False
+        return not any(other == stream or number in self._known(other, stream) for other in self._lanes.fellows)
 
     def _ask(self, now: int, letters: dict[int, Letter]) -> None:
         asked: dict[tuple[int, int], list[int]] = {}
         for (stream, number), attempt in self._missing.items():
             if now < attempt.due:
                 continue
+            if self._lanes is not None and self._is_on_its_way(stream, number):
+                patient_until = self._lanes.patient_until(stream, number, self._resend_after_ns // ASKS_AGAIN_PER_RESEND)
+                if now < patient_until:
+                    attempt.due = patient_until
+                    continue
             numbers = asked.setdefault((self._whom_to_ask(stream, number, attempt.count), stream), [])
             if len(numbers) == MAX_REQUESTED:
                 attempt.due = now + self._resend_after_ns // ASKS_PER_RESEND

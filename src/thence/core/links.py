@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from thence.core.joining import Link
 from thence.core.messages import Envelope, Frame
-from thence.core.topology import Link
 from thence.errors import MalformedFrame, OverflowingFrame, ReplayedFrame, StrangerFrame
 
 MAX_EARLY = 1 << 16

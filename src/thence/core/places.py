@@ -17,13 +17,13 @@ from thence.core.channel import UNHURRIED, ChannelState, Pace
 from thence.core.distributed import Distributed
 from thence.core.domain import Domain
 from thence.core.guarding import Guarding, SavedGuarding
+from thence.core.joining import Link
 from thence.core.links import LINK_STAMPS, LinkEnd, LinkState
 from thence.core.messages import Packet
 from thence.core.noticing import Noticing, SavedNoticing
 from thence.core.ordering import Arrival, Ordering, make_ordering
 from thence.core.settling import SavedSettling, Settling
 from thence.core.streams import DistributedState
-from thence.core.topology import Link
 from thence.core.transport import Channels, Direct, Incoming, Packets, Transport
 from thence.errors import StorageError, StrangerFrame
 
@@ -149,7 +149,7 @@ class DomainPlace(Place):
         domain.confirmation.check(type(self.ordering), domain.members)
         domain.confirmation.check_patience(resend_after_ns)
         if domain.confirmation.scheme == "distributed":
-            return Distributed(domain.name, me, domain.members, resend_after_ns, domain.confirmation)
+            return Distributed(domain.name, me, domain.members, resend_after_ns, domain.confirmation, domain.pairs)
         arrival = self.ordering.arrival
         return Channels(domain.name, me, peers, arrival, resend_after_ns, domain.confirmation, pace)
 

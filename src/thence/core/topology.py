@@ -16,6 +16,7 @@ Rules:
 * What lies inside another domain is ordered by that one: the inner domain carries no traffic.
 * *Replicas* are processes that stand for one relay (``core.takeover``): they are in the same domains, and count as one process
   where cycles are looked for. They carry what others send and send nothing themselves.
+* A link with ``takeover`` is turned into the domain that it is (``core.joining``) as soon as it has been checked.
 * The fabric promises what all its domains and links keep together. ``promise`` says what is asked for; what cannot
   be kept is refused.
 """
@@ -26,13 +27,14 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
 from thence.core.addresses import parse_address
 from thence.core.channel import RESEND_AFTER_NS
 from thence.core.domain import Domain
+from thence.core.joining import Link as Link  # noqa: PLC0414  A name of this module, too.
 from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.core.ordering import ORDERINGS, make_ordering, ordering_named
 from thence.errors import ConfigError, TopologyError
@@ -41,36 +43,6 @@ Promise = Literal["causal", "fifo", "total", "nothing"]
 
 MAX_PROCESSES = 1_000_000
 MAX_DOMAINS = 100_000
-
-
-class Link(NamedTuple):
-    """Parallel connections between two domains that share no member."""
-
-    name: str
-    between: tuple[str, str]
-    relays: tuple[tuple[str, str], ...]
-    """Pairs: the relay in the first domain, the relay in the second."""
-    mode: Literal["causal", "fifo", "printed"] = "causal"
-    """``causal``: a sequencer on each side numbers what crosses and puts it back in order. ``fifo``: senders are divided
-    among the relays, without coordination. ``printed``: interconnect Fig. 5, which is not causal (docs/errata.md)."""
-    wait: Literal["sent", "delivered"] = "delivered"
-    """Only for ``printed``: when a message counts as passed on: as soon as this relay sent it, or when it is delivered here."""
-    only_from: tuple[str, ...] | None = None
-    """Only messages of these origins cross here (None: all). With ``fifo``, different senders may use different shapes."""
-
-    def side(self, domain: str) -> tuple[str, ...]:
-        """Return this link's relays in ``domain``, in the order of the pairs, each once."""
-        at = self.between.index(domain)
-        return tuple(dict.fromkeys(pair[at] for pair in self.relays))
-
-    def far(self, domain: str) -> str:
-        """Return the domain on the other side."""
-        return self.between[1 - self.between.index(domain)]
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """All relays of this link, on both sides."""
-        return self.side(self.between[0]) + self.side(self.between[1])
 
 
 class Topology:
@@ -104,6 +76,7 @@ class Topology:
         self.addresses = {name: address for name, address in (addresses or {}).items() if address is not None}
         self._check_domains()
         self._check_links()
+        self._linked_by = self._turn_links_into_domains()
         self._check_replicas()
         self._check_stability()
         for server in addresses or ():
@@ -144,13 +117,18 @@ class Topology:
             for domain in self.domains.values()
         ]
         guarded = [domain.name for domain in self.domains.values() if domain.delivery == "safe"]
-        parts: tuple[Any, ...] = (self.name, self.version, self.promise, domains, list(self.links.values()), self.replicas)
+        # Whether they take over need not be said: those that do are domains by now.
+        links = [tuple(link)[: link._fields.index("takeover")] for link in self.links.values()]
+        parts: tuple[Any, ...] = (self.name, self.version, self.promise, domains, links, self.replicas)
         if self.stability:
             parts = (*parts, "stability")
         if guarded:
             parts = (*parts, "safe", guarded)
         if self.notifying:
             parts = (*parts, "notify", self.notifying)
+        paired = [(domain.name, domain.pairs) for domain in self.domains.values() if domain.pairs]
+        if paired:
+            parts = (*parts, "pairs", paired)
         described = msgspec.json.encode(parts, order="deterministic")
         return sha256(described).hexdigest()[:16]
 
@@ -257,24 +235,31 @@ class Topology:
             if number > limit:
                 raise TopologyError(f"{number} {what}; MAX_{what.upper()} is {limit}", "domains")
         for domain in self.domains.values():
-            _check_name("domains", domain.name)
-            if len(domain.members) < 1:
-                raise TopologyError(f"domain {domain.name!r} has no members", "domains", domain.name)
-            for member in domain.members:
-                _check_name("domains", domain.name, "members", member)
-            try:
-                make_ordering(domain.ordering, domain.members[0], domain.members, domain.options)
-            except ConfigError as error:
-                raise TopologyError(f"domain {domain.name!r}: {error}", "domains", domain.name) from None
-            if domain.forward_early is not None and domain.forward_early < 0:
-                about = ("domains", domain.name, "forward_early")
-                raise TopologyError(f"domain {domain.name!r}: forward_early is a number of bytes, 0 or more", *about)
-            try:
-                domain.confirmation.check(ordering_named(domain.ordering), domain.members)
-                domain.confirmation.check_patience(RESEND_AFTER_NS)
-            except ConfigError as error:
-                about = ("domains", domain.name, "confirmation")
-                raise TopologyError(f"domain {domain.name!r}: confirmation: {error}", *about) from None
+            self._check_domain(domain)
+
+    def _check_domain(self, domain: Domain) -> None:
+        _check_name("domains", domain.name)
+        if len(domain.members) < 1:
+            raise TopologyError(f"domain {domain.name!r} has no members", "domains", domain.name)
+        for member in domain.members:
+            _check_name("domains", domain.name, "members", member)
+        try:
+            make_ordering(domain.ordering, domain.members[0], domain.members, domain.options)
+        except ConfigError as error:
+            raise TopologyError(f"domain {domain.name!r}: {error}", "domains", domain.name) from None
+        if domain.forward_early is not None and domain.forward_early < 0:
+            about = ("domains", domain.name, "forward_early")
+            raise TopologyError(f"domain {domain.name!r}: forward_early is a number of bytes, 0 or more", *about)
+        try:
+            domain.confirmation.check(ordering_named(domain.ordering), domain.members)
+            domain.confirmation.check_patience(RESEND_AFTER_NS)
+        except ConfigError as error:
+            about = ("domains", domain.name, "confirmation")
+            raise TopologyError(f"domain {domain.name!r}: confirmation: {error}", *about) from None
+        try:
+            domain.check_pairs()
+        except ConfigError as error:
+            raise TopologyError(f"domain {domain.name!r}: pairs: {error}", "domains", domain.name, "pairs") from None
 
     def _check_links(self) -> None:
         for link in self.links.values():
@@ -289,8 +274,9 @@ class Topology:
             if not link.relays:
                 raise TopologyError(f"link {link.name!r} needs at least one pair of relays", *about)
             self._check_relays(link)
+            processes = {member: None for domain in self.domains.values() for member in domain.members}
             for origin in link.only_from or ():
-                self._known("links", origin, self.homes, "process", link.name)
+                self._known("links", origin, processes, "process", link.name)
             shared = set(self.domains[link.between[0]].members) & set(self.domains[link.between[1]].members)
             if shared:
                 raise TopologyError(
@@ -313,6 +299,22 @@ class Topology:
                     )
         if len(set(link.relays)) < len(link.relays):
             raise TopologyError(f"link {link.name!r}: a pair of relays is listed twice", "links", link.name)
+
+    def _turn_links_into_domains(self) -> dict[tuple[str, ...], str]:
+        """Put domains in the place of links whose relays take over; return by which link replicas are such."""
+        linked_by: dict[tuple[str, ...], str] = {}
+        for link in [link for link in self.links.values() if link.takeover]:
+            try:
+                link.check_takeover({name: self.domains[name].members for name in link.between})
+            except ConfigError as error:
+                raise TopologyError(f"link {link.name!r}: {error}", "links", link.name, "takeover") from None
+            del self.links[link.name]
+            self.domains[link.name] = link.as_domain()
+            self._check_domain(self.domains[link.name])
+            linked_by.update(dict.fromkeys(link.sequencers, link.name))
+        # Relays of several such links, at one site, stand for one relay in all of them.
+        self.replicas += tuple(group for group in linked_by if group not in self.replicas)
+        return linked_by
 
     def _check_stability(self) -> None:
         for domain in self.domains.values():
@@ -344,38 +346,39 @@ class Topology:
         seen: set[str] = set()
         linked = {relay for link in self.links.values() for relay in link.members}
         for group in self.replicas:
+            by_link = self._linked_by.get(group)
+            what, about = (f"link {by_link!r}", ("links", by_link)) if by_link else ("relays", ("relays", *group[:1]))
             for replica in group:
                 self._known("relays", replica, self.homes, "process", *group[:1])
-            about = ("relays", group[0] if group else "")
             if len(group) < 2 or len(set(group)) < len(group):
                 raise TopologyError("relays: replicas are at least two different processes", *about)
             first, *others = group
             for other in others:
                 if set(self.homes[other]) != set(self.homes[first]):
                     raise TopologyError(
-                        f"relays: {first!r} is in {', '.join(self.homes[first])}, {other!r} in {', '.join(self.homes[other])}: "
+                        f"{what}: {first!r} is in {', '.join(self.homes[first])}, {other!r} in {', '.join(self.homes[other])}: "
                         "who stands for the same relay is in the same domains",
                         *about,
                     )
             if len(self.homes[first]) < 2:
-                raise TopologyError(f"relays: {first!r} is in one domain only, so it relays nothing", *about)
+                raise TopologyError(f"{what}: {first!r} is in one domain only, so it relays nothing", *about)
             for replica in group:
                 if replica in seen:
-                    raise TopologyError(f"relays: {replica!r} stands for two relays", *about)
+                    raise TopologyError(f"{what}: {replica!r} stands for two relays", *about)
                 if replica in linked:
-                    raise TopologyError(f"relays: {replica!r} is a relay of a link too: a replica carries nothing else", *about)
+                    raise TopologyError(f"{what}: {replica!r} is a relay of a link too: a replica carries nothing else", *about)
             seen.update(group)
-            self._check_gates(first, about)
+            self._check_gates(first, what, about)
         if len(seen) == len(self.homes):
             raise TopologyError("relays: everybody is a replica, so that nobody sends anything", "relays")
 
-    def _check_gates(self, replica: str, about: tuple[str, ...]) -> None:
+    def _check_gates(self, replica: str, what: str, about: tuple[str, ...]) -> None:
         for home in self.homes[replica]:
             ordering = ordering_named(self.domains[home].ordering)
             if not ordering.gated:
                 able = ", ".join(name for name, other in ORDERINGS.items() if other.gated)
                 raise TopologyError(
-                    f"relays: {replica!r} has replicas, and domain {home!r} runs {ordering.name}, which cannot make them wait "
+                    f"{what}: {replica!r} has replicas, and domain {home!r} runs {ordering.name}, which cannot make them wait "
                     f"for each other; there are: {able}",
                     *about,
                 )

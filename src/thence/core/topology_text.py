@@ -37,6 +37,7 @@ class _DomainTable(msgspec.Struct, forbid_unknown_fields=True):
     confirmation: dict[str, Any] | None = None
     forward_early: int | None = None
     delivery: Delivering = "at once"
+    pairs: tuple[tuple[str, str], ...] = ()
 
 
 class _LinkTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,6 +47,7 @@ class _LinkTable(msgspec.Struct, forbid_unknown_fields=True):
     mode: Literal["causal", "fifo", "printed"] = "causal"
     wait: Literal["sent", "delivered"] = "delivered"
     only_from: tuple[str, ...] | None = None
+    takeover: bool = False
 
 
 class _RelayTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -84,11 +86,13 @@ def parse(text: str, source: str = "topology", *, force: bool = False) -> Topolo
         about, what = _misfit(tables, error)
         raise ConfigError(f"{source}:{_line(text, about)}: {what}") from None
     replicas = [table.replicas for table in file.relays]
+    links = [_link(table) for table in file.links]
+    replicated = {name for group in (*replicas, *(side for link in links for side in link.sequencers)) for name in group}
     try:
         return Topology(
             file.name,
-            [_domain(name, table, replicas) for name, table in file.domains.items()],
-            [_link(table) for table in file.links],
+            [_domain(name, table, replicated) for name, table in file.domains.items()],
+            links,
             replicas=replicas,
             promise=file.promise,
             force=force,
@@ -109,24 +113,22 @@ class _ConfirmationTable(msgspec.Struct, forbid_unknown_fields=True):
     sites: tuple[tuple[str, ...], ...] = ()
 
 
-def _domain(name: str, table: _DomainTable, replicas: Collection[Collection[str]]) -> Domain:
+def _domain(name: str, table: _DomainTable, replicas: Collection[str]) -> Domain:
     # Where one replica takes over from another, whoever has a message of the dead one must be able to pass it on.
-    replicated = any(replica in table.members for group in replicas for replica in group)
+    replicated = any(member in replicas for member in table.members)
     if table.ordering is None:
         table.ordering = "vector" if replicated else "matrix"
     if table.confirmation is None:
         passes_on = replicated and table.ordering == "vector" and len(table.members) <= MAX_DISTRIBUTED
         table.confirmation = {"scheme": "distributed", "retransmission": "nearest", "whole": True} if passes_on else {}
     confirmation = _confirmation(name, table.confirmation)
-    if isinstance(table.ordering, str):
-        return Domain(name, table.members, table.ordering, {}, confirmation, table.forward_early, table.delivery)
-    options = dict(table.ordering)
+    options = {"name": table.ordering} if isinstance(table.ordering, str) else dict(table.ordering)
     ordering = options.pop("name", None)
     if not isinstance(ordering, str):
         raise TopologyError(
             f"domain {name!r}: an ordering with options needs a name, as in {{ name = 'matrix', … }}", "domains", name
         )
-    return Domain(name, table.members, ordering, options, confirmation, table.forward_early, table.delivery)
+    return Domain(name, table.members, ordering, options, confirmation, table.forward_early, table.delivery, table.pairs)
 
 
 def _confirmation(domain: str, table: dict[str, Any]) -> ConfirmationOptions:
@@ -148,7 +150,7 @@ def _confirmation(domain: str, table: dict[str, Any]) -> ConfirmationOptions:
 
 def _link(table: _LinkTable) -> Link:
     name = table.name or "-".join(table.between)
-    return Link(name, table.between, table.relays, table.mode, table.wait, table.only_from)
+    return Link(name, table.between, table.relays, table.mode, table.wait, table.only_from, table.takeover)
 
 
 def _misfit(tables: Mapping[str, Any], error: msgspec.ValidationError) -> tuple[tuple[str, ...], str]:
@@ -251,16 +253,7 @@ def write(topology: Topology) -> str:
     if topology.stability:
         parts.append("stability = true")
     for domain in topology.domains.values():
-        parts.append(f"\n[domains.{_key(domain.name)}]\nmembers = {_value(list(domain.members))}")
-        ordering = domain.ordering if isinstance(domain.ordering, str) else domain.ordering.name
-        parts.append(f"ordering = {_value({'name': ordering, **domain.options} if domain.options else ordering)}")
-        replicated = any(member in topology.fellows for member in domain.members)
-        if domain.confirmation != AT_ONCE or replicated:
-            parts.append(f"confirmation = {_value(_confirmation_table(domain.confirmation))}")
-        if domain.forward_early is not None:
-            parts.append(f"forward_early = {domain.forward_early}")
-        if domain.delivery != "at once":
-            parts.append(f"delivery = {_quoted(domain.delivery)}")
+        parts += _domain_lines(domain, replicated=any(member in topology.fellows for member in domain.members))
     for link in topology.links.values():
         parts.append(f"\n[[links]]\nname = {_quoted(link.name)}\nbetween = {_value(list(link.between))}")
         parts.append(f"relays = {_value([list(pair) for pair in link.relays])}")
@@ -273,6 +266,21 @@ def write(topology: Topology) -> str:
     for server, address in topology.addresses.items():
         parts.append(f"\n[servers.{_key(server)}]\naddress = {_quoted(address)}")
     return "\n".join(parts) + "\n"
+
+
+def _domain_lines(domain: Domain, *, replicated: bool) -> list[str]:
+    lines = [f"\n[domains.{_key(domain.name)}]\nmembers = {_value(list(domain.members))}"]
+    ordering = domain.ordering if isinstance(domain.ordering, str) else domain.ordering.name
+    lines.append(f"ordering = {_value({'name': ordering, **domain.options} if domain.options else ordering)}")
+    if domain.confirmation != AT_ONCE or replicated:
+        lines.append(f"confirmation = {_value(_confirmation_table(domain.confirmation))}")
+    if domain.forward_early is not None:
+        lines.append(f"forward_early = {domain.forward_early}")
+    if domain.delivery != "at once":
+        lines.append(f"delivery = {_quoted(domain.delivery)}")
+    if domain.pairs:
+        lines.append(f"pairs = {_value([list(pair) for pair in domain.pairs])}")
+    return lines
 
 
 def _confirmation_table(confirmation: ConfirmationOptions) -> dict[str, Any]:

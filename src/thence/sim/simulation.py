@@ -187,7 +187,10 @@ class Simulation:
         domains, links = self.topology.domains.values(), self.topology.links.values()
         needs_fifo = any(ordering_named(domain.ordering).arrival is Arrival.FIFO for domain in domains)
         needs_fifo = needs_fifo or any(link.mode == "fifo" for link in links)
-        pairs = [way for link in links for near, far in link.relays for way in ((near, far), (far, near))]
+        # Between two sites all may talk to each other; over a link only its pairs do.
+        paired = [(one, other) for domain in domains for one, _ in domain.pairs for _, other in domain.pairs]
+        paired += [pair for link in links for pair in link.relays]
+        pairs = [way for near, far in paired for way in ((near, far), (far, near))]
         far_law, far_speed = parse_law(options.link_delay or options.delay), options.link_bandwidth_bytes_per_s
         return NetworkOptions(
             delay=parse_law(options.delay),

@@ -1,12 +1,21 @@
-"""Replicas of a relay, in every run of small fabrics: with a wrong suspicion, and with a death, at every moment."""
+"""Replicas of a relay, and a link's relays, in every run of small fabrics: a wrong suspicion, and a death, at every moment."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.explorer_cases import TAKEOVER_CASES, TAKEOVER_CRASH, TAKEOVER_SUSPICION, takeover_fabric
-from tests.planted_takeover import PLANTED, Planted, in_place
-from thence.sim.explorer import Case, explore
+from tests.explorer_cases import (
+    LINK_CRASH,
+    LINK_WRITTEN_TO,
+    TAKEOVER_CASES,
+    TAKEOVER_CRASH,
+    TAKEOVER_SUSPICION,
+    linked_fabric,
+    takeover_fabric,
+)
+from tests.planted_takeover import PLANTED, PLANTED_AT_LINKS, Planted, in_place
+from thence.core.topology import Topology
+from thence.sim.explorer import Action, Case, explore
 from thence.sim.scenario import Stage, from_actions, parse
 from thence.trace.judge import judge
 
@@ -23,18 +32,37 @@ def test_nothing_is_lost_doubled_or_out_of_order_in_any_run(name: str) -> None:
 
 @pytest.mark.parametrize("planted", PLANTED, ids=[planted.name for planted in PLANTED])
 def test_the_explorer_finds_what_was_planted(planted: Planted) -> None:
+    find(planted, WIDE)
+
+
+@pytest.mark.parametrize("planted", PLANTED_AT_LINKS, ids=[planted.name for planted in PLANTED_AT_LINKS])
+def test_the_explorer_finds_what_was_planted_at_a_link(planted: Planted) -> None:
+    find(planted, LINK_WRITTEN_TO)
+
+
+def find(planted: Planted, case: Case) -> None:
+    """Find a mistake, and let the judge see it in the run that was found; who refuses a frame has seen it before."""
     with in_place(planted):
-        found = explore(WIDE)
-        assert found.property == planted.property
-        stage = Stage(WIDE.topology)
-        for block in parse(from_actions(WIDE, found.actions, "planted")):
+        found = explore(case)
+        assert found.property is not None
+        assert found.property.split(":")[0] == planted.property
+        stage = Stage(case.topology)
+        for block in parse(from_actions(case, found.actions, "planted")):
             assert stage.do(block.command) == block.expected
-    assert judge(stage.events, [planted.property]).properties[planted.property] >= 1
+    if planted.property != "refused":
+        assert judge(stage.events, [planted.property]).properties[planted.property] >= 1
 
 
-def test_without_a_suspicion_a_death_is_the_end() -> None:
-    """Nobody takes over from a dead replica whom nobody suspects: so the searches above do see the takeover."""
-    (crash, _) = TAKEOVER_CRASH
-    found = explore(Case(takeover_fabric("vector"), 1, "unicast", faults=(crash,), among=("a", "d")))
+@pytest.mark.parametrize(
+    ("topology", "crash", "among"),
+    [
+        (takeover_fabric("vector"), TAKEOVER_CRASH[0], ("a", "d")),
+        (linked_fabric("vector", single=True), LINK_CRASH[0], ("x", "y")),
+    ],
+    ids=["a relay", "a sequencer"],
+)
+def test_without_a_suspicion_a_death_is_the_end(topology: Topology, crash: Action, among: tuple[str, ...]) -> None:
+    """Nobody takes over from a dead one whom nobody suspects: so the searches above do see the takeover."""
+    found = explore(Case(topology, 1, "unicast", faults=(crash,), among=among))
     assert found.property == "completeness"
-    assert found.actions[-1].actor in ("r1", "r2", "a", "d")
+    assert found.actions[-1].actor in topology.processes
