@@ -117,13 +117,13 @@ TAKEOVER_CASES: Final = {
     "matrix and vector, a death": _takeover("matrix", 2, "unicast", TAKEOVER_CRASH, "vector"),
     "replicas are written to as well": Case(takeover_fabric("matrix"), 2, "unicast", faults=TAKEOVER_SUSPICION),
     "a link, a wrong suspicion of its sequencer": _linked("vector", 2, LINK_SUSPICION, single=True),
-    "a link, a wrong suspicion that ends": _linked("vector", 2, LINK_BACK_AND_FORTH, single=True),
     "a link, the death of its sequencer": _linked("vector", 2, LINK_CRASH, single=True),
-    "a link in a matrix domain, the death of its sequencer": _linked("matrix", 2, LINK_CRASH, single=True),
     "a link, the deaths of both sequencers": _linked("vector", 1, LINK_BOTH_CRASH),
 }
 
 TAKEOVER_CAMPAIGN_CASES: Final = {
+    "a link, a wrong suspicion that ends": _linked("vector", 2, LINK_BACK_AND_FORTH, single=True),
+    "a link in a matrix domain, the death of its sequencer": _linked("matrix", 2, LINK_CRASH, single=True),
     "a link with two relays on each side, a wrong suspicion": _linked("vector", 2, LINK_SUSPICION),
     "a link with two relays on each side, the death of its sequencer": _linked("vector", 2, LINK_CRASH),
     "a link whose relays are written to, a wrong suspicion": LINK_WRITTEN_TO,
