@@ -312,6 +312,7 @@ def test_every_order_ends_once_whatever_is_killed(tmp_path: Path) -> None:
                         where.restart(kills[number - 3])
                 await desk.flush()
                 orders = await until_ended(desk, len(placed))
+                await until(lambda: not (bank.trouble or yard.trouble))  # They may be about to call their servers again.
                 money = msgspec.convert((await bank.agents.show("payment"))["state"], Money)
                 shelf = msgspec.convert((await yard.agents.show("stock"))["state"], Shelf)
             ended = {name: order.outcome for name, order in orders.items()}
