@@ -1,8 +1,8 @@
 """How long nothing arrives when a relay or a link's sequencer is killed: running servers, durable, with takeover and without.
 
-A client at one side sends a message every few milliseconds to one at the other side. The relay that forwards, or the sequencer, is
-killed (``kill -9``) in the middle and stays dead. Measured is the longest time between two deliveries, beside the same before the
-kill. Without replicas nothing arrives until it is started again, here after ``AWAY_S``. The bound is two seconds.
+A client at one side sends a message every few milliseconds to one at the other side. The relay that forwards, or the sequencer,
+is killed (``kill -9``) in the middle and stays dead. Measured is the longest time between two deliveries, beside the same before
+the kill. Without replicas nothing arrives until it is started again, here after ``AWAY_S``. The bound is two seconds.
 """
 
 from __future__ import annotations
