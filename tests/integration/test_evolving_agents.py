@@ -44,6 +44,7 @@ class Bank:
     def __init__(self, topology: Topology, stack: AsyncExitStack) -> None:
         self.tills: dict[str, thence.Client] = {}
         self.paid = 0
+        self._paying = False
         self._topology = topology
         self._stack = stack
         self._tasks: list[asyncio.Task[None]] = []
@@ -57,6 +58,7 @@ class Bank:
     def begin(self) -> None:
         """Let all of them pay."""
         loop = asyncio.get_running_loop()
+        self._paying = True
         self._tasks = [loop.create_task(self._pay(server, till)) for server, till in self.tills.items()]
 
     async def _pay(self, server: str, till: thence.Client) -> None:
@@ -64,7 +66,7 @@ class Bank:
         others = [f"account at {other}" for other in self.tills if other != server]
         for other in others:
             await till.known(other)
-        while True:
+        while self._paying:
             answer = await till.request(f"account at {server}", Pay(chance.choice(others), chance.randrange(1, 20)))
             self.paid += answer.value() == "paid"
 
@@ -76,16 +78,15 @@ class Bank:
             assert not task.done(), task.exception()
 
     async def end(self) -> None:
-        """Let nobody pay any more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Let nobody pay any more, when all have their answers: what was paid is on its way by then."""
+        self._paying = False
+        await asyncio.gather(*self._tasks)
 
     async def balances(self, running: Mapping[str, Server]) -> dict[str, int]:
         """Return what is on the accounts when nothing is on its way, and see that nothing was set aside."""
         await self.end()
         kept = [(server.node, f"account at {name}") for name, server in running.items() if name in self.tills]
-        await until(lambda: all(not sum(node.member.queued().values()) for node, _ in kept))
+        await until(lambda: all(not any(node.member.queued().values()) and not node.member.waiting() for node, _ in kept))
         await until(lambda: all(node.office.state.boxes[name].position == node.ledger.agents[name].done for node, name in kept))
         assert all(not node.ledger.state.dead for node, _ in kept)
         return {name: (await till.request(f"account at {name}", Balance())).value() for name, till in self.tills.items()}
