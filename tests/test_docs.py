@@ -9,21 +9,23 @@ Rules for whoever writes a page:
 * A ``python`` block is run, with the others of its page before it.
 
 Some pages have a test of their own: those on trace and judge ``tests/unit/trace/test_docs.py``, that on the store
-``tests/unit/runtime/test_store_page.py``, the quickstart, the recipes and those on chat, on agents and on security theirs in
-``tests/integration``, ``test_quickstart_page.py``, ``test_recipes.py``, ``test_chat.py``, ``test_agents_page.py`` and
-``test_security_page.py``, and those that need Spark theirs in ``tests/pipeline``, ``test_pages.py``,
-``test_importing_page.py``, ``test_audit_page.py``, ``test_following_page.py``.
+``tests/unit/runtime/test_store_page.py``, the recipes and that on chat theirs in ``tests/integration``, ``test_recipes.py`` and
+``test_chat.py``, and those that need Spark theirs in ``tests/pipeline``, ``test_pages.py``, ``test_importing_page.py``,
+``test_audit_page.py``, ``test_following_page.py``. The tutorial, the quickstart and the pages on agents and on security start
+servers: ``tests/typed_pages.py`` says how they are written and run.
 """
 
 from __future__ import annotations
 
 import importlib
+import keyword
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import typer
@@ -32,6 +34,7 @@ from typer.main import get_command
 from tests import api_page, error_page
 from tests.unit.cli import run
 from thence.cli import simulate
+from thence.cli.main import COMMANDS, build
 from thence.core.ordering import ORDERINGS
 from thence.sim.laws import _LAWS
 from thence.sim.scenario import Stage
@@ -50,6 +53,7 @@ TESTED_ELSEWHERE = {
     "docs/judge.md",
     "docs/store.md",
     *(f"docs/recipes/{page.name}" for page in (DOCS / "recipes").glob("*.md")),
+    *(f"docs/tutorial/{chapter.name}" for chapter in (DOCS / "tutorial").glob("*.md")),
     *PAGES_WITH_SPARK,
     *NEED_SPARK,
 }
@@ -259,3 +263,46 @@ def test_the_explorer_takes_as_many_steps_as_the_page_says(command: str, steps: 
     ended = run(*command.split()[1:])
     assert ended.code == 0
     assert f": {steps:,} steps tried" in ended.out
+
+
+# --- options -----------------------------------------------------------------------------------------------------------
+
+
+def options_of(command: Any, name: str) -> Iterator[tuple[str, set[str]]]:
+    """Give the options of a command, and of those below it, where there are such."""
+    yield name, {option for param in command.params for option in (*param.opts, *param.secondary_opts)} | {"--help"}
+    for below, one in getattr(command, "commands", {}).items():
+        yield from options_of(one, f"{name} {below}")
+
+
+def all_options() -> dict[str, set[str]]:
+    found = dict(options_of(build(), "thence"))
+    for entry in COMMANDS:
+        module = importlib.import_module(f"thence.cli.{entry.name}{'_' if keyword.iskeyword(entry.name) else ''}")
+        app = module.command
+        if not isinstance(app, typer.Typer):
+            app = typer.Typer(add_completion=False)
+            app.command()(module.command)
+        found |= options_of(get_command(app), f"thence {entry.name}")
+    return found
+
+
+def unknown_options(page: str, known: dict[str, set[str]]) -> list[str]:
+    """Return the options that a page gives to commands of ours that do not have them."""
+    quoted = [*re.findall(r"`(thence [^`]+)`", page), *re.findall(r"^(?:\$ |.*[;|] |\w+=\S+ )(thence .+)$", page, re.MULTILINE)]
+    wrong = []
+    for said in quoted:
+        words = re.split(r"[|;&]", said)[0].split(" # ")[0].split()
+        command = max((name for name in known if words[: name.count(" ") + 1] == name.split()), key=len, default="")
+        wrong += [f"{command} {word}" for word in words if word.startswith("--") and word != "--" and word not in known[command]]
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_options_are_there(page: Path) -> None:
+    assert unknown_options(page.read_text(encoding="utf-8"), all_options()) == []
+
+
+def test_an_option_that_is_not_there_is_found() -> None:
+    page = "`thence topology apply NEW --lost s1 --nope`\n\n```console\n$ seq 3 | thence send URL --quick | cat --plain\n```\n"
+    assert unknown_options(page, all_options()) == ["thence topology apply --nope", "thence send --quick"]

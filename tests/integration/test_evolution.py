@@ -17,7 +17,7 @@ from thence.cli.up import free_addresses
 from thence.core.topology import Topology
 from thence.core.topology_text import write
 from thence.errors import ConfigError, UsageError
-from thence.runtime import evolution
+from thence.runtime import applying, evolution
 from thence.runtime import server as server_module
 from thence.runtime.applying import Access, Applied, Applying, find_old
 from thence.runtime.client import Client
@@ -160,6 +160,27 @@ def test_a_server_that_leaves_goes_on_for_those_who_read_what_waits_there(
                 assert not leaving.stopped.done()
                 assert gone.name not in leaving._away
                 assert (await bob.status())["change"]["phase"] == "left"
+
+    run(main)
+
+
+def test_who_comes_in_may_be_up_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = flat("s1", "s2")
+    (address,) = free_addresses(1)
+    new = following(old, {"D": ("s1", "s2", "s3")}, s3=address)
+
+    async def main() -> None:
+        joining = await started(new, "s3", tmp_path)
+        try:
+            finding = asyncio.create_task(find_old(new, Access()))
+            async with servers(old, tmp_path):
+                assert (await finding).version == 1
+            monkeypatch.setattr(applying, "FIND_ROUNDS", 1)
+            monkeypatch.setattr(applying, "ANSWER_S", 0.5)
+            with pytest.raises(UsageError, match="have version 2, and only 1 leads to it; no answer from s1: "):
+                await find_old(new, Access())
+        finally:
+            await joining.stop(drain_s=0)
 
     run(main)
 

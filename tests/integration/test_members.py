@@ -12,8 +12,9 @@ import pytest
 import thence
 from tests.integration.running import assert_kept, flat, run, until
 from thence.core.member import MemberOptions
-from thence.errors import Busy, UsageError
+from thence.errors import Busy, Refusal, UsageError
 from thence.runtime import boxes, endpoint
+from thence.runtime.client import ask_status
 
 ORDERINGS = ("vector", "matrix", "sequenced", "clocked", "flood")
 
@@ -138,6 +139,20 @@ def test_too_much_on_its_way_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
                 a.post("b", b"x")
             await a.room()
             a.post("b", b"x")
+
+    run(main)
+
+
+def test_a_member_says_that_it_is_no_server() -> None:
+    async def main() -> None:
+        topology = flat("a", "b")
+        async with thence.Member(topology, name="a"):
+            url = f"thence://{topology.addresses['a']}"
+            with pytest.raises(UsageError, match="'a' is a member inside a program"):
+                await ask_status(url)
+            with pytest.raises(Refusal, match="takes no clients"):
+                async with thence.connect(url, name="ann"):
+                    raise AssertionError("it was let in")
 
     run(main)
 

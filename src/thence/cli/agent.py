@@ -128,7 +128,7 @@ def remove(url: Url, name: Name, token: Token = None, authority: Authority = Non
 @command.command("dead", cls=Command)
 def dead(
     url: Url,
-    number: Annotated[int | None, typer.Argument(metavar="[NUMBER]", help="Show this one, with what is in it.")] = None,
+    number: Annotated[int | None, typer.Argument(metavar="NUMBER", help="Show this one, with what is in it.")] = None,
     json: Json = False,
     token: Token = None,
     authority: Authority = None,

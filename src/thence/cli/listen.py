@@ -6,13 +6,14 @@ import asyncio
 import json as json_
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from msgspec import to_builtins
 
 from thence.cli import console
 from thence.cli.options import Authority, Token
-from thence.errors import UsageError
+from thence.errors import MalformedFrame, UsageError
 from thence.runtime import loops
 from thence.runtime.client import Client, connect
 from thence.runtime.letters import Message
@@ -35,8 +36,9 @@ def command(
 ) -> None:
     """Print the messages that come for a client, in order.
 
-    A message counts as received when it has been printed. Without a name
-    the client is temporary: it gets what is sent to everyone, and topics.
+    A message counts as received when it has been printed. A body that is no
+    text is printed as JSON. Without a name the client is temporary: it gets
+    what is sent to everyone, and topics.
 
     Exits with 1 if --timeout ran out before --count messages came.
 
@@ -80,10 +82,20 @@ async def _listen(
 
 
 def _print(message: Message, json: bool) -> None:
-    body = message.body.decode("utf-8", "replace")
+    body = _readable(message)
     if json:
         line = {"sender": message.sender, "topic": message.topic, "headers": dict(message.headers), "body": body}
         typer.echo(json_.dumps(line, ensure_ascii=False))
     else:
         where = f" #{message.topic}" if message.topic is not None else ""
-        console.say_plainly(f"{message.sender}{where}: {body}")
+        text = body if isinstance(body, str) else json_.dumps(body, ensure_ascii=False)
+        console.say_plainly(f"{message.sender}{where}: {text}")
+
+
+def _readable(message: Message) -> Any:
+    """Return the body as a program sent it, as far as JSON can say that; bytes are taken for text."""
+    try:
+        value = message.value()
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else to_builtins(value, str_keys=True)
+    except (MalformedFrame, TypeError):
+        return message.body.decode("utf-8", "replace")

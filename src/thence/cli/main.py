@@ -56,7 +56,7 @@ COMMANDS: Final = (
     Entry("demo", START, "Show causal order kept where a naive network breaks it."),
     Entry("chat", START, "Show order kept over slow links, and what it looks like without; or talk in a room."),
     Entry("orderings", START, "List the orderings and what each of them promises."),
-    Entry("topology", TRY, "Check, draw and make fabrics of several domains, and show routes in them."),
+    Entry("topology", TRY, "Check, draw and make fabrics of several domains; change one that runs."),
     Entry("simulate", TRY, "Run a workload on an ordering and write the trace of it."),
     Entry("explore", TRY, "Try every interleaving of a small case and print the shortest bad one."),
     Entry("scenario", TRY, "Run scenario files and compare with what they expect, or rewrite that."),

@@ -21,7 +21,7 @@ from thence.runtime.letters import EVERYONE
 def command(
     url: Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")],
     to: Annotated[str, typer.Argument(metavar="TO", help="A client, several with commas between, or everyone; or #TOPIC.")],
-    body: Annotated[list[str] | None, typer.Argument(metavar="[BODY]...", help="Messages; without any, lines are read.")] = None,
+    body: Annotated[list[str] | None, typer.Argument(metavar="BODY", help="Messages; without any, lines are read.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the recipients are known at this server.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="Send as this client; otherwise as a temporary one.")] = None,
     token: Token = None,

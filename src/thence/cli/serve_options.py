@@ -97,6 +97,6 @@ MetricsAt = Annotated[
     ),
 ]
 Spans = Annotated[
-    bool, typer.Option("--spans", help="Follow letters that carry a context with spans of OpenTelemetry (thence[otel]).")
+    bool, typer.Option("--spans", help="Follow letters that carry a context with spans of OpenTelemetry (thence\\[otel]).")
 ]
 LogLines = Annotated[LogForm, typer.Option("--log-format", help="Lines for people, or JSON.")]

@@ -26,8 +26,8 @@ command = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     help=(
-        "Check, draw and make fabrics: domains, the relays that are in several of them, and links between domains that share "
-        "nobody. A fabric is a TOML file; simulate and explore take it with --topology."
+        "Check, draw, make and change fabrics: domains, the relays that are in several of them, and links between domains that "
+        "share nobody. A fabric is a TOML file; up and serve run it, simulate and explore take it with --topology."
     ),
 )
 
@@ -149,7 +149,7 @@ def show(
 def route(
     file: File,
     origin: Annotated[str, typer.Argument(metavar="FROM", help="The process that sends.")],
-    targets: Annotated[list[str], typer.Argument(metavar="TO…", help="One process or several that the message is for.")],
+    targets: Annotated[list[str], typer.Argument(metavar="TO", help="One process or several that the message is for.")],
     force: Force = False,
 ) -> None:
     """Say which way a message takes: process, domain, process, and so on.

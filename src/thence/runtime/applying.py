@@ -138,8 +138,8 @@ async def find_old(new: Topology, access: Access) -> Topology:
     try:
         for _ in range(FIND_ROUNDS):
             answers = await callers.ask_all({name: ViewRequest("ask", whole=True) for name in new.addresses})
-            if answers:
-                break
+            if len(answers) == len(new.addresses) or not all(_comes_in(answer, new) for answer in answers.values()):
+                break  # Those who come in may answer first, and know of nothing before.
             await asyncio.sleep(ROUND_PAUSE_S)
     finally:
         await callers.close()
@@ -154,10 +154,16 @@ async def find_old(new: Topology, access: Access) -> Topology:
         trouble = next(iter(callers.trouble.values()), "the file gives no addresses")
         raise UsageError(f"no server of version {new.version} of {new.name!r} answers: {trouble}")
     versions = sorted({topology.version for topology in found})
+    silent = "".join(f"; no answer from {name}: {trouble}" for name, trouble in callers.trouble.items())
     raise UsageError(
         f"version {new.version} of {new.name!r} cannot be applied: the servers have version "
-        f"{', '.join(map(str, versions))}, and only {new.version - 1} leads to it"
+        f"{', '.join(map(str, versions))}, and only {new.version - 1} leads to it{silent}"
     )
+
+
+def _comes_in(answer: ViewAnswer, new: Topology) -> bool:
+    """Say whether a server begins with ``new``."""
+    return answer.standing.version == new.version and not answer.previous
 
 
 class Applying:

@@ -23,7 +23,7 @@ from thence.runtime.letters import checked_topic
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Handed
-from thence.runtime.protocol import ClientHello, ClientWelcome, Ping, Publish, ViewRequest, understand
+from thence.runtime.protocol import ClientHello, ClientWelcome, Denied, Ping, Publish, StatusQuestion, ViewRequest, understand
 from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.sessions import Session
 from thence.runtime.tasks import tell_if_it_fails
@@ -252,6 +252,9 @@ def _only_questions(node: Node, connection: Connection, hello: ClientHello, gues
         said = understand(frame, "somebody with questions")
         if isinstance(said, ViewRequest):
             node.evolution.request(said, lambda answer: tell(asking, answer))
+        elif isinstance(said, StatusQuestion):
+            why = f"{node.name!r} is a member inside a program; only servers say how they are"
+            tell(asking, Denied("question", "", why, forbidden=False))
         elif not isinstance(said, Ping):
             raise MalformedFrame(f"a {type(said).__name__} to a member that takes no clients")
 

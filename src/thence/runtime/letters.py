@@ -68,7 +68,8 @@ class Message(msgspec.Struct, eq=False, gc=False):
         try:
             return msgspec.msgpack.decode(self.letter.body, type=as_type)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise MalformedFrame(f"a message from {self.sender!r} is no {as_type}: {error}") from None
+            wanted = as_type.__name__ if isinstance(as_type, type) else as_type
+            raise MalformedFrame(f"a message from {self.sender!r} is no {wanted}: {error}") from None
 
     @property
     def wants_reply(self) -> bool:

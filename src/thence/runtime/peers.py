@@ -278,7 +278,7 @@ class Peers:
                 if time.monotonic() - began > HEARTBEAT_S:
                     backoff = FIRST_BACKOFF_S  # It did stand. One that ends at once was refused by one of us.
             except (OSError, ValueError, ThenceError) as error:  # ValueError: a name that the system cannot even look up.
-                self._note_trouble(peer, str(error) or type(error).__name__)
+                self._note_failed_call(peer, error)
             # Two that lost each other at the same moment should not meet at the same moment for ever.
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311  It is no secret.
             backoff = min(2 * backoff, LATER_BACKOFF_S if peer.later else MAX_BACKOFF_S)
@@ -293,7 +293,7 @@ class Peers:
                 lost = await self._call_once(peer)
                 await lost.wait()
             except (OSError, ValueError, ThenceError) as error:  # ValueError: a name that the system cannot even look up.
-                self._note_trouble(peer, str(error) or type(error).__name__)
+                self._note_failed_call(peer, error)
 
     async def _call_once(self, peer: Neighbour) -> asyncio.Event:
         host, port = parse_address(peer.address or "")
@@ -444,11 +444,19 @@ class Peers:
             if not self._closing:
                 self._note_trouble(peer, f"connection lost: {error or 'closed by the other side'}")
 
-    def _note_trouble(self, peer: Neighbour, trouble: str) -> None:
+    def _note_failed_call(self, peer: Neighbour, error: Exception) -> None:
+        if isinstance(error, ConnectionRefusedError):
+            # Where all are started at once, somebody is first: that is no reason to warn.
+            level = logging.INFO if peer.connections == 0 else logging.WARNING
+            self._note_trouble(peer, f"nobody listens at {peer.address}", level)
+        else:
+            self._note_trouble(peer, str(error) or type(error).__name__)
+
+    def _note_trouble(self, peer: Neighbour, trouble: str, level: int = logging.WARNING) -> None:
         """Say what is wrong, once."""
         if trouble != peer.trouble:
             peer.trouble = trouble
-            log.warning("%s: %s", peer.name, trouble)
+            log.log(level, "%s: %s", peer.name, trouble)
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()

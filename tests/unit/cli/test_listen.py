@@ -1,0 +1,39 @@
+"""What ``thence listen`` prints of a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from thence.cli.listen import _print
+from thence.runtime.letters import Message, nobody
+from thence.runtime.protocol import Letter, encode_value
+
+
+class Order(msgspec.Struct):
+    item: str
+    count: int
+
+
+def message(value: Any) -> Message:
+    body = value if isinstance(value, bytes) else encode_value(value)
+    return Message(nobody, 1, "ann", None, Letter(body, coded=not isinstance(value, bytes)), body)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown", "as_json"),
+    [
+        (b"text from a shell", "text from a shell", '"text from a shell"'),
+        ("text", "text", '"text"'),
+        (Order("tea", 2), '{"item": "tea", "count": 2}', '{"item": "tea", "count": 2}'),
+        ({1: b"\x00"}, '{"1": "AA=="}', '{"1": "AA=="}'),
+        (b"\xff", "\N{REPLACEMENT CHARACTER}", '"\N{REPLACEMENT CHARACTER}"'),
+    ],
+)
+def test_a_body_is_printed_as_it_was_sent(value: Any, shown: str, as_json: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _print(message(value), json=True)
+    assert capsys.readouterr().out == f'{{"sender": "ann", "topic": null, "headers": {{}}, "body": {as_json}}}\n'
+    _print(message(value), json=False)
+    assert capsys.readouterr().out == f"ann: {shown}\n"
