@@ -80,6 +80,16 @@ def test_processes_that_were_lost_are_judged_alike(spark: SparkSession, tmp_path
     assert len(verdict.violations) > 50
 
 
+def test_servers_of_a_fabric_that_changed_have_folders_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("s1", "s2"):
+        sent = Event(process=name, index=0, kind="send", message=f"{name}:1", to=(name,), time=1)
+        came = Event(process=name, index=1, kind="deliver", message=f"{name}:1", time=2)
+        write(tmp_path / "trace" / f"{name}.0000", [sent, came, Event(process=name, index=2, kind="view", time=3)], 10)
+    found = audit(spark, str(tmp_path / "trace"), out=str(tmp_path / "out"), report=True)
+    assert (found.events, found.violations) == (6, [])
+    assert (tmp_path / "out" / "metrics").is_dir()
+
+
 def test_tables_and_cones_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     events = timed(random_trace(random.Random(4), 5, 300, ordered=False), random.Random(5))
     source, out = write(tmp_path / "trace", events), tmp_path / "out"

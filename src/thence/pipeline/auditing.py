@@ -190,7 +190,9 @@ def _events(spark: SparkSession, place: str) -> DataFrame:
     """The trace as a DataFrame, with all its columns, those that the files do not have included."""
     from pyspark.sql import functions as f
 
-    found = spark.read.parquet(absolute(place))
+    # Servers write into folders of their own. Spark looks into folders by itself only where their names are columns.
+    plain = not any("=" in fragment.path.removeprefix(fragment.root) for fragment in fragments_of(place))
+    found = spark.read.option("recursiveFileLookup", plain).parquet(absolute(place))
     for column in house_schema():
         if column.name not in found.columns:
             found = found.withColumn(column.name, f.lit(None).cast(column.dataType))
