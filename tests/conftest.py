@@ -32,27 +32,26 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 LONG = ("integration", "properties", "papers", "pipeline", "studies")
 """Folders with tests that take long: they come first, those with Spark before all others."""
-SHARING = ("integration", "papers", "pipeline", "studies")
-"""Folders whose modules make something that their tests share: each module is done by one worker."""
 SPARK_OF_AUDITS = ("test_audit_page.py", "test_audit_spark.py", "test_audit_urls.py", "test_spark.py")
 """The modules that share one session of Spark; all others with Spark share another. Both halves take about as long."""
 
 
 @cache
-def uses_spark(path: Path) -> bool:
-    """Whether a module has tests with Spark."""
-    return "pytest.mark.spark" in path.read_text(encoding="utf-8")
+def text_of(path: Path) -> str:
+    """Return a module of tests."""
+    return path.read_text(encoding="utf-8")
 
 
 class ByWhatTestsShare(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """A session of Spark takes long to start and longer to warm up: two workers have one each, and the others none."""
+    """A module that makes something for all its tests is done by one worker; two workers have a session of Spark each, which
+    takes long to start and longer to warm up."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", maxsplit=1)[0]
-        folder, module = path.split("/")[1], path.split("/")[-1]
-        if folder in SHARING and uses_spark(self.config.rootpath / path):
-            return "Spark of audits" if module in SPARK_OF_AUDITS else "Spark of the rest"
-        return path if folder in SHARING else nodeid
+        text = text_of(self.config.rootpath / path)
+        if "pytest.mark.spark" in text and "/integration/" not in path:
+            return "Spark of audits" if path.rpartition("/")[2] in SPARK_OF_AUDITS else "Spark of the rest"
+        return path if 'scope="module"' in text else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)

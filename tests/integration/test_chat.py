@@ -19,8 +19,8 @@ import thence
 from tests.integration.running import PATIENCE_S, addressed, flat, fleet, run, servers, url, wait_for_server
 from tests.integration.securing import Access, certificates, secure_url
 from tests.integration.terminal import Terminal
-from tests.integration.test_quickstart_page import STEP_WITHIN_S, Shell
 from tests.test_docs import blocks, calls, matches, read
+from tests.typed_pages import Shell
 from tests.unit.cli import refusal
 from thence.cli.up import Fleet, free_addresses
 from thence.core.topology_text import parse
@@ -50,11 +50,11 @@ def test_the_page_is_followed_and_the_servers_recorded_what_is_shown(tmp_path: P
     office = parse(fabric)
     (tmp_path / "office.toml").write_text(fabric)
     shell = Shell(tmp_path)
-    printed = {}
+    printed: dict[str, str] = {}
     try:
         for call in calls("".join(blocks(page, "console"))):
-            command = f"{call.command} < /dev/null" if call.command.endswith("--room lobby") else call.command
-            printed[call.command] = _follow(shell, command, call.code)
+            code, printed[call.command] = shell.type(call.command)
+            assert code == call.code, printed[call.command]
             assert not call.shown.strip() or matches(call.shown, printed[call.command]), printed[call.command]
             if call.command.endswith("&"):
                 for name in office.processes:  # A person would see that they are up.
@@ -70,15 +70,6 @@ def test_the_page_is_followed_and_the_servers_recorded_what_is_shown(tmp_path: P
     assert judge(read_trace(tmp_path / "chat" / "with")).kept
     broken = judge(read_trace(tmp_path / "chat" / "without")).properties
     assert {name for name, count in broken.items() if count} == {"causal"}, "nothing was lost, doubled or out of order per sender"
-
-
-def _follow(shell: Shell, command: str, code: int) -> str:
-    if code == 0:
-        return shell.do(command)
-    process = shell.start(command)
-    out, _ = process.communicate(timeout=STEP_WITHIN_S)
-    assert process.returncode == code, out
-    return out
 
 
 def test_it_ends_with_all_its_servers_when_interrupted() -> None:

@@ -24,8 +24,8 @@ from examples.editing import Editor
 from examples.kvstore import Put, Replica
 from examples.shop import Money, Order, Place, Shelf
 from tests.integration.running import PATIENCE_S, addressed, run, until, wait_for_server
-from tests.integration.test_quickstart_page import Shell
 from tests.test_docs import ROOT, blocks, calls, matches, read
+from tests.typed_pages import Shell
 from thence.cli.chat_demo import start_behind
 from thence.cli.up import Fleet, free_addresses, with_addresses
 from thence.core.topology_text import parse
@@ -57,7 +57,8 @@ def test_the_page_is_followed(page: Path, tmp_path: Path) -> None:
     followed = 0
     try:
         for call in calls("".join(blocks(text, "console"))):
-            printed = shell.do(call.command.replace("python ", f"{sys.executable} "))
+            code, printed = shell.type(call.command)
+            assert code == call.code, f"{call.command} exits with {code}:\n{printed}{shell.told_by_jobs()}"
             assert not call.shown.strip() or matches(call.shown, printed), f"{call.command} prints:\n{printed}"
             followed += 1
             if call.command.startswith("thence up"):

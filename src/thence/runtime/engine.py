@@ -170,9 +170,9 @@ class Engine:
         running = self._running.get(name)
         if running is None:
             return ""
-        if running.attempts:
-            return f"attempt {running.attempts} of {MAX_ATTEMPTS} at letter {running.position + 1} has failed"
-        return running.resting or running.waiting_for
+        if running.resting or running.waiting_for or not running.attempts:
+            return running.resting or running.waiting_for
+        return f"attempt {running.attempts} of {MAX_ATTEMPTS} at letter {running.position + 1} has failed"
 
     # Whose turn it is.
 
@@ -289,6 +289,7 @@ class Engine:
             return False
         except UsageError as error:
             running.uncommitted = None
+            running.waiting_for = ""
             return self._failed(running, message or self._next(running, None), error)
         running.uncommitted = None
         running.waiting_for = ""

@@ -41,6 +41,7 @@ EVENTS: Final[dict[str, Event]] = {
     "the store has failed: %s": Event("store-failed", ("reason",)),
     "the log is not made short: %s": Event("compaction-postponed", ("reason",)),
     "letters for %s stay in memory: %s": Event("spill-stopped", ("client", "reason")),
+    "frames for %s are not in files as they should be: %s": Event("frame-spill-trouble", ("peer", "reason")),
     "the trace is not written for now: %s": Event("trace-stopped", ("reason",)),
     # Agents.
     "agent %s: attempt %d of %d to react to letter %d, from %s, failed: %s: %s": Event(

@@ -121,13 +121,13 @@ class Outgoing:
                 self._write_block(way, files, block)
             except StoreFull as error:
                 self.full = str(error)
-                self._tell(way, f"frames for {way} stay in memory: {error}")
+                self._tell(way, f"they stay in memory: {error}")
                 return
             self._member.step(Spilled(way.place, way.peer, block[-1][0]), 0)
 
     def _tell(self, way: Way, trouble: str) -> None:
         if self._told.get(way, "").partition(":")[0] != trouble.partition(":")[0]:  # The figures behind it may change.
-            log.warning("%s", trouble)
+            log.warning("frames for %s are not in files as they should be: %s", way, trouble)
         self._told[way] = trouble
 
     def _write_block(self, way: Way, files: list[SpillFile], block: Numbered) -> None:

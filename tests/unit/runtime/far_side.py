@@ -64,11 +64,11 @@ def letter(number: int) -> bytes:
     return b"%d:" % number + bytes(number * 7 % 40)
 
 
-def send(node: Node, first: int, count: int) -> int:
-    """Send letters with these numbers to bob at the far side; return how many the node takes."""
+def send(node: Node, first: int, count: int, to: tuple[str, ...] | None = ("bob",)) -> int:
+    """Send letters with these numbers to bob at the far side, or to everyone; return how many the node takes."""
     for number in range(first, first + count):
         try:
-            assert node.submit(Bundle("ann", number, 1, ("bob",), None, letter(number)))
+            assert node.submit(Bundle("ann", number, 1, to, None, letter(number)))
         except Busy:
             return number - first
     return count
