@@ -19,7 +19,7 @@ demo: setup ## show causal order kept where a naive network breaks it
 	@$(BIN)/thence demo
 
 test: lint ## lint, then run every test
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadscope --no-loadscope-reorder -m 'not campaign'
 
 lint: setup ## style, types and direction of imports
 	@$(BIN)/ruff check $(PYTHON_CODE)
@@ -45,7 +45,8 @@ studies: setup ## run all studies of the papers and write their reports to docs/
 scale: setup ## simulate and judge 100,000 multicasts in a fabric of 1,000 processes (some minutes)
 	@$(BIN)/python -m benchmarks.scale
 
-campaign: setup ## run the property tests over a great many seeds and report
+campaign: setup ## run the tests that take too long for every commit, and the property tests over a great many seeds; report
+	@$(BIN)/pytest -q -n 0 -m campaign
 	@$(BIN)/python -m tests.campaign
 
 audit: setup ## look for unsafe code, and for known holes in the pinned packages (that needs a network)

@@ -30,6 +30,10 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Java in tests runs for seconds: what it would gain by compiling well, and by collecting garbage beside, is less than that costs.
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 LONG = ("integration", "properties", "papers", "pipeline", "studies")
 """Folders with tests that take long: they come first, those with Spark before all others."""
 SPARK_OF_AUDITS = ("test_audit_page.py", "test_audit_spark.py", "test_audit_urls.py", "test_spark.py")

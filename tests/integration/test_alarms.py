@@ -49,6 +49,14 @@ members = ["s2", "s3"]
 ordering = "vector"
 """
 
+NOTIFYING: Final = """
+name = "three"
+[domains.D]
+members = ["s1", "s2", "s3"]
+ordering = "vector"
+delivery = "notify"
+"""
+
 
 class Given(NamedTuple):
     """What a scenario works with."""
@@ -160,6 +168,21 @@ async def a_server_is_gone(given: Given) -> None:
         given.prometheus.fired |= watcher.fired
         given.prometheus.moved |= watcher.moved
         watcher.close()
+
+
+@scenario("thence_unsafe_deliveries", "thence_unsafe_sent")
+async def one_who_should_have_it_is_away(given: Given) -> None:
+    topology = addressed(NOTIFYING)
+    async with servers(topology, given.data) as running:
+        sending, getting = running["s1"], running["s2"]
+        for server in (sending, getting):
+            await given.prometheus.scrape(server)
+        await running["s3"].stop(drain_s=0)
+        async with thence.connect(url(topology, "s1"), "ann") as ann:
+            await ann.send(thence.EVERYONE, b"at once")
+            await until(lambda: sending.node.member.unsafe_sent and getting.node.member.unsafe)
+            for server in (sending, getting):
+                await given.prometheus.scrape(server)
 
 
 def _is_another(neighbour: peers.Neighbour, lost: Connection) -> bool:

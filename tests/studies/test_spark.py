@@ -106,10 +106,12 @@ def test_the_means_are_the_same_however_rows_are_spread(spark: SparkSession, alo
     assert repr(by_point(means_in(spark, str(tmp_path / "spread"), wanted, summary_of))) == expected
 
 
+@pytest.mark.campaign
 def test_on_one_core(alone: Folder, tmp_path: Path) -> None:
     assert same_tables(run_file(TEXT, tmp_path / "one", "local[1]"), alone)
 
 
+@pytest.mark.campaign
 def test_on_a_real_cluster(alone: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One master and two workers, each a process of its own, as on three machines."""
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
