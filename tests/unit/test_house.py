@@ -30,8 +30,7 @@ ORDERINGS = CORE / "ordering"
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 80
-MAX_IMPORT_SECONDS = 0.2
-IMPORT_RUNS = 5
+MAX_IMPORTED_MODULES = 40
 
 
 def python_files(*folders: str) -> list[Path]:
@@ -191,15 +190,15 @@ def test_import_thence_loads_nothing_heavy(tmp_path: Path) -> None:
     assert set(HEAVY).isdisjoint(loaded.split())
 
 
-def test_import_thence_is_quick(tmp_path: Path) -> None:
+def test_import_thence_loads_little(tmp_path: Path) -> None:
+    """What takes time is what is loaded; the time itself says more of the machine."""
     code = """
-        from time import perf_counter
-        before = perf_counter()
+        import sys
+        before = set(sys.modules)
         import thence
-        print(perf_counter() - before)
+        print(len(set(sys.modules) - before))
         """
-    # The best of several: what else the machine does at the moment only ever adds.
-    assert min(float(run_python(code, tmp_path)) for _ in range(IMPORT_RUNS)) < MAX_IMPORT_SECONDS
+    assert 0 < int(run_python(code, tmp_path)) <= MAX_IMPORTED_MODULES
 
 
 def test_public_names_are_pinned() -> None:
