@@ -39,7 +39,7 @@ def as_runs(traces: Sequence[Sequence[Event]]) -> list[Event]:
     ]
 
 
-@pytest.mark.parametrize(("slice_events", "random_runs"), [(15, 15), (10_000, 200)])
+@pytest.mark.parametrize(("slice_events", "random_runs"), [(15, 30), (10_000, 200)])
 def test_all_that_was_planted_and_hundreds_of_random_traces(
     spark: SparkSession, tmp_path: Path, slice_events: int, random_runs: int
 ) -> None:
@@ -141,6 +141,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
+@pytest.mark.campaign
 def test_on_a_real_cluster(cluster: Cluster, tmp_path: Path) -> None:
     """One master and two workers, each a process of its own, as on three machines."""
     events = timed(random_trace(random.Random(1), 6, 1_600, ordered=False), random.Random(2))
@@ -167,6 +168,7 @@ def test_on_a_real_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
+@pytest.mark.campaign
 def test_a_kept_trace_and_a_missing_one(tmp_path: Path) -> None:
     events = timed(random_trace(random.Random(1), 4, 60, ordered=True), random.Random(2))
     result = thence("audit", write(tmp_path / "trace", events))

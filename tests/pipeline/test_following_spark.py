@@ -91,6 +91,7 @@ def crash(source: Path, folder: Path, moment: str, step: int) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
 
+@pytest.mark.campaign
 def test_killed_and_started_again_every_row_is_there_once(
     spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

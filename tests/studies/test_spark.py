@@ -121,6 +121,7 @@ def test_on_a_real_cluster(alone: Folder, tmp_path: Path, monkeypatch: pytest.Mo
         assert cluster.executors >= 2
 
 
+@pytest.mark.campaign
 @pytest.mark.usefixtures("spark")
 def test_killed_in_the_middle_and_resumed(tmp_path: Path) -> None:
     """``kill -9`` for the driver and Java at once; then resumed to the end."""
