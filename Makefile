@@ -5,7 +5,7 @@
 .PHONY: help setup demo test lint check bench bench-peers counts studies scale campaign audit clean
 
 BIN := .venv/bin
-PYTHON_CODE := src tests $(wildcard benchmarks)
+PYTHON_CODE := src tests benchmarks examples
 # The number of pytest workers: two more than the cores of a small machine, since many tests wait. `make test WORKERS=8` on a bigger one.
 WORKERS ?= 4
 

@@ -7,7 +7,7 @@ Rules:
 
 * A write says which versions of its key it replaces: those that its replica had. Whoever gets the write has had them before,
   since they led to it. So a replica drops them and adds the new one, and that is all: no clocks, no marks for what is gone.
-* Writes that did not know of each other replace nothing of each other: both versions stay until somebody writes who has seen both.
+* Writes that did not know of each other replace nothing of each other: both stay until somebody writes who has seen both.
 * A replica keeps its versions and the position of its last letter in one SQLite file, in one transaction: each letter once.
 """
 
@@ -120,7 +120,7 @@ async def main(url: str, site: str, what: str, key: str = "", value: str = "") -
         elif what == "get":
             await replica.catch_up()
             print(*replica.get(key))
-        while what == "until" and value not in replica.get(key):
+        while what == "until" and value not in replica.get(key):  # noqa: ASYNC110 (an example stays short)
             await asyncio.sleep(0.05)
         await replica.stop()
 

@@ -176,7 +176,9 @@ def test_where_nothing_comes_before_it_is_safe_it_is_safe_when_it_comes(tmp_path
         topology = addressed(THREE.replace("notify", "safe"))
         async with servers(topology, tmp_path), thence.connect(url(topology, "s1"), name="alice") as alice:
             await alice.send("alice", b"hello")
-            await (await alice.receive(60.0)).safe()
+            message = await alice.receive(60.0)
+            await message.safe()
+            assert alice.safe_upto >= message.position
 
     run(main)
 

@@ -19,15 +19,14 @@ Rules:
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from thence.core.channel import RESEND_AT_MOST_NS
+from thence.core.around import Around, Heard
 from thence.core.messages import Envelope, Packet, Report, weight_of
 from thence.core.numbers import NumberSet
-from thence.core.progress import Progress
 from thence.core.transport import Frames, Incoming, Packets, Transport
 from thence.errors import ImpossibleFrame, MalformedFrame, StorageError
 
@@ -62,10 +61,11 @@ class SavedSettling(msgspec.Struct, array_like=True):
     peers: dict[str, SavedPeer]
 
 
-class _Peer:
+class _Peer(Heard):
     """One other member: what we sent it, and what it sent us."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.sent = 0
         self.unsettled: dict[int, Unsettled] = {}
         self.gone_upto = 0
@@ -79,8 +79,6 @@ class _Peer:
         self.asked = False
         """Whether it wants to be told again."""
         self.report_at: int | None = None
-        self.ask_at: int | None = None
-        self.patience_ns = 0
         self.on_the_wire = 0
         """Where the network is trusted to be exact: up to which number frames went out."""
 
@@ -96,20 +94,19 @@ class _Peer:
         return twin
 
 
-class Settling(Transport):
+class Settling(Around[_Peer]):
     """See the module's text."""
 
     def __init__(self, inner: Transport, resend_after_ns: int | None) -> None:
         """Report beside what ``inner`` does; ``resend_after_ns`` is None where the network is trusted to be exact."""
-        super().__init__(inner.name, inner.me, inner.peers)
-        self.inner = inner
-        self.exact = inner.exact
-        self._patience_ns = resend_after_ns or 0
-        self._within_ns = 0 if inner.exact else REPORT_WITHIN_NS
-        self._peers = {peer: _Peer() for peer in self.peers}
-        self._to_visit: dict[str, None] = {}
-        self._wake: int | None = None
+        super().__init__(inner, resend_after_ns, REPORT_WITHIN_NS)
         self._news: list[tuple[Envelope, str]] = []
+
+    def _new_peer(self) -> _Peer:
+        return _Peer()
+
+    def _waits(self, state: _Peer) -> bool:
+        return bool(state.unsettled)
 
     # What comes in.
 
@@ -128,9 +125,6 @@ class Settling(Transport):
         highest = max(report.settled, *report.beyond, 0)
         if highest > sent:
             raise ImpossibleFrame(f"{described}: it reports frame {highest} of {sent}")
-
-    def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
-        return self.inner.had(peer, packet)
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
         self._check_report(peer, packet)
@@ -198,22 +192,12 @@ class Settling(Transport):
             self._to_visit[peer] = None
         self.queued += len(frames)
 
-    def visit_all(self) -> None:
-        self.inner.visit_all()
-        self._to_visit = dict.fromkeys(self._peers)
-        self._wake = None
-        self._follow_inner()
-
     def connected(self, peer: str) -> None:
         self.inner.connected(peer)
         state = self._peers[peer]
         state.ask()
         state.ask_at = 0 if state.unsettled else None
         self._to_visit[peer] = None
-        self._follow_inner()
-
-    def suspect(self, peer: str, suspected: bool) -> None:
-        self.inner.suspect(peer, suspected)
         self._follow_inner()
 
     def collect(self, now: int) -> Packets:
@@ -254,28 +238,6 @@ class Settling(Transport):
         self._wake_by(state.report_at)
         return Report(upto, wanted, tuple(beyond[:MAX_REPORTED]))
 
-    def _asks(self, state: _Peer, now: int) -> bool:
-        """Return whether it is time to ask how far a peer is."""
-        if not state.unsettled or self.exact:
-            state.ask_at = None
-            return False
-        wanted = state.ask_at is not None and now >= state.ask_at
-        if wanted:
-            state.patience_ns = min(2 * state.patience_ns, RESEND_AT_MOST_NS)
-        if wanted or state.ask_at is None:
-            state.patience_ns = state.patience_ns or self._patience_ns
-            state.ask_at = now + state.patience_ns
-        self._wake_by(state.ask_at)
-        return wanted
-
-    def _wake_by(self, time: int | None) -> None:
-        if time is not None and (self._wake is None or time < self._wake):
-            self._wake = time
-
-    def _follow_inner(self) -> None:
-        times = [time for time in (self._wake, self.inner.wake_at) if time is not None]
-        self.wake_at = min(times, default=None)
-
     # Outside.
 
     def queued_by_peer(self) -> dict[str, int]:
@@ -287,22 +249,10 @@ class Settling(Transport):
     def unconfirmed_by_peer(self) -> dict[str, int]:
         return self.inner.queued_by_peer()
 
-    def confirmed(self, peer: str, number: int) -> bool:
-        return self.inner.confirmed(peer, number)
-
-    def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
-        return self.inner.moved(without)
-
     def unconfirmed(self) -> Iterator[Envelope]:
         """Give also what is confirmed and not settled: somebody beyond may lack it."""
         for state in self._peers.values():
             yield from [one.envelope for one in state.unsettled.values() if one.envelope is not None]
-
-    def progress(self, peer: str) -> Progress | None:
-        return self.inner.progress(peer)
-
-    def windows(self) -> dict[str, int]:
-        return self.inner.windows()
 
     def fork(self) -> Settling:
         twin = copy.copy(self)
@@ -311,12 +261,6 @@ class Settling(Transport):
         twin._to_visit = dict(self._to_visit)
         twin._news = list(self._news)
         return twin
-
-    def save(self) -> Any:
-        return self.inner.save()
-
-    def load(self, saved: Any) -> None:
-        self.inner.load(saved)
 
     def save_settling(self) -> SavedSettling:
         """Return what a restart must find again beside what the inner transport keeps."""

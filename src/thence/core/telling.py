@@ -14,16 +14,14 @@ Rules:
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from thence.core.channel import RESEND_AT_MOST_NS
+from thence.core.around import Around, Heard
 from thence.core.messages import Envelope, Packet, Safety
-from thence.core.progress import Progress
 from thence.core.transport import Frames, Incoming, Packets, Transport
 from thence.errors import ImpossibleFrame, MalformedFrame
 
@@ -34,11 +32,12 @@ Group = tuple[tuple[str, int], ...]
 """To whom one message went, and its number there."""
 
 
-class Peer:
+class Peer(Heard):
     """One other member: what we sent it, and what it told us."""
 
     def __init__(self) -> None:
         """Nothing has happened yet."""
+        super().__init__()
         self.sent = 0
         self.safe = 0
         """Up to which number all that we sent it is safe."""
@@ -49,40 +48,23 @@ class Peer:
         """Up to which number it has said that its frames to us are safe."""
         self.highest = 0
         """The highest number that we have taken."""
-        self.ask_at: int | None = None
-        self.patience_ns = 0
 
 
 PeerT = TypeVar("PeerT", bound=Peer)
 
 
-class Telling(Transport, Generic[PeerT]):
+class Telling(Around[PeerT], Generic[PeerT]):
     """See the module's text."""
 
     def __init__(self, inner: Transport, resend_after_ns: int | None) -> None:
         """Tell beside what ``inner`` does; ``resend_after_ns`` is None where the network is trusted to be exact."""
-        super().__init__(inner.name, inner.me, inner.peers)
-        self.inner = inner
-        self.exact = inner.exact
+        super().__init__(inner, resend_after_ns, TELL_WITHIN_NS)
         self.own = 0
         """How many of our own messages are safe."""
         self.pushed = 0
         """How many there are."""
         self._unsafe: deque[Group] = deque()
         """The others of our messages, in order."""
-        self._patience_ns = resend_after_ns or 0
-        self._within_ns = 0 if inner.exact else TELL_WITHIN_NS
-        self._peers: dict[str, PeerT] = {peer: self._new_peer() for peer in self.peers}
-        self._to_visit: dict[str, None] = {}
-        self._wake: int | None = None
-
-    @abstractmethod
-    def _new_peer(self) -> PeerT:
-        """Return what is kept of a peer, before anything has happened."""
-
-    @abstractmethod
-    def _waits(self, state: PeerT) -> bool:
-        """Return whether we have frames of a peer of which we have not heard that they are safe."""
 
     # What comes in.
 
@@ -98,9 +80,6 @@ class Telling(Transport, Generic[PeerT]):
             raise MalformedFrame(f"{described}: {safety.upto} messages are safe")
         if safety is not None and safety.upto > state.highest:
             raise ImpossibleFrame(f"{described}: frame {safety.upto} is said to be safe, and we have taken {state.highest}")
-
-    def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
-        return self.inner.had(peer, packet)
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
         safety = packet.safety
@@ -142,22 +121,12 @@ class Telling(Transport, Generic[PeerT]):
             self.own = self.pushed  # It went to nobody, and nobody will confirm it.
         self._count()
 
-    def visit_all(self) -> None:
-        self.inner.visit_all()
-        self._to_visit = dict.fromkeys(self._peers)
-        self._wake = None
-        self._follow_inner()
-
     def connected(self, peer: str) -> None:
         self.inner.connected(peer)
         state = self._peers[peer]
         state.asked = state.safe > 0
         state.ask_at = 0 if self._waits(state) else None
         self._to_visit[peer] = None
-        self._follow_inner()
-
-    def suspect(self, peer: str, suspected: bool) -> None:
-        self.inner.suspect(peer, suspected)
         self._follow_inner()
 
     def collect(self, now: int) -> Packets:
@@ -186,27 +155,8 @@ class Telling(Transport, Generic[PeerT]):
         state.told, state.asked, state.tell_at = state.safe, False, None
         return Safety(state.safe, wanted)
 
-    def _asks(self, state: PeerT, now: int) -> bool:
-        """Return whether it is time to ask what is safe."""
-        if self.exact or not self._waits(state):
-            state.ask_at, state.patience_ns = None, self._patience_ns
-            return False
-        wanted = state.ask_at is not None and now >= state.ask_at
-        if wanted:
-            state.patience_ns = min(2 * state.patience_ns, RESEND_AT_MOST_NS)
-        if wanted or state.ask_at is None:
-            state.patience_ns = state.patience_ns or self._patience_ns
-            state.ask_at = now + state.patience_ns
-        self._wake_by(state.ask_at)
-        return wanted
-
-    def _wake_by(self, time: int | None) -> None:
-        if time is not None and (self._wake is None or time < self._wake):
-            self._wake = time
-
     def _follow_inner(self) -> None:
-        times = [time for time in (self._wake, self.inner.wake_at) if time is not None]
-        self.wake_at = min(times, default=None)
+        super()._follow_inner()
         self._count()
 
     def _count(self) -> None:
@@ -214,35 +164,20 @@ class Telling(Transport, Generic[PeerT]):
 
     # Outside.
 
-    def confirmed(self, peer: str, number: int) -> bool:
-        return self.inner.confirmed(peer, number)
-
     def queued_by_peer(self) -> dict[str, int]:
         return self.inner.queued_by_peer()
 
     def queued_bytes_by_peer(self) -> dict[str, int]:
         return self.inner.queued_bytes_by_peer()
 
-    def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
-        return self.inner.moved(without)
-
     def unconfirmed(self) -> Iterator[Envelope]:
         return self.inner.unconfirmed()
-
-    def progress(self, peer: str) -> Progress | None:
-        return self.inner.progress(peer)
-
-    def windows(self) -> dict[str, int]:
-        return self.inner.windows()
 
     def fork(self) -> Self:
         return copy.deepcopy(self)
 
-    def save(self) -> Any:
-        return self.inner.save()
-
     def load(self, saved: Any) -> None:
-        self.inner.load(saved)
+        super().load(saved)
         self._count()
 
 
