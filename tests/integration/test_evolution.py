@@ -6,13 +6,14 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import thence
 from tests.integration.evolving_load import following, load, written
-from tests.integration.running import assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
+from tests.integration.running import addressed, assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
 from thence.cli.up import free_addresses
 from thence.core.topology import Topology
 from thence.core.topology_text import write
@@ -23,6 +24,17 @@ from thence.runtime.applying import Access, Applied, Applying, find_old
 from thence.runtime.client import Client
 from thence.runtime.protocol import ViewAnswer, ViewRequest
 
+SITES = """
+name = "sites"
+{version}
+domains.A = {{ members = ["a1", "a2", "a3"], ordering = "vector" }}
+domains.B = {{ members = ["b1", "b2", "b3"], ordering = "vector" }}
+[[links]]
+name = "line"
+between = ["A", "B"]
+relays = [["a1", "b1"], ["a2", "b2"]]
+takeover = {takeover}
+"""
 NAMES = tuple(f"s{number}" for number in range(1, 9))
 APPLY = (sys.executable, "-m", "thence.cli.main", "topology", "apply")
 
@@ -65,6 +77,56 @@ def test_a_domain_of_eight_splits_and_merges_under_load(tmp_path: Path) -> None:
 
     run(main)
     assert_kept(tmp_path / "trace", sends=8 * 80)
+
+
+def sites(before: Topology | None, takeover: bool) -> Topology:
+    """Return two sites, as the version that follows, or as the first one."""
+    version = "" if before is None else f"version = {before.version + 1}"
+    made = addressed(SITES.format(version=version, takeover=str(takeover).lower()))
+    if before is not None:
+        made.addresses = before.addresses
+    return made
+
+
+def test_the_relays_of_a_link_take_over_from_each_other_from_now_on_and_no_more(tmp_path: Path) -> None:
+    old = sites(None, takeover=False)
+    taking_over = sites(old, takeover=True)
+
+    async def main() -> None:
+        async with servers(old, tmp_path, tmp_path / "trace") as running, load(old, ("a3", "b3")) as clients:
+            for version in (taking_over, sites(taking_over, takeover=False)):
+                await clients.more()
+                await applied(version)
+                await clients.more()
+                assert {server.node.topology.version for server in running.values()} == {version.version}
+                assert {name for name, server in running.items() if server.status()["relay"]} == set(version.fellows)
+            await clients.finish()
+
+    run(main)
+    assert_kept(tmp_path / "trace", sends=2 * 80)
+
+
+def test_a_server_with_clients_does_not_become_a_replica(tmp_path: Path) -> None:
+    old = sites(None, takeover=False)
+    taking_over = sites(old, takeover=True)
+
+    async def main() -> None:
+        async with servers(old, tmp_path) as running, thence.connect(url(old, "a1"), "ann") as ann:
+            with pytest.raises(UsageError, match=r"'a1' has clients or agents: ann. In version 2 it is a replica"):
+                await applied(taking_over, 1.0)
+            await ann.send("ann", b"goes on")
+            assert (await ann.receive()).body == b"goes on"
+            # Who was announced before the others held is there when they are prepared.
+            office = running["a2"].node.office
+            attempt = time.time_ns()
+            boxes = office.state.boxes
+            for action in ("hold", "prepare"):
+                answers = [await asked(old, name, ViewRequest(action, attempt, write(taking_over))) for name in ("a2", "b1")]
+                assert [bool(answer.refused) for answer in answers] == [action == "prepare", False]
+                office.state.boxes = {"bob": running["a1"].node.office.state.boxes["ann"]}
+            office.state.boxes = boxes
+
+    run(main)
 
 
 def test_a_server_joins_and_another_one_leaves_under_load(tmp_path: Path) -> None:

@@ -300,12 +300,11 @@ class Applying:
             if decision.flush:
                 await self._flush(decision.flush)
             done = await self.callers.ask_all({name: _request(request) for name, request in decision.requests.items()})
-            for name, answer in done.items():
-                self._refused(name, answer)
+            refused = {name: f"refused: {answer.refused}" for name, answer in done.items() if self._refused(name, answer)}
             if time.monotonic() > deadline:
-                silent = "".join(f"; {name}: {trouble}" for name, trouble in self.callers.trouble.items())
-                raise TimeoutError(f"{said}{silent}")
-            await asyncio.sleep(0 if decision.requests else ROUND_PAUSE_S)
+                why = "".join(f"; {name}: {trouble}" for name, trouble in (self.callers.trouble | refused).items())
+                raise TimeoutError(f"{said}{why}")
+            await asyncio.sleep(0 if decision.requests and not refused else ROUND_PAUSE_S)
 
     def _refused(self, name: str, answer: ViewAnswer) -> bool:
         """Say that somebody refused, once, and return whether it did."""

@@ -45,6 +45,9 @@ FLUSH_BYTES: Final = 4 * 1024 * 1024
 MAX_GREETINGS_BYTES: Final = 48 * 1024 * 1024
 """How many bytes servers that come in may be told of our clients: they go out with the switch, in one entry of the log."""
 
+SHOWN_CLIENTS: Final = 5
+"""How many clients are named where a server cannot be what it is to be because of them."""
+
 log = logging.getLogger("thence.evolution")
 
 
@@ -58,6 +61,7 @@ class Evolution:
         self._held_since: float | None = None
         self._paused_s = 0.0
         self._phase = "normal"
+        self._refused = ""
         self.pending = False
         """Whether a step is being made of which the node has not been told."""
 
@@ -79,7 +83,9 @@ class Evolution:
                 self._step(self._input(request))
         except (UsageError, StorageError) as error:  # What waits for neighbours may be in a file that cannot be read.
             refused = str(error)
-            log.warning("refused to %s: %s", request.action, error)
+            if refused != self._refused:  # Whoever leads asks again and again.
+                log.warning("refused to %s: %s", request.action, error)
+        self._refused = refused if request.action != "ask" else self._refused
         answered = ViewAnswer(
             node.name,
             self.standing(),
@@ -177,6 +183,9 @@ class Evolution:
             raise Busy(f"{node.name!r} takes nothing now: {node.driver.full}")
         if isinstance(change, Hold):
             self._check_greetings(change.topology)
+            self._check_clients(change.topology)
+        elif isinstance(change, Prepare) and view.next is not None:
+            self._check_clients(view.next)  # One more may have come in, who was announced before we held.
         elif isinstance(change, Switch):
             if view.ready and view.state.attempt == change.attempt:
                 node.peers.cut()
@@ -208,6 +217,16 @@ class Evolution:
             raise UsageError(
                 f"{self._node.name!r} would have to tell new servers of its clients in {size} bytes; MAX_GREETINGS_BYTES is "
                 f"{MAX_GREETINGS_BYTES}"
+            )
+
+    def _check_clients(self, following: Topology) -> None:
+        """Refuse to become a replica, which sends nothing itself, as long as somebody here may want to."""
+        clients = [name for name in self._node.office.state.boxes if name != self._node.name]
+        if clients and self._node.name in following.fellows:
+            more = f" and {len(clients) - SHOWN_CLIENTS} more" if len(clients) > SHOWN_CLIENTS else ""
+            raise UsageError(
+                f"{self._node.name!r} has clients or agents: {', '.join(clients[:SHOWN_CLIENTS])}{more}. In version "
+                f"{following.version} it is a replica, which carries messages of others and has none: let them leave first"
             )
 
     def followed(self, sequence: int) -> None:

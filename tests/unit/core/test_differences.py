@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -15,11 +15,26 @@ TWO = {"d": "AB", "e": "CD"}
 LINK = Link("l", ("d", "e"), (("A", "C"),))
 
 
+WIDE = {"d": "ABCD", "e": "EFGH"}
+PAIRS = (("A", "E"), ("B", "F"))
+WIDE_LINK = Link("l", ("d", "e"), PAIRS)
+
+
 def fabric(
-    domains: Mapping[str, str], *links: Link, ordering: str = "matrix", address: str = "h:1", stability: bool = False
+    domains: Mapping[str, str],
+    *links: Link,
+    ordering: str = "matrix",
+    address: str = "h:1",
+    stability: bool = False,
+    replicas: Sequence[str] = (),
 ) -> Topology:
     made = [Domain(name, tuple(members), ordering) for name, members in domains.items()]
-    return Topology("f", made, links, addresses={made[0].members[0]: address}, stability=stability)
+    groups = [tuple(group) for group in replicas]
+    return Topology("f", made, links, addresses={made[0].members[0]: address}, stability=stability, replicas=groups)
+
+
+def taking_over(*pairs: tuple[str, str]) -> Topology:
+    return fabric(WIDE, WIDE_LINK._replace(takeover=True, relays=pairs), ordering="vector")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +103,45 @@ def fabric(
             fabric(FLAT, stability=True),
             [Difference("stability", "f", "messages are kept until every recipient has them")],
             id="messages are kept until all have them",
+        ),
+        pytest.param(
+            fabric(WIDE, WIDE_LINK, ordering="vector"),
+            taking_over(*PAIRS),
+            [Difference("link", "l", "the relays of link l take over from each other")],
+            id="a link with takeover",
+        ),
+        pytest.param(
+            taking_over(*PAIRS, ("C", "G")),
+            fabric(WIDE, WIDE_LINK, ordering="vector"),
+            [
+                Difference("link", "l", "the relays of link l take over from each other no more"),
+                Difference("link", "l", "link l loses C and G"),
+            ],
+            id="a link without takeover, and narrower",
+        ),
+        pytest.param(
+            taking_over(*PAIRS),
+            taking_over(*PAIRS, ("A", "F")),
+            [Difference("link", "l", "domain l gets A and F")],
+            id="a link with takeover and one more pair of the same relays",
+        ),
+        pytest.param(
+            fabric({"d": "ABC", "e": "CD"}, ordering="vector"),
+            fabric({"d": "ABC", "e": "BCD"}, ordering="vector", replicas=["BC"]),
+            [
+                Difference("move", "B", "B is also in e from now on"),
+                Difference("replicas", "B", "B, C stand for one relay and take over from each other"),
+            ],
+            id="a second relay",
+        ),
+        pytest.param(
+            fabric({"d": "ABC", "e": "BCD"}, ordering="vector", replicas=["BC"]),
+            fabric({"d": "ABC", "e": "CD"}, ordering="vector"),
+            [
+                Difference("move", "B", "B is in e no more"),
+                Difference("replicas", "B", "B, C do not stand for one relay any more"),
+            ],
+            id="one relay of two",
         ),
     ],
 )
