@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,7 @@ BODY: Final = bytes(100)
 
 NOTES: Final = """
 `ours` is the memory after the last message, `peer` after the first half of them. The ratio is 1 where nothing grows.
-Each figure is of a moment, at which more or less may be queued (`MAX_UNACCEPTED_BYTES` is 64 MiB).
+Each figure is of a moment at which everything that was sent has come.
 """
 
 
@@ -67,28 +67,27 @@ async def _through_server(fleet: Fleet, topology: Topology, messages: int) -> li
     urls = [f"thence://{topology.addresses[name]}" for name in topology.processes]
     async with thence.connect(urls[0], "ann") as ann, thence.connect(urls[1], "bea") as bea:
         await ann.known("bea")
-        return await _send(ann, bea, "bea", messages, fleet.processes["here"].pid)
+        came = 0
+
+        def count(batch: Sequence[Message]) -> None:
+            nonlocal came
+            came += len(batch)
+
+        bea.on_batch(count)
+        return await _send(ann, "bea", messages, fleet.processes["here"].pid, lambda sent: came == sent)
 
 
-async def _send(sender: Endpoint, receiver: Endpoint | None, to: str, messages: int, pid: int) -> list[float]:
-    """Send everything, and return the memory after each part of it."""
-    came = 0
-
-    def count(batch: Sequence[Message]) -> None:
-        nonlocal came
-        came += len(batch)
-
-    if receiver is not None:
-        receiver.on_batch(count)
+async def _send(sender: Endpoint, to: str, messages: int, pid: int, came: Callable[[int], bool]) -> list[float]:
+    """Send everything, and return the memory after each part of it, when that has come."""
     sizes = []
-    for part in range(PARTS):
+    for part in range(1, PARTS + 1):
         for _ in range(messages // PARTS // BURST):
             await sender.room()
             for _ in range(BURST):
                 sender.post(to, BODY)
             await asyncio.sleep(0)
         await sender.flush()
-        while receiver is not None and came < (part + 1) * (messages // PARTS):  # noqa: ASYNC110  It is only counted.
+        while not came(part * (messages // PARTS // BURST) * BURST):  # noqa: ASYNC110  It is only counted.
             await asyncio.sleep(0.01)
         sizes.append(_resident_mib(pid))
     return sizes
@@ -128,7 +127,8 @@ def _receive(text: str, messages: int, pipe: Connection) -> None:
 async def _from_member(text: str, messages: int, pipe: Connection) -> list[float]:
     async with thence.Member(parse(text), name="here") as member:
         await member.connected()
-        sizes = await _send(member, None, "there", messages, 0)
+        unconfirmed = member._running.member
+        sizes = await _send(member, "there", messages, 0, lambda _: not unconfirmed.in_memory)
         await asyncio.to_thread(pipe.recv)
     return sizes
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +17,7 @@ import pytest
 from tests.pipeline.followed import judged
 from tests.test_docs import ROOT, execute
 from tests.traces import random_trace
-from thence.errors import ConfigError, TraceError
+from thence.errors import ConfigError, StorageError, TraceError
 from thence.pipeline.following import stream
 from thence.pipeline.following.follower import FOLLOWED
 from thence.pipeline.following.limits import Limits
@@ -57,6 +57,40 @@ def published(out: Path) -> list[Violation]:
 
 def ignore(told: Told, found: Sequence[Violation]) -> None:
     """Nobody listens."""
+
+
+class GivenUp:
+    """A query that Spark gave up before it began, since Python took too long to start."""
+
+    isActive = False  # noqa: N815 - Spark calls it so
+
+    def exception(self) -> str:
+        return stream.SLOW_START
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+
+@pytest.mark.parametrize("slow", [1, stream.START_ATTEMPTS])
+def test_a_slow_start_is_tried_again(
+    slow: int, spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = stream.Following._start
+    starts: list[object] = []
+
+    def start_slowly(following: stream.Following, **trigger: Any) -> object:
+        starts.append(GivenUp() if len(starts) < slow else start(following, **trigger))
+        return starts[-1]
+
+    monkeypatch.setattr(stream.Following, "_start", start_slowly)
+    options = Options(str(source), None, str(tmp_path / "out"), FOLLOWED, until_idle_s=IDLE_S)
+    if slow == stream.START_ATTEMPTS:
+        with pytest.raises(StorageError, match=stream.SLOW_START):
+            follow(spark, options, ignore)
+    else:
+        assert follow(spark, options, ignore).over
+        assert published(tmp_path / "out") == judged(EVENTS)
+    assert len(starts) == 3
 
 
 def test_parts_that_come_late_are_judged_too(spark: SparkSession, source: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Annotated
@@ -21,6 +22,11 @@ from thence.core.topology_text import write
 from thence.runtime.topology_file import read_topology
 
 STOP_WITHIN_S = 20.0
+
+RESERVED_PORTS = 200
+"""How many ports that were given to servers are kept from others, the last ones: each costs an open file."""
+
+_reserved: deque[socket.socket] = deque()
 
 
 def command(
@@ -84,15 +90,19 @@ def with_addresses(topology: Topology, kept: Path) -> Topology:
 
 
 def free_addresses(count: int) -> list[str]:
-    """Return addresses on this machine that nobody uses now."""
+    """Return addresses on this machine that nobody uses now, nor is given before long.
+
+    Their sockets stay bound, without listening: as both allow it, a server can be bound to the same port; but the system gives
+    it to nobody who asks for any.
+    """
     sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    for one in sockets:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(("127.0.0.1", 0))
+    _reserved.extend(sockets)
+    while len(_reserved) > RESERVED_PORTS:
+        _reserved.popleft().close()
+    return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
 
 class Fleet:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,10 @@ TRIGGER: Final = "500 milliseconds"
 PARTS_PER_BATCH: Final = 64
 """So many new parts are taken at once, the oldest first; they must fit into the memory of the driver."""
 PATIENCE_S: Final = 600.0
+START_ATTEMPTS: Final = 3
+"""How often a query is started that Spark gives up before it has begun:"""
+SLOW_START: Final = "Python worker failed to connect back"
+"""on a busy machine Python may need longer to start than the ten seconds that Spark waits for whoever looks for new parts."""
 
 Hear = Callable[[Told, Sequence[Violation]], None]
 """Hears of each step: the lag after it, and the violations found in it."""
@@ -92,8 +96,8 @@ class Following:
         if self.state.over:
             return self.state
         try:
-            self._go_on(self._start(processingTime=TRIGGER), until=self._is_idle)
-            self._go_on(self._start(availableNow=True), until=lambda query: not query.isActive)
+            self._go_on({"processingTime": TRIGGER}, until=self._is_idle)
+            self._go_on({"availableNow": True}, until=lambda query: not query.isActive)
         except KeyboardInterrupt:
             with self._lock:
                 return self._store.load() or self.state
@@ -101,15 +105,19 @@ class Following:
             self._settle(self.state.follower.finish(), over=True)
         return self.state
 
-    def _go_on(self, query: StreamingQuery, until: Callable[[StreamingQuery], bool]) -> None:
+    def _go_on(self, trigger: Mapping[str, Any], until: Callable[[StreamingQuery], bool]) -> None:
         """Let Spark work; in between see whether patience is at its end."""
-        try:
-            while query.isActive and not until(query):
-                time.sleep(POLL_S)
-                self._tick()
-            self._raise(query)
-        finally:
-            query.stop()
+        for attempt in range(1, START_ATTEMPTS + 1):
+            query, self._busy_ns, self._looked = self._start(**trigger), time.monotonic_ns(), False
+            try:
+                while query.isActive and not until(query):
+                    time.sleep(POLL_S)
+                    self._tick()
+                if attempt == START_ATTEMPTS or SLOW_START not in str(query.exception()):
+                    self._raise(query)
+                    return
+            finally:
+                query.stop()
 
     def _begin(self, fresh: Follower) -> State:
         state = self._store.load()
