@@ -5,6 +5,8 @@
 .PHONY: help setup demo test lint check bench bench-peers counts studies scale campaign audit clean
 
 BIN := .venv/bin
+# Compiled code is kept, whatever the environment says: else each of the hundreds of servers that tests start compiles everything.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON_CODE := src tests benchmarks examples
 # The number of pytest workers: two more than the cores of a small machine, since many tests wait. `make test WORKERS=8` on a bigger one.
 WORKERS ?= 4
