@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Final, NamedTuple
 
-from tests.fabrics import CAUSAL, FAULTS
+from tests.fabrics import CAUSAL, FAULTS, GATED, confirming
 from thence.core.domain import Domain
 from thence.core.ordering import ordering_named
 from thence.core.topology import Link, Topology
@@ -38,21 +38,35 @@ class Change(NamedTuple):
 
 
 class Parts:
-    """A fabric that is being changed: its domains and links, and who the next new process is."""
+    """A fabric that is being changed: its domains, links and replicas, and who the next new process is."""
 
     def __init__(self, topology: Topology, chance: Random, fresh: Iterable[str]) -> None:
         self.chance = chance
         self.topology = topology
-        self.domains = {name: list(domain.members) for name, domain in topology.domains.items()}
-        self.orderings = {name: str(domain.ordering) for name, domain in topology.domains.items()}
+        plain = {name: domain for name, domain in topology.domains.items() if not domain.pairs}
+        self.domains = {name: list(domain.members) for name, domain in plain.items()}
+        self.orderings = {name: str(domain.ordering) for name, domain in plain.items()}
         self.links = {link.name: link for link in topology.links.values()}
+        for name, domain in topology.domains.items():
+            if domain.pairs:  # A link whose relays take over, as it was before it became a domain.
+                near, far = (next(home for home in topology.homes[relay] if home in plain) for relay in domain.pairs[0])
+                self.links[name] = Link(name, (near, far), domain.pairs, takeover=True)
+        linked = {group for link in self.links.values() for group in link.sequencers}
+        self.groups = [list(group) for group in topology.replicas if group not in linked]
         self.fresh = iter(fresh)
         self.lost: list[str] = []
 
-    def result(self) -> Topology:
-        """Return the next version; a ``TopologyError`` if it cannot be."""
+    def result(self, version: int) -> Topology:
+        """Return the fabric as this version; a ``TopologyError`` if it cannot be."""
         domains = [Domain(name, tuple(members), self.orderings[name]) for name, members in self.domains.items()]
-        return Topology(self.topology.name, domains, self.links.values(), version=self.topology.version + 1)
+        here = {member for members in self.domains.values() for member in members}
+        groups = [[name for name in group if name in here] for group in self.groups]
+        replicas = [tuple(group) for group in groups if len(group) > 1 and len(self.homes(group[0])) > 1]
+        return Topology(self.topology.name, domains, self.links.values(), replicas=replicas, version=version)
+
+    def homes(self, process: str) -> list[str]:
+        """Return the domains in which a process is."""
+        return [name for name, members in self.domains.items() if process in members]
 
     def split(self) -> None:
         """A domain becomes two, joined by one who is in both or by a link."""
@@ -103,11 +117,12 @@ class Parts:
         """One or two servers are gone for good. Where one joined domains, another one does."""
         for gone in self.chance.sample(self.topology.processes, self.chance.choice((1, 1, 1, 2))):
             self.lost.append(gone)
-            homes = [name for name, members in self.domains.items() if gone in members]
+            homes = self.homes(gone)
             for name in homes:
                 self.domains[name].remove(gone)
             first = self.domains[homes[0]]
-            for name in homes[1:]:
+            stand_in = any(gone in group and set(group) - set(self.lost) for group in self.groups)
+            for name in () if stand_in else homes[1:]:
                 self.domains[name].append(self.chance.choice(first))
             for name, link in list(self.links.items()):
                 pairs = dict.fromkeys(
@@ -141,6 +156,49 @@ class Parts:
         """Another ordering in a domain."""
         self.orderings[self.chance.choice(list(self.domains))] = self.chance.choice(CAUSAL)
 
+    def replicate(self) -> None:
+        """One or two others stand for a relay with it: new ones, or one who was a plain member before."""
+        linked = {relay for link in self.links.values() for relay in link.members}
+        relays = [relay for relay in self.topology.joints if relay not in linked and len(self.homes(relay)) > 1]
+        relay = self.chance.choice([name for name in relays if not any(name in group for group in self.groups)])
+        homes = self.homes(relay)
+        others = [next(self.fresh) for _ in range(self.chance.choice((1, 1, 2)))]
+        if self.chance.random() < 0.3:
+            others = [self.chance.choice([name for name in self.domains[homes[0]] if len(self.homes(name)) == 1])]
+        for name in homes:
+            self.domains[name] += [other for other in others if other not in self.domains[name]]
+            self.orderings[name] = self.chance.choice(GATED)
+        self.groups.append(self.chance.sample([relay, *others], 1 + len(others)))
+
+    def take_over(self) -> None:
+        """The relays of a link take over from each other: new ones, or those who were plain members before."""
+        name = self.chance.choice([name for name, link in self.links.items() if not link.takeover])
+        link = self.links[name]
+        sides = []
+        for domain in link.between:
+            count = self.chance.choice((1, 2, 2, 3))
+            new = [next(self.fresh) for _ in range(count)]
+            sides.append(new if self.chance.random() < 0.7 else self.chance.sample(self.domains[domain], count))
+            self.domains[domain] += [relay for relay in sides[-1] if relay not in self.domains[domain]]
+            self.orderings[domain] = self.chance.choice(GATED)
+        near, far = sides
+        pairs = tuple((near[at % len(near)], far[at % len(far)]) for at in range(max(len(near), len(far))))
+        self.links[name] = link._replace(relays=pairs, takeover=True)
+
+    def give_up(self) -> None:
+        """Who stood for one relay do so no more: the others go, or are plain relays of their link."""
+        link = self.chance.choice([None, *(link for link in self.links.values() if link.takeover)])
+        if link is not None:
+            self.links[link.name] = link._replace(takeover=False)
+            return
+        stays, *others = self.groups.pop(self.chance.randrange(len(self.groups)))
+        homes = self.homes(stays)
+        for other in others:
+            for name in homes:
+                self.domains[name].remove(other)
+        if self.chance.random() < 0.5:  # Some stay as plain members.
+            self.domains[homes[0]] += others
+
 
 CHANGES: Final[dict[str, Callable[[Parts], None]]] = {
     change.__name__: change
@@ -156,6 +214,17 @@ CHANGES: Final[dict[str, Callable[[Parts], None]]] = {
         Parts.reorder,
     )
 }
+
+STANDING_IN: Final = (Parts.replicate, Parts.take_over)
+OF_REPLICAS: Final = {change.__name__: change for change in (*STANDING_IN, Parts.give_up)}
+ALL_CHANGES: Final = {**CHANGES, **OF_REPLICAS}
+WITH_REPLICAS: Final = (*CHANGES, *OF_REPLICAS, *OF_REPLICAS, *OF_REPLICAS)
+"""What may happen to a fabric whose relays have replicas; what makes or unmakes such more often, since it fits few fabrics."""
+
+
+def replicated(seed: int) -> bool:
+    """Return whether there are replicas in the run of this number."""
+    return seed % 2 == 1
 
 
 def first_fabric(chance: Random) -> Topology:
@@ -175,29 +244,46 @@ def first_fabric(chance: Random) -> Topology:
     return Topology("evolving", domains, links)
 
 
-def changed(topology: Topology, chance: Random, fresh: Iterable[str], wanted: str | None = None) -> Change:
-    """Return a version that may follow, what was done, and who is lost with it."""
-    fresh = list(fresh)
+def changed(topology: Topology, chance: Random, fresh: Iterable[str], what: Iterable[str]) -> Change:
+    """Return a version that may follow, what was done, one of the changes ``what``, and who is lost with it."""
+    fresh, possible = list(fresh), list(what)
     while True:
-        what = wanted or chance.choice(list(CHANGES))
+        done = chance.choice(possible)
         parts = Parts(topology, chance, fresh)
         try:
-            CHANGES[what](parts)
-            return Change(parts.result(), what, tuple(sorted(parts.lost)))
-        except (UsageError, IndexError, ValueError):
+            ALL_CHANGES[done](parts)
+            return Change(parts.result(topology.version + 1), done, tuple(sorted(parts.lost)))
+        except (UsageError, IndexError, ValueError, StopIteration):
             continue  # Not every change fits every fabric.
+
+
+def with_replicas(topology: Topology, chance: Random) -> Topology:
+    """Return a fabric in which relays have replicas, if some can have any."""
+    for change in chance.sample(STANDING_IN, len(STANDING_IN)):
+        parts = Parts(topology, chance, (f"r{number}" for number in range(1, 20)))
+        try:
+            change(parts)
+            topology = parts.result(topology.version)
+        except (UsageError, IndexError, ValueError):
+            continue  # There is no such relay or link.
+    return topology
 
 
 def changes_for(seed: int, wanted: str | None = None) -> tuple[Topology, list[Change]]:
     """Return a fabric and how it changes; the last change is the one that is ``wanted``, if one is."""
     chance = Random(f"evolving/{seed}")
-    first = topology = first_fabric(chance)
+    first = first_fabric(chance)
+    possible = tuple(CHANGES)
+    if replicated(seed):
+        first, possible = with_replicas(first, chance), WITH_REPLICAS
+    topology = first
     done: list[Change] = []
     count = chance.randint(1, MAX_VERSIONS - 1)
     while len(done) < count:
         # A fabric of two cannot lose much, so it begins with one that can.
-        last = wanted if len(done) == count - 1 and len(topology.processes) > 2 else None
-        done.append(changed(topology, chance, [f"n{len(done)}"], last))
+        last = wanted is not None and len(done) == count - 1 and len(topology.processes) > 2
+        fresh = [f"n{len(done)}", *(f"n{len(done)}-{number}" for number in range(1, 8))]
+        done.append(changed(topology, chance, fresh, (wanted,) if last and wanted else possible))
         topology = done[-1].topology
     careful = Random(f"evolving-stability/{seed}")
     return _careful(first, careful), [change._replace(topology=_careful(change.topology, careful)) for change in done]
@@ -206,37 +292,55 @@ def changes_for(seed: int, wanted: str | None = None) -> tuple[Topology, list[Ch
 def _careful(topology: Topology, chance: Random) -> Topology:
     """Return the same version, in which messages may be kept until all have them, and domains may deliver only what all have.
 
-    Or they tell later that all have it.
+    Or they tell later that all have it. Domains with replicas do neither; in most of them others repeat what a dead one sent.
     """
+    with_fellows = {home for name in topology.fellows for home in topology.homes[name]}
+    direct = {name for name, domain in topology.domains.items() if ordering_named(domain.ordering).direct} - with_fellows
     domains = [
-        domain._replace(delivery="safe") if ordering_named(domain.ordering).direct and chance.random() < 0.3 else domain
+        domain._replace(delivery="safe") if domain.name in direct and chance.random() < 0.3 else domain
         for domain in topology.domains.values()
     ]
     telling = Random(f"evolving-notices/{topology.fingerprint}")
     if telling.random() < 0.5:
         domains = [
-            domain._replace(delivery="notify") if ordering_named(domain.ordering).direct and telling.random() < 0.8 else domain
+            domain._replace(delivery="notify") if domain.name in direct and telling.random() < 0.8 else domain
             for domain in domains
         ]
+    ways = Random(f"evolving-ways/{topology.fingerprint}")
+    domains = [
+        domain._replace(confirmation=confirming(str(domain.ordering), list(domain.members), ways, nearest=True))
+        if domain.name in with_fellows and not domain.pairs
+        else domain
+        for domain in domains
+    ]
     keeps = chance.random() < 0.4
-    return Topology(topology.name, domains, topology.links.values(), version=topology.version, stability=keeps)
+    return Topology(
+        topology.name,
+        domains,
+        topology.links.values(),
+        replicas=topology.replicas,
+        version=topology.version,
+        stability=keeps,
+    )
 
 
 def options_for(seed: int) -> SimulationOptions:
     """Return traffic and faults."""
-    chance = Random(f"evolving-options/{seed}")
+    chance, suspicious = Random(f"evolving-options/{seed}"), Random(f"evolving-suspicions/{seed}")
     faulty = chance.random() < 0.8
     return SimulationOptions(
         messages=chance.randint(20, 80),
         pattern="mixed",
         replies=chance.choice((0.0, 0.3, 0.8)),
-        gap="exponential:8ms",
+        # Traffic goes on while the fabric changes once, or for most of the time.
+        gap=suspicious.choice(("exponential:8ms", "exponential:30ms", "exponential:80ms")),
         delay=chance.choice(("exponential:10ms", "uniform:1ms..30ms", "pareto:2ms,1.2")),
         loss=chance.choice((0.0, 0.1, 0.3)) if faulty else 0.0,
         duplication=chance.choice((0.0, 0.2)) if faulty else 0.0,
         reordering=chance.choice((0.0, 0.2)) if faulty else 0.0,
         partitions=chance.randint(0, 2) if faulty else 0,
         crashes=chance.randint(0, 6) if faulty else 0,
+        suspicions=suspicious.choice((0, 2, 6)) if replicated(seed) else 0,
         durable=True,
         reliable=True,
         seed=seed,
@@ -352,7 +456,8 @@ def run_one(
             broken.append(f"{name} ends with {standing.waiting} waiting: {standing.trouble}")
         if run._node(name).member.unsafe:
             broken.append(f"{name} was never told that its last {run._node(name).member.unsafe} deliveries are safe")
-    counts = run.counts + Counter(crashes=result.statistics.crashes, resumed=sum(run._node(name).resumed for name in run.names))
+    counts = run.counts + Counter(crashes=result.statistics.crashes, suspicions=result.statistics.suspicions)
+    counts += Counter(resumed=sum(run._node(name).resumed for name in run.names))
     lost = Counter({name: result.network[name] for name in FAULTS})
     done = tuple(change.what for change in changes)
     return Outcome(seed, tuple(broken), done, counts, result.statistics.deliveries, result.statistics.messages, lost, wanted)

@@ -82,7 +82,12 @@ class _Builder:
         early = (None, None, 0, BODY_BYTES)
         domains = [
             Domain(
-                name, tuple(members), ordering, options, _way(ordering, members, others, nearest=replicated), others.choice(early)
+                name,
+                tuple(members),
+                ordering,
+                options,
+                confirming(ordering, members, others, nearest=replicated),
+                others.choice(early),
             )
             for name, members in self.domains.items()
             for ordering in [self.chance.choice(orderings)]
@@ -178,7 +183,7 @@ def _variant(ordering: str, members: list[str], chance: Random) -> dict[str, Any
     return {}
 
 
-def _way(ordering: str, members: list[str], chance: Random, *, nearest: bool) -> ConfirmationOptions:
+def confirming(ordering: str, members: list[str], chance: Random, *, nearest: bool) -> ConfirmationOptions:
     """Draw one of the ways in which a domain with this ordering may confirm; with ``nearest`` mostly so that others repeat."""
     schemes = ["decentralised", "decentralised"]
     schemes += ["centralised"] if ORDERINGS[ordering].centralised else []

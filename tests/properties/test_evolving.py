@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 import pytest
 
-from tests.evolving import CHANGES, REQUIRED, changes_for, options_for, run_one, trouble_for
+from tests.evolving import ALL_CHANGES, REQUIRED, changes_for, options_for, run_one, trouble_for
 from thence.core.changeover import Changeover
 from thence.core.flushing import Inventory, Settlement, settle
 from thence.core.messages import Envelope
 from thence.core.retention import Retention
+from thence.core.takeover import Takeover
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
 from thence.core.views import Resume, Standing, View
@@ -43,12 +44,12 @@ def test_fabrics_that_change_under_traffic_keep_what_they_promise(chunk: int) ->
     assert not broken, "\n".join(broken)
     # All of this is only worth something if everything really happens.
     counts: Counter[str] = sum((outcome.counts for outcome in outcomes), Counter())
-    assert {"changes", "deaths", "crashes", "resumed", "aborted"} <= set(+counts)
+    assert {"changes", "deaths", "crashes", "resumed", "aborted", "suspicions"} <= set(+counts)
     assert sum(outcome.deliveries for outcome in outcomes) > 100 * size
 
 
 def test_the_changes_are_of_every_kind() -> None:
-    assert {change.what for seed in range(SEEDS_WITH_ALL_KINDS) for change in changes_for(seed)[1]} == set(CHANGES)
+    assert {change.what for seed in range(SEEDS_WITH_ALL_KINDS) for change in changes_for(seed)[1]} == set(ALL_CHANGES)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -105,6 +106,22 @@ def caught(run: Callable[[int], object], seeds: int) -> int | None:
 
 def test_a_switch_without_quiet_is_caught() -> None:
     assert caught(lambda seed: run_one(seed, command_type=_leading(_WithoutQuiet), trouble=FAST), 40) is not None
+
+
+def caught_with_replicas(seeds: int) -> int | None:
+    """Return the first run with replicas that is found to be broken."""
+    return caught(lambda number: run_one(2 * number + 1, trouble=FAST), seeds)
+
+
+def test_a_successor_that_forgets_what_it_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_kept = Takeover.take_kept
+    monkeypatch.setattr(Takeover, "take_kept", lambda self, domain: take_kept(self, domain)[1:])
+    assert caught_with_replicas(60) is not None
+
+
+def test_second_copies_that_are_taken_for_first_ones_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Takeover, "is_first", lambda *_: True)
+    assert caught_with_replicas(20) is not None
 
 
 def test_held_submissions_that_overtake_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

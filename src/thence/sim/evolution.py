@@ -8,6 +8,7 @@ Rules:
 * A packet is of the version in which it was made. It is taken by members of that version only, as a connection between servers
   stands for one version; a member that is prepared and hears a member of the old fabric speak in the new version has been told.
 * A member that holds and hears nothing from a command for ``LEASE_NS`` goes back to normal by itself.
+* A member watches over its neighbours of the version that it has, and begins anew with whom it holds for dead when it switches.
 * A change may be made without members that are *lost*: dead, or held for dead by mistake. One that still speaks or calls is told
   by whom it speaks to, as a server is when it is refused.
 """
@@ -32,7 +33,7 @@ from thence.core.views import Expel, Flush, Resume, Standing, Switch, ViewInput
 from thence.errors import UsageError
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
-from thence.sim.simulation import Simulation
+from thence.sim.simulation import SUSPECT_AFTER_NS, Simulation, neighbours
 from thence.trace.recorder import Sink
 
 LEASE_NS: Final = 1_000_000_000
@@ -47,6 +48,8 @@ MAX_DELAY_NS: Final = 25_000_000
 PAUSE_NS: Final = 1_500_000_000
 """How long nobody leads after a command died, at most."""
 
+SUSPICIONS_NS: Final = 3_000_000_000
+"""For how long beyond the traffic somebody may be held for dead by mistake: about as long as changes go on."""
 
 Answer = Standing | tuple[Inventory, Mapping[MessageId, Envelope]]
 """Where a member stands, or what it has to compare with others."""
@@ -74,6 +77,8 @@ class EvolvingNode(Node):
         self._replies: dict[int, tuple[Callable[[Any], None], Answer]] = {}
         self.on_speaker_lost: Callable[[str, int], None] | None = None
         """Told who still speaks in an old version though it was lost, and of which version it should know."""
+        self.on_switched: Callable[[EvolvingNode], None] | None = None
+        """Told that it has switched."""
         self._heard_at = 0
         self.resumed = 0
         """How often it went back by itself."""
@@ -104,10 +109,13 @@ class EvolvingNode(Node):
     def change(self, change: ViewInput) -> None:
         """Do what a command asks for, if that may be."""
         self._heard_at = self._kernel.now
+        version = self._member.topology.version
         try:
             self._handle(self._member.step(change, self._kernel.now))
         except UsageError:
             return  # The next round of questions shows it.
+        if self._member.topology.version > version and self.on_switched is not None:
+            self.on_switched(self)
         if self._member.view.holding:
             self._kernel.schedule(self.lease_ns, self._end_lease, self._life)
 
@@ -138,6 +146,11 @@ class EvolvingNode(Node):
             self._statistics.missed_while_down += 1
         elif source in self._member.view.state.gone and self.on_speaker_lost is not None:
             self.on_speaker_lost(source, self._member.topology.version)
+
+    def suspect(self, peer: str, suspected: bool) -> None:
+        """Hold a neighbour for dead, or no longer; others it does not watch over."""
+        if self._member.view.state.phase != "left" and peer in neighbours(self._member.topology, self.name):
+            super().suspect(peer, suspected)
 
     def _told_of(self, source: str, version: int) -> None:
         """Somebody has switched: so may we."""
@@ -313,6 +326,7 @@ class EvolvingSimulation(Simulation):
         for node in self.nodes.values():
             if isinstance(node, EvolvingNode):
                 node.on_speaker_lost = self._speaks_though_lost
+                node.on_switched = self._switched
         self.kernel.schedule(self.chance.randrange(1, self._span_ns()), self._lead)
 
     def _joining(self) -> Mapping[str, Topology]:
@@ -331,6 +345,33 @@ class EvolvingSimulation(Simulation):
         node = self.nodes[name]
         assert isinstance(node, EvolvingNode)  # noqa: S101  Made above.
         return node
+
+    # Who is held for dead.
+
+    def _known_to(self, node: Node) -> Topology:
+        return node.member.topology
+
+    def _switched(self, node: EvolvingNode) -> None:
+        """It has other neighbours now, to look after and to be looked after by."""
+        self.kernel.schedule(SUSPECT_AFTER_NS, self._look, node)
+
+    def _look(self, node: EvolvingNode) -> None:
+        self._watch(node)
+        for other in self._neighbours(node):
+            node.suspect(other.name, not other.up)
+
+    def _schedule_suspicions(self) -> None:
+        """Wrong ones: who stands for one relay with whom is known only then."""
+        chance = Random(f"{self.options.seed}/suspicions")
+        for _ in range(self.options.suspicions):
+            self.kernel.schedule(chance.randrange(self._span_ns() + SUSPICIONS_NS), self._suspect_wrongly, chance)
+
+    def _suspect_wrongly(self, chance: Random) -> None:
+        if not self._versions[0].replicas:
+            return
+        node, other = chance.sample(chance.choice(self._versions[0].replicas), 2)
+        self._suspect(self.nodes[node], other, True)
+        self.kernel.schedule(chance.randrange(1_000_000, 1_000_000_000), self._suspect, self.nodes[node], other, False)
 
     # What commands do.
 
@@ -395,6 +436,7 @@ class EvolvingSimulation(Simulation):
         if len(self._versions) > 1 and all(self._arrived(name) for name in self._versions[0].processes if name not in lost):
             self.counts["changes"] += 1
             del self._versions[0]
+            self.topology = self._versions[0]
             for name in lost:
                 for later_ns in CALLS_NS:
                     self.kernel.schedule(later_ns, self._speaks_though_lost, name, self._versions[0].version)

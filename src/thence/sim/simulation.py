@@ -247,11 +247,12 @@ class Simulation:
 
     def _neighbours(self, node: Node) -> list[Node]:
         """Return who shares a domain or a link with a process. Only where relays have replicas does anybody watch over others."""
-        if not self.topology.replicas:
-            return []
-        names = {name for home in self.topology.homes[node.name] for name in self.topology.domains[home].members}
-        names.update(name for link in self.topology.links.values() if node.name in link.members for name in link.members)
-        return [self.nodes[name] for name in sorted(names - {node.name})]
+        topology = self._known_to(node)
+        return [self.nodes[name] for name in neighbours(topology, node.name)] if topology.replicas else []
+
+    def _known_to(self, node: Node) -> Topology:
+        """Return the fabric as a process knows it."""
+        return self.topology
 
     def _schedule_suspicions(self) -> None:
         chance = Random(f"{self.options.seed}/suspicions")
@@ -281,6 +282,13 @@ class Simulation:
             node.crash()
         node.dead = True
         self.kernel.schedule(SUSPECT_AFTER_NS, self._watch, node)
+
+
+def neighbours(topology: Topology, process: str) -> list[str]:
+    """Return who shares a domain or a link with a process."""
+    names = {name for home in topology.homes[process] for name in topology.domains[home].members}
+    names.update(name for link in topology.links.values() if process in link.members for name in link.members)
+    return sorted(names - {process})
 
 
 def simulate(options: SimulationOptions, where: Topology | None = None, sink: Sink | None = None) -> tuple[Result, list[Event]]:
