@@ -269,7 +269,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100_000, help="random runs of each kind")
     parser.add_argument("--first", type=int, default=0, help="the first run's number")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=600, help="how long servers have faults, in all")
+    parser.add_argument("--seconds", type=float, default=1_800, help="how long servers have faults, in all")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the first round with servers")
     arguments = parser.parse_args()
     broken = 0

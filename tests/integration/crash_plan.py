@@ -1,7 +1,9 @@
-"""What a crash campaign runs: 12 servers in 4 domains of mixed orderings, 16 clients, and who follows what; from one number.
+"""What a crash campaign runs: 12 servers in 4 domains of mixed orderings, their clients, and who follows what; from one number.
 
-Domains A, B and C are joined by the relays ``x1`` and ``x2``; A and D by a parallel causal link. Of two neighbours one calls the
-other, by way of a proxy (``thence.runtime.lines``).
+Domains A, B and C are joined by the relays ``x1`` and ``x2``; A and D by a parallel causal link. In every third fabric ``x1`` and
+``x2`` stand for one relay, and those of the link take over from each other. Some fabrics keep messages until all have them, and
+some domains deliver only what all have, or tell later that they do. Of two neighbours one calls the other, by way of a proxy
+(``thence.runtime.lines``).
 """
 
 from __future__ import annotations
@@ -23,24 +25,42 @@ WITH_TWO_CLIENTS: Final = ("a3", "x1", "c1", "d3")
 FIRST_PORT, LAST_PORT = 20_000, 32_000
 """Below those that the system gives to whoever calls: the port of a server that is down must not be taken by somebody else."""
 
-FABRIC: Final = """
-name = "crashes"
+PLAIN: Final = """
 [domains.A]
 members = ["a1", "a2", "a3", "x1"]
-ordering = "{A}"
+{A}
 [domains.B]
 members = ["x1", "b1", "b2", "x2"]
-ordering = "{B}"
+{B}
 [domains.C]
 members = ["x2", "c1", "c2"]
-ordering = "{C}"
+{C}
 [domains.D]
 members = ["d1", "d2", "d3"]
-ordering = "{D}"
+{D}
 [[links]]
 between = ["A", "D"]
 relays = [["a1", "d1"], ["a2", "d2"]]
 mode = "causal"
+"""
+
+REPLICATED: Final = """
+[domains.A]
+members = ["a1", "a2", "a3", "x1", "x2"]
+[domains.B]
+members = ["x1", "x2", "b1", "b2", "b3"]
+[domains.C]
+members = ["d3", "c1"]
+{C}
+[domains.D]
+members = ["d1", "d2", "d3"]
+[[relays]]
+replicas = ["x1", "x2"]
+[[links]]
+between = ["A", "D"]
+relays = [["a1", "d1"], ["a2", "d2"]]
+mode = "causal"
+takeover = true
 """
 
 
@@ -65,14 +85,23 @@ class Plan(msgspec.Struct):
 def fabric(seed: int) -> Topology:
     """Return the fabric of a run, without addresses."""
     chance = Random(f"crash fabric/{seed}")
-    return parse(FABRIC.format(**dict(zip("ABCD", chance.sample(CAUSAL, 4), strict=True))))
+    domains = {name: _domain(ordering, chance) for name, ordering in zip("ABCD", chance.sample(CAUSAL, 4), strict=True)}
+    head = f'name = "crashes"\nstability = {"true" if chance.random() < 0.4 else "false"}\n'
+    return parse(head + (REPLICATED if seed % 3 == 2 else PLAIN).format(**domains))
+
+
+def _domain(ordering: str, chance: Random) -> str:
+    """Return how a domain orders, and when it delivers, where the ordering leaves a choice."""
+    delivery = chance.choice(("at once", "at once", "safe", "notify")) if ORDERINGS[ordering].direct else "at once"
+    return f'ordering = "{ordering}"\ndelivery = "{delivery}"'
 
 
 def groups(topology: Topology) -> dict[str, list[str]]:
-    """Return which clients run in one program: those of one domain."""
+    """Return which clients run in one program: those of one domain. Replicas have none."""
     found: dict[str, list[str]] = {}
-    for server in topology.processes:
-        clients = [f"{server}-{number}" for number in (1, 2)[: 2 if server in WITH_TWO_CLIENTS else 1]]
+    for server in topology.senders:
+        count = 2 if topology.replicas or server in WITH_TWO_CLIENTS else 1
+        clients = [f"{server}-{number}" for number in (1, 2)[:count]]
         found.setdefault(topology.homes[server][0], []).extend(clients)
     return found
 
