@@ -28,6 +28,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
@@ -172,9 +173,44 @@ def describe(case: Case) -> str:
     return f"{case.topology.name}-{case.pattern}-{case.messages}{faults}"
 
 
-def _in_chunks(pool: Executor, run: Callable[[Iterable[int]], Sequence[Run]], first: int, count: int) -> Iterator[Run]:
+class Failed(NamedTuple):
+    """A run that ended by an error, which is as bad as a broken promise."""
+
+    title: str
+    seed: int
+    error: str
+    messages: int = 0
+    deliveries: int = 0
+
+    @property
+    def faults(self) -> Counter[str]:
+        return Counter()
+
+    @property
+    def broken(self) -> list[str]:
+        return [self.error]
+
+    @property
+    def replay(self) -> str:
+        return f"python -m tests.campaign --kind {self.title} --first {self.seed} --runs 1"
+
+
+def run_chunk(title: str, run: Callable[[Iterable[int]], Sequence[Run]], seeds: Iterable[int]) -> list[Run]:
+    """Make some runs, one after the other; an error in one does not stop the others."""
+    outcomes: list[Run] = []
+    for seed in seeds:
+        try:
+            outcomes += run((seed,))
+        except Exception as error:  # noqa: BLE001  Whatever it is, it is told together with the number of its run.
+            outcomes.append(Failed(title, seed, f"{type(error).__name__}: {error}"))
+    return outcomes
+
+
+def _in_chunks(
+    pool: Executor, title: str, run: Callable[[Iterable[int]], Sequence[Run]], first: int, count: int
+) -> Iterator[Run]:
     chunks = [range(at, min(at + CHUNK, first + count)) for at in range(first, first + count, CHUNK)]
-    for outcomes in pool.map(run, chunks):
+    for outcomes in pool.map(partial(run_chunk, title, run), chunks):
         yield from outcomes
 
 
@@ -189,8 +225,8 @@ def run_random(
     broken = 0
     with ProcessPoolExecutor(arguments.workers) as pool, Progress(disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(title, total=arguments.runs)
-        for outcome in _in_chunks(pool, run, arguments.first, arguments.runs):
-            kinds[kind(outcome)] += 1
+        for outcome in _in_chunks(pool, title, run, arguments.first, arguments.runs):
+            kinds["ended by an error" if isinstance(outcome, Failed) else kind(outcome)] += 1
             totals.update(messages=outcome.messages, deliveries=outcome.deliveries)
             faults.update(outcome.faults)
             if outcome.broken:

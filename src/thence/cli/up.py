@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import socket
@@ -100,9 +101,15 @@ def free_addresses(count: int) -> list[str]:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("127.0.0.1", 0))
     _reserved.extend(sockets)
-    while len(_reserved) > RESERVED_PORTS:
-        _reserved.popleft().close()
+    _release_ports(RESERVED_PORTS)
     return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+
+
+@atexit.register
+def _release_ports(kept: int = 0) -> None:
+    """Keep only the last so many ports from others."""
+    while len(_reserved) > kept:
+        _reserved.popleft().close()
 
 
 class Fleet:

@@ -46,7 +46,10 @@ def test_it_is_written_as_the_domain_that_it_is_and_read_again() -> None:
     assert again.domains == topology.domains
     other = parse(write(topology).replace('pairs = [["a1", "b1"], ["a2", "b2"]]', 'pairs = [["a1", "b2"], ["a2", "b1"]]'))
     assert other.fingerprint != topology.fingerprint
-    assert [found.said for found in differences(topology, other)] == ["domain L confirms, forwards or delivers otherwise"]
+    assert [found.said for found in differences(topology, other)] == [
+        "domain L gets a1 and b2, a2 and b1",
+        "domain L loses a1 and b1, a2 and b2",
+    ]
 
 
 def test_without_takeover_nothing_changes() -> None:
