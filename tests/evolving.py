@@ -329,7 +329,7 @@ def options_for(seed: int) -> SimulationOptions:
     chance, suspicious = Random(f"evolving-options/{seed}"), Random(f"evolving-suspicions/{seed}")
     faulty = chance.random() < 0.8
     return SimulationOptions(
-        messages=chance.randint(20, 80),
+        messages=chance.randint(12, 48),
         pattern="mixed",
         replies=chance.choice((0.0, 0.3, 0.8)),
         # Traffic goes on while the fabric changes once, or for most of the time.

@@ -20,6 +20,7 @@ from thence.core.topology import Topology
 from thence.core.topology_text import parse
 
 CAUSAL: Final = tuple(sorted(name for name, ordering in ORDERINGS.items() if "causal" in ordering.guarantees))
+_reserved: list[socket.socket] = []
 TOPICS: Final = ("news", "sport", "weather")
 WITH_TWO_CLIENTS: Final = ("a3", "x1", "c1", "d3")
 FIRST_PORT, LAST_PORT = 20_000, 32_000
@@ -115,17 +116,29 @@ def plan(topology: Topology, seed: int, urls: dict[str, str], mean_gap_s: float)
 
 
 def stable_addresses(count: int, chance: Random) -> list[str]:
-    """Return addresses on this machine that nobody uses, and that nobody gets by chance while a server is down."""
+    """Return addresses on this machine that nobody uses, and that nobody gets by chance while a server is down.
+
+    Their sockets stay bound, without listening, until they are released: others who look for free ports see that, and servers
+    can be bound to them all the same.
+    """
     found: list[str] = []
     while len(found) < count:
-        address = f"127.0.0.1:{chance.randint(FIRST_PORT, LAST_PORT)}"
-        with socket.socket() as one:
-            try:
-                one.bind(("127.0.0.1", int(address.split(":")[1])))
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                continue
-        if address not in found:
-            found.append(address)
+        port = chance.randint(FIRST_PORT, LAST_PORT)
+        one = socket.socket()
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError as error:
+            one.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            continue
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _reserved.append(one)
+        found.append(f"127.0.0.1:{port}")
     return found
+
+
+def release_addresses() -> None:
+    """Keep no more addresses from others."""
+    while _reserved:
+        _reserved.pop().close()

@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.integration.crash_plan import release_addresses
+
 STOP_WITHIN_S: Final = 60.0
 
 PR_SET_PDEATHSIG: Final = 1
@@ -34,9 +36,12 @@ class Outcome(NamedTuple):
 
 
 def in_folder(folder: Path | None, run: Callable[[Path], Coroutine[None, None, Outcome]]) -> Outcome:
-    """Make a run in a folder, or in one of its own, which goes if nothing was wrong."""
+    """Make a run in a folder, or in one of its own, which goes if nothing was wrong; its addresses are kept until it ends."""
     where = Path(tempfile.mkdtemp(prefix="thence-crashes-")) if folder is None else folder
-    outcome = asyncio.run(run(where))
+    try:
+        outcome = asyncio.run(run(where))
+    finally:
+        release_addresses()
     if not outcome.wrong:
         shutil.rmtree(where)
     return outcome

@@ -115,10 +115,9 @@ class Guarding(Telling[_Guarded]):
         """There is no room for a frame behind the guard: it comes again when something else passes."""
         self._peers[incoming.peer].aside[incoming.number] = Aside(incoming.frame, incoming.to, now)
 
-    @property
-    def aside(self) -> int:
-        """How many frames are kept aside."""
-        return sum([len(state.aside) for state in self._peers.values()])
+    def aside_of(self, peer: str) -> int:
+        """How many frames of a peer are kept aside."""
+        return len(self._peers[peer].aside)
 
     def waiting(self) -> list[tuple[str, int, Aside[Any]]]:
         """Give what is kept aside, each with its sender and its number."""

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from thence.core.changing import Deliverable as Deliverable  # noqa: PLC0414  A name of this module, too.
-from thence.core.channel import RESEND_AFTER_NS, Pace
+from thence.core.channel import Pace
 from thence.core.contract import (
     Arrived,
     Connected,
@@ -46,23 +46,22 @@ from thence.core.contract import (
 )
 from thence.core.domain import Domain
 from thence.core.forwarding import noticing
+from thence.core.limits import MAX_QUEUED, MAX_QUEUED_BYTES, Limiting
+from thence.core.limits import MemberOptions as MemberOptions  # noqa: PLC0414  A name of this module, too.
 from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, MessageId, Packet
-from thence.core.ordering import MAX_HELD, Predecessor, Wait
-from thence.core.overflow import SpillRoom
+from thence.core.ordering import Predecessor, Wait
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.progress import Progress, forgotten
 from thence.core.quick import send_at_once, take_at_once
 from thence.core.records import Passed, Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.retention import Retention
 from thence.core.routing import Routes
-from thence.core.spilling import Spilling
 from thence.core.stability import Ledger
-from thence.core.takeover import MAX_KEPT, Takeover
+from thence.core.takeover import Takeover
 from thence.core.topology import Topology
 from thence.core.views import FABRIC, Expel, Flush, Hold, Prepare, Resume, Switch, View, ViewInput
 from thence.core.window import FIRST_WINDOW_BYTES, WINDOW_BYTES
 from thence.errors import (
-    Busy,
     ConfigError,
     FrameRefused,
     OverflowingFrame,
@@ -72,50 +71,8 @@ from thence.errors import (
 
 StampT = TypeVar("StampT")
 
-MAX_QUEUED = 100_000
-"""How many frames may wait for acknowledgement, on all channels together, before the application's sends are refused as busy."""
 
-MAX_QUEUED_HARD = 16 * MAX_QUEUED
-"""The same for frames that we send on for others. Beyond it their frames are not taken, so that they push back in turn."""
-
-
-MAX_QUEUED_BYTES = 256 * 1024 * 1024
-"""How many bytes those frames may take before the application's sends are refused as busy."""
-
-MAX_QUEUED_BYTES_HARD = 4 * MAX_QUEUED_BYTES
-"""The same for frames that we send on for others."""
-
-MAX_ECHOES = MAX_QUEUED_HARD
-"""How many messages that we put into domains may be on their way back to us, by way of a sequencer: we keep their names."""
-
-MAX_UNCONSUMED = 100_000
-"""How many deliveries may wait for the application to be done with them before no more frames are taken."""
-
-MAX_LATE_HARD = 16 * MAX_UNCONSUMED
-"""How many may wait until all have a message of our own, before even what follows from deliveries is refused as busy."""
-
-
-class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a member works. The defaults are for a real network and a real disk."""
-
-    reliable: bool = True
-    """Number, acknowledge and repeat frames. Without it the network is trusted to be exact, as in the explorer."""
-    durable: bool = True
-    """Ask for records to be made durable, and keep deliveries until they are consumed."""
-    max_held: int = MAX_HELD
-    max_queued: int = MAX_QUEUED
-    max_queued_bytes: int = MAX_QUEUED_BYTES
-    max_unconsumed: int = MAX_UNCONSUMED
-    resend_after_ns: int = RESEND_AFTER_NS
-    confirm_within_ns: int = 0
-    """How long a confirmation may wait for a frame that goes the same way, where the domain does not say (``core.channel``)."""
-    retain_bytes: int = 0
-    """How many bytes of copies of messages to keep, so that members can be lost without harm to others (``core.retention``)."""
-    spill: SpillRoom | None = None
-    """How much may wait for a peer in memory, where whoever runs the member keeps more of it elsewhere (``core.overflow``)."""
-
-
-class Member(Spilling):
+class Member(Limiting):
     """One process of a fabric. See the module's text for the rules."""
 
     def __init__(self, name: str, where: Domain | Topology | Routes, options: MemberOptions | None = None) -> None:
@@ -297,11 +254,6 @@ class Member(Spilling):
         """Whom we were told to hold for dead."""
         return tuple(self._suspected)
 
-    @property
-    def queued_bytes(self) -> int:
-        """How many bytes peers have not acknowledged yet, about; a body counts once for each peer."""
-        return sum([place.transport.queued_bytes for place in self._places.values()])
-
     # Inputs.
 
     def _submit(self, step_input: Submit | SubmitAll, now: int) -> Ready:
@@ -335,32 +287,6 @@ class Member(Spilling):
             stable=self._ledger.news() if self._ledger is not None else 0,
             safe=safe,
         )
-
-    def _check_room(self, *, hard: bool) -> None:
-        most, most_bytes = self.options.max_queued, self.options.max_queued_bytes
-        if not self._flat and self._echoes >= MAX_ECHOES:
-            raise Busy(self._full())
-        if hard and (self._queued >= MAX_QUEUED_HARD or self.queued_bytes >= MAX_QUEUED_BYTES_HARD):
-            raise Busy(self._full())
-        if not hard and self._queued >= most:
-            queued = self.queued()
-            slowest = max(queued, key=lambda peer: queued[peer])
-            raise Busy(f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; max_queued is {most}")
-        if not hard and self.queued_bytes >= most_bytes:
-            raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {most_bytes}")
-        if self._notices is not None and self._notices.unsafe >= (MAX_QUEUED_HARD if hard else most):
-            raise Busy(f"{self._notices.unsafe} messages that were sent from here are not safe; max_queued is {most}")
-        if self._late:
-            self._check_late(
-                "MAX_LATE_HARD" if hard else "max_unconsumed", MAX_LATE_HARD if hard else self.options.max_unconsumed
-            )
-
-    def _check_late(self, limit: str, most: int) -> None:
-        """Messages to ourselves queue for nobody, and yet wait behind those that others have to confirm."""
-        late = self._late
-        if late is not None and len(late) >= most:
-            first = late[0][1].envelope
-            raise Busy(f"{len(late)} deliveries wait until all have {first.id if first else 'a message'}; {limit} is {most}")
 
     def _check(self, submit: Submit) -> None:
         if len(submit.body) > MAX_BODY_BYTES:
@@ -431,7 +357,7 @@ class Member(Spilling):
         durable = self.options.durable
         for incoming in frames:
             may_be_full = self._queued or self._unconsumed or self._takeover is not None or self._late is not None
-            full = self._full() if may_be_full or self._notices is not None else ""
+            full = self._full_for(place, peer) if may_be_full or self._notices is not None else ""
             if full:
                 refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {full}"))
                 break
@@ -488,29 +414,6 @@ class Member(Spilling):
         deliveries = self._deliver(deliver)
         safe = self._safe_news()
         return Ready(persist=persist, send=self._collect(now), deliver=deliveries, wake=self._wake(), safe=safe)
-
-    def _full(self) -> str:
-        """Say which limit lets no more frames in, if one does. They are not acknowledged, so the senders push back in turn."""
-        if self._queued >= MAX_QUEUED_HARD:
-            return f"{self._queued} are not acknowledged; the limit is MAX_QUEUED_HARD"
-        if self.queued_bytes >= MAX_QUEUED_BYTES_HARD:
-            return f"{self.queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
-        if not self._flat and self._echoes >= MAX_ECHOES:
-            return f"{self._echoes} have not come back to us; the limit is MAX_ECHOES"
-        if self._notices is not None and self._notices.unsafe >= MAX_QUEUED_HARD:
-            return f"{self._notices.unsafe} that went on from here are not safe; the limit is MAX_QUEUED_HARD"
-        if self._takeover is not None and self._takeover.kept >= MAX_KEPT:
-            return f"{self._takeover.kept} are kept for the replica that forwards; the limit is MAX_KEPT"
-        aside = sum(place.guard.aside for place in self._domains.values() if place.guard is not None)
-        if aside >= self.options.max_held:
-            return f"{aside} wait until all members have them; the limit is max_held"
-        if len(self._unconsumed) + len(self._late or ()) >= self.options.max_unconsumed:
-            return f"the application has not consumed {len(self._unconsumed)} deliveries; the limit is max_unconsumed"
-        return ""
-
-    @property
-    def _echoes(self) -> int:
-        return sum([len(place.echoes) for place in self._domains.values()])
 
     def _stranger(self, peer: str, packet: Packet[Any]) -> StrangerFrame:
         return StrangerFrame(

@@ -45,6 +45,9 @@ ROUND_NS: Final = 60_000_000
 MAX_DELAY_NS: Final = 25_000_000
 """How long a question or an answer takes at most; what takes longer counts as lost."""
 
+TIMEOUT_NS: Final = 15_000_000_000
+"""How long a command tries, as the real one does with ``--timeout``: one that leads and one that aborts could go on for ever."""
+
 PAUSE_NS: Final = 1_500_000_000
 """How long nobody leads after a command died, at most."""
 
@@ -226,6 +229,7 @@ class Command:
         self._answers: dict[str, Standing] = {}
         self._reports: dict[str, tuple[Inventory, Mapping[MessageId, Envelope]]] = {}
         self._round = 0
+        self._ends_at = run.kernel.now + TIMEOUT_NS
 
     def begin(self) -> None:
         """Ask everybody where it stands."""
@@ -248,7 +252,7 @@ class Command:
     def _decide(self) -> None:
         run, lead = self._run, self._lead
         self._round += 1  # What comes now comes too late.
-        if run.finished or run.chance.random() < run.trouble.death:
+        if run.finished or run.kernel.now > self._ends_at or run.chance.random() < run.trouble.death:
             run.died(self)
             return
         try:

@@ -135,6 +135,28 @@ def test_what_waits_behind_a_message_of_our_own_is_bounded() -> None:
     run.step("a", Submit(("a",), b""))
 
 
+def test_members_whose_own_messages_wait_for_each_other_take_what_the_others_sent() -> None:
+    """All have as much as there may be behind a message of their own, which is safe when the others have taken it."""
+    run = Run(options=MemberOptions(durable=False, max_unconsumed=3))
+    for name in NAMES:
+        for _ in range(3):
+            run.step(name, Submit(None, b"x"))
+    run.carry(rounds=30)
+    assert {name: len(delivered) for name, delivered in run.delivered.items()} == {"a": 9, "b": 9, "c": 9}
+
+
+def test_each_member_has_a_share_of_the_room_for_what_is_not_safe() -> None:
+    run = Run(options=MemberOptions(max_held=4))
+    for name in NAMES:
+        for _ in range(6):
+            run.step(name, Submit(None, b"x"))
+    run.carry("c", rounds=3)
+    assert run.overflows
+    assert [guard_of(run.members[name]).aside_of(other) for name, other in (("a", "b"), ("b", "a"))] == [2, 2]
+    run.carry(rounds=60)
+    assert {name: len(delivered) for name, delivered in run.delivered.items()} == {"a": 18, "b": 18, "c": 18}
+
+
 def test_nothing_is_kept_of_messages_that_go_to_nobody_else() -> None:
     alone = Member("a", Domain("d", ("a",), "vector")._replace(delivery="safe"))
     for _ in range(10):

@@ -12,7 +12,8 @@ from tests.crashes import Fleet, domain_of
 from tests.runs import EXACTLY_ONCE
 from thence.core.contract import Arrived, Connected, Consumed, Repeated, Restored, Submit, SubmitAll, Timer
 from thence.core.domain import Domain
-from thence.core.member import MAX_QUEUED_HARD, Member, MemberOptions, describe_wait
+from thence.core.limits import MAX_QUEUED_HARD
+from thence.core.member import Member, MemberOptions, describe_wait
 from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, Packet
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.records import Record, Skipped, Submitted, Taken
@@ -394,6 +395,6 @@ def test_what_is_submitted_together_is_refused_as_late_as_what_is_forwarded(monk
     with pytest.raises(Busy, match="max_queued"):
         member.step(Submit(None, b"y"), 0)
     assert len(member.step(SubmitAll((Submit(None, b"y"), Submit(None, b"z"))), 0).accepted) == 2
-    monkeypatch.setattr("thence.core.member.MAX_QUEUED_HARD", 3)
+    monkeypatch.setattr("thence.core.limits.MAX_QUEUED_HARD", 3)
     with pytest.raises(Busy, match="MAX_QUEUED_HARD"):
         member.step(SubmitAll((Submit(None, b"y"),)), 0)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.core.test_channel import frame, packet, sent, take_all
 from thence.core import channel as channel_module
-from thence.core import member as member_module
+from thence.core import limits
 from thence.core.channel import Channel, Pace
 from thence.core.contract import Arrived, Connected, Fetched, Restored, Spilled, Submit
 from thence.core.domain import Domain
@@ -258,7 +258,7 @@ ordering = "sequenced"
 
 
 def test_a_relay_whose_sequencer_is_away_remembers_a_bounded_number_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member_module, "MAX_ECHOES", 30)
+    monkeypatch.setattr(limits, "MAX_ECHOES", 30)
     topology = parse(RELAY)
     relay, files = Member("r", topology, MemberOptions(spill=ROOM)), list[tuple[int, object]]()
     for _ in range(30):

@@ -1,0 +1,149 @@
+"""How much a member takes and accepts: its limits, and which one is reached.
+
+This is the lower half of ``core.member``, below ``core.spilling``, in a file of its own so that each can be read in one go.
+
+Rules:
+
+* What cannot be taken is not acknowledged, so that whoever sent it keeps it and pushes back in turn.
+* Nobody may refuse what somebody else waits for, in order to wait for that one itself. In a domain with safe delivery
+  (``core.guarding``) a member waits until all others have taken a message of its own, and whatever it would deliver behind it
+  waits too. So how much of that there is (``late``) does not keep it from taking the others' frames: they may wait for just
+  that. It keeps it from taking frames in other domains, and from accepting more of its own.
+* For the same reason each member has a share of the room for what is kept aside. A sender's first message that not all have
+  has room wherever it is missing, since all before it have passed there.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import msgspec
+
+from thence.core.channel import RESEND_AFTER_NS
+from thence.core.ordering import MAX_HELD
+from thence.core.overflow import SpillRoom
+from thence.core.places import DomainPlace, LinkPlace
+from thence.core.spilling import Spilling
+from thence.core.takeover import MAX_KEPT
+from thence.errors import Busy
+
+MAX_QUEUED = 100_000
+"""How many frames may wait for acknowledgement, on all channels together, before the application's sends are refused as busy."""
+
+MAX_QUEUED_HARD = 16 * MAX_QUEUED
+"""The same for frames that we send on for others. Beyond it their frames are not taken, so that they push back in turn."""
+
+MAX_QUEUED_BYTES = 256 * 1024 * 1024
+"""How many bytes those frames may take before the application's sends are refused as busy."""
+
+MAX_QUEUED_BYTES_HARD = 4 * MAX_QUEUED_BYTES
+"""The same for frames that we send on for others."""
+
+MAX_ECHOES = MAX_QUEUED_HARD
+"""How many messages that we put into domains may be on their way back to us, by way of a sequencer: we keep their names."""
+
+MAX_UNCONSUMED = 100_000
+"""How many deliveries may wait for the application to be done with them before no more frames are taken."""
+
+MAX_LATE_HARD = 16 * MAX_UNCONSUMED
+"""How many may wait until all have a message of our own, before even what follows from deliveries is refused as busy, and frames
+of domains in which all wait for each other are not taken."""
+
+
+class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a member works. The defaults are for a real network and a real disk."""
+
+    reliable: bool = True
+    """Number, acknowledge and repeat frames. Without it the network is trusted to be exact, as in the explorer."""
+    durable: bool = True
+    """Ask for records to be made durable, and keep deliveries until they are consumed."""
+    max_held: int = MAX_HELD
+    max_queued: int = MAX_QUEUED
+    max_queued_bytes: int = MAX_QUEUED_BYTES
+    max_unconsumed: int = MAX_UNCONSUMED
+    resend_after_ns: int = RESEND_AFTER_NS
+    confirm_within_ns: int = 0
+    """How long a confirmation may wait for a frame that goes the same way, where the domain does not say (``core.channel``)."""
+    retain_bytes: int = 0
+    """How many bytes of copies of messages to keep, so that members can be lost without harm to others (``core.retention``)."""
+    spill: SpillRoom | None = None
+    """How much may wait for a peer in memory, where whoever runs the member keeps more of it elsewhere (``core.overflow``)."""
+
+
+class Limiting(Spilling):
+    """See the module's text."""
+
+    @abstractmethod
+    def queued(self) -> dict[str, int]:
+        """Return how many frames to each peer we keep."""
+
+    @property
+    def queued_bytes(self) -> int:
+        """How many bytes peers have not acknowledged yet, about; a body counts once for each peer."""
+        return sum([place.transport.queued_bytes for place in self._places.values()])
+
+    def _check_room(self, *, hard: bool) -> None:
+        most, most_bytes = self.options.max_queued, self.options.max_queued_bytes
+        if not self._flat and self._echoes >= MAX_ECHOES:
+            raise Busy(self._full())
+        if hard and (self._queued >= MAX_QUEUED_HARD or self.queued_bytes >= MAX_QUEUED_BYTES_HARD):
+            raise Busy(self._full())
+        if not hard and self._queued >= most:
+            queued = self.queued()
+            slowest = max(queued, key=lambda peer: queued[peer])
+            raise Busy(f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; max_queued is {most}")
+        if not hard and self.queued_bytes >= most_bytes:
+            raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {most_bytes}")
+        if self._notices is not None and self._notices.unsafe >= (MAX_QUEUED_HARD if hard else most):
+            raise Busy(f"{self._notices.unsafe} messages that were sent from here are not safe; max_queued is {most}")
+        if self._late:
+            self._check_late(
+                "MAX_LATE_HARD" if hard else "max_unconsumed", MAX_LATE_HARD if hard else self.options.max_unconsumed
+            )
+
+    def _check_late(self, limit: str, most: int) -> None:
+        """Messages to ourselves queue for nobody, and yet wait behind those that others have to confirm."""
+        late = self._late
+        if late is not None and len(late) >= most:
+            first = late[0][1].envelope
+            raise Busy(f"{len(late)} deliveries wait until all have {first.id if first else 'a message'}; {limit} is {most}")
+
+    def _full(self) -> str:
+        """Say which limit lets no more in, if one does."""
+        if self._queued >= MAX_QUEUED_HARD:
+            return f"{self._queued} are not acknowledged; the limit is MAX_QUEUED_HARD"
+        if self.queued_bytes >= MAX_QUEUED_BYTES_HARD:
+            return f"{self.queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
+        if not self._flat and self._echoes >= MAX_ECHOES:
+            return f"{self._echoes} have not come back to us; the limit is MAX_ECHOES"
+        if self._notices is not None and self._notices.unsafe >= MAX_QUEUED_HARD:
+            return f"{self._notices.unsafe} that went on from here are not safe; the limit is MAX_QUEUED_HARD"
+        if self._takeover is not None and self._takeover.kept >= MAX_KEPT:
+            return f"{self._takeover.kept} are kept for the replica that forwards; the limit is MAX_KEPT"
+        if len(self._unconsumed) >= self.options.max_unconsumed:
+            return f"the application has not consumed {len(self._unconsumed)} deliveries; the limit is max_unconsumed"
+        return ""
+
+    def _full_for(self, place: DomainPlace | LinkPlace, peer: str) -> str:
+        """Say which limit lets no more frames of a peer in, if one does. They are not acknowledged, so it pushes back in turn."""
+        full = self._full()
+        if full:
+            return full
+        late = len(self._late or ())
+        if place.guard is None:
+            if late + len(self._unconsumed) < self.options.max_unconsumed:
+                return ""
+            return f"{late} deliveries wait until all have a message of ours; the limit is max_unconsumed"
+        share = max(1, self.options.max_held // len(place.peers))
+        aside = place.guard.aside_of(peer)
+        if aside >= share:
+            return f"{aside} of its frames wait until all members have them; its share of max_held is {share}"
+        return (
+            f"{late} deliveries wait until all have a message of ours; the limit is MAX_LATE_HARD"
+            if late >= MAX_LATE_HARD
+            else ""
+        )
+
+    @property
+    def _echoes(self) -> int:
+        return sum([len(place.echoes) for place in self._domains.values()])
