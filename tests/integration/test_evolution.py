@@ -13,7 +13,19 @@ import pytest
 
 import thence
 from tests.integration.evolving_load import following, load, written
-from tests.integration.running import addressed, assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
+from tests.integration.running import (
+    PATIENCE_S,
+    addressed,
+    assert_kept,
+    flat,
+    fleet,
+    run,
+    servers,
+    started,
+    until,
+    url,
+    wait_for_server,
+)
 from thence.cli.up import free_addresses
 from thence.core.topology import Topology
 from thence.core.topology_text import write
@@ -318,24 +330,31 @@ def test_all_servers_are_restarted_one_after_the_other_under_load(tmp_path: Path
 
 
 def test_a_server_that_was_killed_while_prepared_is_told_by_a_neighbour(tmp_path: Path) -> None:
-    old = flat("s1", "s2", "s3", ordering="matrix")
-    new = following(old, {"D": ("s1", "s2"), "E": ("s2", "s3")})
+    with fleet(flat("s1", "s2", "s3", ordering="matrix"), tmp_path) as running:
+        old = running.topology
+        new = following(old, {"D": ("s1", "s2"), "E": ("s2", "s3")})
 
-    async def main() -> None:
-        async with servers(old, tmp_path) as running:
+        async def decided() -> None:
             for request in (ViewRequest("hold", 1, write(new)), ViewRequest("prepare", 1)):
                 for name in old.processes:
                     assert not (await asked(old, name, request)).refused
-            # Only one is told; it is the caller of the others, or is called by them.
+            running.kill("s3")
+            # Nobody tells s1 and s3 but s2, which calls them or is called by them.
             assert not (await asked(old, "s2", ViewRequest("switch", 1))).refused
-            await until(lambda: all(server.node.topology.version == 2 for server in running.values()))
-            await until(lambda: all(peer.up for server in running.values() for peer in server.node.peers.neighbours.values()))
+
+        async def talked() -> None:
             async with thence.connect(url(new, "s1"), "ann") as ann, thence.connect(url(new, "s3"), "bob") as bob:
                 await ann.known("bob")
                 await ann.send("bob", b"over the relay")
                 assert (await bob.receive()).body == b"over the relay"
 
-    run(main)
+        run(decided)
+        running.start_one("s3")
+        deadline = time.monotonic() + PATIENCE_S
+        while wait_for_server(new, "s3")["version"] != new.version and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [wait_for_server(new, name)["version"] for name in new.processes] == [2, 2, 2]
+        run(talked)
 
 
 def test_a_hold_that_nobody_leads_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
+import os
 import resource
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from thence.cli.serve_options import (
     AccessFile,
@@ -29,6 +32,7 @@ from thence.cli.serve_options import (
     ServerName,
     Spans,
     SpillAfterBytes,
+    StopWith,
     TlsAuthority,
     TlsCertificate,
     TlsKey,
@@ -50,6 +54,9 @@ from thence.runtime.tls import TlsFiles
 from thence.runtime.topology_file import read_topology
 from thence.web.answering import Answerer, parse_listen
 
+PR_SET_PDEATHSIG: Final = 1
+"""Of Linux's prctl: which signal to get when the thread that started us ends."""
+
 log = logging.getLogger("thence.serve")
 
 
@@ -70,6 +77,7 @@ def command(
     backlog: Backlog = BacklogMode.MEMORY,
     spill_after_bytes: SpillAfterBytes = SPILL_AFTER_BYTES,
     drain_s: DrainSeconds = DRAIN_S,
+    stop_with: StopWith = None,
     awake_us: AwakeMicroseconds = 0,
     metrics: MetricsAt = None,
     spans: Spans = False,
@@ -104,12 +112,23 @@ def command(
         max_store_bytes=max_store_bytes,
         spill_after_bytes=spill_after_bytes if backlog is BacklogMode.SPILL else None,
     )
+    if stop_with is not None:
+        _stop_with(stop_with)
     kinds = agent_kinds.load(agents or ())
     logs.set_up(server, log_form.value)
     memory.keep_freed_memory()
     _open_many_files()
     doors = Doors(listen, metrics, ServerSpans(server) if spans else None)
     loops.run(_serve(Start(fabric, server, options, kinds), doors, drain_s, awake_us / 1e6))
+
+
+def _stop_with(parent: int) -> None:
+    """Let the system tell us to stop when the process that started us is gone, however it ended."""
+    if sys.platform != "linux":
+        raise ConfigError("--stop-with needs Linux: elsewhere the system does not tell")
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        raise ConfigError(f"--stop-with {parent}: this process was started by {os.getppid()}, or the other one is gone already")
 
 
 def _open_many_files() -> None:

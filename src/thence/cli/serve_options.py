@@ -78,6 +78,10 @@ SpillAfterBytes = Annotated[
 DrainSeconds = Annotated[
     float, typer.Option("--drain", min=0, metavar="SECONDS", help="How long to wait for confirmations when stopped.")
 ]
+StopWith = Annotated[
+    int | None,
+    typer.Option("--stop-with", min=1, metavar="PID", help="Stop when this process is gone, which must have started this one."),
+]
 AwakeMicroseconds = Annotated[
     int,
     typer.Option(

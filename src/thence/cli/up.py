@@ -53,7 +53,8 @@ def command(
     Servers without an address in the topology get a free port on 127.0.0.1.
     The topology as it runs is written to DIR/topology.toml, and a second
     start with the same DIR uses the same ports. All logs come out as one,
-    each line behind the name of its server.
+    each line behind the name of its server. If this command is killed, they
+    stop too.
 
     Exits with 0 after it was told to stop, with 2 if a server ends by itself.
 
@@ -61,6 +62,8 @@ def command(
     """
     fabric = with_addresses(read_topology(topology), data / "topology.toml")
     more = [*(("--access", str(access)) if access is not None else ()), *(("--insecure",) if insecure else ())]
+    # Also if we are killed. Servers would take it for our end if the thread that started them ended: here that is the main one.
+    more += ["--stop-with", str(os.getpid())] if sys.platform == "linux" else []
     fleet = Fleet(fabric, data, memory=memory, trace=trace, agents=agents or (), options=more)
     for number in (signal.SIGINT, signal.SIGTERM):
         # Also where whoever started us ignores them, as shells do for what runs in the background.

@@ -6,14 +6,17 @@ message of the server at that time. Who loses its connection asks again over the
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from thence.core.member import Member
 
 MAX_PATIENT: Final = 100_000
-"""How many may wait at a time, at one server."""
+"""How many may wait at a time, at one server,"""
+
+MAX_PATIENT_EACH: Final = 10_000
+"""and how many times the same one, so that nobody takes all places."""
 
 
 class _Patient(NamedTuple):
@@ -29,6 +32,8 @@ class Patience:
         """Nobody waits for what ``member`` has sent."""
         self._member = member
         self._waiting: deque[_Patient] = deque()
+        self._times: Counter[object] = Counter()
+        """How often each who waits does."""
 
     def ask(self, who: object, then: Callable[[str], None]) -> None:
         """Call ``then`` with nothing when all have what was sent so far, or at once with the reason why nobody will say so."""
@@ -39,18 +44,25 @@ class Patience:
             then("")
         elif len(self._waiting) >= MAX_PATIENT:
             then(f"{len(self._waiting)} wait until all have what was sent; MAX_PATIENT is {MAX_PATIENT}")
+        elif self._times[who] >= MAX_PATIENT_EACH:
+            then(f"{self._times[who]} times you wait until all have what was sent; MAX_PATIENT_EACH is {MAX_PATIENT_EACH}")
         else:
             self._waiting.append(_Patient(member.last_number, who, then))
+            self._times[who] += 1
 
     def drop(self, who: object) -> None:
         """Somebody is gone."""
-        if self._waiting:
+        if self._times.pop(who, 0):
             self._waiting = deque(patient for patient in self._waiting if patient.who is not who)
 
     def heard(self, upto: int) -> None:
         """All have what was sent up to this number."""
         while self._waiting and self._waiting[0].number <= upto:
-            self._waiting.popleft().then("")
+            patient = self._waiting.popleft()
+            self._times[patient.who] -= 1
+            if not self._times[patient.who]:
+                del self._times[patient.who]
+            patient.then("")
 
     def changed(self) -> None:
         """Another topology is in force: perhaps one in which nobody finds out any more.
@@ -64,6 +76,7 @@ class Patience:
             self._waiting = deque(asked)
             return
         waiting, self._waiting = self._waiting, deque()
+        self._times.clear()
         for patient in waiting:
             patient.then(self._reason())
 

@@ -1,12 +1,15 @@
-"""Who waits until all have what was sent, when the fabric changes meanwhile; tests/integration/test_stability.py has the rest."""
+"""Who waits until all have what was sent: over a change, and how many may; tests/integration/test_stability.py has the rest."""
 
 from __future__ import annotations
+
+import pytest
 
 from thence.core.contract import Submit
 from thence.core.domain import Domain
 from thence.core.member import Member
 from thence.core.topology import Topology
 from thence.core.views import Hold, Prepare, Switch
+from thence.runtime import patience as patience_module
 from thence.runtime.patience import Patience
 
 OLD = Topology("f", [Domain("d", ("a", "b"), "vector")], stability=True)
@@ -50,3 +53,27 @@ def test_what_was_sent_before_a_change_is_not_waited_for_any_longer_than_that() 
     patience.changed()
     patience.heard(ready.stable)
     assert told == [""]
+
+
+def test_nobody_takes_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience_module, "MAX_PATIENT", 5)
+    monkeypatch.setattr(patience_module, "MAX_PATIENT_EACH", 3)
+    member = Member("a", OLD)
+    patience = Patience(member)
+    told: dict[str, list[str]] = {"ann": [], "bob": [], "cyd": []}
+    member.step(Submit(("b",), b"1"), 0)
+    for name in ("ann", "ann", "ann", "ann", "bob"):
+        patience.ask(name, told[name].append)
+    assert told == {"ann": ["3 times you wait until all have what was sent; MAX_PATIENT_EACH is 3"], "bob": [], "cyd": []}
+    patience.ask("cyd", told["cyd"].append)
+    patience.ask("bob", told["bob"].append)
+    assert told["bob"] == ["5 wait until all have what was sent; MAX_PATIENT is 5"]
+    patience.drop("ann")
+    patience.ask("bob", told["bob"].append)
+    patience.heard(1)
+    assert told["bob"][1:] == ["", ""]
+    assert told["cyd"] == [""]
+    member.step(Submit(("b",), b"2"), 0)
+    for _ in range(3):  # All places are free again.
+        patience.ask("bob", told["bob"].append)
+    assert len(told["bob"]) == 3
