@@ -5,9 +5,14 @@ This is the lower half of ``core.member``, below ``core.spilling``, in a file of
 Rules:
 
 * What cannot be taken is not acknowledged, so that whoever sent it keeps it and pushes back in turn.
-* Nobody may refuse what somebody else waits for, in order to wait for that one itself. In a domain with safe delivery
+* Nobody may refuse what somebody else waits for, in order to wait for that one itself. So a frame is refused only for want of
+  room where it would go from here, never for what goes the other way: domains form no cycle, so waits lead ever further away
+  from where they began, and come to an end. Two relays that are full of what each has for the other still take it.
+* For want of room for what is not known to be safe (``core.noticing``) no frame is refused: whatever holds that up is not
+  acknowledged by somebody, and fills a queue.
+* In a domain with safe delivery
   (``core.guarding``) a member waits until all others have taken a message of its own, and whatever it would deliver behind it
-  waits too. So how much of that there is (``late``) does not keep it from taking the others' frames: they may wait for just
+  waits too. How much of that there is (``late``) does not keep it from taking the others' frames: they may wait for just
   that. It keeps it from taking frames in other domains, and from accepting more of its own.
 * For the same reason each member has a share of the room for what is kept aside. A sender's first message that not all have
   has room wherever it is missing, since all before it have passed there.
@@ -20,18 +25,21 @@ from abc import abstractmethod
 import msgspec
 
 from thence.core.channel import RESEND_AFTER_NS
+from thence.core.messages import Envelope
 from thence.core.ordering import MAX_HELD
 from thence.core.overflow import SpillRoom
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.spilling import Spilling
-from thence.core.takeover import MAX_KEPT
+from thence.core.takeover import MAX_KEPT, OriginalFirst
+from thence.core.transport import Incoming
 from thence.errors import Busy
 
 MAX_QUEUED = 100_000
 """How many frames may wait for acknowledgement, on all channels together, before the application's sends are refused as busy."""
 
 MAX_QUEUED_HARD = 16 * MAX_QUEUED
-"""The same for frames that we send on for others. Beyond it their frames are not taken, so that they push back in turn."""
+"""The same for frames that we send on for others into one domain or link. Beyond it what would go there is not taken, so that
+its senders push back in turn."""
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
 """How many bytes those frames may take before the application's sends are refused as busy."""
@@ -109,41 +117,76 @@ class Limiting(Spilling):
             raise Busy(f"{len(late)} deliveries wait until all have {first.id if first else 'a message'}; {limit} is {most}")
 
     def _full(self) -> str:
-        """Say which limit lets no more in, if one does."""
+        """Say which limit is reached anywhere, if one is."""
         if self._queued >= MAX_QUEUED_HARD:
             return f"{self._queued} are not acknowledged; the limit is MAX_QUEUED_HARD"
         if self.queued_bytes >= MAX_QUEUED_BYTES_HARD:
             return f"{self.queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
         if not self._flat and self._echoes >= MAX_ECHOES:
             return f"{self._echoes} have not come back to us; the limit is MAX_ECHOES"
-        if self._notices is not None and self._notices.unsafe >= MAX_QUEUED_HARD:
-            return f"{self._notices.unsafe} that went on from here are not safe; the limit is MAX_QUEUED_HARD"
         if self._takeover is not None and self._takeover.kept >= MAX_KEPT:
             return f"{self._takeover.kept} are kept for the replica that forwards; the limit is MAX_KEPT"
-        if len(self._unconsumed) >= self.options.max_unconsumed:
-            return f"the application has not consumed {len(self._unconsumed)} deliveries; the limit is max_unconsumed"
         return ""
 
-    def _full_for(self, place: DomainPlace | LinkPlace, peer: str) -> str:
-        """Say which limit lets no more frames of a peer in, if one does. They are not acknowledged, so it pushes back in turn."""
-        full = self._full()
-        if full:
-            return full
-        late = len(self._late or ())
+    def _full_for(self, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:
+        """Say which limit keeps us from taking a frame, if one does."""
+        unconsumed, late = len(self._unconsumed), len(self._late or ())
+        most, most_late = self.options.max_unconsumed, MAX_LATE_HARD
+        if unconsumed >= most:
+            return f"the application has not consumed {unconsumed} deliveries; the limit is max_unconsumed"
         if place.guard is None:
-            if late + len(self._unconsumed) < self.options.max_unconsumed:
-                return ""
-            return f"{late} deliveries wait until all have a message of ours; the limit is max_unconsumed"
-        share = max(1, self.options.max_held // len(place.peers))
-        aside = place.guard.aside_of(peer)
-        if aside >= share:
+            most_late = most - unconsumed
+        elif (aside := place.guard.aside_of(incoming.peer)) >= (share := max(1, self.options.max_held // len(place.peers))):
             return f"{aside} of its frames wait until all members have them; its share of max_held is {share}"
-        return (
-            f"{late} deliveries wait until all have a message of ours; the limit is MAX_LATE_HARD"
-            if late >= MAX_LATE_HARD
-            else ""
-        )
+        if late >= most_late:
+            limit = "MAX_LATE_HARD" if place.guard is not None else "max_unconsumed"
+            return f"{late} deliveries wait until all have a message of ours; the limit is {limit}"
+        return self._full_ahead(place, incoming) if self._full() else ""
+
+    def _full_ahead(self, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:
+        """Say which limit is reached where a frame would go from here, if one is."""
+        peer, envelope = incoming.peer, incoming.frame.envelope
+        within = place.hands_on_to(peer)
+        if within:
+            queued, weights = place.transport.queued_by_peer(), place.transport.queued_bytes_by_peer()
+            full = _too_many(
+                place.name, sum(queued.get(name, 0) for name in within), sum(weights.get(name, 0) for name in within)
+            )
+            if full or isinstance(place, LinkPlace):  # Another relay of the link puts it into the domain.
+                return full
+        if envelope is None or envelope.origin not in self.topology.homes or str(envelope.id) in place.echoes:
+            return ""
+        takeover = self._takeover
+        if takeover is not None and (takeover.is_copy(place.name, envelope) or takeover.has(envelope)):
+            return ""
+        plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
+        return next(filter(None, [self._full_in(name, envelope) for name in (*plan.into, *plan.across)]), "")
+
+    def _full_in(self, name: str, envelope: Envelope) -> str:
+        """Say which limit keeps us from putting a message into a domain or link, if one does."""
+        place = self._places[name]
+        if len(place.echoes) >= MAX_ECHOES:
+            return f"{name!r}: {len(place.echoes)} have not come back to us; the limit is MAX_ECHOES"
+        kept = 0 if self._takeover is None else self._takeover.kept_for(name)
+        if kept >= MAX_KEPT and not self._copy_waits(place, envelope):
+            return f"{name!r}: {kept} are kept for the replica that forwards; the limit is MAX_KEPT"
+        return _too_many(name, place.transport.queued, place.transport.queued_bytes)
+
+    def _copy_waits(self, place: DomainPlace | LinkPlace, envelope: Envelope) -> bool:
+        """Return whether another replica has forwarded a message already, and what came behind it waits for the original."""
+        if not isinstance(place, DomainPlace) or not isinstance(place.ordering.gate, OriginalFirst):
+            return False
+        return place.ordering.awaits(*place.ordering.gate.awaited(envelope))
 
     @property
     def _echoes(self) -> int:
         return sum([len(place.echoes) for place in self._domains.values()])
+
+
+def _too_many(name: str, queued: int, queued_bytes: int) -> str:
+    """Say which limit of a domain or link is reached by what is not acknowledged, if one is."""
+    if queued >= MAX_QUEUED_HARD:
+        return f"{name!r}: {queued} are not acknowledged; the limit is MAX_QUEUED_HARD"
+    if queued_bytes >= MAX_QUEUED_BYTES_HARD:
+        return f"{name!r}: {queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
+    return ""

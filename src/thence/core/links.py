@@ -128,6 +128,12 @@ class LinkEnd:
             return [self._partner(self.me)]
         return [self._pairs[0][1]] if self.link.mode == "causal" and len(self._pairs) == 1 else []
 
+    def hands_on_to(self, peer: str) -> tuple[str, ...]:
+        """Return the relays to whom a message that comes from ``peer`` is handed on."""
+        if self.link.mode != "causal" or self.me == self.sequencer:
+            return ()
+        return tuple(far for near, far in self._pairs if near == self.me) if peer in self._near else (self.sequencer,)
+
     def accept(self, peer: str, frame: Frame[Any]) -> LinkOutput:
         """Take a frame from another relay of the link."""
         stamp, envelope = frame.stamp, frame.envelope

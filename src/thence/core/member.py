@@ -357,7 +357,7 @@ class Member(Limiting):
         durable = self.options.durable
         for incoming in frames:
             may_be_full = self._queued or self._unconsumed or self._takeover is not None or self._late is not None
-            full = self._full_for(place, peer) if may_be_full or self._notices is not None else ""
+            full = self._full_for(place, incoming) if may_be_full or self._notices is not None else ""
             if full:
                 refused.append(OverflowingFrame(f"frames from {peer!r} at {self.name!r}: {full}"))
                 break

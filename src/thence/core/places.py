@@ -8,6 +8,8 @@ of arrival.
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -43,7 +45,7 @@ class SavedPlace(msgspec.Struct, Generic[StampT], array_like=True):
     noticing: SavedNoticing | None = None
 
 
-class Place:
+class Place(ABC):
     """One domain or link, as one member sees it."""
 
     def __init__(self, name: str, me: str, transport: Transport) -> None:
@@ -76,6 +78,10 @@ class Place:
             self.transport.check(peer, packet)
             parts = [self.bodies.complete(peer, packet, self.transport.had(peer, packet))]
         return [incoming for part in parts for incoming in self.transport.frames_in(peer, part, now)]
+
+    @abstractmethod
+    def hands_on_to(self, peer: str) -> Collection[str]:
+        """Return the others here to whom a message that comes from ``peer`` may be handed on."""
 
     def collect(self, now: int) -> Packets:
         """Return the packets to send."""
@@ -153,6 +159,9 @@ class DomainPlace(Place):
         arrival = self.ordering.arrival
         return Channels(domain.name, me, peers, arrival, resend_after_ns, domain.confirmation, pace)
 
+    def hands_on_to(self, peer: str) -> Collection[str]:
+        return self.ordering.hands_on_to(peer)
+
     @property
     def stamps(self) -> tuple[type, ...]:
         """The kinds of stamp that travel here."""
@@ -205,6 +214,9 @@ class LinkPlace(Place):
         if noticing:
             transport = Noticing(transport, resend_after_ns)
         super().__init__(link.name, me, Settling(transport, resend_after_ns) if settling else transport)
+
+    def hands_on_to(self, peer: str) -> Collection[str]:
+        return self.end.hands_on_to(peer)
 
     def fork(self) -> LinkPlace:
         """Return a place that goes on from here on its own."""

@@ -84,6 +84,10 @@ class Takeover:
         """How many messages we keep for the one who forwards."""
         return sum([len(kept) for kept in self._kept.values()])
 
+    def kept_for(self, domain: str) -> int:
+        """How many of them go into this domain."""
+        return len(self._kept.get(domain, ()))
+
     def is_copy(self, domain: str, envelope: Envelope) -> bool:
         """Return whether a message that came by this domain is one that another replica forwarded into it."""
         return bool(self.group) and domain != self._routes.upstream(self.me, envelope.origin)

@@ -10,13 +10,14 @@ import pytest
 from tests.conformance.suite import Variant, every_ordering
 from tests.crashes import Fleet, domain_of
 from tests.runs import EXACTLY_ONCE
-from thence.core.contract import Arrived, Connected, Consumed, Repeated, Restored, Submit, SubmitAll, Timer
+from thence.core import limits
+from thence.core.contract import Arrived, Connected, Consumed, Ready, Repeated, Restored, Submit, SubmitAll, Timer
 from thence.core.domain import Domain
-from thence.core.limits import MAX_QUEUED_HARD
 from thence.core.member import Member, MemberOptions, describe_wait
 from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, Packet
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.records import Record, Skipped, Submitted, Taken
+from thence.core.topology_text import parse
 from thence.errors import Busy, ConfigError, OverflowingFrame, StorageError, StrangerFrame, UsageError
 from thence.trace.judge import judge
 
@@ -104,12 +105,25 @@ def test_an_overflow_is_neither_persisted_nor_acknowledged_and_comes_again() -> 
     assert ready.refused == ()
 
 
-def test_frames_of_others_are_pushed_back_when_the_hard_limit_is_reached() -> None:
-    member = Member("A", FIFO)
-    member._queued = MAX_QUEUED_HARD
-    ready = member.step(Arrived("B", fifo_packet(1)), 0)
-    assert [type(refusal) for refusal in ready.refused] == [OverflowingFrame]
-    assert ready.persist == ()
+def test_a_relay_pushes_back_what_goes_where_the_hard_limit_is_reached_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_QUEUED_HARD", 1)
+    topology = parse('name = "f"\ndomains.A.members = ["a", "r"]\ndomains.D.members = ["r", "d"]\n')
+    members = {name: Member(name, topology) for name in topology.processes}
+    now = 0
+
+    def sent(sender: str, to: str) -> Ready:
+        """Let one send, and the relay get it."""
+        ((_, packet),) = members[sender].step(Submit((to,), b"x"), now).send
+        return members["r"].step(Arrived(sender, packet), now)
+
+    assert not sent("a", "d").refused, "there is room for one"
+    pushed_back = sent("a", "d")
+    assert [str(refusal) for refusal in pushed_back.refused] == [
+        "frames from 'a' at 'r': 'D': 1 are not acknowledged; the limit is MAX_QUEUED_HARD"
+    ]
+    assert pushed_back.persist == ()
+    for sender, to in (("d", "a"), ("d", "r")):
+        assert not sent(sender, to).refused, f"what {sender} has for {to} goes the other way, or nowhere"
 
 
 def test_a_member_without_disk_or_channel_keeps_nothing() -> None:

@@ -167,6 +167,7 @@ def test_only_who_shares_a_place_can_be_suspected() -> None:
 def test_who_keeps_too_much_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     a, r2 = member("a"), member("r2")
     monkeypatch.setattr(Takeover, "kept", MAX_KEPT)
+    monkeypatch.setattr(Takeover, "kept_for", lambda _, domain: MAX_KEPT if domain == "D" else 0)
     (packet,) = packets(a.step(Submit(("d",), b"m"), 0), "r2")
     (refusal,) = r2.step(Arrived("a", packet), 0).refused
     assert "100000 are kept for the replica that forwards; the limit is MAX_KEPT" in str(refusal)

@@ -185,6 +185,13 @@ class Ordering(ABC):
         """Return members to whom ``send`` would hand a message for ``to`` at once; who are left out may get it too."""
         return [name for name in (self.members if to is None else to) if name != self.me] if self.direct else []
 
+    def hands_on_to(self, peer: str) -> Collection[str]:
+        """Return the members to whom a message that comes from ``peer`` may be handed on by this one, so that there must be room.
+
+        None, where its origin sends it to all of them: then that one's own queue fills if they do not take it.
+        """
+        return ()
+
     # What every ordering shares.
 
     def accept(self, peer: str, frame: Frame[Any], now: int) -> Output:
@@ -215,6 +222,10 @@ class Ordering(ABC):
         for released in ready:
             self._release(released, out)
             ready += self._freed(released.stream, released.number)
+
+    def awaits(self, stream: int, number: int) -> bool:
+        """Return whether something waits for this."""
+        return self._holding.awaits(stream, number)
 
     def open(self, stream: int, number: int) -> Output:
         """Something has happened for which the gate made frames wait; return what becomes deliverable."""

@@ -109,6 +109,11 @@ class Flood(Ordering):
     def first_hop(self, to: Collection[str] | None) -> list[str]:
         return [self.members[neighbour] for neighbour in self.neighbours]
 
+    def hands_on_to(self, peer: str) -> Collection[str]:
+        if len(self.neighbours) == len(self.members) - 1:
+            return ()  # Its origin has sent it to all itself, so that its own queue says who lacks it.
+        return [name for name in self.first_hop(None) if name != peer]
+
     def _forward(self, frame: Frame[FloodStamp], came_from: int, out: Output) -> None:
         stamp = frame.stamp
         for neighbour in self.neighbours:

@@ -148,6 +148,13 @@ class Grouped(Ordering):
         out.send.append((self.members[self.my_gateway], Frame(stamp, envelope)))
         return out
 
+    def hands_on_to(self, peer: str) -> Collection[str]:
+        if self.my_index != self.my_gateway:
+            return ()
+        local = self.groups[self.my_group]
+        members = local if self.index[peer] not in local else (*local, *self.gateways)
+        return [self.members[member] for member in dict.fromkeys(members) if member != self.my_index]
+
     def _order(self, envelope: Envelope, to: tuple[int, ...] | None, vector: list[int], out: Output) -> None:
         """As gateway: give a message of my subgroup its place, here and in the other subgroups."""
         if to is None or any(self.group_of[member] != self.my_group for member in to):

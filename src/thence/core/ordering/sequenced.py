@@ -92,6 +92,9 @@ class Sequenced(Ordering):
             return [name for name in (self.members if to is None else to) if name != self.me]
         return [self.members[self.coordinator]]
 
+    def hands_on_to(self, peer: str) -> Collection[str]:
+        return [name for name in self.members if name != self.me] if self.my_index == self.coordinator else ()
+
     def _pass_on(self, envelope: Envelope, recipients: Collection[int], out: Output) -> None:
         self._number(envelope, recipients, self.state.passed_on, SequencedOrder, out)
 
