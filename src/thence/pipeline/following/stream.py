@@ -39,7 +39,7 @@ TRIGGER: Final = "500 milliseconds"
 PARTS_PER_BATCH: Final = 64
 """So many new parts are taken at once, the oldest first; they must fit into the memory of the driver."""
 PATIENCE_S: Final = 600.0
-START_ATTEMPTS: Final = 3
+START_ATTEMPTS: Final = 6
 """How often a query is started that Spark gives up before it has begun:"""
 SLOW_START: Final = "Python worker failed to connect back"
 """on a busy machine Python may need longer to start than the ten seconds that Spark waits for whoever looks for new parts."""
