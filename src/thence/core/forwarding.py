@@ -135,6 +135,7 @@ class Forwarding(Restoring):
         pending = 0 if ledger is None else self._pending(place, frame)
         try:
             _check_origin(incoming)
+            self._check_known(incoming)
             if isinstance(place, DomainPlace):
                 early = place.forward_early is not None
                 held = place.ordering.held if early else 0
@@ -159,6 +160,22 @@ class Forwarding(Restoring):
         deliver = self._drain(work)
         self._account_for(place, incoming, pending, released)
         return deliver
+
+    def _knows(self, envelope: Envelope) -> bool:
+        """Return whether a message comes from and goes to nobody but processes of this fabric, so that there is a way for it."""
+        homes = self.topology.homes
+        return envelope.origin in homes and all(name in homes for name in envelope.to or ())
+
+    def _check_known(self, incoming: Incoming) -> None:
+        """Refuse what cannot be forwarded, before anything follows from it."""
+        envelope = incoming.frame.envelope
+        if envelope is not None and not self._knows(envelope):
+            named = (envelope.origin, *(envelope.to or ()))
+            stranger = next(name for name in named if name not in self.topology.homes)
+            raise ImpossibleFrame(
+                f"frame {incoming.number} from {incoming.peer!r} at {self.name!r}: message {envelope.id} names {stranger!r}, "
+                f"and there is no such process in fabric {self.topology.name!r}"
+            )
 
     def _take_flat(self, place: DomainPlace, incoming: Incoming, now: int) -> Deliverable:
         """The same where there is one domain: what is released is for us, and nothing is to be forwarded."""

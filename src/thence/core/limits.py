@@ -154,7 +154,7 @@ class Limiting(Spilling):
             )
             if full or isinstance(place, LinkPlace):  # Another relay of the link puts it into the domain.
                 return full
-        if envelope is None or envelope.origin not in self.topology.homes or str(envelope.id) in place.echoes:
+        if envelope is None or not self._knows(envelope) or str(envelope.id) in place.echoes:
             return ""
         takeover = self._takeover
         if takeover is not None and (takeover.is_copy(place.name, envelope) or takeover.has(envelope)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.conformance.suite import Variant, every_ordering
@@ -18,7 +19,7 @@ from thence.core.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Fra
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.records import Record, Skipped, Submitted, Taken
 from thence.core.topology_text import parse
-from thence.errors import Busy, ConfigError, OverflowingFrame, StorageError, StrangerFrame, UsageError
+from thence.errors import Busy, ConfigError, ImpossibleFrame, OverflowingFrame, StorageError, StrangerFrame, UsageError
 from thence.trace.judge import judge
 
 NAMES = ("A", "B", "C")
@@ -124,6 +125,22 @@ def test_a_relay_pushes_back_what_goes_where_the_hard_limit_is_reached_and_nothi
     assert pushed_back.persist == ()
     for sender, to in (("d", "a"), ("d", "r")):
         assert not sent(sender, to).refused, f"what {sender} has for {to} goes the other way, or nowhere"
+
+
+@pytest.mark.parametrize(("origin", "to"), [("a", ("nobody",)), ("nobody", ("d",)), ("nobody", None)])
+def test_a_relay_refuses_what_names_nobody_of_the_fabric_and_goes_on(origin: str, to: tuple[str, ...] | None) -> None:
+    topology = parse('name = "f"\ndomains.A.members = ["a", "b", "r"]\ndomains.D.members = ["r", "d"]\n')
+    a, b, r = (Member(name, topology) for name in ("a", "b", "r"))
+    packet = dict(a.step(Submit(("d",), b"x"), 0).send)["r"]
+    (frame,) = packet.frames
+    forged = Frame(frame.stamp, Envelope(origin, 1, to, b"x"))
+    ready = r.step(Arrived("a", msgspec.structs.replace(packet, frames=(forged,))), 0)
+    (refusal,) = ready.refused
+    assert isinstance(refusal, ImpossibleFrame)
+    assert "names 'nobody', and there is no such process in fabric 'f'" in str(refusal)
+    assert [type(record) for record in ready.persist] == [Skipped]
+    going = r.step(Arrived("b", dict(b.step(Submit(("d",), b"y"), 0).send)["r"]), 0)
+    assert [peer for peer, packet in going.send if packet.domain == "D"] == ["d"]
 
 
 def test_a_member_without_disk_or_channel_keeps_nothing() -> None:
