@@ -48,10 +48,10 @@ NOTES = """
 ![Time of a round trip on the loopback](images/servers_growth_time.svg)
 
 Ours is √n domains with full matrices. In bytes the claims hold: in one domain with full matrices they grow with the square of
-the number of servers (2.06 and 2.07 in runs before), with √n domains at most linearly.
+the number of servers (1.98 here, 2.06 and 2.07 in runs before), with √n domains at most linearly.
 
 In time they hold on the line that the paper measured on, an Ethernet of 100 Mbit/s: at 150 servers a round trip in one domain
-takes 15.6 ms and with domains 1.7 ms, and from 49 servers on domains are quicker. On the loopback they cannot be seen: 180 kB
+takes 15.6 ms and with domains 1.2 ms, and from 49 servers on domains are quicker. On the loopback they cannot be seen: 180 kB
 take no longer there than the hops themselves, and on a bus there are three of them. With other work on the machine (load average
 above 10 on two cores) single times are off by a millisecond; what a matrix adds on the line is more than that.
 

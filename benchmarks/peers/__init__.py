@@ -16,9 +16,10 @@ acknowledged; JetStream stores as it comes, and syncs later. Ours was tuned on t
 sizes of batches named here were taken, and no others tried.
 
 *Processor time* is what one delivery, or one round trip, takes of all programs and servers together. The machine has two
-cores; this run of five rounds had priority (`nice -n -20`) and no other work beside it but the brokers, of which RabbitMQ took a
-fifth of a core all the time. Rounds of one side differ by a factor of two, and the best of each counts; ratios within one round
-move less. *The least in Python*
+cores; this run of four rounds was made by `make bench-peers` with no other work beside it but the brokers, of which RabbitMQ
+takes a fifth of a core all the time. Rounds of one side differ by a factor of two, and the best of each counts; ratios within
+one round move less.
+*The least in Python*
 (`benchmarks/peers/least_side.py`) is no product but a bound: two programs that check, decode, compare and encode what members
 do, and nothing else. *Never asleep* are loops that spin, which nats-py does not offer by itself.
 
@@ -29,13 +30,14 @@ against 298 and 365 (2.2 and 2.1). Where others want the cores it gives little, 
 
 Reached: all goals, in one run.
 
-* Group of 4, 1,024 B: 4.5 here, 4.3 and 4.4 in runs of this workload alone (goal 4). A body of 1 KiB costs more than twice what
-  one of 100 B does, and that is memory: it is copied into a bundle, into a message, into the packet for each of the others, out
-  of the packet and out of the bundle, and twice by the system. With smaller bundles it was 3.6 to 4.3.
-* Two servers that sync, 1,024 B, against JetStream: 6.2 (goal 5); single rounds 3.5 to 6.3, with what the disk does. Ours writes
-  each message twice and waits for the disk; JetStream writes it once and does not wait. Commits are bounded (`COMMIT_BYTES`),
-  since everything that follows waits for the one under way, the window is 16 MiB, so that a server takes in the next messages
-  while its disk is busy, and snapshots wait while a backlog is on its way out.
+* Group of 4, 1,024 B: 4.2 here; 4.5 in a run before, 4.3 and 4.4 in runs of this workload alone (goal 4). A body of 1 KiB
+  costs more than twice what one of 100 B does, and that is memory: it is copied into a bundle, into a message, into the packet
+  for each of the others, out of the packet and out of the bundle, and twice by the system. With smaller bundles it was 3.6 to
+  4.3.
+* Two servers that sync, 1,024 B, against JetStream: 5.8 (goal 5), and 6.2 in a run before; single rounds 3.7 to 7.0, with what
+  the disk does. Ours writes each message twice and waits for the disk; JetStream writes it once and does not wait. Commits are
+  bounded (`COMMIT_BYTES`), since everything that follows waits for the one under way, the window is 16 MiB, so that a server
+  takes in the next messages while its disk is busy, and snapshots wait while a backlog is on its way out.
 
 Where the time goes, and what was done about it:
 
