@@ -1,14 +1,14 @@
-"""Boxes for tests: small limits, and what is kept in a box, in memory or in files."""
+"""Boxes for tests: small limits, what is kept in a box, in memory or in files, and mistakes to plant in how files come and go."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from thence.runtime import boxes
-from thence.runtime.boxes import Box, Bundle
+from thence.runtime import backlog, boxes
+from thence.runtime.boxes import Box, Bundle, SpillFile
 from thence.runtime.spill import Reader, Spill
 
 
@@ -29,3 +29,19 @@ def small_blocks(letters: int = 4, bundles: int = 2) -> Iterator[None]:
         patch.setattr(boxes, "SPILL_AFTER_LETTERS", letters)
         patch.setattr(boxes, "BLOCK_BUNDLES", bundles)
         yield
+
+
+def forget_to_sync(patch: pytest.MonkeyPatch) -> None:
+    """Plant a mistake: a snapshot names files that may not be on the disk yet."""
+    patch.setattr(backlog, "sync_files", lambda _: None)
+
+
+def delete_too_soon(patch: pytest.MonkeyPatch) -> None:
+    """Plant a mistake: files go while the last snapshot still names them."""
+    real = Spill.done_with
+
+    def too_soon(spill: Spill, gone: Iterable[SpillFile]) -> None:
+        real(spill, gone)
+        spill.delete_done(spill.done)
+
+    patch.setattr(Spill, "done_with", too_soon)

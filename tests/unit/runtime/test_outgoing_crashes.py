@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.unit.runtime.far_side import WAY, FarSide, outgoing, send, small_files, started
+from tests.unit.runtime.spills import delete_too_soon, forget_to_sync
 from tests.unit.runtime.stores import without_waiting
 from tests.unit.runtime.test_node import PATIENCE_S, durable
 from tests.unit.runtime.test_spill_crashes import lay_out
 from tests.unit.runtime.test_store_crashes import CrashingDisk, Image
 from thence.errors import StorageError
-from thence.runtime import backlog as backlog_module
 from thence.runtime import store as store_module
-from thence.runtime.boxes import SpillFile
 from thence.runtime.inspection import examine
-from thence.runtime.spill import Spill
 
 
 class Known(NamedTuple):
@@ -153,7 +151,7 @@ def test_a_crash_at_any_point_loses_doubles_and_moves_nothing(disk: Watched, tmp
 def test_a_file_that_is_not_synced_before_the_snapshot_is_found(
     disk: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog_module, "sync_files", lambda _: None)
+    forget_to_sync(monkeypatch)
     with pytest.raises(StorageError, match=r"spill-\d+\.log, offset 0"):
         crash_everywhere(disk, tmp_path / "left")
 
@@ -161,12 +159,6 @@ def test_a_file_that_is_not_synced_before_the_snapshot_is_found(
 def test_a_file_that_is_deleted_before_the_snapshot_is_found(
     disk: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Spill.done_with
-
-    def too_soon(spill: Spill, gone: Iterable[SpillFile]) -> None:
-        real(spill, gone)
-        spill.delete_done(spill.done)
-
-    monkeypatch.setattr(Spill, "done_with", too_soon)
+    delete_too_soon(monkeypatch)
     with pytest.raises(StorageError, match=r"spill-\d+\.log, offset 0: No such file"):
         crash_everywhere(disk, tmp_path / "left")
