@@ -24,6 +24,7 @@ import weakref
 from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 from thence.core.views import FABRIC, NewView
@@ -335,7 +336,7 @@ class Endpoint(Awaiting):
         if self._handler is not None:
             raise UsageError("there is a handler already")
         self._handler = handler
-        self._loop.call_soon(self._handle_inbox, handler)
+        self._loop.call_soon(self._handle_inbox, handler)  # Until then what comes waits behind what is there (``_hand``).
 
     def on_view(self, handler: ViewHandler) -> None:
         """Call ``handler`` when the fabric has changed, in the order of the messages: all before it are of the old view.
@@ -352,21 +353,17 @@ class Endpoint(Awaiting):
         return self._view
 
     def _handle_inbox(self, handler: BatchHandler) -> None:
-        """Hand over what came before there was a handler."""
-        waiting, self._inbox = self._inbox, deque()
-        batch: list[Message] = []
-        for message in waiting:
-            if message.sender != FABRIC:
-                batch.append(message)
+        """Hand over what came before there was a handler; what waits behind news of a view is not done before its turn."""
+        while self._inbox and not self._failed:
+            if self._inbox[0].sender == FABRIC:
+                self._handle_view(self._inbox.popleft())
                 continue
-            if batch:
-                self._handle(handler, batch)
-                batch = []
-            if self._failed:
-                return
-            self._handle_view(message)
-        if not self._failed:
+            batch = list(takewhile(lambda message: message.sender != FABRIC, self._inbox))
+            for _ in batch:
+                self._inbox.popleft()
             self._handle(handler, batch)
+        if not self._failed:
+            self._finish(self._received)
 
     def _handle_view(self, message: Message) -> None:
         try:
@@ -506,10 +503,11 @@ class Endpoint(Awaiting):
     def _hand(self, messages: Sequence[Message], last: int) -> None:
         """Hand messages to the program; everything up to ``last`` has come."""
         self._received = last
-        if self._handler is not None and messages and messages[0].sender == FABRIC:
-            self._handle_view(messages[0])
-        elif self._handler is not None:
-            self._handle(self._handler, messages)
+        if self._handler is not None and not self._inbox:
+            if messages and messages[0].sender == FABRIC:
+                self._handle_view(messages[0])
+            else:
+                self._handle(self._handler, messages)
         else:
             self._inbox.extend(messages)
             self._arrival.set()
@@ -531,6 +529,8 @@ class Endpoint(Awaiting):
                 return
         if not self._inbox:
             self._finish(self._received)
+        elif messages:
+            self._finish(messages[-1].position)
 
     def _finish(self, position: int) -> None:
         """Everything up to this position is done with: tell so, a little later or at once if it is much."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 import pytest
@@ -163,6 +163,40 @@ def test_news_that_came_before_there_was_a_handler_waits_in_its_turn() -> None:
         await asyncio.sleep(0.05)
         assert me.happened == ["letter a", "view 2", "letter b", "view 3"]
         assert me.acknowledged[-1] == 4
+
+    run(test)
+
+
+def test_what_comes_while_a_handler_is_being_set_waits_behind_what_was_there() -> None:
+    async def test(me: Played) -> None:
+        me.come(1, Letter(b"a"), Letter(b"b"))
+        me.on_message(me.handle)
+        me.come(3, Letter(b"c"))
+        me._on_deliver(4, 0, FABRIC, None, view(2)[1])
+        me.come(5, Letter(b"bad"), Letter(b"d"))
+        me.on_view(lambda seen: me.happened.append(f"view {seen.version}"))
+        assert me.happened == []
+        await asyncio.sleep(0.05)
+        assert me.happened == ["letter a", "letter b", "letter c", "view 2"]
+        assert max(me.acknowledged) == 4  # And not what the program has not done.
+
+    run(test)
+
+
+def test_what_waits_behind_the_news_is_not_done_before_it_is_handed_over() -> None:
+    async def test(me: Played) -> None:
+        me.come(1, Letter(b"a"))
+        me._on_deliver(2, 0, FABRIC, None, view(2)[1])
+        me.come(3, Letter(b"b"))
+
+        def handle(messages: Sequence[Message]) -> None:
+            me._tell_done()  # Which it may do at any moment.
+            me.happened.append(f"{messages[0].body.decode()}, done {me.acknowledged}")
+
+        me.on_batch(handle)
+        await asyncio.sleep(0.05)
+        assert me.happened == ["a, done []", "b, done [2]"]
+        assert me.acknowledged == [2, 3]
 
     run(test)
 
