@@ -17,7 +17,7 @@ import thence
 from tests.integration.running import addressed, flat, run, servers, started, until, url
 from thence.core.member import MemberOptions
 from thence.core.topology import Topology
-from thence.errors import Refusal, StoreFull
+from thence.errors import Refusal, StoreFull, UsageError
 from thence.runtime import boxes, door, peers
 from thence.runtime import client as client_module
 from thence.runtime import server as server_module
@@ -146,6 +146,52 @@ def test_a_question_whose_answer_never_comes_harms_nobody(monkeypatch: pytest.Mo
                 proxy.set_mode(Mode.WELL)
                 await ann.send("ann", b"still here")
             await proxy.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["the connection is cut", "and the server starts again"])
+def test_what_was_rejected_does_not_pass_for_accepted_when_the_answer_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, restarted: bool
+) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        server = await started(topology, "s1", tmp_path)
+        proxy = await proxied(topology, "s1")
+        heard: list[str] = []
+        async with (
+            thence.connect(url(topology, "s1"), "bob") as bob,
+            thence.connect(f"thence://{proxy.address}", "ann") as ann,
+        ):
+            monkeypatch.setattr(ann, "refused", heard.append)
+            proxy.delay_s = 0.5
+            proxy.set_mode(Mode.SLOW)
+            to_nobody = asyncio.create_task(ann.send("nobody", b"never"))
+            await asyncio.sleep(0)
+            ann.post("no one", b"never")
+            to_bob = asyncio.create_task(ann.send("bob", b"accepted"))
+            await until(lambda: server.node.accepted_of("ann") == 3)
+            proxy.set_mode(Mode.CUT)  # The answers are on their way.
+            assert not to_nobody.done()
+            if restarted:
+                await server.stop()
+                server = await started(topology, "s1", tmp_path)
+            proxy.set_mode(Mode.WELL)
+            with pytest.raises(UsageError, match="nobody is called 'nobody'"):
+                await to_nobody
+            await to_bob
+            assert (await bob.receive()).body == b"accepted"
+            proxy.set_mode(Mode.CUT)
+            proxy.set_mode(Mode.WELL)
+            await ann.send("bob", b"once more")
+            assert len(heard) == 1
+            assert "nobody is called 'no one'" in heard[0]
+        async with thence.connect(url(topology, "s1"), "ann") as another:
+            monkeypatch.setattr(another, "refused", heard.append)
+            await another.send("bob", b"of a new program, which has not sent any of that")
+            assert len(heard) == 1
+        await proxy.close()
+        await server.stop()
 
     run(main)
 

@@ -37,6 +37,9 @@ BLOCK_BUNDLES: Final = 1_024
 BLOCK_BYTES: Final = 256 * 1024
 """unless they have so many bytes before."""
 
+KEEP_REJECTED: Final = 2 * 65_536
+"""How many numbers back it is kept that letters were rejected: twice ``MAX_UNACCEPTED`` (``runtime.endpoint``)."""
+
 PASS_BY_LETTERS: Final = 1_024
 """How many letters a program may have in hand that were never in its box,"""
 
@@ -59,6 +62,22 @@ class ReadBundle(Bundle, frozen=True, array_like=True, gc=False, tag=1):
     """A bundle as it was read: its letters are a part of what brought it, and not copied out of it."""
 
     letters: memoryview  # type: ignore[assignment]
+
+
+class Rejected(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=17):
+    """Letters of a client that were not accepted, and never will be."""
+
+    client: str
+    first: int
+    count: int
+    reason: str
+    forbidden: bool
+    """Whether the access file is why."""
+
+    @property
+    def last(self) -> int:
+        """The number of the last of them."""
+        return self.first + self.count - 1
 
 
 class Room(NamedTuple):
@@ -92,7 +111,7 @@ class Box(msgspec.Struct, array_like=True):
 
     temporary: bool = False
     sent: int = 0
-    """The number of the last letter that was submitted for it."""
+    """The number of the last letter that was submitted for it, or rejected."""
     position: int = 0
     """The position of the last letter that was put in."""
     acknowledged: int = 0
@@ -111,6 +130,20 @@ class Box(msgspec.Struct, array_like=True):
     spilled_bytes: int = 0
     unwritten: dict[int, Bundle] = msgspec.field(default_factory=lambda: NOTHING_UNWRITTEN)
     unwritten_bytes: int = 0
+    rejected: list[Rejected] = msgspec.field(default_factory=list)
+    """What its client may not have heard yet: acceptance of a later letter must not pass for acceptance of these."""
+
+    def reject(self, rejected: Rejected) -> None:
+        """Note that letters were rejected. Of those long ago the client has heard: it has few unanswered ones at a time."""
+        known = self.rejected
+        while known and known[0].last < rejected.first - KEEP_REJECTED:
+            del known[0]
+        before = known[-1] if known else None
+        if before is not None and before.last + 1 == rejected.first and before.reason == rejected.reason:
+            known[-1] = msgspec.structs.replace(before, count=before.count + rejected.count)
+        else:
+            known.append(rejected)
+        self.sent = max(self.sent, rejected.last)
 
     def put(self, bundle: Bundle, room: Room) -> bool:
         """Add letters at the end; return whether there are more in memory than there is room for, or were before."""

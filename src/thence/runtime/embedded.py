@@ -94,7 +94,7 @@ class Member(Endpoint):
         self._received = self._done = self._told = box.acknowledged
         self._session = session = Session(node, self.name, self)
         node.office.here.add(self.name)
-        node.on_accepted = session.accepted
+        node.on_answered = session.answered
         node.on_letters = self._letters
         node.on_safe = lambda _: session.tell_safe()
         if self._options.data is None:

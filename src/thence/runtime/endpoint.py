@@ -305,7 +305,7 @@ class Endpoint(Awaiting):
     def _on_undeliverable(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
         """These letters will not be accepted. Whoever waits for one of them is told; what was posted is in ``refused``."""
         waited = {number for number, _ in self._waiters}
-        for number in range(first, first + count):
+        for number in range(max(first, self._accepted + 1), first + count):  # Of the others we have heard before.
             if number in waited:
                 self._refusals[number] = NotAllowed(reason) if forbidden else UsageError(reason)
             else:

@@ -15,7 +15,7 @@ from thence.core.codec import FORMAT_VERSION, STORED_RECORD
 from thence.core.messages import UNREADABLE
 from thence.core.records import Record
 from thence.errors import StorageError
-from thence.runtime.boxes import SpillFile
+from thence.runtime.boxes import Rejected, SpillFile
 from thence.runtime.ledger import Buried, Reacted
 
 
@@ -45,7 +45,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, tag=16):
     topology: str
 
 
-Written = Record | Acknowledged | Met | Started | Reacted | Buried | Opened
+Written = Record | Acknowledged | Rejected | Met | Started | Reacted | Buried | Opened
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -73,7 +73,9 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
 
 _stored: Any = STORED_RECORD
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[int, list[_stored | Acknowledged | Met | Started | Reacted | Buried | Opened]])
+_decoder = msgspec.msgpack.Decoder(
+    tuple[int, list[_stored | Acknowledged | Rejected | Met | Started | Reacted | Buried | Opened]]
+)
 _snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
 
 

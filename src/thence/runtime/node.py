@@ -37,7 +37,7 @@ from thence.errors import Busy, FrameRefused, OverflowingFrame, StorageError, Th
 from thence.runtime import journal
 from thence.runtime.backlog import Backlog
 from thence.runtime.backup import read_restored
-from thence.runtime.boxes import Bundle
+from thence.runtime.boxes import Bundle, Rejected
 from thence.runtime.driver import Clock, Driver
 from thence.runtime.evolution import Evolution, stored_topology
 from thence.runtime.handing import Handing
@@ -109,8 +109,8 @@ class Node:
         """Who waits until all have what was sent."""
         self._durable = options.data is not None
         self.history = History(options.trace, name, topology)
-        self.on_accepted: Callable[[str, int], None] = _ignore
-        """Told which client, and up to which number its letters are accepted."""
+        self.on_answered: Callable[[str, int, Rejected | None], None] = _ignore
+        """Told which client, up to which number its letters are accepted or rejected, and if so which."""
         self.on_letters: Callable[[Collection[str]], None] = _ignore
         """Told which clients have new letters."""
         self.on_bundle: Callable[[Bundle], bool] | None = None
@@ -130,7 +130,7 @@ class Node:
         """Of each message that is submitted and not accepted: the client, the number of its last letter and how many there are in
         it; None: a notice."""
         self._accepted: dict[str, int] = {}
-        """The number of the last letter of each client that was accepted."""
+        """The number of the last letter of each client that was accepted or rejected."""
         self._acknowledging: dict[str, int] = {}
         """What clients have acknowledged and is not durable yet."""
         self.driver = Driver(self.member, self.store, self, self.clock)
@@ -190,6 +190,8 @@ class Node:
         """Let a record have its consequences once more."""
         if isinstance(record, Acknowledged):
             self._acknowledged(record.client, record.upto)
+        elif isinstance(record, Rejected):
+            self.office.reject(record)
         elif isinstance(record, Reacted):
             self.ledger.reacted(record)
             self._reacted(record.agent, record.since, record.upto)
@@ -245,22 +247,35 @@ class Node:
         self._submit(bundle, servers)
         return True
 
+    def reject(self, rejected: Rejected) -> None:
+        """Never send these letters on. Their client is told when that is durable, so that no crash makes them accepted ones."""
+        self._check_takes()
+        self.office.reject(rejected)
+        self.driver.write([rejected], lambda: self._answered(rejected.client, rejected.last, rejected))
+
+    def _answered(self, client: str, upto: int, rejected: Rejected | None) -> None:
+        self._accepted[client] = upto
+        self.on_answered(client, upto, rejected)
+
     def announce(self, notice: Body) -> None:
         """Tell all servers something about a client."""
         self._submit(notice, None)
 
-    def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
+    def _check_takes(self) -> None:
         office = self.office
         full = ((self._durable or self.driver.stalled) and self.driver.full) or (office.full and office.why_full)
         if full:
             self._refused_some = True
             raise Busy(f"{self.name!r} takes nothing now: {full}")
-        written = office.write(body)
+
+    def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
+        self._check_takes()
+        written = self.office.write(body)
         # Noted before the step, from which handlers may be called that send more.
         told, before = None, 0
         if isinstance(body, Bundle):
             told = (body.sender, body.first + body.count - 1, body.count)
-            before = office.sent(told[0], told[1])
+            before = self.office.sent(told[0], told[1])
             if self.spans is not None:
                 self.spans.accepting(body)
         self._submitted.append(told)
@@ -270,7 +285,7 @@ class Node:
             self._refused_some = True
             self._submitted.pop()
             if told is not None:
-                office.unsend(told[0], before)
+                self.office.unsend(told[0], before)
                 if self.spans is not None:
                     self.spans.accepted(told[0], told[1])  # They come again, with another span.
             raise
@@ -407,10 +422,9 @@ class Node:
         if told is not None:
             client, upto, letters = told
             self.letters_accepted += letters
-            self._accepted[client] = upto
             if self.spans is not None:
                 self.spans.accepted(client, upto)
-            self.on_accepted(client, upto)
+            self._answered(client, upto, None)
 
     def stable(self, upto: int) -> None:
         """All have our messages up to this number."""
@@ -436,7 +450,7 @@ class Node:
         return why_untold(self.topology, self.name)
 
     def accepted_of(self, client: str) -> int:
-        """Return up to which number the letters of a client are accepted."""
+        """Return up to which number the letters of a client are accepted or rejected."""
         return self._accepted.get(client, 0)
 
     def refused(self, refusal: FrameRefused) -> None:

@@ -30,7 +30,7 @@ import msgspec
 from thence.core.messages import UNREADABLE, Envelope
 from thence.errors import MalformedFrame, StorageError, UsageError
 from thence.runtime import boxes
-from thence.runtime.boxes import Box, Bundle, ReadBundle, Room, SpillFile
+from thence.runtime.boxes import Box, Bundle, ReadBundle, Rejected, Room, SpillFile
 from thence.runtime.spill import Spill
 
 MAX_TOPIC_CHARACTERS: Final = 200
@@ -196,6 +196,12 @@ class Office:
         """Take back what ``sent`` noted: they were not submitted after all."""
         if client in self.state.boxes:
             self.state.boxes[client].sent = upto
+
+    def reject(self, rejected: Rejected) -> None:
+        """Note that letters of a client were rejected."""
+        box = self.state.boxes.get(rejected.client)
+        if box is not None:  # It may have left meanwhile.
+            box.reject(rejected)
 
     # Letters in.
 

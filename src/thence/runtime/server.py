@@ -29,7 +29,7 @@ from thence.errors import Busy, ConfigError, MalformedFrame, StorageError, Usage
 from thence.runtime.access import EVERYTHING, Guest, Rights
 from thence.runtime.agent_desk import AgentDesk
 from thence.runtime.agent_kinds import Kind
-from thence.runtime.boxes import Bundle
+from thence.runtime.boxes import Bundle, Rejected
 from thence.runtime.door import Door, hang_up, refuse, tell
 from thence.runtime.engine import Engine
 from thence.runtime.node import Node
@@ -122,7 +122,13 @@ class ClientConnection:
         self.session = Session(node, self.name, self, self._objection_to_letters if self.guest is not None else None)
         node.office.here.add(self.name)
         accepted, acknowledged = min(node.accepted_of(self.name), box.sent), node.acknowledged_of(self.name)
-        self.greet(box.sent, accepted, acknowledged, box.since + node.restored)
+        unheard = [rejected for rejected in box.rejected if rejected.last <= accepted]  # Perhaps: that is the client's to know.
+        answered = unheard[0].first - 1 if unheard else accepted
+        self.greet(box.sent, answered, acknowledged, box.since + node.restored)
+        for rejected in unheard:
+            self.session.answered(self.name, rejected.last, rejected)
+        if unheard:
+            tell(self.connection, Accepted(accepted))
 
     def greet(self, number: int = 0, accepted: int = 0, position: int = 0, box: int = 0) -> None:
         """Say who we are, and where the client stands."""
@@ -278,7 +284,7 @@ class Server:
         """Temporary clients that are not connected, since when."""
         self.started_at = time.time()
         node = self.node
-        node.on_accepted = self._accepted
+        node.on_answered = self._answered
         node.on_letters = self._letters
         node.on_safe = self._safe
         node.on_notice = self._notice
@@ -422,10 +428,10 @@ class Server:
 
     # What the node tells.
 
-    def _accepted(self, name: str, upto: int) -> None:
+    def _answered(self, name: str, upto: int, rejected: Rejected | None) -> None:
         client = self._clients.get(name)
         if client is not None and client.session is not None:
-            client.session.accepted(name, upto)
+            client.session.answered(name, upto, rejected)
 
     def _letters(self, names: Collection[str]) -> None:
         for name in names:

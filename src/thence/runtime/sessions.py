@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from thence.errors import Busy, MalformedFrame, StorageError, UsageError
-from thence.runtime.boxes import Box, Bundle
+from thence.runtime.boxes import Box, Bundle, Rejected
 from thence.runtime.endpoint import MAX_UNACCEPTED, MAX_UNACCEPTED_BYTES, WINDOW_LETTERS
 from thence.runtime.node import Node
 from thence.runtime.office import MAX_TOPIC_CHARACTERS, Follows
@@ -59,6 +59,9 @@ class Outlet(Protocol):
 
 MAX_NUMBER: Final = 2**62
 """The highest number of a letter: nobody comes that far by counting."""
+
+MAX_REASON_CHARACTERS: Final = 500
+"""How much is kept of why letters were rejected."""
 
 MAX_WAITING_FOLLOWS: Final = 10_000
 """How many subscriptions of one client, and ends of them, may wait for room."""
@@ -197,7 +200,7 @@ class Session:
         first, count = publish.first, publish.count  # What is told later must not keep the letters.
         reason = "" if self._objection is None else self._objection(publish)
         if reason:
-            self._tell_in_turn(lambda: self._outlet.undeliverable(first, count, reason, forbidden=True))
+            self._reject(first, count, reason, forbidden=True)
             return
         bundle = Bundle(self.client, first, count, publish.to, publish.topic, publish.letters)
         try:
@@ -205,11 +208,13 @@ class Session:
         except Busy:
             raise
         except UsageError as error:
-            why = str(error)
-            self._tell_in_turn(lambda: self._outlet.undeliverable(first, count, why, forbidden=False))
+            self._reject(first, count, str(error), forbidden=False)
         else:
             if not submitted:
                 self._tell_in_turn(lambda: self._outlet.accepted(first + count - 1))
+
+    def _reject(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
+        self._node.reject(Rejected(self.client, first, count, reason[:MAX_REASON_CHARACTERS], forbidden))
 
     def _tell_in_turn(self, tell: Callable[[], None]) -> None:
         """Tell the client when everything before has been accepted."""
@@ -219,9 +224,12 @@ class Session:
         else:
             self._later.append((submitted, tell))
 
-    def accepted(self, _: str, upto: int) -> None:
-        """Letters of the client are accepted."""
-        self._outlet.accepted(upto)
+    def answered(self, _: str, upto: int, rejected: Rejected | None = None) -> None:
+        """Letters of the client are accepted, or never will be."""
+        if rejected is None:
+            self._outlet.accepted(upto)
+        else:
+            self._outlet.undeliverable(rejected.first, rejected.count, rejected.reason, forbidden=rejected.forbidden)
         while self._later and self._later[0][0] <= upto:
             self._later.popleft()[1]()
 

@@ -8,8 +8,8 @@ import pytest
 
 from thence.core.messages import Envelope
 from thence.errors import Busy, MalformedFrame, StorageError, UsageError
-from thence.runtime import sessions
-from thence.runtime.boxes import Bundle
+from thence.runtime import boxes, sessions
+from thence.runtime.boxes import Bundle, Rejected
 from thence.runtime.node import Node
 from thence.runtime.office import Body, Joined, Office, write_body
 from thence.runtime.protocol import Letter, Publish, count_letters, write_letters
@@ -30,6 +30,7 @@ class PlayedNode:
         self.not_durable = 0
         self.unsafe = 0
         self.why_untold = ""
+        self.why_never = "never"
 
     def deliver(self, body: Body) -> None:
         self.office.deliver(Envelope("s1", 1, None, write_body(body)))
@@ -40,10 +41,15 @@ class PlayedNode:
         if bundle.topic == "nobody follows":
             return False
         if bundle.topic == "never":
-            raise UsageError("never")
+            raise UsageError(self.why_never)
         self.taken.append(bundle.first)
         self.office.sent(bundle.sender, bundle.first + bundle.count - 1)
         return True
+
+    def reject(self, rejected: Rejected) -> None:
+        if self.busy:
+            raise Busy("later")
+        self.office.reject(rejected)
 
     def announce(self, notice: Body) -> None:
         if self.busy:
@@ -149,8 +155,40 @@ def test_acceptance_is_told_in_order() -> None:
     session.publish(letters(3, topic="nobody follows"))
     assert client.told == [], "the first one is not durable yet"
     node.accepted = 1
-    session.accepted("ann", 1)
+    session.answered("ann", 1)
+    assert client.told == [("accepted", 1)]
+    (rejected,) = node.office.state.boxes["ann"].rejected
+    session.answered("ann", 2, rejected)
     assert client.told == [("accepted", 1), ("undeliverable", 2, 1, "never"), ("accepted", 3)]
+
+
+def test_what_was_rejected_is_not_submitted_again_over_the_next_connection() -> None:
+    node, client, session = played()
+    node.busy = True
+    session.publish(letters(1, topic="never"))
+    node.busy = False
+    session.go_on()
+    for publish in (letters(2, topic="never"), letters(3)):
+        session.publish(publish)
+    box = node.office.state.boxes["ann"]
+    assert (box.rejected, box.sent) == ([Rejected("ann", 1, 2, "never", False)], 3)
+    again(node, client).publish(letters(1, 3))
+    assert node.taken == [3]
+
+
+def test_what_a_client_must_have_heard_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boxes, "KEEP_REJECTED", 4)
+    node, _, session = played()
+    for number in range(1, 21):
+        session.publish(letters(number, topic="never" if number % 2 else None))
+    assert [rejected.first for rejected in node.office.state.boxes["ann"].rejected] == [15, 17, 19]
+
+
+def test_little_is_kept_of_why_letters_were_rejected() -> None:
+    node, _, session = played()
+    node.why_never = "x" * 1_000
+    session.publish(letters(1, topic="never"))
+    assert len(node.office.state.boxes["ann"].rejected[0].reason) == sessions.MAX_REASON_CHARACTERS
 
 
 @pytest.mark.parametrize(
@@ -246,10 +284,10 @@ def test_a_session_whose_client_has_lost_its_name_is_quiet() -> None:
     assert client.told == []
 
 
-@pytest.mark.parametrize("topic", ["nobody follows", "never"])
-def test_what_is_told_when_others_are_accepted_is_bounded(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_told_when_others_are_accepted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the store is slow, somebody could write for ever to nobody: none of that waits for room."""
     monkeypatch.setattr(sessions, "MAX_UNACCEPTED", 3)
+    topic = "nobody follows"
     node, client, session = played()
     session.publish(letters(1))
     for number in range(2, 9):
@@ -258,7 +296,7 @@ def test_what_is_told_when_others_are_accepted_is_bounded(topic: str, monkeypatc
         session.publish(letters(9, topic=topic))
     assert client.told == []
     node.accepted = 1
-    session.accepted("ann", 1)
+    session.answered("ann", 1)
     assert len(client.told) == 8
     session.publish(letters(10, topic=topic))
     assert len(client.told) == 9
