@@ -209,6 +209,18 @@ def test_a_temporary_client_leaves_nothing_behind() -> None:
     run(main)
 
 
+def test_letters_for_a_server_itself_are_not_dropped_silently(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
+            with pytest.raises(UsageError, match="'s1' is a server in which no program runs"):
+                await ann.send("s1", b"is anybody in there?")
+            await ann.send("s2", b"or there?")
+            await until(lambda: "1 letters of 'ann' are left out: they are for 's2'" in caplog.text)
+
+    run(main)
+
+
 def test_no_server_is_a_clear_error() -> None:
     async def main() -> None:
         topology = flat("s1")

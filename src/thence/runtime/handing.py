@@ -3,13 +3,14 @@
 Rules:
 
 * Of each delivery is noted whose letters came with it, where it is told later that they are safe (``runtime.safety``).
+* Letters for a server itself, in which no program runs, are left out, and the log says so: nobody would ever read them.
 * What cannot be read is left out: whoever wrote it must not be able to stop what comes behind.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from thence.core.contract import Delivery
 from thence.core.messages import Envelope
@@ -21,6 +22,9 @@ from thence.runtime.protocol import Letter, write_letters
 if TYPE_CHECKING:
     from thence.runtime.node import Node
 
+MAX_LOGGED_UNREAD: Final = 20
+"""How often the log says that letters came for this server itself, in which no program runs."""
+
 log = logging.getLogger("thence.node")
 
 
@@ -30,6 +34,7 @@ class Handing:
     def __init__(self, node: Node) -> None:
         """Hand over what the member of ``node`` delivers."""
         self._node = node
+        self._unread = 0
 
     def hand(self, delivery: Delivery, boxes: dict[str, None]) -> None:
         """Hand over one delivery; add to ``boxes`` who has new letters."""
@@ -56,11 +61,25 @@ class Handing:
             if node.spans is not None:
                 node.spans.delivering(body, handed.boxes)
         if not handed.boxes:
+            if isinstance(body, Bundle) and body.to is not None and node.name in body.to:
+                self._complain(body)
             if handed.left is not None:
                 node.forget_client(handed.left)
             if handed.made is not None:
                 node.ledger.made(handed.made, envelope.number)
             node.on_notice(handed)
+
+    def _complain(self, bundle: Bundle) -> None:
+        """Letters came for a program in this server. Whoever sent them could not know that there is none: the log says it."""
+        self._unread += 1
+        if self._unread <= MAX_LOGGED_UNREAD:
+            log.warning(
+                "%d letters of %r are left out: they are for %r, a server in which no program runs (%d times so far)",
+                bundle.count,
+                bundle.sender,
+                self._node.name,
+                self._unread,
+            )
 
     def _hand_news(self, position: int, envelope: Envelope, boxes: dict[str, None]) -> None:
         """Tell our clients of a new view. All that they got before is of the old one, also what was handed over at its end."""

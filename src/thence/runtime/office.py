@@ -179,6 +179,8 @@ class Office:
         return tuple(sorted({self._home_of(client) for client in bundle.to}))
 
     def _home_of(self, client: str) -> str:
+        if client == self.server and not self._embedded:
+            raise UsageError(f"{client!r} is a server in which no program runs: nobody would ever read that")
         home = client if client in self._servers else self.home(client)
         if home is None:
             raise UsageError(f"nobody is called {client!r}, as far as {self.server!r} knows; a client exists once it connected")

@@ -62,7 +62,12 @@ def test_a_server_without_a_program_keeps_nothing_for_it() -> None:
     made = opened("ann")
     assert told(made, letters("x", "s1")).boxes == ()
     assert list(made.state.boxes) == ["ann"]
-    assert told(Office("s1", SERVERS, embedded=True), letters("x", "s1")).boxes == ("s1",)
+    with pytest.raises(UsageError, match="'s1' is a server in which no program runs"):
+        made.route(letters("ann", "s1"))
+    assert made.route(letters("ann", "s2")) == ("s2",), "there may be one in it"
+    with_program = Office("s1", SERVERS, embedded=True)
+    assert with_program.route(letters("s1", "s1")) == ("s1",)
+    assert told(with_program, letters("x", "s1")).boxes == ("s1",)
 
 
 def test_a_box_forgets_bundles_that_are_wholly_done() -> None:
