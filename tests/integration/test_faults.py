@@ -196,6 +196,49 @@ def test_what_was_rejected_does_not_pass_for_accepted_when_the_answer_is_lost(
     run(main)
 
 
+def test_whoever_leaves_hears_that_its_name_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "SILENCE_S", 1.0)
+    monkeypatch.setattr(client_module, "HEARTBEAT_S", 0.3)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            boxes_there = running["s1"].node.office.state.boxes
+            proxy = await proxied(topology, "s1")
+            for mode in (Mode.WELL, Mode.BLACKHOLE, Mode.CUT):
+                async with thence.connect(f"thence://{proxy.address}", "ann") as ann:
+                    proxy.set_mode(mode)
+                    leaving = asyncio.create_task(ann.leave())
+                    if mode is not Mode.WELL:
+                        await asyncio.sleep(0.2)
+                        assert not leaving.done()
+                        assert "ann" in boxes_there
+                        proxy.set_mode(Mode.WELL)
+                    await leaving
+                    assert "ann" not in boxes_there
+            await proxy.close()
+
+    run(main)
+
+
+def test_a_client_is_patient_with_somebody_who_hangs_up() -> None:
+    async def main() -> None:
+        calls: list[float] = []
+
+        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            calls.append(asyncio.get_running_loop().time())
+            writer.close()
+
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as listener:
+            host, port = listener.sockets[0].getsockname()
+            client = thence.connect(f"thence://{host}:{port}", "ann", connect_timeout=3.0)
+            with pytest.raises(TimeoutError, match="hung up"):
+                await client.__aenter__()
+        assert 2 <= len(calls) <= 12, "at a twentieth of a second each there would be sixty"
+
+    run(main)
+
+
 @pytest.mark.parametrize("mode", [Mode.CUT, Mode.BLACKHOLE, Mode.CORRUPT, Mode.SLOW])
 def test_a_client_loses_nothing_over_a_bad_network(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "SILENCE_S", 1.0)

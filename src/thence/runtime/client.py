@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import ssl
 from collections import deque
 from collections.abc import Iterable
@@ -172,6 +173,10 @@ class Client(Endpoint):
     # The connection.
 
     _trouble = ""
+    _let_in = False
+    """Whether the server has said welcome on the newest connection."""
+    _left: asyncio.Future[None] | None = None
+    """Done when the server has forgotten our name, as we wanted."""
 
     @property
     def trouble(self) -> str:
@@ -191,12 +196,15 @@ class Client(Endpoint):
                         ssl=self._tls_context(),
                         server_hostname=self._host if self._secure else None,
                     )
+                self._let_in = False
                 self._introduce(connection)
                 await self._beat(connection, lost)
-                backoff = FIRST_BACKOFF_S
+                if self._let_in:
+                    backoff = FIRST_BACKOFF_S
             except (OSError, TimeoutError, ConfigError) as error:
                 self._trouble = str(error) or type(error).__name__
-            await asyncio.sleep(backoff)
+            # Those who lost their server at the same moment should not all come back at the same moment.
+            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311  It is no secret.
             backoff = min(2 * backoff, MAX_BACKOFF_S)
 
     def _tls_context(self) -> ssl.SSLContext | None:
@@ -311,7 +319,9 @@ class Client(Endpoint):
     def _refused(self, connection: Connection, refused: Refused) -> None:
         connection.close()
         self._trouble = refused.reason
-        if not refused.later:
+        if not refused.later and self._left is not None:
+            _answer(self._left, None)
+        elif not refused.later:
             self._fail(Refusal(f"{self.url}: {refused.reason}"))
 
     def _welcomed(self, connection: Connection, welcome: ClientWelcome) -> None:
@@ -321,6 +331,11 @@ class Client(Endpoint):
             return
         connection.max_frame_bytes = MAX_FRAME_BYTES
         self.server = welcome.server
+        self._let_in = True
+        if self._left is not None:  # Also if it was forgotten already: then it exists anew, since we called.
+            self._connection = connection
+            tell(connection, Leave())
+            return
         if self._new:
             # A program of this name may have been here before: go on where it ended.
             self._new = False
@@ -391,7 +406,8 @@ class Client(Endpoint):
 
     def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
         waiting = (self._topics, self._looked_for, self._unstable)
-        return (*(one for table in waiting for one in table.values()), *self._questions, *self._agents.waiting)
+        leaving = () if self._left is None else (self._left,)
+        return (*(one for table in waiting for one in table.values()), *self._questions, *self._agents.waiting, *leaving)
 
     def _subscribed(self, said: Subscribed) -> None:
         if self._wanted.get(said.topic) == said.wanted:
@@ -445,10 +461,15 @@ class Client(Endpoint):
         self._accepted = max(number, self._heard_accepted)
 
     async def leave(self) -> None:
-        """Give up the name, with all that waits for it and all that it follows. The client is then of no more use."""
+        """Give up the name, with all that waits for it and all that it follows. The client is then of no more use.
+
+        When this returns the server has forgotten it, or another program has taken the name; until it answers, this waits.
+        """
         await self.flush()
+        self._left = self._loop.create_future()
         if self._connection is not None:
             tell(self._connection, Leave())
+        await self._left
         await self._hang_up()
 
     async def status(self) -> dict[str, Any]:

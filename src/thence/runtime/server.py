@@ -403,8 +403,10 @@ class Server:
             self._away.pop(name, None)
         except Busy:
             self._away[name] = LONG_AGO  # Tried again by the clock.
-        except UsageError:
+        except UsageError as error:
             self._away.pop(name, None)  # We have left: there is nobody to tell, now or later.
+            if name in self._clients:
+                refuse(self._clients.pop(name).connection, str(error))
 
     # Files that change.
 
