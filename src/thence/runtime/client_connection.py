@@ -1,0 +1,229 @@
+"""One client that is connected to a server: what it says goes to its session, to the server or to the agents, and back.
+
+Rules:
+
+* Whatever a client says that cannot be ends its own connection and nothing else.
+* With an access file (``runtime.access``) a client gets no further than its entry allows: what it may not do is refused, told
+  to it and logged, and it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from thence.errors import MalformedFrame, StorageError
+from thence.runtime.access import EVERYTHING, Guest, Rights
+from thence.runtime.boxes import Bundle
+from thence.runtime.door import refuse, tell
+from thence.runtime.protocol import (
+    Accepted,
+    Acknowledge,
+    AgentAnswer,
+    AgentQuestion,
+    ClientWelcome,
+    Deliver,
+    Denied,
+    Find,
+    Leave,
+    Ping,
+    Publish,
+    Safe,
+    SafetyWanted,
+    Said,
+    Stable,
+    StableQuestion,
+    StatusAnswer,
+    StatusQuestion,
+    Subscribe,
+    Subscribed,
+    Undeliverable,
+    ViewRequest,
+    understand,
+)
+from thence.runtime.sessions import Session
+from thence.runtime.wire import MAX_CLIENT_FRAME_BYTES, Connection
+
+if TYPE_CHECKING:
+    from thence.runtime.server import Server
+
+ACCEPTED_WITHIN_S: Final = 0.005
+"""How much later a client for whose letters nobody waits is told that they are accepted, if nothing else goes to it before."""
+ACCEPTED_EVERY: Final = 4_096
+"""After how many letters it is told at once all the same."""
+
+
+class ClientConnection:
+    """One connected client: the outlet of its session."""
+
+    def __init__(self, server: Server, connection: Connection, name: str, guest: Guest | None) -> None:
+        """Take over a connection that has said hello, and proved its token if it is a guest."""
+        self.name = name
+        self.guest = guest
+        """Without an access file there are no guests, and all may do everything."""
+        self.connection = connection
+        self.session: Session | None = None
+        self.since = time.time()
+        self.finding = 0
+        """How many others it is waiting for."""
+        self._server = server
+        self._accepted = 0
+        self._told = 0
+        """Up to which number the client was told that its letters are accepted,"""
+        self._hurried = 0
+        """and up to which somebody waits for that."""
+        self._telling: asyncio.TimerHandle | None = None
+        connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
+        connection.on_frame = self._frame
+        connection.on_lost = self._lost
+        connection.on_writable = lambda _: self.session.feed() if self.session else None
+
+    def welcome(self) -> None:
+        """The client has its name: go on."""
+        node = self._server.node
+        box = node.office.state.boxes[self.name]
+        self.session = Session(node, self.name, self, self._objection_to_letters if self.guest is not None else None)
+        node.office.here.add(self.name)
+        accepted, acknowledged = min(node.accepted_of(self.name), box.sent), node.acknowledged_of(self.name)
+        unheard = [rejected for rejected in box.rejected if rejected.last <= accepted]  # Perhaps: that is the client's to know.
+        answered = unheard[0].first - 1 if unheard else accepted
+        self.greet(box.sent, answered, acknowledged, box.since + node.restored)
+        for rejected in unheard:
+            self.session.answered(self.name, rejected.last, rejected)
+        if unheard:
+            tell(self.connection, Accepted(accepted))
+
+    def greet(self, number: int = 0, accepted: int = 0, position: int = 0, box: int = 0) -> None:
+        """Say who we are, and where the client stands."""
+        node, proof = self._server.node, b"" if self.guest is None else self.guest.proof
+        tell(self.connection, ClientWelcome(node.name, node.topology.name, number, accepted, position, box, proof))
+
+    def _frame(self, connection: Connection, frame: memoryview) -> None:
+        connection.check_kept_up()
+        said = understand(frame, self.name)
+        session = self.session
+        if type(said) is Publish and session is not None:  # First what comes most often.
+            if said.hurry:
+                self._hurried = said.first + said.count - 1
+            session.publish(said)
+        elif isinstance(said, Ping):
+            pass
+        elif isinstance(said, StatusQuestion | AgentQuestion | ViewRequest):
+            self._question(connection, said)
+        elif session is None:
+            raise MalformedFrame(f"a {type(said).__name__} before it was welcome")
+        elif isinstance(said, Acknowledge):
+            session.acknowledge(said.upto, said.limit)
+        elif isinstance(said, Subscribe):
+            if not said.wanted or not self._denied("topic", said.topic, self.rights.objection_to_subscription(said.topic)):
+                session.follow(said.topic, said.wanted)
+        elif isinstance(said, Find):
+            if not self._denied("name", said.name, self.rights.objection_to_letter((said.name,), None)):
+                self._server.find(self, said.name)
+        else:
+            self._seldom(connection, said)
+
+    def _seldom(self, connection: Connection, said: Said) -> None:
+        if isinstance(said, StableQuestion):
+            self._server.node.patience.ask(self, lambda reason: tell(connection, Stable(said.upto, reason)))
+        elif isinstance(said, SafetyWanted) and self.session is not None:
+            self.session.want_safety()
+        elif isinstance(said, Leave):
+            self._server.forget(self.name)
+        else:
+            raise MalformedFrame(f"a {type(said).__name__}, which no client says")
+
+    def _question(self, connection: Connection, said: StatusQuestion | AgentQuestion | ViewRequest) -> None:
+        """Answer what may be asked also by whoever has no name."""
+        if isinstance(said, StatusQuestion):
+            if not self._denied("question", "", self.rights.objection_to_status()):
+                tell(connection, StatusAnswer(msgspec.json.encode(self._server.status())))
+        elif isinstance(said, AgentQuestion):
+            reason = self.rights.objection_to_agents()
+            if reason:
+                self._complain(reason)
+                tell(connection, AgentAnswer(said.number, b"", reason, forbidden=True))
+            else:
+                self._server.desk.ask(connection, said)
+        elif not self._denied("question", "", self.rights.objection_to_change()):
+            self._server.node.evolution.request(said, lambda answer: tell(connection, answer))
+
+    # What it may do.
+
+    @property
+    def rights(self) -> Rights:
+        """What it may do."""
+        return EVERYTHING if self.guest is None else self.guest.rights
+
+    def _denied(self, asked: Literal["topic", "name", "question"], about: str, reason: str) -> bool:
+        """Tell the client why it may not, if so, and return whether that is so."""
+        if reason:
+            self._complain(reason)
+            tell(self.connection, Denied(asked, about, reason))
+        return bool(reason)
+
+    def _objection_to_letters(self, publish: Publish) -> str:
+        reason = self.rights.objection_to_letter(publish.to, publish.topic)
+        if reason:
+            self._complain(reason)
+        return reason
+
+    def _complain(self, what: object) -> None:
+        self.connection.complain(f"client {self.name!r}: {what}" if self.name else f"a client without a name: {what}")
+
+    def _lost(self, connection: Connection, error: Exception | None) -> None:
+        if error is not None:
+            self._complain(error)
+        self._server.lost(self)
+
+    # Outlet.
+
+    def accepted(self, upto: int) -> None:
+        """Letters of the client are accepted."""
+        self._accepted = upto
+        if self._told < self._hurried or upto - self._told >= ACCEPTED_EVERY:
+            self._tell_accepted()
+        elif self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(ACCEPTED_WITHIN_S, self._tell_later)
+
+    def _tell_later(self) -> None:
+        self._telling = None
+        self._tell_accepted()
+
+    def _tell_accepted(self) -> None:
+        if self._accepted > self._told:
+            self._told = self._accepted
+            tell(self.connection, Accepted(self._accepted))
+
+    def undeliverable(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
+        """Some never will be."""
+        self._tell_accepted()
+        tell(self.connection, Undeliverable(first, count, reason, forbidden))
+
+    def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
+        """Letters for the client."""
+        tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters))
+
+    def told_safe(self, upto: int, reason: str) -> None:
+        """Some of its letters are safe, or nobody finds out."""
+        tell(self.connection, Safe(upto, reason))
+
+    def damaged(self, error: StorageError) -> None:
+        """What is kept for the client cannot be read: others may go on."""
+        refuse(self.connection, f"the letters for {self.name!r} cannot be read: {error}")
+
+    def subscribed(self, topic: str, wanted: bool) -> None:
+        """The client follows a topic, or no longer."""
+        tell(self.connection, Subscribed(topic, wanted))
+
+    def not_subscribed(self, topic: str, reason: str) -> None:
+        """It cannot be followed here any more, or no longer be followed."""
+        tell(self.connection, Denied("topic", topic, reason, forbidden=False))
+
+    @property
+    def blocked(self) -> bool:
+        """Whether its connection is full."""
+        return self.connection.full
