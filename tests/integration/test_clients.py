@@ -216,7 +216,7 @@ def test_letters_for_a_server_itself_are_not_dropped_silently(caplog: pytest.Log
             with pytest.raises(UsageError, match="'s1' is a server in which no program runs"):
                 await ann.send("s1", b"is anybody in there?")
             await ann.send("s2", b"or there?")
-            await until(lambda: "1 letters of 'ann' are left out: they are for 's2'" in caplog.text)
+            await until(lambda: "1 letters of ann are left out: they are for s2" in caplog.text)
 
     run(main)
 

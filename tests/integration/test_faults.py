@@ -221,6 +221,35 @@ def test_whoever_leaves_hears_that_its_name_is_forgotten(monkeypatch: pytest.Mon
     run(main)
 
 
+@pytest.mark.parametrize("did", ["read", "sent"])
+def test_a_client_whose_name_another_program_has_used_meanwhile_is_told(did: str) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology), thence.connect(url(topology, "s1"), "bob") as bob:
+            proxy = await proxied(topology, "s1")
+            async with thence.connect(f"thence://{proxy.address}", "ann") as ann:
+                await bob.send("ann", b"first")
+                assert (await ann.receive()).body == b"first"
+                ann.done()
+                proxy.set_mode(Mode.CUT)
+                async with thence.connect(url(topology, "s1"), "ann") as another:
+                    if did == "read":
+                        await bob.send("ann", b"second")
+                        assert (await another.receive(10)).body in {b"first", b"second"}
+                        another.done()
+                        await bob.send("ann", b"third")
+                        await another.receive(10)
+                        another.done()
+                    else:
+                        await another.send("bob", b"as ann")
+                proxy.set_mode(Mode.WELL)
+                with pytest.raises(Refusal, match="another program has read or sent letters as 'ann'"):
+                    await ann.receive(10)
+            await proxy.close()
+
+    run(main)
+
+
 def test_a_client_is_patient_with_somebody_who_hangs_up() -> None:
     async def main() -> None:
         calls: list[float] = []

@@ -127,6 +127,8 @@ class Client(Endpoint):
         self._agents = Agents(self._ask)
         self._box = 0
         self._heard_accepted = 0
+        self._known_number = 0
+        """The last of our letters that the server had when it last said welcome."""
         self._new = True
         self._welcome = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -325,37 +327,50 @@ class Client(Endpoint):
             self._fail(Refusal(f"{self.url}: {refused.reason}"))
 
     def _welcomed(self, connection: Connection, welcome: ClientWelcome) -> None:
-        if not self._is_proved(welcome):
+        reason = self._objection(welcome)
+        if reason:
             connection.close()
-            self._fail(Refusal(f"{self.url}: this client has a token, and whoever answers there does not know it"))
+            self._fail(Refusal(f"{self.url}: {reason}"))
             return
         connection.max_frame_bytes = MAX_FRAME_BYTES
         self.server = welcome.server
+        self._connection = connection
         self._let_in = True
-        if self._left is not None:  # Also if it was forgotten already: then it exists anew, since we called.
-            self._connection = connection
+        if self._left is not None:
             tell(connection, Leave())
             return
         if self._new:
-            # A program of this name may have been here before: go on where it ended.
-            self._new = False
-            offset = welcome.number - self._number
-            self._unaccepted = deque(
-                msgspec.structs.replace(publish, first=publish.first + offset) for publish in self._unaccepted
-            )
-            self._number = self._accepted = welcome.number
-            self._received = self._done = self._told = welcome.position
-            self._box = welcome.box
-        elif welcome.box != self._box:
-            connection.close()
-            lost = f"{self.name!r} was away for too long and was forgotten, with what waited for it"
-            self._fail(Refusal(f"{self.url}: {lost}, or the server was restored from a copy of its store"))
-            return
+            self._begin(welcome)
+        self._known_number = welcome.number
         self._forget_accepted(welcome.accepted)
-        self._connection = connection
-        if not self.name:
-            self._welcome.set()
-            return  # Only questions.
+        if self.name:  # Without one there are only questions.
+            self._go_on(connection)
+        self._welcome.set()
+
+    def _objection(self, welcome: ClientWelcome) -> str:
+        """Say why not to go on with this server, if so."""
+        if not self._is_proved(welcome):
+            return "this client has a token, and whoever answers there does not know it"
+        if self._new or self._left is not None:  # Whoever leaves and was forgotten already exists anew, since it called.
+            return ""
+        if welcome.box != self._box:
+            lost = f"{self.name!r} was away for too long and was forgotten, with what waited for it"
+            return f"{lost}, or the server was restored from a copy of its store"
+        if welcome.position > self._received or welcome.number > max(self._number, self._known_number):
+            return f"another program has read or sent letters as {self.name!r} while we were away"
+        return ""
+
+    def _begin(self, welcome: ClientWelcome) -> None:
+        """Go on where a program of this name ended that may have been here before."""
+        self._new = False
+        offset = welcome.number - self._number
+        self._unaccepted = deque(msgspec.structs.replace(publish, first=publish.first + offset) for publish in self._unaccepted)
+        self._number = self._accepted = welcome.number
+        self._received = self._done = self._told = welcome.position
+        self._box = welcome.box
+
+    def _go_on(self, connection: Connection) -> None:
+        """Say again what the server may not have heard."""
         self._told = self._done
         tell(connection, Acknowledge(self._done, self._done + WINDOW_LETTERS))
         for topic, wanted in self._wanted.items():
@@ -369,7 +384,6 @@ class Client(Endpoint):
             tell(connection, StableQuestion(upto))
         if self._awaited.wanted:
             tell(connection, SafetyWanted())
-        self._welcome.set()
 
     # Endpoint.
 

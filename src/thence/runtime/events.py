@@ -33,6 +33,9 @@ EVENTS: Final[dict[str, Event]] = {
     "no longer holding %s for dead": Event("neighbour-trusted", ("peer",)),
     "%s (%d so far): %s": Event("frame-refused", ("kind", "count", "reason")),
     "a delivery that cannot be read: %s": Event("delivery-unreadable", ("reason",)),
+    "%d letters of %s are left out: they are for %s, a server in which no program runs (%d times so far)": Event(
+        "letters-for-nobody", ("letters", "sender", "server", "times")
+    ),
     # At the door.
     "%s: %s%s": Event("complaint", ("address", "reason", "left_out")),
     "%s: read again": Event("reloaded", ("what",)),

@@ -74,7 +74,7 @@ class Handing:
         self._unread += 1
         if self._unread <= MAX_LOGGED_UNREAD:
             log.warning(
-                "%d letters of %r are left out: they are for %r, a server in which no program runs (%d times so far)",
+                "%d letters of %s are left out: they are for %s, a server in which no program runs (%d times so far)",
                 bundle.count,
                 bundle.sender,
                 self._node.name,
