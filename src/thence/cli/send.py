@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated
 
@@ -46,10 +47,16 @@ async def _send(connected: Callable[[], Client], to: str, bodies: list[str] | No
     async with connected() as client:
         for recipient in names_in(to) if wait and to != "everyone" and not to.startswith("#") else ():
             await client.known(recipient)
-        for body in bodies or sys.stdin:
-            await send_to(client, to, body.rstrip("\n").encode())
+        for body in map(os.fsencode, bodies) if bodies else _lines():
+            await send_to(client, to, body.rstrip(b"\n"))
             sent += 1
     return sent
+
+
+def _lines() -> Iterator[bytes]:
+    """Give the lines of standard input, which need not be text."""
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 async def send_to(client: Endpoint, to: str, body: bytes) -> None:
