@@ -5,7 +5,7 @@ Rules:
 * ``Typing`` is pure: keys go in, finished lines come out. The terminal is read and drawn around it.
 * On a terminal keys are read one by one, since the half-written line has to be drawn again below each line that comes. The
   terminal is given back as it was, whatever happens.
-* Elsewhere pieces are read by a thread: files cannot be waited for. At most ``MAX_UNREAD_PIECES`` are read ahead.
+* Elsewhere a thread reads (``standard_input``): files cannot be waited for.
 * A line holds at most ``MAX_LINE_CHARACTERS``; what is typed beyond them is not taken.
 """
 
@@ -16,22 +16,19 @@ import codecs
 import os
 import sys
 import termios
-import threading
 import tty
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from thence.cli import console
+from thence.cli.standard_input import pieces
 
 MAX_LINE_CHARACTERS: Final = 2_000
-MAX_UNREAD_PIECES: Final = 16
 READ_BYTES: Final = 4_096
-STANDARD_INPUT: Final = 0
 
 ESCAPE, DELETE, BACKSPACE, KILL_LINE, KILL_WORD, END = "\x1b", "\x7f", "\x08", "\x15", "\x17", "\x04"
 CLEAR: Final = "\r\x1b[K"
@@ -174,12 +171,9 @@ class Streams:
 
     async def lines(self) -> AsyncIterator[str]:
         """Give the lines of standard input."""
-        read: asyncio.Queue[bytes] = asyncio.Queue(MAX_UNREAD_PIECES)
-        arguments = (asyncio.get_running_loop(), read.put)
-        threading.Thread(target=_read_pieces, args=arguments, name="thence-input", daemon=True).start()
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         begun = ""
-        while piece := await read.get():
+        async for piece in pieces():
             *whole, begun = (begun + decoder.decode(piece)).split("\n")
             for line in whole:
                 yield line[:MAX_LINE_CHARACTERS]
@@ -198,17 +192,3 @@ class Streams:
 
     def label(self, text: str) -> None:
         """Show nothing: nobody types here."""
-
-
-def _read_pieces(loop: asyncio.AbstractEventLoop, put: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
-    """Read standard input to its end, and say when that is reached; no quicker than it is used."""
-    while True:
-        piece = os.read(STANDARD_INPUT, READ_BYTES)
-        handing = put(piece)
-        try:
-            asyncio.run_coroutine_threadsafe(handing, loop).result()
-        except (RuntimeError, CancelledError):  # The loop has ended before the input.
-            handing.close()
-            return
-        if not piece:
-            return

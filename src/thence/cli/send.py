@@ -1,22 +1,29 @@
-"""``thence send``: send a message by way of a server."""
+"""``thence send``: send messages by way of a server.
+
+Rules:
+
+* None waits for the one before: as many are on their way as the client has room for (``MAX_UNACCEPTED``), and no more is read.
+* The first that is refused ends it. What was on its way behind that one is accepted all the same, and counted.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from thence.cli import console
 from thence.cli.options import Authority, Token
+from thence.cli.standard_input import pieces
 from thence.errors import UsageError
 from thence.runtime import loops
 from thence.runtime.client import Client, connect
 from thence.runtime.endpoint import Endpoint
-from thence.runtime.letters import EVERYONE
+from thence.runtime.letters import EVERYONE, MAX_LETTER_BYTES
 
 
 def command(
@@ -38,35 +45,107 @@ def command(
 
     Example: thence send thence://127.0.0.1:7401 bob "hello"
     """
-    sent = loops.run(_send(partial(connect, url, name, token=token, authority=authority), to, body, wait=wait))
-    console.err.print(f"{console.count(sent, 'message')} accepted")
+    connected = partial(connect, url, name, token=token, authority=authority)
+    sent = loops.run(_send(connected, to, _given(body) if body else lines(), wait=wait))
+    if sent.accepted or sent.error is None:
+        console.err.print(f"{console.count(sent.accepted, 'message')} accepted")
+    if sent.error is not None:
+        raise sent.error
 
 
-async def _send(connected: Callable[[], Client], to: str, bodies: list[str] | None, *, wait: bool) -> int:
-    sent = 0
+class Sent(NamedTuple):
+    """How many messages were accepted, and why not all were."""
+
+    accepted: int
+    error: UsageError | None
+
+
+async def _send(connected: Callable[[], Client], to: str, bodies: AsyncIterator[bytes], *, wait: bool) -> Sent:
     async with connected() as client:
         for recipient in names_in(to) if wait and to != "everyone" and not to.startswith("#") else ():
             await client.known(recipient)
-        for body in map(os.fsencode, bodies) if bodies else _lines():
-            await send_to(client, to, body.rstrip(b"\n"))
-            sent += 1
-    return sent
+        return await Sending(client, to).send(bodies)
 
 
-def _lines() -> Iterator[bytes]:
+class Sending:
+    """Sends messages without waiting for each, as many at once as the client has room for, until one of them is refused."""
+
+    def __init__(self, client: Endpoint, to: str) -> None:
+        """``to`` is what a person wrote."""
+        self._client = client
+        self._post = poster(client, to)
+        self._accepted = 0
+        """How many were posted and have not been refused."""
+        self._error: UsageError | None = None
+        self._is_refused = asyncio.Event()
+        client.refused = self._refused  # type: ignore[method-assign]
+
+    async def send(self, bodies: AsyncIterator[bytes]) -> Sent:
+        """Send them all, or up to where one is refused, and wait until what was sent is accepted or not."""
+        posting = asyncio.ensure_future(self._post_all(bodies))
+        refusal = asyncio.ensure_future(self._is_refused.wait())
+        try:
+            # Whoever types is told at once: the next line may be long in coming.
+            await asyncio.wait((posting, refusal), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            posting.cancel()
+            refusal.cancel()
+            await asyncio.gather(posting, refusal, return_exceptions=True)
+        try:
+            await self._client.flush()
+        except UsageError as error:
+            self._refused(str(error))  # The last one.
+        if not posting.cancelled() and (failure := posting.exception()) is not None:
+            if not isinstance(failure, UsageError):
+                raise failure
+            self._error = self._error or failure
+        return Sent(self._accepted, self._error)
+
+    async def _post_all(self, bodies: AsyncIterator[bytes]) -> None:
+        async for body in bodies:
+            await self._client.room()
+            self._post(body)
+            self._accepted += 1
+
+    def _refused(self, reason: str) -> None:
+        self._accepted -= 1
+        self._error = self._error or UsageError(reason)
+        self._is_refused.set()
+
+
+async def lines() -> AsyncIterator[bytes]:
     """Give the lines of standard input, which need not be text."""
-    for line in sys.stdin.buffer:
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
+    begun = bytearray()
+    async for piece in pieces():
+        *whole, rest = piece.split(b"\n")
+        for line in whole:
+            yield _ended(bytes(begun) + line)
+            begun.clear()
+        begun += rest
+        if len(begun) > MAX_LETTER_BYTES + 1:  # What ends it may be among them.
+            raise UsageError(f"a line of more than {MAX_LETTER_BYTES} bytes; MAX_LETTER_BYTES is {MAX_LETTER_BYTES}")
+    if begun:
+        yield _ended(bytes(begun))
 
 
-async def send_to(client: Endpoint, to: str, body: bytes) -> None:
-    """Send to what a person wrote."""
+def _ended(line: bytes) -> bytes:
+    return line.removesuffix(b"\r")
+
+
+async def _given(words: Sequence[str]) -> AsyncIterator[bytes]:
+    """Give what is on the command line."""
+    for word in words:
+        yield os.fsencode(word).rstrip(b"\n")
+
+
+def poster(client: Endpoint, to: str) -> Callable[[bytes], None]:
+    """Return what posts a message to what a person wrote."""
     if to.startswith("#"):
-        await client.publish(to[1:], body)
-    elif to == "everyone":
-        await client.send(EVERYONE, body)
-    else:
-        await client.send(names_in(to), body)
+        return partial(client.post_topic, to[1:])
+    if to == "everyone":
+        return partial(client.post, EVERYONE)
+    names = names_in(to)
+    return partial(client.post, names[0] if len(names) == 1 else names)
 
 
 def names_in(to: str) -> list[str]:
