@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.running import flat, fleet, url
-from tests.unit.cli import run
-from thence.cli.bench import percentile
+from tests.integration.running import flat, fleet, servers, url
+from tests.integration.running import run as run_loop
+from tests.unit.cli import refusal, run
+from thence.cli.bench import _measure, percentile
+from thence.errors import UsageError
+from thence.runtime.client import connect
+from thence.runtime.letters import MAX_LETTER_BYTES
 
 
 def test_a_server_is_measured(tmp_path: Path) -> None:
@@ -23,6 +27,22 @@ def test_a_server_is_measured(tmp_path: Path) -> None:
     assert 0 < told["round_trip_us"]["p50"] <= told["round_trip_us"]["p90"] <= told["round_trip_us"]["p99"]
     assert (shown.code, shown.err) == (0, "")
     assert all(words in shown.out for words in ("500 of 64 bytes", "messages/s", "round trip, p99"))
+
+
+def test_a_size_that_no_message_can_have_is_refused_at_once() -> None:
+    said = refusal("bench", "thence://127.0.0.1:1", "--size", str(MAX_LETTER_BYTES + 1))
+    assert said == f"--size {MAX_LETTER_BYTES + 1}: must be from 0 to {MAX_LETTER_BYTES} (MAX_LETTER_BYTES)"
+
+
+def test_what_cannot_be_sent_is_not_waited_for() -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology):
+            where = url(topology, "s1")
+            with pytest.raises(UsageError, match="MAX_LETTER_BYTES"):
+                await _measure(connect, (where, where), MAX_LETTER_BYTES + 1, 10, 1, lambda *_: None)
+
+    run_loop(main)
 
 
 @pytest.mark.parametrize(("percent", "value"), [(0, 1), (25, 1), (50, 2), (51, 3), (99, 4), (100, 4)])

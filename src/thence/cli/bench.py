@@ -15,9 +15,10 @@ import typer
 
 from thence.cli import console
 from thence.cli.options import Authority, Token
+from thence.errors import ConfigError
 from thence.runtime import loops
 from thence.runtime.client import Client, connect
-from thence.runtime.letters import Message
+from thence.runtime.letters import MAX_LETTER_BYTES, Message
 
 BURST: Final = 256
 """How many messages are posted before the loop turns."""
@@ -69,6 +70,8 @@ def command(
 
     Example: thence bench thence://127.0.0.1:7401 --size 1024
     """
+    if size > MAX_LETTER_BYTES:
+        raise ConfigError(f"--size {size}: must be from 0 to {MAX_LETTER_BYTES} (MAX_LETTER_BYTES)")
     with console.steps() as tell:
         connected = partial(connect, token=token, authority=authority)
         figures = loops.run(_measure(connected, (url, to or url), size, count, round_trips, tell))
@@ -131,14 +134,14 @@ class _Bench:
     async def rate(self, count: int) -> float:
         """Send so many as fast as they go; return how many seconds it took until the last one came."""
         began = time.perf_counter()
-        sending = asyncio.create_task(self._send_all(count))
-        came = 0
-        while came < count:
-            came += await _soon(self._came.get(), "a message")
-            self._tell("messages", came, count)
-        seconds = time.perf_counter() - began
-        await sending
-        return seconds
+        sending, receiving = asyncio.create_task(self._send_all(count)), asyncio.create_task(self._receive_all(count))
+        try:
+            _, ended = await asyncio.gather(sending, receiving)  # Whichever fails first says why.
+        finally:
+            sending.cancel()
+            receiving.cancel()
+            await asyncio.gather(sending, receiving, return_exceptions=True)
+        return ended - began
 
     async def _send_all(self, count: int) -> None:
         for at in range(0, count, BURST):
@@ -146,6 +149,14 @@ class _Bench:
             for _ in range(min(BURST, count - at)):
                 self._sender.post(self._receiver.name, self._body)
             await asyncio.sleep(0)
+
+    async def _receive_all(self, count: int) -> float:
+        """Return when the last of so many came."""
+        came = 0
+        while came < count:
+            came += await _soon(self._came.get(), "a message")
+            self._tell("messages", came, count)
+        return time.perf_counter()
 
     async def round_trips(self, count: int) -> list[float]:
         """Send one to and fro, again and again; return how many seconds each time took, sorted."""
