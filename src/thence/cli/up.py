@@ -20,6 +20,8 @@ import typer
 from thence.cli import console
 from thence.core.topology import Topology
 from thence.core.topology_text import write
+from thence.runtime import files
+from thence.runtime.fitting import check_stores
 from thence.runtime.topology_file import read_topology
 
 STOP_WITHIN_S = 20.0
@@ -60,7 +62,10 @@ def command(
 
     Example: thence up city.toml --data data
     """
-    fabric = with_addresses(read_topology(topology), data / "topology.toml")
+    given = read_topology(topology)
+    if not memory:
+        check_stores(given, data)
+    fabric = with_addresses(given, data / "topology.toml")
     more = [*(("--access", str(access)) if access is not None else ()), *(("--insecure",) if insecure else ())]
     # Also if we are killed. Servers would take it for our end if the thread that started them ended: here that is the main one.
     more += ["--stop-with", str(os.getpid())] if sys.platform == "linux" else []
@@ -81,7 +86,7 @@ def command(
 
 
 def with_addresses(topology: Topology, kept: Path) -> Topology:
-    """Return the topology with an address for each server, the same as the last time where there was one."""
+    """Return the topology with an address for each server, the same as the last time where there was one; keep it there."""
     addresses = dict(read_topology(kept).addresses) if kept.exists() else {}
     addresses = {name: address for name, address in addresses.items() if name in topology.homes} | topology.addresses
     lacking = [name for name in topology.processes if name not in addresses]
@@ -89,7 +94,7 @@ def with_addresses(topology: Topology, kept: Path) -> Topology:
     ordered = {name: addresses[name] for name in topology.processes}
     complete = topology.at(ordered)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(write(complete), encoding="utf-8")
+    files.name_finished(files.write_unfinished(kept, write(complete).encode(), files.PUBLIC_MODE), kept)
     return complete
 
 

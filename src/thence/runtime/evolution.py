@@ -269,19 +269,9 @@ class Evolution:
     def chosen(self, given: Topology) -> Topology:
         """Return the topology to go on with: what is stored, with the addresses that were given if these are of the same."""
         stored = self._node.topology = self._node.member.topology
-        if given.version > stored.version:
-            raise ConfigError(
-                f"the file has version {given.version} of {given.name!r}, and the store of {self._node.name!r} is at version "
-                f"{stored.version}: start it with that one, and then use thence topology apply"
-            )
+        check_version(given, stored, self._node.name)
         if given.version < stored.version:
             log.warning("the file has version %d; the store is at version %d, which counts", given.version, stored.version)
-        elif given.fingerprint != stored.fingerprint:
-            raise ConfigError(
-                f"the file has version {given.version} of {given.name!r} with fingerprint {given.fingerprint}, and the store of "
-                f"{self._node.name!r} has that version with {stored.fingerprint}: a changed topology needs the next version, "
-                "and thence topology apply"
-            )
         else:
             stored.addresses = {**stored.addresses, **given.addresses}
         if self._node.member.view.holding:
@@ -303,3 +293,18 @@ def stored_topology(store: Store | MemoryStore) -> Topology | None:
         first = journal.decode_entry(store.entries[0])
         text = next((record.topology for record in first if isinstance(record, journal.Opened)), "")
     return parse(text, "the stored topology", force=True) if text else None
+
+
+def check_version(given: Topology, stored: Topology, server: str) -> None:
+    """Refuse a topology that is not the one in the store of a server, nor an older one."""
+    if given.version > stored.version:
+        raise ConfigError(
+            f"the file has version {given.version} of {given.name!r}, and the store of {server!r} is at version "
+            f"{stored.version}: start it with that one, and then use thence topology apply"
+        )
+    if given.version == stored.version and given.fingerprint != stored.fingerprint:
+        raise ConfigError(
+            f"the file has version {given.version} of {given.name!r} with fingerprint {given.fingerprint}, and the store of "
+            f"{server!r} has that version with {stored.fingerprint}: a changed topology needs the next version, "
+            "and thence topology apply"
+        )

@@ -24,6 +24,7 @@ UNFINISHED = ".tmp"
 """What the name of a file ends with before it is whole."""
 
 FILE_MODE = 0o600  # messages are nobody else's business
+PUBLIC_MODE = 0o666  # for what holds none: as the user's mask has it
 
 
 def write_all(descriptor: int, data: bytes, offset: int, path: Path) -> None:
@@ -69,11 +70,11 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_unfinished(path: Path, data: bytes) -> Path:
+def write_unfinished(path: Path, data: bytes, mode: int = FILE_MODE) -> Path:
     """Write and sync a file under its unfinished name; if that fails, it is gone again."""
     unfinished = path.with_name(path.name + UNFINISHED)
     try:
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     except OSError as error:
         raise failure(error, "creating", unfinished) from error
     try:

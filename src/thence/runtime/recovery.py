@@ -184,7 +184,7 @@ def _take_snapshot(listing: Listing, identity: str, found: Recovered) -> list[st
         except StorageError as error:
             unreadable.append(str(error))
             continue
-        _check_identity(header, identity, path)
+        check_identity(header, identity, path)
         found.snapshot, found.upto = body, upto
         found.needed.append(path)
         break
@@ -207,7 +207,7 @@ def _take_segment(path: Path, first: int, identity: str, found: Recovered, *, is
         segment = read_segment(path, first)
     except StorageError as error:
         raise StorageError(f"{error}. {ADVICE}") from None
-    _check_identity(segment.header, identity, path)
+    check_identity(segment.header, identity, path)
     for damage in segment.damage():
         raise StorageError(f"{damage}. {ADVICE}")
     tail = segment.tail
@@ -228,6 +228,7 @@ def _take_segment(path: Path, first: int, identity: str, found: Recovered, *, is
     found.needed.append(path)
 
 
-def _check_identity(header: Header, identity: str, path: Path) -> None:
+def check_identity(header: Header, identity: str, path: Path) -> None:
+    """Refuse a file that is of another store."""
     if header.identity != identity:
         raise ConfigError(f"{path.parent} is the store of {header.identity!r}, not of {identity!r}")
