@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -217,6 +218,35 @@ def test_letters_for_a_server_itself_are_not_dropped_silently(caplog: pytest.Log
                 await ann.send("s1", b"is anybody in there?")
             await ann.send("s2", b"or there?")
             await until(lambda: "1 letters of ann are left out: they are for s2" in caplog.text)
+
+    run(main)
+
+
+def test_what_is_no_recipient_topic_or_name_is_said_to_be_none() -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        nobody: Any
+        async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
+            for nobody in (None, 5, b"ann", [5], [["ann"]], ()):
+                with pytest.raises(UsageError, match=r"names nobody; give a name, several names, or thence\.EVERYONE"):
+                    await ann.send(nobody, b"?")
+                with pytest.raises(UsageError, match="names nobody"):
+                    ann.post(nobody, b"?")
+                with pytest.raises(UsageError, match="is no name; a request goes to one who replies"):
+                    await ann.request(nobody, b"?")
+                with pytest.raises(UsageError, match="is no topic; it must be text of 1 to 200 characters"):
+                    await ann.publish(nobody, b"?")
+                with pytest.raises(UsageError, match="is no topic"):
+                    await ann.subscribe(nobody)
+            with pytest.raises(UsageError, match="a name of 70000 characters; MAX_NAME_CHARACTERS is 200"):
+                await ann.known("n" * 70_000)
+            await ann.send("ann", b"still here")
+            assert (await ann.receive()).body == b"still here"
+            with pytest.raises(UsageError, match="a name of 70000 characters; MAX_NAME_CHARACTERS is 200"):
+                thence.connect(url(topology, "s1"), "n" * 70_000)
+            nobody = 5
+            with pytest.raises(UsageError, match="5 is no name; it must be text"):
+                thence.connect(url(topology, "s1"), nobody)
 
     run(main)
 

@@ -51,7 +51,7 @@ def inspect(folder: Folder, json: Json = False) -> None:
         _print_json(report)
         return
     used = f"in use by process {report.in_use_by}" if report.in_use_by else "not in use"
-    console.say_plainly(f"{report.identity}: format {report.format}, {used}")
+    console.say_plainly(f"{_whose(report)}: format {report.format}, {used}")
     if report.snapshot:
         size = console.count(report.snapshot.bytes, "byte")
         console.say_plainly(f"snapshot of entries up to {report.snapshot.upto:,}: {size}, {report.snapshot.file}")
@@ -89,7 +89,7 @@ def verify(folder: Folder, json: Json = False) -> None:
         entries = report.last - (report.snapshot.upto if report.snapshot else 0)
         numbers = {kind: sum(row.last - row.first + 1 for row in report.spilled if row.kind == kind) for kind in NOUNS.values()}
         more = "".join(f", {console.count(count, kind)} in files" for kind, count in numbers.items() if count)
-        console.say_plainly(f"{verdict}: {report.identity}, {entries:,} {'entry' if entries == 1 else 'entries'}{more}")
+        console.say_plainly(f"{verdict}: {_whose(report)}, {entries:,} {'entry' if entries == 1 else 'entries'}{more}")
         for line in report.damage:
             console.say_plainly(f"damage: {line}")
         for line in report.notes:
@@ -167,6 +167,10 @@ def restore(
 def _say_copied(copied: copies.Copied, where: Path) -> None:
     size = console.count(copied.bytes, "byte")
     console.say_plainly(f"{copied.identity}: everything up to entry {copied.last:,}, {size}, is in {where}")
+
+
+def _whose(report: Report) -> str:
+    return "(not known whose)" if report.identity is None else report.identity
 
 
 def _print_json(report: Report) -> None:

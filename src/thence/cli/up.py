@@ -93,7 +93,7 @@ def with_addresses(topology: Topology, kept: Path) -> Topology:
     addresses |= dict(zip(lacking, free_addresses(len(lacking)), strict=True))
     ordered = {name: addresses[name] for name in topology.processes}
     complete = topology.at(ordered)
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    files.make_folder(kept.parent)
     files.name_finished(files.write_unfinished(kept, write(complete).encode(), files.PUBLIC_MODE), kept)
     return complete
 

@@ -37,6 +37,7 @@ from thence.runtime.letters import (
     To,
     checked_headers,
     checked_topic,
+    recipient,
     recipients,
     written_body,
 )
@@ -178,7 +179,7 @@ class Endpoint(Awaiting):
         answer: asyncio.Future[Message] = self._loop.create_future()
         self._requests[number] = answer
         try:
-            self._post((to,), None, body, headers, request=number)
+            self._post(recipient(to), None, body, headers, request=number)
             async with asyncio.timeout(within):
                 await self._until(number)
                 return await answer

@@ -17,7 +17,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from thence.errors import StorageError, StoreFull
+from thence.errors import ConfigError, StorageError, StoreFull
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 UNFINISHED = ".tmp"
@@ -68,6 +68,18 @@ def sync_folder(folder: Path) -> None:
         raise _sync_failed(error, folder) from error
     finally:
         os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder if it is not there, and those that it is in."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ConfigError(f"{folder} is no folder") from None
+    except NotADirectoryError:
+        raise ConfigError(f"{folder} cannot be a folder: something that it would be in is none") from None
+    except OSError as error:
+        raise failure(error, "making", folder) from error
 
 
 def write_unfinished(path: Path, data: bytes, mode: int = FILE_MODE) -> Path:

@@ -81,6 +81,7 @@ class Report:
 
     folder: str
     identity: str | None = None
+    """Whose it is; None: no file that says so can be read."""
     format: int = FORMAT_VERSION
     in_use_by: str | None = None
     durable: int | None = None
@@ -212,16 +213,26 @@ def read_spilled_file(folder: Path, needed: NeededFile, trouble: list[str]) -> I
         trouble.append(f"{path}: the {noun}s for {owner!r} end with {expected - 1}, and the snapshot says {file.last}")
 
 
-def _listed(folder: Path) -> Listing:
+def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder")
+
+
+def _listed(folder: Path) -> Listing:
+    _check_folder(folder)
     listing = list_folder(folder)
     if not listing.segments and not listing.snapshots and not (folder / MARK_NAME).exists():
         raise ConfigError(f"{folder} is no store: it holds neither segments nor snapshots")
     return listing
 
 
+def _is_unbegun(folder: Path, durable: int | None) -> bool:
+    """Say whether nothing was ever stored; what is written first of all is an empty mark."""
+    return not durable and ((folder / MARK_NAME).stat().st_size == 0 or durable == 0)
+
+
 def _examine(folder: Path) -> Report:
+    _check_folder(folder)
     report = Report(str(folder), in_use_by=holder(folder))
     report.durable = read_mark(folder)  # before the segments: what it promises must be in them
     listing = _listed(folder)
@@ -232,7 +243,9 @@ def _examine(folder: Path) -> Report:
     _examine_spilled(folder, _examine_snapshots(listing, report, identities), report)
     upto = report.snapshot.upto if report.snapshot else 0
     start = max((first for first in listing.segments if first <= upto + 1), default=upto + 1)
-    if start not in listing.segments:
+    if not listing.segments and not listing.snapshots and _is_unbegun(folder, report.durable):
+        report.notes.append(f"{folder} holds no segment yet: nothing was ever acknowledged, and the next start begins with one")
+    elif start not in listing.segments:
         report.damage.append(f"{folder}: the segment with entry {upto + 1} is missing")
     report.notes += [f"{path} is left over from a compaction" for first, path in listing.segments.items() if first < start]
     _examine_segments({first: path for first, path in listing.segments.items() if first >= start}, report, identities)

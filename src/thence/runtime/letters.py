@@ -95,21 +95,28 @@ class Message(msgspec.Struct, eq=False, gc=False):
         return f"<Message {self.position} from {self.sender!r}{where}: {self.body[:40]!r}>"
 
 
-def recipients(to: To) -> tuple[str, ...] | None:
+def recipients(to: object) -> tuple[str, ...] | None:
     """Return the names of recipients; None stands for everyone."""
     if isinstance(to, str):
         return (to,)
     if isinstance(to, Everyone):
         return None
-    names = tuple(dict.fromkeys(to))
+    names = tuple(to) if isinstance(to, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
         raise UsageError(f"{to!r} names nobody; give a name, several names, or thence.EVERYONE")
-    return names
+    return tuple(dict.fromkeys(names))
 
 
-def checked_topic(topic: str) -> str:
+def recipient(to: object) -> tuple[str, ...]:
+    """Return the name of who is asked for a reply, which is one alone."""
+    if not isinstance(to, str):
+        raise UsageError(f"{to!r} is no name; a request goes to one who replies")
+    return (to,)
+
+
+def checked_topic(topic: object) -> str:
     """Return the topic, if it can be one."""
-    if not 0 < len(topic) <= MAX_TOPIC_CHARACTERS:
+    if not isinstance(topic, str) or not 0 < len(topic) <= MAX_TOPIC_CHARACTERS:
         raise UsageError(f"{topic!r} is no topic; it must be text of 1 to {MAX_TOPIC_CHARACTERS} characters")
     return topic
 

@@ -90,7 +90,7 @@ class Store:
         if len(identity.encode()) > MAX_IDENTITY_BYTES:
             raise ConfigError(f"an identity of {len(identity.encode())} bytes; MAX_IDENTITY_BYTES is {MAX_IDENTITY_BYTES}")
         if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
+            files.make_folder(folder)
             files.sync_folder(folder.parent)
         store = cls(folder, identity, _take_lock(folder), limit_bytes)
         try:

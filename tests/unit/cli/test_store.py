@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.unit.cli import run
+from tests.unit.cli import refusal, run
 from tests.unit.runtime.far_side import FarSide, send, small_files, started
 from tests.unit.runtime.spills import small_blocks
 from tests.unit.runtime.stores import filled, only_segment, opened
@@ -64,6 +64,39 @@ def test_verify_names_each_place(folder: Path) -> None:
     assert f"damage: {only_segment(folder)}, offset " in ended.out
     assert json.loads(run("store", "verify", folder, "--json").out)["verdict"] == "damaged"
     assert "1 place damaged" in run("store", "inspect", folder).out
+
+
+def test_what_is_no_folder_is_named(folder: Path) -> None:
+    file = only_segment(folder)
+    for asked in ("inspect", "verify", "export"):
+        assert refusal("store", asked, file) == f"{file} is no folder"
+    assert refusal("store", "backup", file, folder / "copy") == f"{file} is no folder"
+    (folder.parent / "one.toml").write_text('name = "one"\n[domains.D]\nmembers = ["s1"]\n', encoding="utf-8")
+    serve = ("serve", folder.parent / "one.toml", "--server", "s1", "--listen", "127.0.0.1:0", "--data")
+    assert refusal(*serve, file) == f"{file} is no folder"
+    assert refusal(*serve, file / "s1") == f"{file / 's1'} cannot be a folder: something that it would be in is none"
+    assert refusal("up", folder.parent / "one.toml", "--data", file) == f"{file} is no folder"
+
+
+def test_whose_it_is_may_not_be_known(folder: Path) -> None:
+    only_segment(folder).unlink()
+    ended = run("store", "verify", folder)
+    assert ended.code == 1
+    assert ended.out.startswith("damaged: (not known whose), 0 entries\n")
+    assert run("store", "inspect", folder).out.startswith("(not known whose): format 1, not in use\n")
+
+
+def test_a_store_that_was_never_begun_is_whole(folder: Path) -> None:
+    only_segment(folder).unlink()
+    (folder / "durable").write_bytes(b"damaged")
+    assert run("store", "verify", folder).code == 1
+    (folder / "durable").write_bytes(b"")  # As a crash leaves it before there is a segment.
+    ended = run("store", "verify", folder)
+    assert ended.code == 0
+    assert ended.out.startswith("whole: (not known whose), 0 entries\n")
+    assert "holds no segment yet" in ended.out
+    opened(folder).close()
+    assert run("store", "verify", folder).out == "whole: city/s1, 0 entries\n"
 
 
 def test_verify_tells_a_torn_tail_from_damage(folder: Path) -> None:
