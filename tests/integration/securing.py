@@ -80,7 +80,7 @@ class Access:
                 token = new_token(name)
                 self.tokens[name], self._verifiers[name] = str(token), str(token.verifier())
             lines = {"tokens": [self._verifiers[name]], **rights}
-            text += f"[clients.{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
+            text += f"[clients.{json.dumps(name)}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
         self.path.write_text(text, encoding="utf-8")
 
 

@@ -19,6 +19,7 @@ from tests.integration.securing import EVERYTHING, Access, Speaker, certificates
 from tests.unit.cli import run as run_cli
 from thence.core.topology_text import write
 from thence.errors import ConfigError, NotAllowed, Refusal, UsageError
+from thence.runtime.client import Client
 from thence.runtime.protocol import (
     PROTOCOL,
     Challenge,
@@ -107,6 +108,23 @@ def test_a_client_without_a_name_is_called_after_its_entry(tmp_path: Path) -> No
             assert ann.name.startswith("ann~")
             await ann.send(ann.name, b"to myself")
             assert (await ann.receive()).body == b"to myself"
+
+    run(main)
+
+
+def test_an_entry_need_not_be_a_name_for_clients_without_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        access = Access(tmp_path / "access.toml", **{"ann, bob": {"names": ["*"], "send": ["*"]}})
+        token = access.tokens["ann, bob"]
+        async with servers(topology, access=access.path):
+            async with thence.connect(url(topology, "s1"), token=token) as somebody:
+                await somebody.send(somebody.name, b"to myself")
+                assert (await somebody.receive()).body == b"to myself"
+            for name in ("ann, bob", "ann, bob~a,b"):
+                with pytest.raises(Refusal, match="a comma stands between several names"):
+                    async with Client(url(topology, "s1"), name, token=token):
+                        pass
 
     run(main)
 

@@ -111,7 +111,9 @@ def test_what_cannot_be_made_is_refused_with_the_reason(monkeypatch: pytest.Monk
                 ("ann", "Account", None, "a client or agent 'ann' already, at 's1'"),
                 ("till", "Account", None, "a client or agent 'till' already"),
                 ("s2", "Account", None, "a server 's2' already"),
-                ("", "Account", None, "a name of 0 characters"),
+                ("", "Account", None, "'' cannot be a name: it is empty"),
+                ("everyone", "Account", None, "the word stands for all clients"),
+                ("n" * 201, "Account", None, "a name of 201 characters; MAX_NAME_CHARACTERS is 200"),
                 ("bob", "Loan", None, "no agent class 'Loan' at 's1'; there are: Account"),
                 ("bob", "Account", {"balance": "much"}, "what is given for its state is no AccountState"),
             ):

@@ -11,7 +11,11 @@ import pytest
 
 import thence
 from tests.integration.running import addressed, assert_kept, flat, run, servers, started, until, url
+from tests.unit.cli import refusal
+from thence.cli.listen import _forget
 from thence.errors import Refusal, UsageError
+from thence.runtime import server
+from thence.runtime.client import Client
 
 TWO_DOMAINS = """
 name = "two"
@@ -193,6 +197,71 @@ def test_a_name_has_one_server_and_one_connection() -> None:
                     await ann.send("ann", b"?")
 
     run(main)
+
+
+NOT_NAMES = {
+    "everyone": "the word stands for all clients",
+    "#news": "what begins with # is a topic",
+    "ann,bob": "a comma stands between several names",
+    " ann": "it begins or ends with a space",
+    "ann\n": "it begins or ends with a space",
+    "a\nb": "it has characters that cannot be written",
+    "a\x1b[2Jb": "it has characters that cannot be written",
+    "a\u2028b": "it has characters that cannot be written",
+    "n" * 201: "a name of 201 characters; MAX_NAME_CHARACTERS is 200",
+}
+
+
+def test_nobody_is_called_what_nobody_could_write_to() -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            for name, why in NOT_NAMES.items():
+                with pytest.raises(UsageError, match=why):
+                    thence.connect(url(topology, "s1"), name)
+                with pytest.raises(Refusal, match=why):  # Somebody else's client may not look.
+                    async with Client(url(topology, "s1"), name) if len(name) < 200 else careless(url(topology, "s1"), name):
+                        pass
+            for name in ("ann smith", "ann.smith@example", "Zoë", "张伟", "x~y", "everyone else", "no#1", "👩\u200d💻"):
+                async with thence.connect(url(topology, "s1"), name) as client:
+                    await client.send(name, b"to myself")
+                    assert (await client.receive()).body == b"to myself"
+            assert not NOT_NAMES.keys() & running["s1"].node.office.state.boxes.keys()
+
+    run(main)
+
+
+def careless(where: str, name: str) -> Client:
+    """Return a client that does not look at how long its name is."""
+    client = Client(where, "ann")
+    client.name = name
+    return client
+
+
+def test_who_has_its_box_already_keeps_its_name_and_can_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            boxes = running["s1"].node.office.state.boxes
+            with monkeypatch.context() as before:
+                before.setattr(server, "objection_to_new", lambda *_: "")
+                async with Client(url(topology, "s1"), "everyone") as everyone:
+                    await everyone.send("everyone", b"to myself")
+            async with Client(url(topology, "s1"), "everyone") as everyone:
+                assert (await everyone.receive()).body == b"to myself"
+            await _forget(lambda: Client(url(topology, "s1"), "everyone"))
+            await until(lambda: "everyone" not in boxes)
+
+    run(main)
+
+
+def test_commands_take_no_name_that_is_none() -> None:
+    nobody = "thence://127.0.0.1:1"
+    for command in (("send", nobody, "bob", "hello"), ("listen", nobody), ("chat", nobody)):
+        assert refusal(*command, "--name", "") == "'' cannot be a name: it is empty"
+        assert refusal(*command, "--name", "a,b") == "'a,b' cannot be a name: a comma stands between several names"
+    assert refusal("listen", nobody, "--name", "", "--forget") == "--forget needs --name"
+    assert refusal("send", nobody, "b\udcff", "hello") == r"'b\udcff' is no text, so it names nobody"
 
 
 def test_a_temporary_client_leaves_nothing_behind() -> None:

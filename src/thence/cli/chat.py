@@ -15,6 +15,7 @@ from thence.cli.options import Authority, Token
 from thence.errors import InternalError, UsageError
 from thence.runtime import loops
 from thence.runtime.client import connect
+from thence.runtime.names import checked_name
 
 if TYPE_CHECKING:
     from thence.cli.chat_demo import Conversation
@@ -73,7 +74,7 @@ def command(
     # Imported here: the demonstration has no use for a terminal's keys.
     from thence.cli.chat_talk import talk
 
-    loops.run(talk(partial(connect, url, name, token=token, authority=authority), room, keep=keep))
+    loops.run(talk(partial(connect, url, checked_name(name), token=token, authority=authority), room, keep=keep))
 
 
 def _demonstrate(slow_s: float, trace: Path | None) -> None:

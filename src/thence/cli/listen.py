@@ -17,6 +17,7 @@ from thence.errors import MalformedFrame, UsageError
 from thence.runtime import loops
 from thence.runtime.client import Client, connect
 from thence.runtime.letters import Message
+from thence.runtime.names import checked_name
 
 
 def command(
@@ -44,12 +45,13 @@ def command(
 
     Example: thence listen thence://127.0.0.1:7401 --name bob
     """
-    connected = partial(connect, url, name, token=token, authority=authority)
     if forget:
-        if name is None:
+        if not name:
             raise UsageError("--forget needs --name")
-        loops.run(_forget(connected))
+        # Not by ``connect``: it may be one that could not be chosen today.
+        loops.run(_forget(partial(Client, url, name, token=token, authority=authority)))
         return
+    connected = partial(connect, url, name if name is None else checked_name(name), token=token, authority=authority)
     complete = loops.run(_listen(connected, topic or [], count, timeout, json))
     if not complete:
         raise typer.Exit(1)

@@ -24,6 +24,7 @@ from thence.runtime import loops
 from thence.runtime.client import Client, connect
 from thence.runtime.endpoint import Endpoint
 from thence.runtime.letters import EVERYONE, MAX_LETTER_BYTES
+from thence.runtime.names import ALL, SEPARATOR, TOPIC_MARK, checked_name
 
 
 def command(
@@ -45,7 +46,7 @@ def command(
 
     Example: thence send thence://127.0.0.1:7401 bob "hello"
     """
-    connected = partial(connect, url, name, token=token, authority=authority)
+    connected = partial(connect, url, name if name is None else checked_name(name), token=token, authority=authority)
     sent = loops.run(_send(connected, to, _given(body) if body else lines(), wait=wait))
     if sent.accepted or sent.error is None:
         console.err.print(f"{console.count(sent.accepted, 'message')} accepted")
@@ -61,8 +62,10 @@ class Sent(NamedTuple):
 
 
 async def _send(connected: Callable[[], Client], to: str, bodies: AsyncIterator[bytes], *, wait: bool) -> Sent:
+    if os.fsencode(to).decode(errors="replace") != to:
+        raise UsageError(f"{to!r} is no text, so it names nobody")
     async with connected() as client:
-        for recipient in names_in(to) if wait and to != "everyone" and not to.startswith("#") else ():
+        for recipient in names_in(to) if wait and to != ALL and not to.startswith(TOPIC_MARK) else ():
             await client.known(recipient)
         return await Sending(client, to).send(bodies)
 
@@ -140,9 +143,9 @@ async def _given(words: Sequence[str]) -> AsyncIterator[bytes]:
 
 def poster(client: Endpoint, to: str) -> Callable[[bytes], None]:
     """Return what posts a message to what a person wrote."""
-    if to.startswith("#"):
-        return partial(client.post_topic, to[1:])
-    if to == "everyone":
+    if to.startswith(TOPIC_MARK):
+        return partial(client.post_topic, to.removeprefix(TOPIC_MARK))
+    if to == ALL:
         return partial(client.post, EVERYONE)
     names = names_in(to)
     return partial(client.post, names[0] if len(names) == 1 else names)
@@ -150,7 +153,7 @@ def poster(client: Endpoint, to: str) -> Callable[[bytes], None]:
 
 def names_in(to: str) -> list[str]:
     """Return the names in what a person wrote."""
-    names = [name.strip() for name in to.split(",") if name.strip()]
+    names = [name.strip() for name in to.split(SEPARATOR) if name.strip()]
     if not names:
         raise UsageError(f"{to!r} names nobody")
     return names

@@ -27,7 +27,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.errors import ConfigError
+from thence.runtime.names import objection_to_name
 from thence.runtime.protocol import Challenge, ClientHello
 from thence.runtime.tokens import TEMPORARY_MARK, Verifier, answer, is_proof, new_token, parse_verifier
 
@@ -90,6 +92,11 @@ class Rights:
         """Say why it may not be called so. Whoever only asks questions has no name."""
         return "" if not name or self._names.match(name) else self._no(f"be called {name!r}")
 
+    def is_drawn(self, name: str) -> bool:
+        """Say whether a client of this entry that was given no name may have drawn this one."""
+        drawn = name.removeprefix(f"{self.entry}{TEMPORARY_MARK}")
+        return drawn != name and drawn.isalnum() and len(name) <= MAX_NAME_CHARACTERS
+
     def objection_to_letter(self, to: tuple[str, ...] | None, topic: str | None) -> str:
         """Say why it may not write to these, or on this topic; or to everyone, if there is neither."""
         if topic is not None:
@@ -150,6 +157,11 @@ class Guest(NamedTuple):
     """Of the token by which it came in."""
     proof: bytes
     """What the server owes it: that it knows the token."""
+
+
+def objection_to_new(name: str, guest: Guest | None) -> str:
+    """Say why a client that has not been here before may not be called so, whatever its entry lets it do."""
+    return "" if guest is not None and guest.rights.is_drawn(name) else objection_to_name(name)
 
 
 class AccessFile:

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.errors import MalformedFrame, ThenceError, UsageError
 from thence.runtime.agent_questions import Create, ListAll, ListDead, Question, Remove, Retry, Show, ShowDead, read_question
 from thence.runtime.door import tell
 from thence.runtime.engine import Engine
 from thence.runtime.ledger import MAX_AGENTS, MAX_STATE_BYTES, MAX_STATES_BYTES, Dead, Kept
 from thence.runtime.letters import Message, nobody
+from thence.runtime.names import checked_name
 from thence.runtime.node import Node
 from thence.runtime.office import Handed, Joined, Left
 from thence.runtime.protocol import AgentAnswer, AgentQuestion, read_letters
@@ -85,10 +85,9 @@ class AgentDesk:
             answer(_json({"name": name, "server": node.name, "made": False}), "")
             return
         home = node.office.home(name)
-        if not 0 < len(name) <= MAX_NAME_CHARACTERS:
-            raise UsageError(f"a name of {len(name)} characters; there must be 1 to {MAX_NAME_CHARACTERS} (MAX_NAME_CHARACTERS)")
         if home is not None:
             raise UsageError(f"there is a {'server' if home == name else 'client or agent'} {name!r} already, at {home!r}")
+        checked_name(name)
         kind = self._engine.kinds.get(question.kind)
         if kind is None:
             known = ", ".join(self._engine.kinds) or "none"

@@ -32,7 +32,7 @@ from thence.runtime.door import tell
 from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
 from thence.runtime.exposure import check_calling
 from thence.runtime.letters import checked_topic
-from thence.runtime.names import checked_name
+from thence.runtime.names import checked_length, checked_name
 from thence.runtime.protocol import (
     OLDEST_PROTOCOL,
     PROTOCOL,
@@ -104,7 +104,7 @@ class Client(Endpoint):
         """A client without a name is temporary: nothing is kept for it when it goes."""
         self._token = None if token is None else parse_token(token)
         begins = "client-" if self._token is None else self._token.entry + TEMPORARY_MARK
-        super().__init__(f"{begins}{os.urandom(6).hex()}" if name is None else checked_name(name))
+        super().__init__(f"{begins}{os.urandom(6).hex()}" if name is None else checked_length(name))
         self._host, self._port, self._secure = parse_url(url)
         check_calling(url, self._host, tls=self._secure, token=token is not None)
         self._files, self._authority = tls, authority
@@ -432,7 +432,7 @@ class Client(Endpoint):
 
     async def known(self, name: str) -> None:
         self._check_usable()
-        found = self._looked_for.setdefault(checked_name(name), self._loop.create_future())
+        found = self._looked_for.setdefault(checked_length(name), self._loop.create_future())
         if self._connection is not None:
             tell(self._connection, Find(name))
         await asyncio.shield(found)
@@ -542,5 +542,7 @@ def connect(
     ``token`` is what ``thence token new`` printed, for a server with an access file. ``authority`` is the certificate of whoever
     signs those of the servers, for ``thences://``. ``connect_timeout=None`` waits for the server for ever.
     """
+    if name is not None and name != "":
+        checked_name(name)
     path = None if authority is None else Path(authority)
     return Client(url, name, temporary=temporary, token=token, tls=tls, authority=path, connect_timeout=connect_timeout)

@@ -1,15 +1,62 @@
-"""What a client can be called. The server has the same limit; here it is named before anybody is called."""
+"""What clients and agents can be called: such that whoever writes to one, on a command line too, can say whom.
+
+Rules:
+
+* Both sides ask here, so that they agree: the client before it calls anybody, the server whoever calls.
+* A client that has its box already keeps its name, whatever was allowed when it came.
+* The empty name is that of clients which only ask questions. Nobody can write to it, and it is never looked at here.
+"""
 
 from __future__ import annotations
+
+from typing import Final
+from unicodedata import category
 
 from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.errors import UsageError
 
+ALL: Final = "everyone"
+"""The word that stands for all, where a person writes to whom."""
+TOPIC_MARK: Final = "#"
+"""What a topic begins with there,"""
+SEPARATOR: Final = ","
+"""and what stands between several names."""
+UNWRITABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""The categories of characters that no name has: controls, halves of characters, and ends of lines."""
+
+
+def objection_to_name(name: str) -> str:
+    """Say why nobody can be called so; nothing if that can be."""
+    if len(name) > MAX_NAME_CHARACTERS:
+        return f"a name of {len(name)} characters; MAX_NAME_CHARACTERS is {MAX_NAME_CHARACTERS}"
+    why = ""
+    if not name:
+        why = "it is empty"
+    elif name == ALL:
+        why = "the word stands for all clients"
+    elif name.startswith(TOPIC_MARK):
+        why = f"what begins with {TOPIC_MARK} is a topic"
+    elif SEPARATOR in name:
+        why = "a comma stands between several names"
+    elif name != name.strip():
+        why = "it begins or ends with a space"
+    elif any(category(character) in UNWRITABLE for character in name):
+        why = "it has characters that cannot be written"
+    return f"{name!r} cannot be a name: {why}" if why else ""
+
 
 def checked_name(name: object) -> str:
-    """Return the name, if it can be one; the empty name is that of clients which only ask questions."""
+    """Return the name, if somebody can be called so."""
+    reason = objection_to_name(checked_length(name))
+    if reason:
+        raise UsageError(reason)
+    return str(name)
+
+
+def checked_length(name: object) -> str:
+    """Return what may be a name by its length, and may be that of somebody whom others let in."""
     if not isinstance(name, str):
         raise UsageError(f"{name!r} is no name; it must be text")
     if len(name) > MAX_NAME_CHARACTERS:
-        raise UsageError(f"a name of {len(name)} characters; MAX_NAME_CHARACTERS is {MAX_NAME_CHARACTERS}")
+        raise UsageError(objection_to_name(name))
     return name

@@ -22,7 +22,7 @@ from thence.core.member import describe_wait
 from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.core.topology import Topology
 from thence.errors import Busy, ConfigError, MalformedFrame, UsageError
-from thence.runtime.access import Guest
+from thence.runtime.access import Guest, objection_to_new
 from thence.runtime.agent_desk import AgentDesk
 from thence.runtime.agent_kinds import Kind
 from thence.runtime.boxes import Rejected
@@ -135,6 +135,8 @@ class Server:
 
     def _called(self, connection: Connection, hello: ClientHello, guest: Guest | None) -> bool:
         reason = self._objection(hello.name) if hello.name else ""
+        if hello.name and hello.name not in self.node.office.state.boxes:
+            reason = reason or objection_to_new(hello.name, guest)
         if reason:
             refuse(connection, reason, claims=f"client {hello.name!r}")
             return False
@@ -162,8 +164,6 @@ class Server:
     def _objection(self, name: str) -> str:
         if self.node.name in self.node.topology.fellows:
             return f"{self.node.name!r} is a replica of a relay: it carries messages of others and has no clients"
-        if len(name) > MAX_NAME_CHARACTERS:
-            return f"a name of {len(name)} characters; MAX_NAME_CHARACTERS is {MAX_NAME_CHARACTERS}"
         if self.node.evolution.left and name not in self.node.office.state.boxes:
             return f"{self.node.name!r} has left the fabric {self.node.topology.name!r}: connect to another server"
         home = self.node.office.home(name)
