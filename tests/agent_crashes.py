@@ -26,7 +26,7 @@ from thence.core.topology import Topology
 from thence.core.topology_text import parse
 from thence.errors import Busy
 from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.boxes import Bundle
+from thence.runtime.boxes import Bundle, Rejected
 from thence.runtime.engine import Engine
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
@@ -157,7 +157,7 @@ class Bank:
         node.attach(self)
         engine = self.engines[name] = Engine(node, kinds_of([Account]))
         node.on_letters = engine.letters
-        node.on_accepted = self._on_accepted
+        node.on_answered = self._on_answered
         node.on_notice = lambda handed: self._on_notice(engine, handed)
         engine.start()
 
@@ -165,7 +165,8 @@ class Bank:
         if handed.left is not None:
             engine.forget(handed.left)
 
-    def _on_accepted(self, client: str, upto: int) -> None:
+    def _on_answered(self, client: str, upto: int, rejected: Rejected | None) -> None:
+        assert rejected is None, rejected
         self.accepted.update(range(1, upto + 1))
 
     def _connect(self) -> None:
