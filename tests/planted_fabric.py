@@ -14,7 +14,7 @@ from unittest import mock
 
 from thence.core.domain import Domain
 from thence.core.forwarding import Work
-from thence.core.links import LinkCarry, LinkEnd, LinkOutput, LinkTransfer
+from thence.core.links import Came, LinkCarry, LinkEnd, LinkOutput, LinkTransfer
 from thence.core.member import Deliverable, Member
 from thence.core.messages import Envelope, Frame
 from thence.core.places import DomainPlace, LinkPlace
@@ -30,17 +30,17 @@ from thence.studies.parts.joined import two
 class PassesOnAsItComes(LinkEnd):
     """The receiving sequencer does not put the messages back in order."""
 
-    def _came_in(self, described: str, number: int, envelope: Envelope) -> LinkOutput:
+    def _came_in(self, described: str, number: int, envelope: Envelope, came: Came) -> LinkOutput:
         return LinkOutput([], [envelope])
 
 
 class EveryRelayPassesOn(LinkEnd):
     """A receiving relay passes messages on by itself, instead of handing them over to its sequencer."""
 
-    def accept(self, peer: str, frame: Frame[Any]) -> LinkOutput:
+    def accept(self, peer: str, frame: Frame[Any], now: int) -> LinkOutput:
         if isinstance(frame.stamp, LinkTransfer) and frame.envelope is not None:
             return LinkOutput([], [frame.envelope])
-        return super().accept(peer, frame)
+        return super().accept(peer, frame, now)
 
 
 class NumbersPerPair(LinkEnd):
@@ -73,8 +73,8 @@ class HandsToTheNextRelay(LinkEnd):
 class CarriesWithoutNumber(LinkEnd):
     """A relay that carries for its sequencer counts by itself what number a message has."""
 
-    def accept(self, peer: str, frame: Frame[Any]) -> LinkOutput:
-        output = super().accept(peer, frame)
+    def accept(self, peer: str, frame: Frame[Any], now: int) -> LinkOutput:
+        output = super().accept(peer, frame, now)
         if not isinstance(frame.stamp, LinkCarry):
             return output
         self.state.numbered += 1

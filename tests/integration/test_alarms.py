@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -47,6 +48,19 @@ ordering = "matrix"
 [domains.B]
 members = ["s2", "s3"]
 ordering = "vector"
+"""
+
+LINKED: Final = """
+name = "linked"
+[domains.A]
+members = ["a1", "a2"]
+ordering = "vector"
+[domains.C]
+members = ["c1", "c2"]
+ordering = "vector"
+[[links]]
+between = ["A", "C"]
+relays = [["a1", "c1"], ["a2", "c2"]]
 """
 
 NOTIFYING: Final = """
@@ -267,6 +281,35 @@ async def a_message_waits_for_one_that_does_not_come(given: Given) -> None:
             await given.prometheus.until_fired(running["s3"], "ThenceLongWait")
             proxy.set_mode(Mode.WELL)
             await until(lambda: not running["s3"].node.member.waiting())
+    finally:
+        for server in running.values():
+            await server.stop(drain_s=0)
+        await proxy.close()
+
+
+@scenario("ThenceLongWait", "thence_oldest_wait_seconds")
+async def a_message_waits_at_a_link_for_one_that_crosses_elsewhere(given: Given) -> None:
+    topology = addressed(LINKED)
+    proxy = Proxy(topology.addresses["c1"], Random(1))
+    known_to_a1 = topology.at({**topology.addresses, "c1": await proxy.start()})
+    running = {name: await started(topology, name) for name in ("a2", "c1", "c2")}
+    running["a1"] = await started(known_to_a1, "a1")
+    try:
+        for server in running.values():
+            await server.node.peers.wait_connected()
+        proxy.set_mode(Mode.CUT)
+        await until(lambda: not running["a1"].node.peers.neighbours["c1"].up)
+        async with thence.connect(url(topology, "a1"), "ann") as ann:
+            for _ in range(4):  # The pairs carry in turn, and the first one cannot.
+                await ann.send(thence.EVERYONE, b"")
+            await until(running["c1"].node.member.waiting)
+            running["c1"].node.clock._offset += 61 * 10**9  # A minute later.
+            await given.prometheus.until_fired(running["c1"], "ThenceLongWait")
+            status = running["c1"].status()
+            assert 61 <= status["oldest_wait_seconds"] < 600
+            assert re.match(r"a1:\d+ from c2 waits for number 1 of link A-C, since \d{2,3}\.\d{3} s$", status["waiting"][0])
+            proxy.set_mode(Mode.WELL)
+            await until(lambda: not running["c1"].node.member.waiting())
     finally:
         for server in running.values():
             await server.stop(drain_s=0)

@@ -147,7 +147,7 @@ class Forwarding(Restoring):
                 work.domain += [(place, released) for released in output.deliver]
             else:
                 work.came_by = place.name
-                self._linked(place, place.end.accept(peer, frame), work)
+                self._linked(place, place.end.accept(peer, frame, now), work)
         except OverflowingFrame:
             raise  # Not acknowledged: the peer will send it again.
         except FrameRefused:

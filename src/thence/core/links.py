@@ -25,12 +25,14 @@ refused where causal order is promised:
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple
 
 import msgspec
 
 from thence.core.joining import Link
 from thence.core.messages import Envelope, Frame
+from thence.core.ordering import Predecessor, Wait
 from thence.errors import MalformedFrame, OverflowingFrame, ReplayedFrame, StrangerFrame
 
 MAX_EARLY = 1 << 16
@@ -73,6 +75,13 @@ class LinkOutput(NamedTuple):
     pass_on: list[Envelope]
 
 
+class Came(NamedTuple):
+    """From whom a message that waits came, and when."""
+
+    peer: str
+    at: int
+
+
 class LinkState(msgspec.Struct):
     """Everything that a restart must find again."""
 
@@ -103,6 +112,8 @@ class LinkEnd:
         self._far = link.side(link.far(self.domain))
         self._pairs = tuple((pair[self._at], pair[1 - self._at]) for pair in link.relays)
         self.state = LinkState()
+        self.came: dict[int, Came] = {}
+        """Of what has arrived and waits, by number. For people only, so no part of the state: a restart may forget it."""
 
     @property
     def sequencer(self) -> str:
@@ -134,8 +145,8 @@ class LinkEnd:
             return ()
         return tuple(far for near, far in self._pairs if near == self.me) if peer in self._near else (self.sequencer,)
 
-    def accept(self, peer: str, frame: Frame[Any]) -> LinkOutput:
-        """Take a frame from another relay of the link."""
+    def accept(self, peer: str, frame: Frame[Any], now: int) -> LinkOutput:
+        """Take a frame from another relay of the link. ``now`` is when it came: it is told, and decides nothing."""
         stamp, envelope = frame.stamp, frame.envelope
         described = f"link {self.link.name!r}: a frame from {peer!r} at {self.me!r}"
         if not isinstance(stamp, LINK_STAMPS) or stamp.number < (self.link.mode != "fifo"):
@@ -152,23 +163,26 @@ class LinkEnd:
         if isinstance(stamp, LinkCarried):
             if peer not in self._near or self.me != self.sequencer or self.link.mode != "causal":
                 raise StrangerFrame(f"{described}: only relays of one side hand over, and only to their sequencer")
-            return self._came_in(described, stamp.number, envelope)
+            return self._came_in(described, stamp.number, envelope, Came(peer, now))
         if peer not in self._far:
             raise StrangerFrame(f"{described}: only relays of the far side transfer")
         if self.link.mode == "fifo":
             return LinkOutput([], [envelope])
         if self.link.mode == "causal" and self.me != self.sequencer:
             return LinkOutput([(self.sequencer, Frame(LinkCarried(stamp.number), envelope))], [])
-        return self._came_in(described, stamp.number, envelope)
+        return self._came_in(described, stamp.number, envelope, Came(peer, now))
 
-    def _came_in(self, described: str, number: int, envelope: Envelope) -> LinkOutput:
+    def _came_in(self, described: str, number: int, envelope: Envelope, came: Came) -> LinkOutput:
         state = self.state
         if number <= state.passed or number in state.arrived or number in state.own:
             raise ReplayedFrame(f"{described}: number {number} came before")
         if len(state.arrived) >= MAX_EARLY and number != state.passed + 1:
             raise OverflowingFrame(f"{described}: MAX_EARLY messages wait for those before them")
         state.arrived[number] = envelope
-        return LinkOutput([], self._pass_on())
+        passed_on = self._pass_on()
+        if number in state.arrived:
+            self.came[number] = came
+        return LinkOutput([], passed_on)
 
     def _pass_on(self) -> list[Envelope]:
         """Return the messages whose turn it is."""
@@ -176,6 +190,7 @@ class LinkEnd:
         ready = []
         while (number := state.passed + 1) in state.arrived:
             ready.append(state.arrived.pop(number))
+            self.came.pop(number, None)
             if self.counts_own:
                 state.own[number] = None
                 break
@@ -224,9 +239,32 @@ class LinkEnd:
 
     # For all.
 
-    def waiting(self) -> list[tuple[Envelope, int]]:
-        """List the messages that wait here, each with the number that it waits for."""
-        return [(envelope, self.state.passed + 1) for _, envelope in sorted(self.state.arrived.items())]
+    def waiting(self) -> list[Wait]:
+        """List the messages that wait here, in the order of their numbers; all wait for the same one."""
+        missing = Predecessor(f"link {self.link.name}", self.state.passed + 1)
+        arrived = sorted(self.state.arrived.items())
+        return [Wait(envelope.id, self.came[number].peer, missing, self.came[number].at) for number, envelope in arrived]
+
+    def fork(self) -> LinkEnd:
+        """Return an end that goes on from here on its own."""
+        twin = copy.copy(self)
+        twin.state = copy.deepcopy(self.state)
+        twin.came = dict(self.came)
+        return twin
+
+    def restored(self, now: int) -> None:
+        """The state is a saved one, which does not say when what waits came: hold it for having come now.
+
+        So a wait is told too short, and not left out where the oldest one is looked for.
+        """
+        self.came = {number: Came(self._comes_from(number), now) for number in self.state.arrived}
+
+    def _comes_from(self, number: int) -> str:
+        """Return who hands us a number. As printed, that follows from its sender, and the link must do."""
+        near, far = self._pair(number)
+        if self.link.mode == "printed":
+            return f"link {self.link.name}"
+        return far if near == self.me else near
 
     def _pair(self, number: int) -> tuple[str, str]:
         """Return the pair of relays that carries a number: each in turn."""

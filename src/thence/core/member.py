@@ -174,8 +174,8 @@ class Member(Limiting):
             for peer, number, aside in guard.waiting():
                 message = None if aside.frame.envelope is None else aside.frame.envelope.id
                 waits.append(Wait(message, peer, Predecessor(f"{peer}, until all have it", number), aside.at))
-        for name, place in self._links.items():
-            waits += [Wait(envelope.id, name, Predecessor(f"link {name}", number), 0) for envelope, number in place.end.waiting()]
+        for place in self._links.values():
+            waits += place.end.waiting()
         return waits
 
     def queued(self) -> dict[str, int]:
@@ -498,5 +498,5 @@ def _summed(tables: Iterable[dict[str, int]]) -> dict[str, int]:
 def describe_wait(wait: Wait, now: int) -> str:
     """Say in words which message waits, for which one, from whom, and for how long."""
     what = str(wait.message) if wait.message else "a marker"
-    seconds = (now - wait.since) / 1e9
-    return f"{what} from {wait.peer} waits for number {wait.missing.number} of {wait.missing.sender}, since {seconds:.3f} s"
+    since = f", since {(now - wait.since) / 1e9:.3f} s" if wait.since else ""  # It is not known of all: see ``Wait``.
+    return f"{what} from {wait.peer} waits for number {wait.missing.number} of {wait.missing.sender}{since}"

@@ -221,8 +221,7 @@ class LinkPlace(Place):
     def fork(self) -> LinkPlace:
         """Return a place that goes on from here on its own."""
         twin = cast("LinkPlace", super().fork())
-        twin.end = copy.copy(self.end)
-        twin.end.state = copy.deepcopy(self.end.state)
+        twin.end = self.end.fork()
         return twin
 
     def save(self) -> SavedPlace[Any]:

@@ -119,6 +119,8 @@ class Restoring(Changing):
         self._started = self._restoring = True
         if restored.snapshot is not None:
             self._load(restored.snapshot)
+            for link_place in self._links.values():
+                link_place.end.restored(now)
         sent = [envelope for record in restored.records for envelope in self._repeat(record)[0]]
         self._consumed(restored.consumed)
         deliver = tuple(Delivery(position, place, frame) for position, (place, frame) in self._unconsumed.items())

@@ -6,23 +6,25 @@ import msgspec
 import pytest
 
 from thence.core import links
-from thence.core.contract import Restored, Submit
+from thence.core.contract import Arrived, Restored, Submit
 from thence.core.links import LinkCarried, LinkCarry, LinkEnd, LinkNumber, LinkOutput, LinkTransfer
-from thence.core.member import Member
-from thence.core.messages import Envelope, Frame
+from thence.core.member import Member, describe_wait
+from thence.core.messages import Envelope, Frame, Packet
+from thence.core.ordering import Predecessor, Wait
 from thence.core.ordering.vector import VectorStamp
 from thence.errors import FrameRefused, MalformedFrame, OverflowingFrame, ReplayedFrame, StorageError, StrangerFrame
 from thence.sim.options import SimulationOptions
 from thence.sim.scenario import Stage
 from thence.sim.simulation import Simulation, simulate
-from thence.studies.parts.joined import Mode, Wait, two
+from thence.studies.parts.joined import Mode, two
+from thence.studies.parts.joined import Wait as WaitFor
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
 LINK = two((3, 3), 3).links["L"]
 
 
-def end(me: str, mode: Mode = "causal", wait: Wait = "delivered") -> LinkEnd:
+def end(me: str, mode: Mode = "causal", wait: WaitFor = "delivered") -> LinkEnd:
     return LinkEnd(LINK._replace(mode=mode, wait=wait), me)
 
 
@@ -49,24 +51,25 @@ def test_the_sequencer_lets_the_pairs_carry_in_turn() -> None:
 
 
 def test_a_relay_carries_and_hands_over() -> None:
-    assert end("a2").accept("a1", Frame(LinkCarry(2), message(2))).send == [("b2", Frame(LinkTransfer(2), message(2)))]
-    assert end("b2").accept("a2", Frame(LinkTransfer(2), message(2))) == LinkOutput(
+    assert end("a2").accept("a1", Frame(LinkCarry(2), message(2)), 0).send == [("b2", Frame(LinkTransfer(2), message(2)))]
+    assert end("b2").accept("a2", Frame(LinkTransfer(2), message(2)), 0) == LinkOutput(
         [("b1", Frame(LinkCarried(2), message(2)))], []
     )
 
 
 def test_the_receiving_sequencer_passes_on_in_the_order_of_the_numbers() -> None:
     receiver = end("b1")
-    assert receiver.accept("b3", Frame(LinkCarried(3), message(3))).pass_on == []
-    assert receiver.accept("b2", Frame(LinkCarried(2), message(2))).pass_on == []
-    assert receiver.waiting() == [(message(2), 1), (message(3), 1)]
-    assert receiver.accept("a1", Frame(LinkTransfer(1), message(1))).pass_on == [message(1), message(2), message(3)]
+    assert receiver.accept("b3", Frame(LinkCarried(3), message(3)), 6).pass_on == []
+    assert receiver.accept("b2", Frame(LinkCarried(2), message(2)), 7).pass_on == []
+    missing = Predecessor("link L", 1)
+    assert receiver.waiting() == [Wait(message(2).id, "b2", missing, 7), Wait(message(3).id, "b3", missing, 6)]
+    assert receiver.accept("a1", Frame(LinkTransfer(1), message(1)), 0).pass_on == [message(1), message(2), message(3)]
     assert receiver.waiting() == []
 
 
 def test_both_directions_are_numbered_by_themselves() -> None:
     sequencer = end("b1")
-    sequencer.accept("a1", Frame(LinkTransfer(1), message(1)))
+    sequencer.accept("a1", Frame(LinkTransfer(1), message(1)), 0)
     assert sequencer.cross(message(1, "y"), "").send == [("a1", Frame(LinkTransfer(1), message(1, "y")))]
 
 
@@ -77,7 +80,7 @@ def test_in_fifo_mode_each_relay_has_its_partner_and_nothing_waits() -> None:
     for me, partner in (("a1", "b1"), ("a2", "b2"), ("b3", "a3")):
         assert end(me, "fifo").cross(message(1), me).send == [(partner, Frame(LinkTransfer(0), message(1)))]
     receiver = end("b2", "fifo")
-    assert receiver.accept("a2", Frame(LinkTransfer(0), message(7))) == LinkOutput([], [message(7)])
+    assert receiver.accept("a2", Frame(LinkTransfer(0), message(7)), 0) == LinkOutput([], [message(7)])
 
 
 @pytest.mark.parametrize("number_first", [True, False])
@@ -85,19 +88,19 @@ def test_as_printed_a_relay_needs_the_message_and_its_number(number_first: bool)
     assert end("a1", "printed").cross(message(1), "a2").send == [("a2", Frame(LinkNumber(1, "x", 1), None))]
     relay, out = end("a2", "printed"), [("b2", Frame(LinkTransfer(1), message(1)))]
     if number_first:
-        assert relay.accept("a1", Frame(LinkNumber(1, "x", 1), None)).send == []
+        assert relay.accept("a1", Frame(LinkNumber(1, "x", 1), None), 0).send == []
         assert relay.cross(message(1), "a2").send == out
     else:
         assert relay.cross(message(1), "a2").send == []
-        assert relay.accept("a1", Frame(LinkNumber(1, "x", 1), None)).send == out
+        assert relay.accept("a1", Frame(LinkNumber(1, "x", 1), None), 0).send == out
     assert (relay.state.unclaimed, relay.state.unnumbered) == ({}, {})
 
 
 @pytest.mark.parametrize(("wait", "at_once"), [("delivered", [message(1)]), ("sent", [message(1), message(2)])])
-def test_as_printed_a_relay_waits_for_the_delivery_of_its_own_or_not(wait: Wait, at_once: list[Envelope]) -> None:
+def test_as_printed_a_relay_waits_for_the_delivery_of_its_own_or_not(wait: WaitFor, at_once: list[Envelope]) -> None:
     relay = end("b2", "printed", wait)
-    relay.accept("a2", Frame(LinkTransfer(2), message(2)))
-    assert relay.accept("a2", Frame(LinkTransfer(1), message(1))).pass_on == at_once
+    relay.accept("a2", Frame(LinkTransfer(2), message(2)), 0)
+    assert relay.accept("a2", Frame(LinkTransfer(1), message(1)), 0).pass_on == at_once
     if wait == "delivered":
         assert relay.delivered().pass_on == [message(2)]
 
@@ -128,47 +131,47 @@ REFUSED: list[tuple[str, Mode, str, Frame[object], type[FrameRefused]]] = [
 def test_what_is_refused_changes_nothing(me: str, mode: Mode, peer: str, frame: Frame[object], kind: type[FrameRefused]) -> None:
     given = end(me, mode)
     if mode != "fifo":
-        given.accept("a3" if me != "b2" or mode == "printed" else "a2", Frame(LinkTransfer(5), message(5)))
+        given.accept("a3" if me != "b2" or mode == "printed" else "a2", Frame(LinkTransfer(5), message(5)), 0)
     before = state(given)
     with pytest.raises(kind, match="link 'L': a frame from"):
-        given.accept(peer, frame)
+        given.accept(peer, frame, 0)
     assert state(given) == before
 
 
 def test_a_replay_is_refused_and_changes_nothing() -> None:
     receiver = end("b1")
-    receiver.accept("a1", Frame(LinkTransfer(1), message(1)))
-    receiver.accept("b3", Frame(LinkCarried(3), message(3)))
+    receiver.accept("a1", Frame(LinkTransfer(1), message(1)), 0)
+    receiver.accept("b3", Frame(LinkCarried(3), message(3)), 0)
     before = state(receiver)
     for peer, frame in (("a1", Frame(LinkTransfer(1), message(1))), ("b3", Frame(LinkCarried(3), message(3)))):
         with pytest.raises(ReplayedFrame, match="came before"):
-            receiver.accept(peer, frame)
+            receiver.accept(peer, frame, 0)
     assert state(receiver) == before
     relay = end("b2", "printed")
-    relay.accept("b1", Frame(LinkNumber(1, "y", 1), None))
+    relay.accept("b1", Frame(LinkNumber(1, "y", 1), None), 0)
     with pytest.raises(ReplayedFrame, match="has its number already"):
-        relay.accept("b1", Frame(LinkNumber(1, "y", 1), None))
+        relay.accept("b1", Frame(LinkNumber(1, "y", 1), None), 0)
     own = end("b2", "printed")
-    own.accept("a2", Frame(LinkTransfer(1), message(1)))
+    own.accept("a2", Frame(LinkTransfer(1), message(1)), 0)
     with pytest.raises(ReplayedFrame, match="came before"):
-        own.accept("a2", Frame(LinkTransfer(1), message(1)))
+        own.accept("a2", Frame(LinkTransfer(1), message(1)), 0)
 
 
 def test_waiting_is_bounded_and_what_is_next_always_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "MAX_EARLY", 2)
     receiver = end("b1")
-    receiver.accept("b2", Frame(LinkCarried(2), message(2)))
-    receiver.accept("b3", Frame(LinkCarried(3), message(3)))
+    receiver.accept("b2", Frame(LinkCarried(2), message(2)), 0)
+    receiver.accept("b3", Frame(LinkCarried(3), message(3)), 0)
     before = state(receiver)
     with pytest.raises(OverflowingFrame, match="MAX_EARLY"):
-        receiver.accept("a1", Frame(LinkTransfer(4), message(4)))
+        receiver.accept("a1", Frame(LinkTransfer(4), message(4)), 0)
     assert state(receiver) == before
-    assert receiver.accept("a1", Frame(LinkTransfer(1), message(1))).pass_on == [message(1), message(2), message(3)]
+    assert receiver.accept("a1", Frame(LinkTransfer(1), message(1)), 0).pass_on == [message(1), message(2), message(3)]
     relay = end("b2", "printed")
     for number in (1, 2):
-        relay.accept("b1", Frame(LinkNumber(number, "y", number), None))
+        relay.accept("b1", Frame(LinkNumber(number, "y", number), None), 0)
     with pytest.raises(OverflowingFrame, match="MAX_EARLY"):
-        relay.accept("b1", Frame(LinkNumber(3, "y", 3), None))
+        relay.accept("b1", Frame(LinkNumber(3, "y", 3), None), 0)
 
 
 # --- restarts ----------------------------------------------------------------------------------------------------------
@@ -199,6 +202,41 @@ def test_a_restart_in_the_middle_of_a_transfer_changes_nothing(restarted: str) -
         seen.append(found)
         assert judge(stage.events).kept
     assert seen[0] == seen[1]
+
+
+def carried(*numbers: int) -> Arrived:
+    """Return what b2 hands over to its sequencer b1: messages that came across with these numbers."""
+    frames = tuple(Frame(LinkCarried(number), Envelope("a2", number, None, b"")) for number in numbers)
+    return Arrived("b2", Packet("L", frames, tuple(range(1, len(numbers) + 1))))
+
+
+def test_a_wait_at_a_link_says_from_whom_and_since_when() -> None:
+    member = Member("b1", two((2, 2), 2))
+    taken = member.step(carried(2, 4), 5).persist
+    assert [describe_wait(wait, 1_000_000_005) for wait in member.waiting()] == [
+        "a2:2 from b2 waits for number 1 of link L, since 1.000 s",
+        "a2:4 from b2 waits for number 1 of link L, since 1.000 s",
+    ]
+    twin = member.fork()
+    assert twin.waiting() == member.waiting()
+    again, later = Member("b1", two((2, 2), 2)), Member("b1", two((2, 2), 2))
+    again.step(Restored(None, taken, 0), 9)
+    assert again.waiting() == member.waiting(), "a record says when"
+    later.step(Restored(member.snapshot(), (), 0), 9)
+    assert later.waiting() == [wait._replace(since=9) for wait in member.waiting()], "a snapshot does not: since the restart"
+    first = Packet("L", (Frame(LinkTransfer(1), Envelope("a1", 1, None, b"")),), (1,))
+    for one in (member, later):
+        one.step(Arrived("a1", first), 10)
+        assert [(str(wait.message), wait.missing.number) for wait in one.waiting()] == [("a2:4", 3)]
+        assert one._links["L"].end.came.keys() == {4}
+    assert len(twin.waiting()) == 2
+
+
+def test_as_printed_a_snapshot_does_not_say_from_whom() -> None:
+    relay = end("b2", "printed")
+    relay.accept("a2", Frame(LinkTransfer(2), message(2)), 5)
+    relay.restored(9)
+    assert relay.waiting() == [Wait(message(2).id, "link L", Predecessor("link L", 1), 9)]
 
 
 def test_a_snapshot_of_another_link_is_refused() -> None:

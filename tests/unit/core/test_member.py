@@ -63,6 +63,7 @@ def test_a_frame_that_waits_is_persisted_and_acknowledged_too() -> None:
     assert [(packet.taken, packet.taken_beyond) for _, packet in ready.send] == [(0, (2,))]
     (wait,) = member.waiting()
     assert describe_wait(wait, 1_000_000_005) == "B:2 from B waits for number 1 of B, since 1.000 s"
+    assert describe_wait(wait._replace(since=0), 1_000_000_005) == "B:2 from B waits for number 1 of B"
 
 
 def test_a_refused_frame_is_listed_skipped_on_disk_and_never_asked_for_again() -> None:

@@ -59,6 +59,7 @@ class Wait(NamedTuple):
     peer: str
     missing: Predecessor
     since: int
+    """0 where nobody writes that down, as of a message of our own that is not confirmed yet (``resilient``)."""
 
 
 class Output(msgspec.Struct):
