@@ -169,6 +169,9 @@ class _Talk:
         )
         for wait in status["waiting"][:SHOWN_WAITS]:
             self._input.note(str(wait))
+        more = status["waiting_count"] - min(len(status["waiting"]), SHOWN_WAITS)
+        if more:
+            self._input.note(f"… and {more:,} more")
 
 
 def shown(line: Line) -> Text:

@@ -15,6 +15,7 @@ from thence.runtime import loops
 from thence.runtime.client import ask_status
 
 SHOWN_WAITS = 20
+"""How many waiting messages are listed for people; the number of the others is told."""
 
 
 def command(
@@ -29,8 +30,8 @@ def command(
 ) -> None:
     """Ask a server how it is: its neighbours, clients, queues and clocks.
 
-    Every message that waits is listed, with what it waits for, from whom
-    and since when.
+    Messages that wait are counted, and the 20 that wait longest listed,
+    with what they wait for, from whom and since when; --json lists 1,000.
 
     Exits with 0 if all neighbours are connected and nothing is stalled,
     with 1 if not, and with 2 if the server cannot be reached.
@@ -112,6 +113,11 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
     yield f"{console.count(status['waiting_count'], 'message')} waiting for an earlier one"
     for wait in status["waiting"][:SHOWN_WAITS]:
         yield console.plain(f"  {wait}")
+    listed = len(status["waiting"])
+    more = status["waiting_count"] - min(listed, SHOWN_WAITS)
+    if more:
+        how = "lists all" if listed == status["waiting_count"] else f"lists {listed:,}"
+        yield f"  … and {more:,} more: --json {how}"
     if status.get("unsafe") is not None:
         unsafe = status["unsafe"]
         letters, sent = console.count(unsafe["letters"], "letter"), console.count(unsafe["sent"], "message")

@@ -55,7 +55,7 @@ CLIENT_SILENCE_S: Final = 20.0
 MAX_FINDING: Final = 10_000
 """How many others one client may be waiting for at a time."""
 MAX_WAITS_TOLD: Final = 1_000
-"""How many waiting messages a status lists."""
+"""How many waiting messages a status lists, of those that wait longest; ``waiting_left_out`` counts the others."""
 
 log = logging.getLogger("thence.server")
 
@@ -355,7 +355,7 @@ class Server:
     def status(self) -> dict[str, Any]:
         """Return how everything is, for people and programs."""
         node, now = self.node, self.node.clock.now()
-        waits = node.member.waiting()
+        waits = sorted(node.member.waiting(), key=lambda wait: wait.since)
         oldest = min((wait.since for wait in waits if wait.since), default=now)
         return {
             "server": node.name,
@@ -382,6 +382,7 @@ class Server:
             "held_deliveries": node.held,
             "waiting": [describe_wait(wait, now) for wait in waits[:MAX_WAITS_TOLD]],
             "waiting_count": len(waits),
+            "waiting_left_out": max(0, len(waits) - MAX_WAITS_TOLD),
             "oldest_wait_seconds": round(max(0, now - oldest) / 1e9, 3),
             "letters_accepted": node.letters_accepted,
             "letters_delivered": node.letters_delivered,
