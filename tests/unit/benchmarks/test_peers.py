@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
-from benchmarks import report, servers_growth
+from benchmarks import peers, report, servers_growth
 from benchmarks.peers.counting import Part, percentile, rate
 from benchmarks.peers.processes import Turn, Worker, WorkerFailed, run
 from benchmarks.servers_growth import Growth, Trip, asked, bus, flat, wire_bytes
@@ -48,3 +50,15 @@ def test_a_section_takes_the_place_of_its_older_self() -> None:
     after = report.page(before, {"one": "## one\n\nnew\n", "three": "## three\n"})
     assert [line for line in after.splitlines() if line.startswith("## ")] == ["## one", "## two", "## three"]
     assert ("old" in after, "new" in after, "kept" in after) == (False, True, True)
+
+
+def test_the_notes_say_which_goals_are_reached_and_which_are_not() -> None:
+    """Round trips have goals for loops that stay awake; what those that sleep miss stands beside it, as it is in the table."""
+    page = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert peers.NOTES.strip() in page
+    (said,) = [part for part in peers.NOTES.split("\n\n") if part.startswith("Reached")]
+    reached, missed = said.split("Not reached")
+    rows = re.findall(r"^\| (.+?) +\| .*? nats-py core: .*\| +([\d.]+) \|$", page, re.MULTILINE)
+    rows = [(what, ratio) for what, ratio in rows if what.startswith("round trip") and "processor" not in what]
+    assert re.findall(r"\d\.\d\d", reached) == [ratio for what, ratio in rows if "goal" in what]
+    assert re.findall(r"\d\.\d\d", missed) == [ratio for what, ratio in rows if "sleep" in what]
