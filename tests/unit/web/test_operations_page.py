@@ -34,6 +34,23 @@ def test_the_table_of_metrics_is_that_of_the_code() -> None:
     ]
 
 
+def test_the_figures_for_sizing_are_those_of_their_benchmarks() -> None:
+    """Whatever was measured stands in the section of the command that the row names, digit by digit."""
+    benchmarks = read("docs/benchmarks.md")
+    told = {row[2]: row[1] for row in rows(read("docs/operations.md"), "| question | rule | measured by |")}
+    for command, figures in {
+        "peers": r"\d[\d,]{5,}",
+        "servers_growth": r"\d[\d,]* B\b",
+        "memory": r"\d+ MiB",
+        "recovery": r"[\d.]+ s\b",
+        "takeover": r"\d+\.\d+ s\b",
+    }.items():
+        section = re.split(r"^## ", benchmarks.partition(f"\n## {command}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+        found = re.findall(figures, told[f"`python -m benchmarks {command}`"])
+        assert len(found) > (command == "memory"), command
+        assert all(figure in section for figure in found), f"{command}: {found}"
+
+
 def test_names_say_what_they_are() -> None:
     for family in FAMILIES:
         assert re.fullmatch(r"(thence|process)(_[a-z]+)+", family.name)
