@@ -5,7 +5,10 @@ Rules:
 * An event is written when the entry that it follows from is durable. So nothing is in a trace that a crash then undoes.
 * The log forgets only what is on disk as a trace (``flush`` before each compaction). After a crash the same records give the same
   events with the same numbers, and those that the trace has already are left out.
-* Every start writes into a folder of its own beside the others, ``NAME.0000``, ``NAME.0001``, …; together they are one trace.
+* Every start writes into a folder of its own beside the others, ``NAME.0000``, ``NAME.0001``, …, and goes on in another one after
+  ``PARTS_PER_FOLDER``; together they are one trace.
+* Events are numbered without a hole, so the last one of the newest part says how many there are: a start looks at the newest
+  folder only and opens one part, however old the trace is, and older folders may be deleted.
 * A disk that is full stops the trace and nothing else: events wait in memory, at most ``MAX_UNWRITTEN`` of them, and are tried
   again, in another folder, since half a part may be in this one. The log does not forget them meanwhile.
 """
@@ -13,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -32,8 +36,13 @@ from thence.trace.recorder import Recorder
 ROWS_PER_PART: Final = 16_384
 """How many events are kept in memory at most before they are written."""
 
+PARTS_PER_FOLDER: Final = 10_000
+"""How many parts are in one folder, which a start has to list: half a day of them, where each is five seconds old."""
+
 MAX_UNWRITTEN: Final = 1_000_000
 """How many are while they cannot be written; with more than that the server stops."""
+
+_PART: Final = re.compile(r"part-(\d{5,})\.parquet", re.ASCII)
 
 log = logging.getLogger("thence.history")
 
@@ -60,10 +69,11 @@ class History:
         """Why the trace is not written at the moment."""
         if folder is not None:
             # Not by a glob: another server may be called as this one and a number.
-            mine = re.compile(re.escape(server) + r"\.\d{4,}")
+            mine = re.compile(re.escape(server) + r"\.\d{4,}", re.ASCII)
             starts = [path for path in folder.iterdir() if mine.fullmatch(path.name)] if folder.is_dir() else []
-            self._written = sum(_rows_in(start) for start in starts)
-            self._folders = len(starts)
+            starts.sort(key=_number, reverse=True)
+            self._written = _events_in(starts)
+            self._folders = _number(starts[0]) + 1 if starts else 0
             self._writer = self._open(folder)
         self._recorder = Recorder(self._take, topology.processes, overhead=True)
 
@@ -147,6 +157,10 @@ class History:
                 self.trouble = ""
                 while len(self._unfinished) > self._writer.pending:
                     self._unfinished.popleft()
+                if self._writer.parts >= PARTS_PER_FOLDER and not self._unfinished and self._folder is not None:
+                    self._writer.close()
+                    files.sync_folder(self._writer.path)  # Later, ``flush`` sees to the next one.
+                    self._writer = self._open(self._folder)
         except (OSError, StorageError) as error:
             if not self.trouble:
                 log.warning("the trace is not written for now: %s", error)
@@ -166,7 +180,33 @@ class History:
         self._waiting.append((self._sequence, event))
 
 
-def _rows_in(start: Path) -> int:
+def _number(start: Path) -> int:
+    return int(start.name.rpartition(".")[2])
+
+
+def _events_in(starts: Sequence[Path]) -> int:
+    """Return how many events there were up to the last one that is in these folders, the newest first."""
+    for start in starts:
+        with os.scandir(start) as entries:
+            parts = [int(found[1]) for entry in entries if (found := _PART.fullmatch(entry.name))]
+        for number in sorted(parts, reverse=True):
+            last = _last_event(start / f"part-{number:05d}.parquet")
+            if last is not None:
+                return last + 1
+    return 0
+
+
+def _last_event(part: Path) -> int | None:
+    """Return the number of the last event in a part; None if it has none, as that of a start at which nothing happened."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return sum(pq.read_metadata(part).num_rows for part in sorted(start.glob("part-*.parquet")))
+    try:
+        with pq.ParquetFile(part) as file:
+            for group in reversed(range(file.num_row_groups)):
+                rows = file.read_row_group(group, columns=["index"]).column("index")
+                if len(rows):
+                    return int(rows[-1].as_py())
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(f"{part}: cannot be read, so nobody knows where the trace goes on: {error}") from error
+    return None

@@ -67,6 +67,11 @@ class LiveTraceWriter(Written):
         """How many of the events are in no finished part yet."""
         return self._sink.pending
 
+    @property
+    def parts(self) -> int:
+        """How many parts there are, with the one that is not finished."""
+        return self._sink.parts
+
     def end_part(self) -> None:
         """Finish the part now, if anything is in it."""
         self._sink.end_part()

@@ -208,6 +208,11 @@ class ParquetSink:
         """How many of the rows written are in no whole part yet."""
         return len(self._rows) + self._rows_in_part
 
+    @property
+    def parts(self) -> int:
+        """How many parts were begun."""
+        return self._parts
+
     def end_part(self) -> None:
         """Make a whole part of what was written so far, if anything was."""
         if self._rows:

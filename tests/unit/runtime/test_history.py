@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from thence.core.messages import Envelope
 from thence.core.topology_text import parse
-from thence.errors import StoreFull
-from thence.runtime import history
+from thence.errors import StorageError, StoreFull
+from thence.runtime import files, history
 from thence.runtime.history import History
 from thence.trace.files import read_trace
 from thence.trace.parquet import ParquetSink
@@ -63,6 +66,86 @@ def test_the_trace_of_a_server_with_a_similar_name_is_not_ours(tmp_path: Path) -
     ours.release(1)
     ours.close()
     assert sorted(event.message or "" for event in read_trace(tmp_path)) == ["s.1:1", "s:1"]
+
+
+def starts(folder: Path, count: int, *, parts: int = 3) -> None:
+    """Start a server so often, and let it send a message for each part."""
+    for _ in range(count):
+        told = History(folder, "s1", TOPOLOGY)
+        told.resume(told._written)
+        for number in range(told._written + 1, told._written + parts + 1):
+            send(told, 0, number)
+            told.release(0)
+            told.flush()
+        told.close()
+
+
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list of which parts are opened from now on, by any of the ways to."""
+    found: list[str] = []
+
+    def open_file(self: pq.ParquetFile, source: Path, *rest: Any, **options: Any) -> None:
+        found.append(f"{Path(source).parent.name}/{Path(source).name}")
+        original(self, source, *rest, **options)
+
+    original = pq.ParquetFile.__init__
+    monkeypatch.setattr(pq.ParquetFile, "__init__", open_file)
+    return found
+
+
+def test_a_start_opens_one_part_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts(tmp_path, 4)
+    found = opened(monkeypatch)
+    assert History(tmp_path, "s1", TOPOLOGY)._written == 12
+    assert found == ["s1.0003/part-00002.parquet"]
+    starts(tmp_path, 1)
+    assert numbers(tmp_path) == list(range(1, 16))
+
+
+def test_folders_of_old_starts_may_be_deleted(tmp_path: Path) -> None:
+    starts(tmp_path, 3)
+    for old in ("s1.0000", "s1.0001"):
+        shutil.rmtree(tmp_path / old)
+    starts(tmp_path, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s1.0002", "s1.0003"]
+    assert sorted(event.index for event in read_trace(tmp_path)) == [6, 7, 8, 9, 10, 11]
+
+
+def test_a_folder_holds_so_many_parts_and_then_comes_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "PARTS_PER_FOLDER", 2)
+    synced: list[str] = []
+    monkeypatch.setattr(files, "sync_folder", lambda folder: synced.append(folder.name))
+    starts(tmp_path, 1, parts=5)
+    assert [len(list((tmp_path / f"s1.{at:04d}").iterdir())) for at in range(3)] == [2, 2, 1]
+    assert {"s1.0000", "s1.0001", "s1.0002"} <= set(synced)
+    starts(tmp_path, 2, parts=1)
+    assert numbers(tmp_path) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_what_a_kill_leaves_behind_does_not_count(tmp_path: Path) -> None:
+    starts(tmp_path, 2)
+    History(tmp_path, "s1", TOPOLOGY).close()  # Nothing happened: its part is empty.
+    half = tmp_path / "s1.0003" / ".part-00000.parquet"
+    half.parent.mkdir()
+    half.write_bytes(b"PAR1 and half a part")
+    (tmp_path / "s1.0004").mkdir()
+    starts(tmp_path, 1)
+    assert (tmp_path / "s1.0005").is_dir()
+    assert numbers(tmp_path) == list(range(1, 10))
+
+
+def test_parts_are_counted_beyond_five_digits(tmp_path: Path) -> None:
+    starts(tmp_path, 1)
+    for old, new in ((2, 100_000), (1, 99_999)):
+        (tmp_path / "s1.0000" / f"part-{old:05d}.parquet").rename(tmp_path / "s1.0000" / f"part-{new:05d}.parquet")
+    assert History(tmp_path, "s1", TOPOLOGY)._written == 3
+
+
+def test_a_newest_part_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    starts(tmp_path, 1)
+    (tmp_path / "s1.0000" / "part-00002.parquet").write_bytes(b"")
+    with pytest.raises(StorageError, match=r"s1\.0000/part-00002\.parquet: cannot be read"):
+        History(tmp_path, "s1", TOPOLOGY)
 
 
 @pytest.mark.parametrize("where", ["_flush", "_end_part"])
