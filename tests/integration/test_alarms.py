@@ -29,7 +29,7 @@ from thence.core import channel
 from thence.core.member import MemberOptions
 from thence.core.messages import Packet
 from thence.core.topology_text import parse, write
-from thence.runtime import boxes, door, files, peers
+from thence.runtime import boxes, door, files, history, peers
 from thence.runtime.agent_kinds import kinds_of
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.protocol import ViewRequest
@@ -37,7 +37,10 @@ from thence.runtime.proxy import Mode, Proxy
 from thence.runtime.server import Server
 from thence.runtime.spill import list_spill
 from thence.runtime.wire import Connection
+from thence.trace.files import read_trace
+from thence.trace.judge import judge
 from thence.trace.live import LiveTraceWriter
+from thence.trace.parquet import ParquetSink
 from thence.web.metrics import FAMILIES
 
 TWO_DOMAINS: Final = """
@@ -452,6 +455,32 @@ async def the_trace_cannot_be_written(given: Given) -> None:
             filled.setattr(LiveTraceWriter, "write", full)
             running["s1"].node.history.tick()
             await given.prometheus.until_fired(running["s1"], "ThenceTraceStopped")
+
+
+@scenario("ThenceTraceStopped", "ThenceStoreStalled", "thence_stalled")
+async def the_trace_cannot_be_written_for_long(given: Given) -> None:
+    """The server takes nothing, and goes on when there is room: the trace has no gap."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    given.monkeypatch.setattr(history, "ROWS_PER_PART", 2)
+    given.monkeypatch.setattr(history, "MAX_UNWRITTEN", 10)
+    topology, trace = flat("s1"), given.data / "trace"
+    async with servers(topology, given.data, trace) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+        with given.monkeypatch.context() as filled:
+            filled.setattr(ParquetSink, "_flush", full)
+            await posted(topology, "s1", "ann", 20)
+            assert "MAX_UNWRITTEN" in running["s1"].not_ready
+            await given.prometheus.until_fired(running["s1"], "ThenceTraceStopped")
+            await given.prometheus.until_fired(running["s1"], "ThenceStoreStalled")
+            assert not running["s1"].stopped.done()
+        await until(lambda: not running["s1"].stalled)
+        await ann.send("ann", b"last")
+        async for message in ann:
+            if message.body == b"last":
+                break
+    assert judge(read_trace(trace)).kept
 
 
 @scenario("ThenceFilesScarce", "thence_open_fds_ratio")

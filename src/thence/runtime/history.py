@@ -9,8 +9,10 @@ Rules:
   ``PARTS_PER_FOLDER``; together they are one trace.
 * Events are numbered without a hole, so the last one of the newest part says how many there are: a start looks at the newest
   folder only and opens one part, however old the trace is, and older folders may be deleted.
-* A disk that is full stops the trace and nothing else: events wait in memory, at most ``MAX_UNWRITTEN`` of them, and are tried
-  again, in another folder, since half a part may be in this one. The log does not forget them meanwhile.
+* A disk that is full stops the trace and at first nothing else, at a start neither: events wait in memory and are tried again, in
+  another folder, since half a part may be in this one. The log does not forget them meanwhile.
+* With ``MAX_UNWRITTEN`` of them nothing more is taken (``full``), as with a full disk of the store, until they are written. A
+  trace with a gap could not be audited, and a server that ended for it would not come back before there is room.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ PARTS_PER_FOLDER: Final = 10_000
 """How many parts are in one folder, which a start has to list: half a day of them, where each is five seconds old."""
 
 MAX_UNWRITTEN: Final = 1_000_000
-"""How many are while they cannot be written; with more than that the server stops."""
+"""How many are while they cannot be written; then nothing more is taken. What follows from what was taken comes on top."""
 
 _PART: Final = re.compile(r"part-(\d{5,})\.parquet", re.ASCII)
 
@@ -67,6 +69,8 @@ class History:
         """Events that are in no finished part of the trace."""
         self.trouble = ""
         """Why the trace is not written at the moment."""
+        self.full = ""
+        """Why the server may take nothing for that."""
         if folder is not None:
             # Not by a glob: another server may be called as this one and a number.
             mine = re.compile(re.escape(server) + r"\.\d{4,}", re.ASCII)
@@ -74,7 +78,12 @@ class History:
             starts.sort(key=_number, reverse=True)
             self._written = _events_in(starts)
             self._folders = _number(starts[0]) + 1 if starts else 0
-            self._writer = self._open(folder)
+            try:
+                self._writer = self._open(folder)
+            except StorageError as error:
+                if getattr(error.__cause__, "errno", None) not in files.FULL:
+                    raise
+                self._stopped(error)
         self._recorder = Recorder(self._take, topology.processes, overhead=True)
 
     def resume(self, events: int) -> None:
@@ -140,10 +149,10 @@ class History:
 
     def _write(self, event: Event) -> None:
         self._unfinished.append(event)
-        if len(self._unfinished) > MAX_UNWRITTEN:
-            raise StorageError(f"{len(self._unfinished)} events are not in the trace; MAX_UNWRITTEN is reached: {self.trouble}")
         if self._writer is not None:
             self._try(lambda writer: writer.write(event))
+        elif len(self._unfinished) >= MAX_UNWRITTEN:
+            self.full = f"{MAX_UNWRITTEN:,} events are not in the trace (MAX_UNWRITTEN), which cannot be written: {self.trouble}"
 
     def _try(self, act: Callable[[LiveTraceWriter], None]) -> None:
         """Write, if that can be done; go on in another folder where it could not."""
@@ -154,7 +163,7 @@ class History:
                     self._writer.write(event)
             if self._writer is not None:
                 act(self._writer)
-                self.trouble = ""
+                self.trouble = self.full = ""
                 while len(self._unfinished) > self._writer.pending:
                     self._unfinished.popleft()
                 if self._writer.parts >= PARTS_PER_FOLDER and not self._unfinished and self._folder is not None:
@@ -162,13 +171,16 @@ class History:
                     files.sync_folder(self._writer.path)  # Later, ``flush`` sees to the next one.
                     self._writer = self._open(self._folder)
         except (OSError, StorageError) as error:
-            if not self.trouble:
-                log.warning("the trace is not written for now: %s", error)
-            self.trouble = str(error)
+            self._stopped(error)
             if self._writer is not None:
                 with suppress(OSError):
                     self._writer.abandon()
                 self._writer = None
+
+    def _stopped(self, error: Exception) -> None:
+        if not self.trouble:
+            log.warning("the trace is not written for now: %s", error)
+        self.trouble = str(error)
 
     def _open(self, folder: Path) -> LiveTraceWriter:
         writer = LiveTraceWriter(folder / f"{self._server}.{self._folders:04d}", rows_per_part=ROWS_PER_PART)

@@ -263,7 +263,8 @@ class Node:
 
     def _check_takes(self) -> None:
         office = self.office
-        full = ((self._durable or self.driver.stalled) and self.driver.full) or (office.full and office.why_full)
+        full = ((self._durable or self.driver.stalled) and self.driver.full) or self.history.full
+        full = full or (office.full and office.why_full)
         if full:
             self._refused_some = True
             raise Busy(f"{self.name!r} takes nothing now: {full}")
@@ -348,7 +349,7 @@ class Node:
             for body in bodies
             if (servers := self.office.route(body) if isinstance(body, Bundle) else None) != ()
         ]
-        full = self.driver.full or (self._no_room_for(reacted.agent) if submits else "")
+        full = self.full or (self._no_room_for(reacted.agent) if submits else "")
         if full:
             raise Busy(f"{self.name!r} commits no reaction now: {full}")
         self._write_together(submits, reacted, lambda: self._reacted(reacted.agent, reacted.since, reacted.upto))
@@ -357,7 +358,7 @@ class Node:
     def revive(self, number: int) -> None:
         """Send a letter that was set aside to its agent once more."""
         dead = self.ledger.dead_letter(number)
-        full = self.driver.full or self._no_room_for("")
+        full = self.full or self._no_room_for("")
         if full:
             raise Busy(f"{self.name!r} takes nothing now: {full}")
         # It has a number of its sender no longer: that one was answered for long ago.
@@ -370,6 +371,11 @@ class Node:
         self.ledger.dead_letter(number)
         self._write_together([], Buried(number), None)
         self.ledger.buried(Buried(number))
+
+    @property
+    def full(self) -> str:
+        """Why nothing is taken now, if so, by the store or the trace."""
+        return self.driver.full or self.history.full
 
     def _no_room_for(self, agent: str) -> str:
         """Say why nothing can be sent now. An agent whose own box is full may: it is who makes room there."""
@@ -534,9 +540,11 @@ class Node:
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
         """A packet came in."""
         if packet.frames and (
-            ((self._durable or self.driver.stalled) and self.driver.full) or (self.office.full and self._holds_too_many())
+            ((self._durable or self.driver.stalled) and self.driver.full)
+            or self.history.full
+            or (self.office.full and self._holds_too_many())
         ):
-            return  # It will come again. What cannot be stored, or waits for a box that is full, is not taken.
+            return  # It will come again. What cannot be stored or told, or waits for a box that is full, is not taken.
         self.driver.step(Arrived(peer, packet))
         if self._refused_some:
             self._tell_of_room()

@@ -341,7 +341,7 @@ class Server:
     @property
     def stalled(self) -> str:
         """Why nothing is taken at the moment, if so."""
-        return self.node.driver.full or self.node.office.why_full
+        return self.node.full or self.node.office.why_full
 
     @property
     def not_ready(self) -> str:

@@ -71,7 +71,7 @@ def _topology(seen: Seen) -> Samples:
 
 def _stalled(seen: Seen) -> Samples:
     node = seen.server.node
-    yield ("store",), bool(node.driver.full)
+    yield ("store",), bool(node.full)
     yield ("box",), bool(node.office.full)
 
 
@@ -320,7 +320,13 @@ FAMILIES: Final = (
         _one(lambda seen: seen.box_ratio),
     ),
     Family("thence_spilled_bytes", "gauge", (), "Letters and frames in files, for want of memory.", _one(_spilled)),
-    Family("thence_stalled", "gauge", ("by",), "Whether the server takes nothing now, because of its store or a box.", _stalled),
+    Family(
+        "thence_stalled",
+        "gauge",
+        ("by",),
+        "Whether the server takes nothing now, because of its store (or trace) or a box.",
+        _stalled,
+    ),
     # Clients and agents.
     Family("thence_clients_connected", "gauge", (), "Clients that are connected.", _one(lambda seen: seen.server.connected)),
     Family(

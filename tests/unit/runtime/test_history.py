@@ -148,13 +148,14 @@ def test_a_newest_part_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         History(tmp_path, "s1", TOPOLOGY)
 
 
+def full(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
 @pytest.mark.parametrize("where", ["_flush", "_end_part"])
 def test_a_full_disk_costs_no_event_and_doubles_none(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "ROWS_PER_PART", 2)
     told = History(tmp_path, "s1", TOPOLOGY)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
 
     for number in range(1, 4):
         send(told, number, number)
@@ -174,3 +175,38 @@ def test_a_full_disk_costs_no_event_and_doubles_none(where: str, tmp_path: Path,
     told.release(8)
     told.close()
     assert numbers(tmp_path) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_with_too_many_events_that_cannot_be_written_nothing_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "ROWS_PER_PART", 2)
+    monkeypatch.setattr(history, "MAX_UNWRITTEN", 5)
+    told = History(tmp_path, "s1", TOPOLOGY)
+    with monkeypatch.context() as filled:
+        filled.setattr(ParquetSink, "_flush", full)
+        for number, why in ((4, ""), (5, "5 events are not in the trace (MAX_UNWRITTEN)"), (7, "No space left on device")):
+            for sent in range(told.events + 1, number + 1):
+                send(told, sent, sent)
+                told.release(sent)
+            assert why in told.full
+            assert bool(why) == bool(told.full)
+        told.tick()
+        assert told.full, "nobody made room"
+    told.tick()
+    assert (told.full, told.trouble) == ("", "")
+    told.close()
+    assert numbers(tmp_path) == [1, 2, 3, 4, 5, 6, 7], "what was on its way is not left out"
+
+
+def test_a_full_disk_is_no_reason_not_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as filled:
+        filled.setattr(Path, "mkdir", full)
+        told = History(tmp_path, "s1", TOPOLOGY)
+        assert "No space left" in told.trouble
+        send(told, 1, 1)
+        told.release(1)
+    told.tick()
+    told.close()
+    assert numbers(tmp_path) == [1]
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError):
+        History(tmp_path / "file", "s1", TOPOLOGY)
