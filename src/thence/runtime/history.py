@@ -67,6 +67,8 @@ class History:
         self._writer: LiveTraceWriter | None = None
         self._unfinished: deque[Event] = deque()
         """Events that are in no finished part of the trace."""
+        self._finished = 0
+        """How many events in finished parts of this writer are not among them any more."""
         self.trouble = ""
         """Why the trace is not written at the moment."""
         self.full = ""
@@ -164,8 +166,7 @@ class History:
             if self._writer is not None:
                 act(self._writer)
                 self.trouble = self.full = ""
-                while len(self._unfinished) > self._writer.pending:
-                    self._unfinished.popleft()
+                self._forget_finished(self._writer)
                 if self._writer.parts >= PARTS_PER_FOLDER and not self._unfinished and self._folder is not None:
                     self._writer.close()
                     files.sync_folder(self._writer.path)  # Later, ``flush`` sees to the next one.
@@ -173,9 +174,17 @@ class History:
         except (OSError, StorageError) as error:
             self._stopped(error)
             if self._writer is not None:
+                self._forget_finished(self._writer)  # Of many events some may be in parts that others have read by now.
                 with suppress(OSError):
                     self._writer.abandon()
+                with suppress(OSError, StorageError):
+                    files.sync_folder(self._writer.path)  # Nobody comes back to it.
                 self._writer = None
+
+    def _forget_finished(self, writer: LiveTraceWriter) -> None:
+        for _ in range(writer.whole - self._finished):
+            self._unfinished.popleft()
+        self._finished = writer.whole
 
     def _stopped(self, error: Exception) -> None:
         if not self.trouble:
@@ -185,6 +194,7 @@ class History:
     def _open(self, folder: Path) -> LiveTraceWriter:
         writer = LiveTraceWriter(folder / f"{self._server}.{self._folders:04d}", rows_per_part=ROWS_PER_PART)
         self._folders += 1
+        self._finished = 0
         return writer
 
     def _take(self, event: Event) -> None:

@@ -68,6 +68,11 @@ class LiveTraceWriter(Written):
         return self._sink.pending
 
     @property
+    def whole(self) -> int:
+        """How many of the events are in finished parts, also after a failure."""
+        return self._sink.whole
+
+    @property
     def parts(self) -> int:
         """How many parts there are, with the one that is not finished."""
         return self._sink.parts

@@ -196,6 +196,8 @@ class ParquetSink:
         self._rows_in_part = 0
         self._parts = 0
         self._file: Any = None
+        self.whole = 0
+        """How many rows are in whole parts, also after a failure."""
         self._schema = schema()
 
     def write(self, event: Event) -> None:
@@ -256,11 +258,12 @@ class ParquetSink:
             return
         self._file.close()
         self._file = None
-        self._groups = self._rows_in_part = 0
+        rows, self._groups, self._rows_in_part = self._rows_in_part, 0, 0
         if self._live:
             hidden = self._path(self._parts - 1, whole=False)
             _sync(hidden)
             hidden.rename(self._path(self._parts - 1, whole=True))
+        self.whole += rows
 
 
 def _sync(path: Path) -> None:

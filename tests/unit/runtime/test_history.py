@@ -14,6 +14,7 @@ from thence.core.topology_text import parse
 from thence.errors import StorageError, StoreFull
 from thence.runtime import files, history
 from thence.runtime.history import History
+from thence.trace import parquet
 from thence.trace.files import read_trace
 from thence.trace.parquet import ParquetSink
 
@@ -210,3 +211,32 @@ def test_a_full_disk_is_no_reason_not_to_start(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):
         History(tmp_path / "file", "s1", TOPOLOGY)
+
+
+@pytest.mark.parametrize("where", ["_flush", "_sync"])
+def test_a_disk_that_is_full_again_after_some_parts_doubles_none(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that were finished in the meantime are in the trace, others may have read them: they are not written again."""
+    monkeypatch.setattr(history, "ROWS_PER_PART", 2)
+    told = History(tmp_path, "s1", TOPOLOGY)
+    with monkeypatch.context() as filled:
+        filled.setattr(ParquetSink, "_flush", full)
+        for number in range(1, 10):
+            send(told, number, number)
+        told.release(9)
+    owner: Any = ParquetSink if where == "_flush" else parquet
+    with monkeypatch.context() as filled:
+        original, room = getattr(owner, where), iter(range(3))
+
+        def sometimes(*given: Any) -> None:
+            if next(room, None) is None:
+                full()
+            original(*given)
+
+        filled.setattr(owner, where, sometimes)
+        told.tick()
+        assert "No space left" in told.trouble
+    told.tick()
+    told.close()
+    assert numbers(tmp_path) == list(range(1, 10))
