@@ -98,9 +98,9 @@ class CrashingNode(Node):
         super().deliver(deliveries)
         self.count("delivered")
 
-    def _reacted(self, agent: str, since: int, upto: int) -> None:
+    def reacted(self, agent: str, since: int, upto: int) -> None:
         self.count("acknowledge")
-        super()._reacted(agent, since, upto)
+        super().reacted(agent, since, upto)
         self.count("acknowledged")
 
 

@@ -131,7 +131,7 @@ def _sends_first(node: Node, submits: list[Submit], record: Written, then: Calla
 
 @pytest.mark.parametrize(("planted", "found"), [(_state_first, "was not made"), (_sends_first, "times")])
 def test_a_reaction_in_two_entries_is_found(planted: Callable[..., None], found: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Node, "_write_together", planted)
+    monkeypatch.setattr(Node, "write_together", planted)
     points = go(SOME).operations  # Without a crash nothing is wrong with it.
     complaints = []
     for point in range(1, points + 1):

@@ -25,6 +25,7 @@ from thence.runtime.names import checked_name
 from thence.runtime.node import Node
 from thence.runtime.office import Handed, Joined, Left
 from thence.runtime.protocol import AgentAnswer, AgentQuestion, read_letters
+from thence.runtime.reactions import bury, revive
 from thence.runtime.wire import Connection
 
 Answer = Callable[[bytes, str], None]
@@ -68,7 +69,7 @@ class AgentDesk:
         elif isinstance(question, ShowDead):
             self._tell(answer, _dead_shown(node.ledger.dead_letter(question.number)))
         else:
-            (node.revive if isinstance(question, Retry) else node.bury)(question.number)
+            (revive if isinstance(question, Retry) else bury)(node, question.number)
             self._tell(answer, {"number": question.number})
 
     def _tell(self, answer: Answer, value: Any) -> None:

@@ -32,6 +32,7 @@ from thence.runtime.letters import Message, nobody
 from thence.runtime.node import Node
 from thence.runtime.office import Body
 from thence.runtime.protocol import Letter, read_letters, write_letters
+from thence.runtime.reactions import react
 from thence.runtime.spill import Reader
 from thence.runtime.tasks import tell_if_it_fails
 
@@ -282,7 +283,7 @@ class Engine:
         if dead is not None:
             dead = msgspec.structs.replace(dead, number=self._node.ledger.state.last_dead + 1)
         try:
-            self._node.react(Reacted(running.name, running.since, done.upto, done.state, dead), done.bodies)
+            react(self._node, Reacted(running.name, running.since, done.upto, done.state, dead), done.bodies)
         except Busy as error:
             running.waiting_for = str(error)
             self._park(running)

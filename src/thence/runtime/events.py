@@ -34,7 +34,7 @@ EVENTS: Final[dict[str, Event]] = {
     "%s (%d so far): %s": Event("frame-refused", ("kind", "count", "reason")),
     "a delivery that cannot be read: %s": Event("delivery-unreadable", ("reason",)),
     "%d letters of %s are left out: they are for %s, a server in which no program runs (%d times so far)": Event(
-        "letters-for-nobody", ("letters", "sender", "server", "times")
+        "letters-for-nobody", ("letters", "sender", "receiver", "times")
     ),
     # At the door.
     "%s: %s%s": Event("complaint", ("address", "reason", "left_out")),

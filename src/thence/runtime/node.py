@@ -12,7 +12,6 @@ Rules:
   again, and to the ledger of the agents. Nothing waits for room meanwhile, whatever the limits are now: a letter is in memory
   either way, and a box that is there earlier than it was the first time misses nothing that was done with it. A node that comes
   back with a full box takes no frames until there is room.
-* A reaction of an agent is one entry: what it consumed, what it is now and all that it sends. It follows together, or not at all.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
-
-import msgspec
 
 from thence.core.codec import FORMAT_VERSION
 from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit, SubmitAll
@@ -52,9 +49,6 @@ from thence.runtime.safety import BoxSafety, why_untold
 from thence.runtime.security import Security
 from thence.runtime.spans import ServerSpans
 from thence.trace.events import JOIN
-
-MAX_HELD_HARD: Final = 1_000_000
-"""How many deliveries may wait because a box is full before agents have to wait too, even those who make room in it."""
 
 MAX_LOGGED_REFUSALS: Final = 20
 """How many refused frames are described in the log for each neighbour; all are counted."""
@@ -176,7 +170,7 @@ class Node:
         for client, upto in acknowledging.items():
             self._acknowledged(client, upto)
         for agent, since, done in list(self.ledger.done()):
-            self._reacted(agent, since, done)
+            self.reacted(agent, since, done)
         for entry in entries:
             for record in journal.decode_entry(entry):
                 self._again(record, now)
@@ -194,7 +188,7 @@ class Node:
             self.office.reject(record)
         elif isinstance(record, Reacted):
             self.ledger.reacted(record)
-            self._reacted(record.agent, record.since, record.upto)
+            self.reacted(record.agent, record.since, record.upto)
         elif isinstance(record, Buried):
             self.ledger.buried(record)
         elif isinstance(record, Met):
@@ -341,51 +335,13 @@ class Node:
 
     # Agents.
 
-    def react(self, reacted: Reacted, bodies: Sequence[Body]) -> None:
-        """Commit a reaction with all that it sends. ``Busy`` means: later. Any other ``UsageError`` means: never."""
-        self.ledger.check(reacted)
-        submits = [
-            Submit(servers, self.office.write(body))
-            for body in bodies
-            if (servers := self.office.route(body) if isinstance(body, Bundle) else None) != ()
-        ]
-        full = self.full or (self._no_room_for(reacted.agent) if submits else "")
-        if full:
-            raise Busy(f"{self.name!r} commits no reaction now: {full}")
-        self._write_together(submits, reacted, lambda: self._reacted(reacted.agent, reacted.since, reacted.upto))
-        self.ledger.reacted(reacted)
-
-    def revive(self, number: int) -> None:
-        """Send a letter that was set aside to its agent once more."""
-        dead = self.ledger.dead_letter(number)
-        full = self.full or self._no_room_for("")
-        if full:
-            raise Busy(f"{self.name!r} takes nothing now: {full}")
-        # It has a number of its sender no longer: that one was answered for long ago.
-        bundle = msgspec.structs.replace(dead.bundle, first=1 - dead.bundle.count, to=(dead.agent,))
-        self._write_together([Submit((self.name,), self.office.write(bundle))], Buried(number), None)
-        self.ledger.buried(Buried(number))
-
-    def bury(self, number: int) -> None:
-        """Drop a letter that was set aside."""
-        self.ledger.dead_letter(number)
-        self._write_together([], Buried(number), None)
-        self.ledger.buried(Buried(number))
-
     @property
     def full(self) -> str:
         """Why nothing is taken now, if so, by the store or the trace."""
         return self.driver.full or self.history.full
 
-    def _no_room_for(self, agent: str) -> str:
-        """Say why nothing can be sent now. An agent whose own box is full may: it is who makes room there."""
-        if self.office.full and not self.office.is_full(agent):
-            return self.office.why_full
-        if len(self._held) >= MAX_HELD_HARD:
-            return f"{len(self._held)} deliveries wait for boxes that are full; MAX_HELD_HARD is {MAX_HELD_HARD}"
-        return ""
-
-    def _write_together(self, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
+    def write_together(self, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
+        """Submit messages and store a record in one entry: all of it follows, or nothing."""
         if not submits:
             self.driver.write([record], then)
             return
@@ -397,7 +353,8 @@ class Node:
                 self._submitted.pop()
             raise
 
-    def _reacted(self, agent: str, since: int, upto: int) -> None:
+    def reacted(self, agent: str, since: int, upto: int) -> None:
+        """An agent has done with its letters up to a position, unless it is another one of that name by now."""
         box = self.office.state.boxes.get(agent)
         if box is not None and box.since == since:
             self._acknowledged(agent, upto)

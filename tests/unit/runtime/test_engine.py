@@ -28,6 +28,7 @@ from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Follows, Handed, Joined, Left
 from thence.runtime.protocol import Letter, encode_value, read_letters, write_letters
+from thence.runtime.reactions import bury, revive
 
 
 class Log(thence.Agent):
@@ -289,7 +290,7 @@ def test_what_fails_too_often_is_set_aside_and_the_agent_goes_on() -> None:
                 "ValueError: tell till",
                 MAX_ATTEMPTS,
             )
-            one.node.revive(dead.number)
+            revive(one.node, dead.number)
             await one.rest()
             assert (one.state("ann"), one.got("till")) == (["a", "b", "tell till"], ["from ann"])
             assert list(one.node.ledger.dead_letters()) == []
@@ -308,7 +309,7 @@ def test_a_dead_letter_that_is_retried_keeps_its_topic_and_goes_to_its_agent_alo
         await one.rest()
         one.send("bob", "follow sport")
         await one.rest()
-        one.node.revive(1)
+        revive(one.node, 1)
         await one.kill()
         again = Home(tmp_path)
         assert again.state("ann") == ["follow sport", "sport/news"]
@@ -374,7 +375,7 @@ def test_where_no_more_can_be_set_aside_the_agent_waits(monkeypatch: pytest.Monk
             one.send("bob", "b")
             await until(lambda: one.node.ledger.agents["bob"].done)
             assert one.state("ann") == []
-            one.node.bury(1)
+            bury(one.node, 1)
             await one.rest()
             assert one.state("ann") == ["z"]
             assert [dead.number for dead in one.node.ledger.dead_letters()] == [2]
