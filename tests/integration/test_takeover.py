@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,11 @@ import pytest
 import thence
 from benchmarks.takeover import BETWEEN, LINK, TWIN, measure
 from tests.integration.running import addressed, run, servers, started, until, url
+from thence.core.channel import WINDOW
+from thence.core.topology import Topology
 from thence.errors import Refusal
 from thence.runtime.client import ask_status
+from thence.runtime.server import Server
 from thence.trace.files import read_trace
 from thence.trace.judge import judge
 
@@ -74,6 +79,59 @@ def test_a_replica_that_is_gone_is_held_for_dead_until_it_is_back(tmp_path: Path
             takeover = second.node.member.takeover
             assert takeover is not None
             assert not takeover.forwards
+
+    run(main)
+
+
+@asynccontextmanager
+async def one_inside_this_program(topology: Topology, inside: str) -> AsyncIterator[tuple[thence.Member, dict[str, Server]]]:
+    """Run all processes of a topology in this loop, this one as a member inside a program."""
+    running: dict[str, Server] = {}
+    try:
+        async with thence.Member(topology, name=inside) as member:
+            for name in topology.processes:
+                if name != inside:
+                    running[name] = await started(topology, name)
+            await member.connected()
+            for server in running.values():
+                await server.node.peers.wait_connected()
+            yield member, running
+    finally:
+        for server in running.values():
+            await server.stop(drain_s=0)
+
+
+async def send_past_the_window(sender: thence.Member | thence.Client, dan: thence.Client, dead: Server) -> None:
+    """Stop a server, and send more than may be on its way to it; all must come."""
+    await sender.known("dan")
+    await dead.stop(drain_s=0)
+    count = WINDOW + WINDOW // 2
+    for number in range(count):
+        await sender.send("dan", b"%d" % number)
+    assert [int((await dan.receive()).body) for _ in range(count)] == list(range(count))
+
+
+def test_a_sender_inside_a_program_goes_on_without_a_dead_replica() -> None:
+    async def main() -> None:
+        topology = addressed(TWIN)
+        async with (
+            one_inside_this_program(topology, "a1") as (member, running),
+            thence.connect(url(topology, "d1"), "dan") as dan,
+        ):
+            await send_past_the_window(member, dan, running["r1"])
+
+    run(main)
+
+
+def test_a_replica_inside_a_program_takes_over() -> None:
+    async def main() -> None:
+        topology = addressed(TWIN)
+        async with (
+            one_inside_this_program(topology, "r2") as (_, running),
+            thence.connect(url(topology, "a1"), "ann") as ann,
+            thence.connect(url(topology, "d1"), "dan") as dan,
+        ):
+            await send_past_the_window(ann, dan, running["r1"])
 
     run(main)
 

@@ -85,7 +85,7 @@ class Member(Endpoint):
             await node.close()
             raise
         self._begin(node)
-        node.peers.start()
+        node.start()
         return self
 
     def _begin(self, node: Node) -> None:

@@ -48,6 +48,7 @@ from thence.runtime.peers import Peers
 from thence.runtime.safety import BoxSafety, why_untold
 from thence.runtime.security import Security
 from thence.runtime.spans import ServerSpans
+from thence.runtime.watching import Watcher
 from thence.trace.events import JOIN
 
 MAX_LOGGED_REFUSALS: Final = 20
@@ -69,6 +70,7 @@ class Node:
     """Whether deliveries are being put into boxes."""
     restored = 0
     """Which restoring from a copy the store comes from: for clients that were connected before it."""
+    _watcher: Watcher | None = None
     spans: ServerSpans | None = None
     """What follows letters through here, if anything does."""
     letters_accepted = 0
@@ -136,6 +138,12 @@ class Node:
             self.peers.enter(None)
 
     # Starting.
+
+    def start(self) -> None:
+        """Call the neighbours, and watch over them."""
+        self.peers.start()
+        self._watcher = Watcher(self)
+        self._watcher.start()
 
     def _go_on_from_store(self, given: Topology) -> None:
         try:
@@ -555,6 +563,8 @@ class Node:
 
     async def close(self) -> None:
         """Hang up, make durable what was taken, and stop."""
+        if self._watcher is not None:
+            self._watcher.stop()
         await self.peers.close()
         await self.driver.close()
         self.history.close()

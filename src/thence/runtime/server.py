@@ -42,7 +42,6 @@ from thence.runtime.protocol import (
 from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.status import backlog, clients, neighbours, relay, unsafe
 from thence.runtime.tasks import tell_if_it_fails
-from thence.runtime.watching import Watcher
 from thence.runtime.wire import Connection
 
 AWAY_S: Final = 30.0
@@ -90,7 +89,6 @@ class Server:
         node.security.on_access = self._access_changed
         self._door = Door((node.name, node.topology.name), node.security, node.peers.called, self._called)
         self._ticker: asyncio.Task[None] | None = None
-        self._watcher = Watcher(node)
         self.stopping = False
 
     async def start(self, listen: str | None = None) -> None:
@@ -103,11 +101,10 @@ class Server:
         now = time.monotonic()
         self._away = {name: now for name, box in node.office.state.boxes.items() if box.temporary}
         self._away |= dict.fromkeys(node.office.yielded(), LONG_AGO)
-        node.peers.start()
+        node.start()
         self.engine.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
         tell_if_it_fails(self._ticker, f"the clock of {node.name!r}", self._failed)
-        self._watcher.start()
         log.info("%s of %s listens on %s", node.name, node.topology.name, self.address)
 
     async def stop(self, *, drain_s: float = DRAIN_S) -> None:
@@ -128,7 +125,6 @@ class Server:
             log.warning("%d frames are not confirmed; they are in the store and go out at the next start", unconfirmed)
         if self._ticker is not None:
             self._ticker.cancel()
-        self._watcher.stop()
         await self.node.close()
 
     # Clients.

@@ -1,4 +1,4 @@
-"""Whom a server holds for dead: its connections, looked at now and then, where relays have replicas (``core.takeover``).
+"""Whom a node holds for dead: its connections, looked at now and then, where relays have replicas (``core.takeover``).
 
 Rules:
 
@@ -14,12 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from thence.core.contract import Suspicion
-from thence.runtime.node import Node
 from thence.runtime.peers import HEARTBEAT_S, Neighbour
 from thence.runtime.tasks import tell_if_it_fails
+
+if TYPE_CHECKING:
+    from thence.runtime.node import Node
 
 SUSPECT_AFTER_S: Final = 0.5
 """How long a connection may be gone."""
