@@ -11,7 +11,7 @@ import pytest
 
 import thence
 from benchmarks.takeover import BETWEEN, LINK, TWIN, measure
-from tests.integration.running import addressed, run, servers, started, until, url
+from tests.integration.running import addressed, assert_kept, run, servers, started, until, url
 from thence.core.channel import WINDOW
 from thence.core.topology import Topology
 from thence.errors import Refusal
@@ -21,6 +21,14 @@ from thence.trace.files import read_trace
 from thence.trace.judge import judge
 
 MESSAGES = 300
+
+EVERYBODY = """
+name = "everybody"
+[domains.A]
+members = ["s1", "s2", "s3"]
+ordering = "vector"
+confirmation = { scheme = "distributed", retransmission = "nearest", whole = true }
+"""
 
 
 @pytest.mark.parametrize(
@@ -132,6 +140,37 @@ def test_a_replica_inside_a_program_takes_over() -> None:
             thence.connect(url(topology, "d1"), "dan") as dan,
         ):
             await send_past_the_window(ann, dan, running["r1"])
+
+    run(main)
+
+
+def test_a_dead_member_holds_up_nobody_where_all_confirm_to_everybody_and_gets_everything_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = addressed(EVERYBODY)
+        async with (
+            servers(topology, tmp_path, tmp_path / "trace") as running,
+            thence.connect(url(topology, "s1"), "ann") as ann,
+            thence.connect(url(topology, "s2"), "dan") as dan,
+        ):
+            await send_past_the_window(ann, dan, running["s3"])
+            queued = running["s1"].node.member.queued
+            assert queued()["s3"] > WINDOW
+            running["s3"] = await started(topology, "s3", tmp_path, tmp_path / "trace")
+            await until(lambda: not queued()["s3"])
+            assert not running["s1"].node.member.suspected
+        assert_kept(tmp_path / "trace", sends=WINDOW)
+
+    run(main)
+
+
+def test_nor_does_it_hold_up_a_sender_inside_a_program() -> None:
+    async def main() -> None:
+        topology = addressed(EVERYBODY)
+        async with (
+            one_inside_this_program(topology, "s1") as (member, running),
+            thence.connect(url(topology, "s2"), "dan") as dan,
+        ):
+            await send_past_the_window(member, dan, running["s3"])
 
     run(main)
 

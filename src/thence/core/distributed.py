@@ -11,8 +11,10 @@ Rules:
   miss. Waits double, for ever.
 * With ``nearest`` all keep what they got until they know that all have it; who does not hear of the last confirmations asks for
   them (``wanted``).
-* At most ``WINDOW`` messages of a stream are on their way; what lies behind waits in the queue, which the member bounds. A member
-  that is held for dead does not hold up the others: it has a window of its own, and asks for the rest when it is back.
+* At most ``WINDOW`` messages of a stream are on their way; what lies behind waits in the queue, which the member bounds.
+* A member that is held for dead does not hold up the others. From then on it is *behind*, and has a window of its own, which
+  moves with what it confirms, until it has been sent all that the others have and is held for dead no longer. So it gets
+  everything whether that was right or wrong; and what it cannot be sent yet is not looked at time and again.
 * Where the domain spans two sites, ``core.lanes`` says which way a message first goes, and how long it may be on its way.
 * What others have is not recorded on disk: after a crash a member is told again, or asks again.
 """
@@ -77,8 +79,10 @@ class Distributed(Transport):
         self._gone_upto = 0
         """Nothing up to this number is in the queue any more (see ``Channel``)."""
         self._suspected: dict[int, None] = {}
+        self._behind: dict[int, int] = {}
+        """Who was held for dead and has not caught up, and up to which number it was sent our messages."""
         self._settled_upto = 0
-        """All up to this number lack nobody but those who are held for dead."""
+        """All up to this number lack nobody but those who are behind."""
         self._sent_upto = 0
         """Up to which number we have sent since we started; what lies behind is due at once."""
         self._attempts: dict[int, Attempt] = {}
@@ -257,11 +261,12 @@ class Distributed(Transport):
         self.visit_all()
 
     def suspect(self, peer: str, suspected: bool) -> None:
+        member = self._index[peer]
         if suspected:
-            self._suspected[self._index[peer]] = None
+            self._suspected[member] = None
+            self._behind.setdefault(member, self._sent_upto)
         else:
-            self._suspected.pop(self._index[peer], None)
-            self._settled_upto = 0
+            self._suspected.pop(member, None)
         self.visit_all()
 
     def collect(self, now: int) -> Packets:
@@ -269,6 +274,7 @@ class Distributed(Transport):
             return []
         letters: dict[int, Letter] = {}
         self._send_new(now, letters)
+        self._catch_up(now, letters)
         self._hand_on(letters)
         self._note_missing(now)
         self._forget_stable(now)
@@ -293,19 +299,35 @@ class Distributed(Transport):
             if number not in state.queue:
                 continue
             first = None if self._lanes is None else self._lanes.first(number, self._suspected)
-            if self._write(number, letters, first):
+            self._write(number, letters, first)
+            if self._has_takers(number):
                 self._attempts[number] = self._patient(now)
         self._sent_upto = max(self._sent_upto, last)
 
+    def _catch_up(self, now: int, letters: dict[int, Letter]) -> None:
+        """Send those who are behind what they can take by now."""
+        for member, sent in list(self._behind.items()):
+            confirmed = self._known(member, self._mine).upto
+            last = self._behind[member] = max(sent, min(self._sent_upto, confirmed + WINDOW))
+            for number in range(max(sent, confirmed) + 1, last + 1):
+                if number in self.state.queue:
+                    # Across to another site it goes when it is repeated, or asked for: there, others may have it.
+                    if self._lanes is None or not self._lanes.is_far(member):
+                        self._write(number, letters, (member,))
+                    self._attempts.setdefault(number, self._patient(now))
+            if last == self._sent_upto and member not in self._suspected:
+                del self._behind[member]
+                self._settled_upto = min(self._settled_upto, confirmed)
+
     def _oldest_awaited(self) -> int:
-        """Return the number of the oldest message that somebody lacks who is not held for dead, or the next number."""
-        if not self._suspected:
+        """Return the number of the oldest message that somebody lacks who is not behind, or the next number."""
+        if not self._behind:
             return self._oldest()
         queue, last = self.state.queue, self.state.last_number
         self._settled_upto = max(self._settled_upto, self._oldest() - 1)
         while self._settled_upto < last:
             unconfirmed = queue.get(self._settled_upto + 1)
-            if unconfirmed is not None and any(member not in self._suspected for member in unconfirmed.lacking):
+            if unconfirmed is not None and any(member not in self._behind for member in unconfirmed.lacking):
                 break
             self._settled_upto += 1
         return self._settled_upto + 1
@@ -327,27 +349,31 @@ class Distributed(Transport):
                     letters.setdefault(target, Letter()).carried.append((stream, number, frame, message.to))
         self._onward, self._came_by = {}, {}
 
-    def _write(self, number: int, letters: dict[int, Letter], only: Collection[int] | None = None) -> bool:
-        """Send a message of ours to all, or ``only`` these, who lack it and can take it; return whether there is anybody."""
+    def _write(self, number: int, letters: dict[int, Letter], only: Collection[int] | None = None) -> None:
+        """Send a message of ours to all, or ``only`` these, who lack it and can take it."""
         unconfirmed = self.state.queue[number]
         message = unconfirmed.message
-        written = False
         for target in unconfirmed.lacking:
-            if target in self._suspected and number > self._known(target, self._mine).upto + WINDOW:
-                continue
-            if only is not None and target not in only:
+            if number > self._behind.get(target, number) or (only is not None and target not in only):
                 continue
             frame = message.frame_for(target)
             if frame is not None:
                 letters.setdefault(target, Letter()).carried.append((self._mine, number, frame, message.to))
-                written = True
-        return written
+
+    def _has_takers(self, number: int) -> bool:
+        """Return whether anybody who lacks a message of ours can take it by now."""
+        behind = self._behind
+        return not behind or any(number <= behind.get(target, number) for target in self.state.queue[number].lacking)
 
     def _resend(self, now: int, letters: dict[int, Letter]) -> None:
         repeated = 0
         only: Collection[int] | None = None
+        without_takers = []
         for number, attempt in self._attempts.items():
             if now < attempt.due:
+                continue
+            if not self._has_takers(number):
+                without_takers.append(number)
                 continue
             if repeated == RESEND_BURST:
                 attempt.due = now + self._resend_after_ns
@@ -361,6 +387,8 @@ class Distributed(Transport):
             repeated += 1
             attempt.again(now)
             self._write(number, letters, only)
+        for number in without_takers:
+            del self._attempts[number]  # Until whoever lacks it has caught up so far.
 
     def _note_missing(self, now: int) -> None:
         again = self._resend_after_ns // ASKS_AGAIN_PER_RESEND

@@ -168,6 +168,17 @@ class Topology:
         return all(self.domains[home].confirmation.whole for home in self.homes[group[0]])
 
     @cached_property
+    def suspicious(self) -> frozenset[str]:
+        """The processes to whom it makes a difference whom they hold for dead, so that they have to be told.
+
+        Where relays have replicas it is all, and else those in domains that confirm to everybody (``core.distributed``).
+        """
+        if self.replicas:
+            return frozenset(self.processes)
+        distributed = {name for name, domain in self.domains.items() if domain.confirmation.scheme == "distributed"}
+        return frozenset(process for process, homes in self.homes.items() if not distributed.isdisjoint(homes))
+
+    @cached_property
     def inner(self) -> dict[str, str]:
         """Domains that lie inside another one, and in which."""
         found: dict[str, str] = {}

@@ -1,12 +1,15 @@
-"""Whom a node holds for dead: its connections, looked at now and then, where relays have replicas (``core.takeover``).
+"""Whom a node holds for dead: its connections, looked at now and then, where that makes a difference.
+
+It does where relays have replicas (``core.takeover``), and in domains that confirm to everybody (``core.distributed``).
 
 Rules:
 
 * A neighbour whose connection is gone for ``SUSPECT_AFTER_S``, or was never made since the start, is held for dead. So is one
   that says nothing for ``SUSPECT_SILENCE_S`` though it is connected: it has stopped, or the line swallows everything.
 * It is held for dead no longer as soon as it is connected and says something.
-* Either may be wrong. Then two replicas forward for a while, which costs messages and nothing else; so there is no harm in being
-  quick, and the limits are much shorter than the time after which a connection is given up (``runtime.peers``).
+* Either may be wrong. Then two replicas forward for a while, or somebody is not waited for and catches up later, which costs
+  messages and nothing else; so there is no harm in being quick, and the limits are much shorter than the time after which a
+  connection is given up (``runtime.peers``).
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ class Watcher:
     def look(self) -> None:
         """Tell the member what has changed."""
         node = self._node
-        if not node.topology.replicas or node.peers.between:
+        if node.name not in node.topology.suspicious or node.peers.between:
             return  # It makes no difference here, or we talk to nobody for a moment.
         now, loop_now = time.time(), asyncio.get_running_loop().time()
         for peer in node.peers.neighbours.values():

@@ -33,7 +33,7 @@ from thence.core.views import Expel, Flush, Resume, Standing, Switch, ViewInput
 from thence.errors import UsageError
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
-from thence.sim.simulation import SUSPECT_AFTER_NS, Simulation, neighbours
+from thence.sim.simulation import SUSPECT_AFTER_NS, Simulation, neighbours, suspecting
 from thence.trace.recorder import Sink
 
 LEASE_NS: Final = 1_000_000_000
@@ -371,9 +371,10 @@ class EvolvingSimulation(Simulation):
             self.kernel.schedule(chance.randrange(self._span_ns() + SUSPICIONS_NS), self._suspect_wrongly, chance)
 
     def _suspect_wrongly(self, chance: Random) -> None:
-        if not self._versions[0].replicas:
+        groups = suspecting(self._versions[0])
+        if not groups:
             return
-        node, other = chance.sample(chance.choice(self._versions[0].replicas), 2)
+        node, other = chance.sample(chance.choice(groups), 2)
         self._suspect(self.nodes[node], other, True)
         self.kernel.schedule(chance.randrange(1_000_000, 1_000_000_000), self._suspect, self.nodes[node], other, False)
 

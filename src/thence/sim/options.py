@@ -65,7 +65,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     crashes: int = 0
     """How many times some process loses its memory and comes back from its disk."""
     suspicions: int = 0
-    """How many times a replica of a relay wrongly holds another one for dead, for a while."""
+    """How many times a replica of a relay, or without them who confirms to everybody, wrongly holds another for dead."""
     deaths: int = 0
     """How many replicas of relays die for good, where others can take over at once; of each relay one stays."""
     sync: str = "constant:100us"

@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
@@ -246,9 +246,11 @@ class Simulation:
             other.suspect(node.name, not node.up)
 
     def _neighbours(self, node: Node) -> list[Node]:
-        """Return who shares a domain or a link with a process. Only where relays have replicas does anybody watch over others."""
+        """Return who shares a domain or a link with a process, and watches over others."""
         topology = self._known_to(node)
-        return [self.nodes[name] for name in neighbours(topology, node.name)] if topology.replicas else []
+        if not topology.suspicious:
+            return []
+        return [self.nodes[name] for name in neighbours(topology, node.name) if name in topology.suspicious]
 
     def _known_to(self, node: Node) -> Topology:
         """Return the fabric as a process knows it."""
@@ -256,8 +258,9 @@ class Simulation:
 
     def _schedule_suspicions(self) -> None:
         chance = Random(f"{self.options.seed}/suspicions")
-        for _ in range(self.options.suspicions if self.topology.replicas else 0):
-            node, other = chance.sample(chance.choice(self.topology.replicas), 2)
+        groups = suspecting(self.topology)
+        for _ in range(self.options.suspicions if groups else 0):
+            node, other = chance.sample(chance.choice(groups), 2)
             start, length = chance.randrange(self._span_ns()), chance.randrange(1_000_000, 1_000_000_000)
             self.kernel.schedule(start, self._suspect, self.nodes[node], other, True)
             self.kernel.schedule(start + length, self._suspect, self.nodes[node], other, False)
@@ -282,6 +285,13 @@ class Simulation:
             node.crash()
         node.dead = True
         self.kernel.schedule(SUSPECT_AFTER_NS, self._watch, node)
+
+
+def suspecting(topology: Topology) -> Sequence[tuple[str, ...]]:
+    """Return groups of processes that may suspect each other wrongly: replicas, or without them who confirm to everybody."""
+    domains = topology.domains.values()
+    every = [domain.members for domain in domains if domain.confirmation.scheme == "distributed" and len(domain.members) > 1]
+    return topology.replicas or every
 
 
 def neighbours(topology: Topology, process: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from thence.core.channel import WINDOW
+from thence.core.channel import RESEND_BURST, WINDOW
 from thence.core.claims import MAX_CLAIMED_RANGES, MAX_REQUESTED, claim_of, claimed_beyond, note
 from thence.core.confirmation import ConfirmationOptions
 from thence.core.distributed import Distributed
@@ -305,6 +305,58 @@ def test_who_confirms_to_everybody_is_not_understood_by_channels() -> None:
 
     with pytest.raises(MalformedFrame, match="nobody confirms to everybody"):
         Channels("d", "a", ["b"], Arrival.ANY, RESEND).frames_in("b", claiming(), 0)
+
+
+# --- who is held for dead ---------------------------------------------------------------------------------------------------
+
+
+def run_past(members: dict[str, Distributed], dead: str, count: int) -> list[Packet[Any]]:
+    """Let ``a`` send so many messages, which all but the dead ones get; return the packets for these."""
+    lost = []
+    for peer in dead:
+        members["a"].suspect(peer, True)
+    for number in range(1, count + 1):
+        for peer, packet in send(members["a"], number, number * MS).items():
+            if peer in dead:
+                lost.append(packet)
+            else:
+                arrive(members["a"], peer, arrive(members[peer], "a", packet, number * MS)["a"], number * MS)
+    return lost
+
+
+def test_who_is_held_for_dead_does_not_hold_up_the_others_nor_when_it_is_back() -> None:
+    members = domain()
+    run_past(members, "d", 3 * WINDOW)
+    assert members["b"].state.taken[0].upto == 3 * WINDOW
+    members["a"].suspect("d", False)
+    sent = send(members["a"], 3 * WINDOW + 1, 10**10)
+    assert (sent["b"].numbers, sent["c"].numbers) == ((3 * WINDOW + 1,), (3 * WINDOW + 1,)), "d has not caught up yet"
+    assert max(sent["d"].numbers, default=0) <= WINDOW
+
+
+def test_what_nobody_can_be_sent_yet_is_not_tried_time_and_again() -> None:
+    members = domain()
+    run_past(members, "d", 4 * WINDOW)
+    for _ in range(2 * WINDOW // RESEND_BURST):
+        assert sum(len(packet.numbers) for packet in timer(members["a"], 10**10).values()) <= RESEND_BURST
+    assert len(members["a"]._attempts) == WINDOW, "beside what was on its way to d when it was held for dead"
+
+
+def test_who_was_wrongly_held_for_dead_gets_the_rest_though_the_sender_says_nothing_more() -> None:
+    members = domain()
+    late = run_past(members, "bcd", 3 * WINDOW)
+    at_b = [packet for packet in late[::3] if packet.numbers]
+    assert [packet.numbers for packet in at_b] == [(number,) for number in range(1, WINDOW + 1)]
+    said: dict[str, Packet[Any]] = {}
+    for packet in reversed(at_b):  # So it hears nothing of what lies beyond.
+        said = arrive(members["b"], "a", packet, 10**10)
+    members["a"].suspect("b", False)
+    now = 10**10
+    while said:
+        now += MS
+        packets = arrive(members["a"], "b", said["a"], now)
+        said = arrive(members["b"], "a", packets["b"], now) if "b" in packets else {}
+    assert members["b"].state.taken[0].upto == 3 * WINDOW
 
 
 # --- restarts --------------------------------------------------------------------------------------------------------------
