@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from thence.core import distributed
+from thence.core.channel import WINDOW
 from thence.core.confirmation import ConfirmationOptions
-from thence.core.contract import Arrived, Submit, Timer
+from thence.core.contract import Arrived, Submit, Suspicion, Timer
 from thence.core.domain import Domain
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Packet
@@ -37,11 +39,11 @@ GROUP = ("p_a", "p_b", "p_c")
 class Fig2:
     """The three processes of the figure, with a network that takes what it is told to."""
 
-    def __init__(self, ordering: str, confirmation: ConfirmationOptions) -> None:
-        domain = Domain("g", GROUP, ordering, {}, confirmation)
-        self.members = {name: Member(name, domain, MemberOptions(durable=False)) for name in GROUP}
-        self.delivered: dict[str, list[str]] = {name: [] for name in GROUP}
-        self.wakes: dict[str, int | None] = dict.fromkeys(GROUP)
+    def __init__(self, ordering: str, confirmation: ConfirmationOptions, group: tuple[str, ...] = GROUP) -> None:
+        domain = Domain("g", group, ordering, {}, confirmation)
+        self.members = {name: Member(name, domain, MemberOptions(durable=False)) for name in group}
+        self.delivered: dict[str, list[str]] = {name: [] for name in group}
+        self.wakes: dict[str, int | None] = dict.fromkeys(group)
         self.now = 0
 
     def step(self, name: str, step_input: Any) -> list[tuple[str, str, Packet[Any]]]:
@@ -98,6 +100,19 @@ def test_d5_fig_2_does_not_block_ours() -> None:
     figure = Fig2("vector", OURS)
     assert figure.play() == ["p_a:1", "p_c:1"]
     assert figure.delivered["p_c"] == ["p_a:2"]
+
+
+def test_d5_fig_2_does_not_block_ours_where_another_one_is_dead_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its absence keeps everybody's copies: the limit for these is reached by another one's messages before the figure begins."""
+    monkeypatch.setattr(distributed, "MAX_COPIES", 50)
+    alive = (*GROUP, "busy")
+    figure = Fig2("vector", OURS, (*alive, "dead"))
+    for name in alive:
+        figure.carry(figure.step(name, Suspicion("dead", True)), *alive)
+    for _ in range(WINDOW + 100):
+        figure.now += SECOND // 1000
+        figure.carry(figure.step("busy", Submit(("dead",), b"x")), *alive)
+    assert figure.play() == ["p_a:1", "p_c:1"]
 
 
 def daisy(groups: int, *, levels: int) -> Topology:

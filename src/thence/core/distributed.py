@@ -10,7 +10,8 @@ Rules:
 * A sender keeps a message until all have confirmed it, and repeats it where that takes too long: what everybody lost, nobody can
   miss. Waits double, for ever.
 * With ``nearest`` all keep what they got until they know that all have it; who does not hear of the last confirmations asks for
-  them (``wanted``).
+  them (``wanted``). Of each stream the last ``WINDOW`` are kept in any case: if its sender dies, whoever was not behind (see
+  below) lacks only some of these. Who was may have to wait until the sender is back.
 * At most ``WINDOW`` messages of a stream are on their way; what lies behind waits in the queue, which the member bounds.
 * A member that is held for dead does not hold up the others. From then on it is *behind*, and has a window of its own, which
   moves with what it confirms, until it has been sent all that the others have and is held for dead no longer. So it gets
@@ -36,7 +37,8 @@ from thence.core.transport import Frames, Incoming, Packets, Transport
 from thence.errors import ImpossibleFrame, StrangerFrame
 
 MAX_COPIES = 16 * WINDOW
-"""How many messages of others a member keeps to repeat them; beyond it the oldest is dropped, and its sender still has it."""
+"""How many messages of others a member keeps to repeat them, beside the last ``WINDOW`` of each stream. Beyond it the oldest of
+the stream that grows is dropped, and its sender still has it."""
 
 ASKS_PER_RESEND = 40
 """Who misses a message asks so many times sooner for it than a sender repeats it: it may only be late."""
@@ -92,6 +94,8 @@ class Distributed(Transport):
         """Messages that must be somewhere; what of them is not taken by the end of the step is missing."""
         self._missing: dict[tuple[int, int], Attempt] = {}
         self._copied = 0
+        self._older = 0
+        """How many copies there are beside the last ``WINDOW`` of each stream."""
         self._unstable: dict[int, None] = {}
         """Streams of which copies may be dropped by now."""
         self._stable_upto = [0] * len(members)
@@ -160,9 +164,9 @@ class Distributed(Transport):
             if self._lanes is not None and came_by is not None:
                 self._lanes.came_out(stream, incoming.number)
                 self._onward[stream, incoming.number] = self._lanes.onward(stream, incoming.number, came_by, self._suspected)
-            if self._copied > MAX_COPIES:
-                del copies[next(iter(copies))]
-                self._copied -= 1
+            self._older += len(copies) > WINDOW
+            if self._older > MAX_COPIES:
+                self._drop_oldest_copy(stream)
 
     def skip(self, peer: str, number: int) -> None:
         self._took(self._index[peer], number)
@@ -218,6 +222,17 @@ class Distributed(Transport):
             self._heard_of[stream, lacking] = None
         self._exists[stream] = max(self._exists[stream], last)
 
+    def _drop_oldest_copy(self, stream: int) -> None:
+        """Drop the copy with the lowest number, of more than ``WINDOW``: so nothing before it is missing, and comes later."""
+        copies = self.state.copies[stream]
+        number = self._stable_upto[stream] + 1
+        while number not in copies:
+            number += 1
+        del copies[number]
+        self._stable_upto[stream] = number
+        self._copied -= 1
+        self._older -= 1
+
     def _forget_stable(self, now: int) -> None:
         """Drop the copies of what we know everybody to have."""
         dropped = 0
@@ -228,8 +243,11 @@ class Distributed(Transport):
                 continue
             known = [self._known(other, stream).upto for other in self._others if other != stream]
             stable = min([self.state.taken[stream].upto, *known])
+            before = len(copies)
             for number in range(self._stable_upto[stream] + 1, stable + 1):
-                dropped += copies.pop(number, None) is not None
+                copies.pop(number, None)
+            dropped += before - len(copies)
+            self._older -= max(0, before - WINDOW) - max(0, len(copies) - WINDOW)
             self._stable_upto[stream] = max(stable, self._stable_upto[stream])
         self._unstable = {}
         self._copied -= dropped
@@ -552,6 +570,7 @@ class Distributed(Transport):
         self.queued = sum(len(unconfirmed.lacking) for unconfirmed in saved.queue.values())
         self.queued_bytes = sum(unconfirmed.message.weight for unconfirmed in saved.queue.values())
         self._copied = sum(len(copies) for copies in saved.copies)
+        self._older = sum(max(0, len(copies) - WINDOW) for copies in saved.copies)
         for stream, taken in enumerate(saved.taken):
             self._unstable[stream] = None
             self._stable_upto[stream] = min(taken.upto, min(saved.copies[stream], default=taken.upto + 1) - 1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
+from thence.core import distributed
 from thence.core.channel import RESEND_BURST, WINDOW
 from thence.core.claims import MAX_CLAIMED_RANGES, MAX_REQUESTED, claim_of, claimed_beyond, note
 from thence.core.confirmation import ConfirmationOptions
@@ -218,6 +220,42 @@ def test_copies_are_kept_until_everybody_is_known_to_have_them() -> None:
     wanted = timer(members["c"], 10**9)
     assert {peer: receipts(packet).wanted for peer, packet in wanted.items()} == {"d": True}, "c has not heard of d, and asks"
     assert list(arrive(members["d"], "c", wanted["d"], 61)) == ["c"]
+
+
+def receive(transport: Distributed, sender: str, numbers: Sequence[int]) -> None:
+    """Let messages come in one by one; nobody else has them."""
+    for number in numbers:
+        arrive(
+            transport,
+            sender,
+            Packet("d", (frame(number, sender),), (number,), 0, (), Receipts(((NAMES.index(sender), number),))),
+            0,
+        )
+
+
+def test_of_each_stream_the_last_window_is_kept_and_max_copies_bounds_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "MAX_COPIES", 100)
+    at_b = domain(retransmission="nearest")["b"]
+    receive(at_b, "a", range(1, 3 * WINDOW + 1))
+    receive(at_b, "c", range(1, 2 * WINDOW + 1))
+    copies = at_b.state.copies
+    assert list(copies[0]) == list(range(2 * WINDOW - 99, 3 * WINDOW + 1))
+    assert list(copies[2]) == list(range(WINDOW + 1, 2 * WINDOW + 1)), "a fills the room that is for all; c has its own left"
+    for peer in "cd":
+        arrive(at_b, peer, claiming((0, 2 * WINDOW + 7)), 1)
+    assert list(copies[0]) == list(range(2 * WINDOW + 8, 3 * WINDOW + 1))
+    reborn = domain(retransmission="nearest")["b"]
+    reborn.load(written(at_b))
+    for again in (at_b, reborn):
+        receive(again, "c", range(2 * WINDOW + 1, 3 * WINDOW + 1))
+        assert list(again.state.copies[2]) == list(range(2 * WINDOW - 99, 3 * WINDOW + 1)), "now there is room again"
+
+
+def test_the_copy_with_the_lowest_number_is_dropped_not_the_one_that_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "MAX_COPIES", 0)
+    at_b = domain(retransmission="nearest")["b"]
+    receive(at_b, "a", [WINDOW, *range(1, WINDOW), WINDOW + 1])
+    assert sorted(at_b.state.copies[0]) == list(range(2, WINDOW + 2))
 
 
 def test_what_is_not_here_is_left_to_others() -> None:
