@@ -100,7 +100,8 @@ class Neighbour:
         self.address = address
         self.called = called
         self.connection: Connection | None = None
-        self.since = time.time()
+        self.since = time.monotonic()
+        """Since when it is connected, or is not. The time of day may be set back meanwhile, and this counts what goes by."""
         self.trouble = "not connected yet"
         self.later = False
         """Whether it has said that it may go on with us later."""
@@ -287,7 +288,7 @@ class Peers:
         """It is for the neighbour to call. If it does not, call it to hear why: it may have gone on without us."""
         while True:
             await asyncio.sleep(LONELY_S * random.uniform(0.5, 1.0))  # noqa: S311  It is no secret.
-            if peer.connection is not None or time.time() - peer.since < LONELY_S:
+            if peer.connection is not None or time.monotonic() - peer.since < LONELY_S:
                 continue
             try:
                 lost = await self._call_once(peer)
@@ -421,7 +422,7 @@ class Peers:
             self._note_trouble(peer, reason)
             hang_up(connection, Refused(reason))
             return False
-        peer.since, peer.trouble = time.time(), ""
+        peer.since, peer.trouble = time.monotonic(), ""
         peer.count(connection)
         log.info("connected with %s at %s", peer.name, connection.address)
         self._changed.set()
@@ -440,7 +441,7 @@ class Peers:
     def _lost(self, peer: Neighbour, connection: Connection, error: Exception | None) -> None:
         if peer.connection is connection:
             peer.connection = None
-            peer.since = time.time()
+            peer.since = time.monotonic()
             if not self._closing:
                 self._note_trouble(peer, f"connection lost: {error or 'closed by the other side'}")
 

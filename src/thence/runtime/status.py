@@ -20,7 +20,7 @@ def neighbours(node: Node) -> list[dict[str, Any]]:
         {
             "name": peer.name,
             "connected": peer.up,
-            "since_seconds": round(time.time() - peer.since, 3),
+            "since_seconds": round(time.monotonic() - peer.since, 3),
             "trouble": peer.trouble,
             "connections": peer.connections,
             "protocol": peer.protocol,

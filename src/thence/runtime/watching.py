@@ -65,7 +65,7 @@ class Watcher:
         node = self._node
         if node.name not in node.topology.suspicious or node.peers.between:
             return  # It makes no difference here, or we talk to nobody for a moment.
-        now, loop_now = time.time(), asyncio.get_running_loop().time()
+        now, loop_now = time.monotonic(), asyncio.get_running_loop().time()
         for peer in node.peers.neighbours.values():
             dead = _seems_dead(peer, now, loop_now)
             if dead != (peer.name in node.member.suspected) and not node.driver.full:

@@ -162,7 +162,7 @@ FAMILIES: Final = (
         "gauge",
         ("neighbour",),
         "How long it has been connected, or not.",
-        _by(lambda seen: {peer.name: time.time() - peer.since for peer in seen.neighbours}),
+        _by(lambda seen: {peer.name: time.monotonic() - peer.since for peer in seen.neighbours}),
     ),
     Family(
         "thence_neighbour_connections_total",
