@@ -1,7 +1,8 @@
 """A few members on disks of their own, driven by hand, any of which may crash before any single thing it does.
 
 The contract of ``Ready`` is carried out here one operation at a time: make durable, send each packet, tell what was accepted,
-hand over each delivery. A crash may come between any two of them. What is on disk stays, everything else is gone.
+hand over each delivery. A crash may come before each of them, and when all is done. What is on disk stays, everything else is
+gone. They are the members of one domain, or of a whole fabric with its relays and links.
 
 Rules that are checked all the way: nothing is acknowledged to a peer, and nothing is called accepted, unless its record is
 on disk.
@@ -10,14 +11,17 @@ on disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from itertools import permutations
 from typing import Any
 
 from thence.core.codec import decode_packet, decode_record, encode_packet, encode_record
-from thence.core.contract import Arrived, Consumed, Input, Ready, Restored, Submit, Timer
+from thence.core.contract import Arrived, Consumed, Input, Ready, Restored, Submit, Suspicion, Timer
 from thence.core.domain import Domain
 from thence.core.member import Member, MemberOptions
 from thence.core.messages import Packet
 from thence.core.records import Skipped, Submitted, Taken
+from thence.core.routing import Routes
+from thence.core.topology import Topology
 from thence.trace.events import Event
 
 MAX_ROUNDS = 2_000
@@ -35,37 +39,49 @@ class Disk:
         self.records: list[bytes] = []
         self.consumed = 0
         self.submitted: set[str] = set()
-        self.taken: dict[str, set[int]] = {}
+        self.taken: dict[tuple[str, str], set[int]] = {}
+        """By domain or link, and by peer: the two may share several."""
 
 
 class Fleet:
-    """The members of one domain. ``crash_at`` counts single operations of the whole fleet, from 1."""
+    """The members of a domain or a fabric. ``crash_at`` counts single operations of the whole fleet, from 1.
+
+    Who crashes is back at once. A replica of a relay stays away until all others have come to rest, if another one can take over.
+    """
+
+    checked = True
+    """Whether the rules are checked all the way. Without that, a mistake has to be found in what came of it."""
 
     def __init__(
         self,
-        domain: Domain,
+        where: Domain | Topology,
         *,
         crash_at: Collection[int] = (),
         snapshots: bool = False,
         lose_every: int = 0,
         options: MemberOptions | None = None,
     ) -> None:
-        self.domain = domain
+        self.topology = where if isinstance(where, Topology) else Topology.flat(where)
+        self.routes = Routes(self.topology)
         self.options = options or MemberOptions()
         self.crash_at = frozenset(crash_at)
         self.snapshots = snapshots
         self.lose_every = lose_every
         self.operations = 0
-        self.crashes: list[str] = []
+        self.crashes: list[tuple[str, str]] = []
+        """Who crashed, and before what."""
+        self.away: list[str] = []
         self.packets = 0
         self.now = 0
-        self.disks = {name: Disk() for name in domain.members}
-        self.members = {name: Member(name, domain, self.options) for name in domain.members}
-        self.wakes: dict[str, int | None] = dict.fromkeys(domain.members)
+        processes = self.topology.processes
+        self.disks = {name: Disk() for name in processes}
+        self.members = {name: Member(name, self.routes, self.options) for name in processes}
+        self.wakes: dict[str, int | None] = dict.fromkeys(processes)
         self.network: list[tuple[str, str, bytes]] = []
         self.accepted: list[str] = []
         self.refused: list[str] = []
         self.events: list[Event] = []
+        self._indices = dict.fromkeys(processes, 0)
 
     def submit(self, name: str, to: tuple[str, ...] | None, body: bytes = b"") -> None:
         """Let the application of ``name`` send; after a crash it tries again if nothing of it is on disk."""
@@ -77,12 +93,20 @@ class Fleet:
         """Let a member take an input and carry out what follows, unless it crashes on the way."""
         try:
             self._carry_out(name, self.members[name].step(step_input, self.now))
-        except Crash:
-            self._restart(name)
+        except Crash as crash:
+            self.crashes.append((name, str(crash)))
+            self._crashed(name)
+
+    def suspect(self, name: str, peer: str, suspected: bool) -> None:
+        """Let ``name`` hold a peer for dead, or no longer; after a crash it is told again if nothing of it is on disk."""
+        while name not in self.away and (peer in self.members[name].suspected) != suspected:
+            self.step(name, Suspicion(peer, suspected))
 
     def arrive(self, place: int) -> None:
-        """Let the packet at ``place`` arrive."""
+        """Let the packet at ``place`` arrive, if there is somebody."""
         source, target, written = self.network.pop(place)
+        if target in self.away:
+            return
         self.step(target, Arrived(source, decode_packet(written, source)))
 
     def settle(self, choose: Callable[[int], int]) -> None:
@@ -90,6 +114,9 @@ class Fleet:
         for _ in range(MAX_ROUNDS):
             if self.network:
                 self.arrive(choose(len(self.network)))
+                continue
+            if self.away:
+                self._come_back(self.away[0])
                 continue
             if not any(count for member in self.members.values() for count in member.queued().values()):
                 return
@@ -100,62 +127,95 @@ class Fleet:
         raise AssertionError("the fleet never comes to rest")
 
     def _carry_out(self, name: str, ready: Ready) -> None:
-        disk = self.disks[name]
+        """What the contract of ``Ready`` says, in its order."""
+        before = self.operations
         self.wakes[name] = ready.wake
-        if ready.persist:
-            self._operation()
-            self._persist(name, ready)
-        for peer, packet in ready.send:
-            self._operation()
-            self._check_acknowledged(name, peer, packet)
-            self.packets += 1
-            if not self.lose_every or self.packets % self.lose_every:
-                self.network.append((name, peer, encode_packet(packet)))
-        for envelope in ready.accepted:
-            self._operation()
-            assert str(envelope.id) in disk.submitted, "accepted before it was on disk"
-            self.accepted.append(str(envelope.id))
-        for delivery in ready.deliver:
-            self._operation()
-            assert delivery.position == disk.consumed + 1, "a delivery is repeated or lost"
-            disk.consumed = delivery.position
-            self._note(name, "deliver", str(delivery.envelope.id))
-            self.members[name].step(Consumed(delivery.position), self.now)
+        self._persist(name, ready)
+        self._send(name, ready)
+        self._accept(name, ready)
+        self._deliver(name, ready)
         self.refused += [str(refusal) for refusal in ready.refused]
         if self.snapshots:
-            self._operation()
-            disk.snapshot, disk.records = self.members[name].snapshot(), []
+            self._operation("snapshot")
+            self.disks[name].snapshot, self.disks[name].records = self.members[name].snapshot(), []
+        if self.operations > before:
+            self._operation("rest")
 
-    def _operation(self) -> None:
+    def _operation(self, what: str) -> None:
         self.operations += 1
         if self.operations in self.crash_at:
-            raise Crash
+            raise Crash(what)
 
     def _persist(self, name: str, ready: Ready) -> None:
         disk = self.disks[name]
+        if ready.persist:
+            self._operation("persist")
         for record in ready.persist:
             disk.records.append(encode_record(record))
             if isinstance(record, Submitted):
                 disk.submitted.add(str(record.envelope.id))
-                self._note(name, "send", str(record.envelope.id), record.envelope.to or self.domain.members)
+                self._note(name, "send", str(record.envelope.id), record.envelope.to or self.topology.processes)
             elif isinstance(record, Taken | Skipped):
-                disk.taken.setdefault(record.peer, set()).add(record.number)
+                disk.taken.setdefault((record.domain, record.peer), set()).add(record.number)
+
+    def _send(self, name: str, ready: Ready) -> None:
+        for peer, packet in ready.send:
+            self._operation("send" if packet.frames else "acknowledge")
+            self._check_acknowledged(name, peer, packet)
+            self.packets += 1
+            if not self.lose_every or self.packets % self.lose_every:
+                self.network.append((name, peer, encode_packet(packet)))
+
+    def _accept(self, name: str, ready: Ready) -> None:
+        for envelope in ready.accepted:
+            self._operation("accept")
+            assert not self.checked or str(envelope.id) in self.disks[name].submitted, "accepted before it was on disk"
+            self.accepted.append(str(envelope.id))
+
+    def _deliver(self, name: str, ready: Ready) -> None:
+        disk = self.disks[name]
+        for delivery in ready.deliver:
+            self._operation("deliver")
+            assert delivery.position == disk.consumed + 1, "a delivery is repeated or lost"
+            disk.consumed = delivery.position
+            self._note(name, "deliver", str(delivery.envelope.id))
+            self.members[name].step(Consumed(delivery.position), self.now)
 
     def _check_acknowledged(self, name: str, peer: str, packet: Packet[Any]) -> None:
-        on_disk = self.disks[name].taken.get(peer, set())
+        on_disk = self.disks[name].taken.get((packet.domain, peer), set())
         said = {*range(1, packet.taken + 1), *packet.taken_beyond}
-        assert said <= on_disk, f"{name} acknowledges {sorted(said - on_disk)} of {peer} before they are on disk"
+        assert not self.checked or said <= on_disk, (
+            f"{name} acknowledges {sorted(said - on_disk)} of {peer} before they are on disk"
+        )
+
+    def _crashed(self, name: str) -> None:
+        """Let it come back at once, or later if another replica can do its work."""
+        fellows = self.topology.fellows.get(name, ())
+        if len(fellows) < 2 or any(fellow in self.away for fellow in fellows):
+            self._restart(name)
+            return
+        self.away.append(name)
+        self.wakes[name] = None
+        self._tell_of_each_other(fellows)
+
+    def _come_back(self, name: str) -> None:
+        self._restart(name)
+        self.away.remove(name)
+        self._tell_of_each_other(self.topology.fellows[name])
+
+    def _tell_of_each_other(self, fellows: tuple[str, ...]) -> None:
+        for name, peer in permutations(fellows, 2):
+            self.suspect(name, peer, peer in self.away)
 
     def _restart(self, name: str) -> None:
-        self.crashes.append(name)
         disk = self.disks[name]
-        member = Member(name, self.domain, self.options)
-        self.members[name] = member
+        self.members[name] = Member(name, self.routes, self.options)
         records = [decode_record(written) for written in disk.records]
         self.step(name, Restored(disk.snapshot, records, disk.consumed))
 
     def _note(self, process: str, kind: str, message: str, to: tuple[str, ...] | None = None) -> None:
-        index = sum(event.process == process for event in self.events)
+        index = self._indices[process]
+        self._indices[process] += 1
         self.events.append(Event(process=process, index=index, kind=kind, message=message, to=to))
 
 
