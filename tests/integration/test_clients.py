@@ -14,7 +14,7 @@ from tests.integration.running import addressed, assert_kept, flat, run, servers
 from tests.unit.cli import refusal
 from thence.cli.listen import _forget
 from thence.errors import Refusal, UsageError
-from thence.runtime import server
+from thence.runtime import office, server
 from thence.runtime.client import Client
 
 TWO_DOMAINS = """
@@ -231,6 +231,37 @@ def test_nobody_is_called_what_nobody_could_write_to() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_clients_and_subscriptions_are_bounded(durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(office, "MAX_SUBSCRIPTIONS_EACH", 2)
+    monkeypatch.setattr(office, "MAX_SUBSCRIPTIONS", 3)
+
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with servers(topology, tmp_path if durable else None), thence.connect(url(topology, "s1"), "ann") as ann:
+            async with thence.connect(url(topology, "s1"), "bob") as bob:
+                asking = [ann.subscribe(topic) for topic in ("news", "sport", "art")]
+                answers = await asyncio.gather(*asking, return_exceptions=True)
+                assert answers[:2] == [None, None]
+                assert isinstance(answers[2], UsageError)
+                assert "'ann' follows 2 topics; MAX_SUBSCRIPTIONS_EACH is 2" in str(answers[2])
+                await bob.subscribe("art")
+                with pytest.raises(UsageError, match="MAX_SUBSCRIPTIONS is 3: follow it as a client of another server"):
+                    await bob.subscribe("news")
+                await ann.unsubscribe("news")
+                await bob.subscribe("news")
+                with pytest.raises(Refusal, match="'s1' has 2 clients; MAX_CLIENTS is 2: connect to another server"):
+                    async with thence.connect(url(topology, "s1"), "cleo"):
+                        pass
+            async with thence.connect(url(topology, "s1"), "bob") as bob, thence.connect(url(topology, "s2"), "cleo"):
+                await bob.subscribe("news")
+                await bob.publish("news", b"still followed")
+                assert (await bob.receive()).body == b"still followed"
+
+    run(main)
+
+
 def careless(where: str, name: str) -> Client:
     """Return a client that does not look at how long its name is."""
     client = Client(where, "ann")
@@ -262,6 +293,8 @@ def test_commands_take_no_name_that_is_none() -> None:
         assert refusal(*command, "--name", "a,b") == "'a,b' cannot be a name: a comma stands between several names"
     assert refusal("listen", nobody, "--name", "", "--forget") == "--forget needs --name"
     assert refusal("send", nobody, "b\udcff", "hello") == r"'b\udcff' is no text, so it names nobody"
+
+    run(main)
 
 
 def test_a_temporary_client_leaves_nothing_behind() -> None:

@@ -260,8 +260,9 @@ class Node:
         self.on_answered(client, upto, rejected)
 
     def announce(self, notice: Body) -> None:
-        """Tell all servers something about a client."""
-        self._submit(notice, None)
+        """Tell all servers something about a client; ``UsageError`` if there are too many already, or as for letters."""
+        with self.office.announcing(notice):
+            self._submit(notice, None)
 
     def _check_takes(self) -> None:
         office = self.office

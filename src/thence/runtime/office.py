@@ -18,11 +18,14 @@ Rules:
 * The name of a server is an address too, of the program that runs in it (``runtime.embedded``).
 * A box that has more letters than its room in memory is full, and then no more deliveries are taken; or, where letters may be
   spilled (``runtime.spill``), what is too much goes to files, and the box is full when these may not hold more.
+* A server has so many clients, and they follow so many topics, since all servers know of all of them. That is looked at before a
+  notice goes out, with those that are under way, and never when one comes in: all servers must do the same with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +37,16 @@ from thence.runtime.boxes import Box, Bundle, ReadBundle, Rejected, Room, SpillF
 from thence.runtime.spill import Spill
 
 MAX_TOPIC_CHARACTERS: Final = 200
+
+MAX_CLIENTS: Final = 1_000_000
+"""How many clients and agents one server has: each takes about 490 bytes there, and 240 at every other server."""
+
+MAX_SUBSCRIPTIONS_EACH: Final = 100_000
+"""How many topics one client follows,"""
+
+MAX_SUBSCRIPTIONS: Final = 1_000_000
+"""and all clients of one server together, where one that two of them follow counts twice. Each takes 90 bytes at every server,
+and 340 if nobody else follows the topic."""
 
 MAX_KNOWN: Final = 10_000
 """How many clients or subscriptions one message lists that tells a new server of them."""
@@ -141,8 +154,92 @@ class Office:
         self._full: dict[str, None] = {}
         self.full = ""
         """The client whose box is full, if there is one: then no more deliveries are taken."""
+        self._joining: dict[str, None] = {}
+        """Names of clients of ours that the notice is under way of."""
+        self._following: dict[str, int] = {}
+        """How many topics clients of ours follow,"""
+        self._subscriptions = 0
+        """and all of them together."""
+        self._asking: dict[tuple[str, str], None] = {}
+        """Clients of ours and topics, of which the notice is under way,"""
+        self._asking_each: dict[str, int] = {}
+        """and how many these are of each client."""
         self._written: tuple[bytes, Body | None] = (b"", None)
         """What was written last: where it is delivered here too, it need not be read."""
+
+    # Limits.
+
+    def check(self, notice: Body) -> None:
+        """Refuse as ``UsageError`` a notice of ours by which there would be too many clients or subscriptions."""
+        if isinstance(notice, Joined) and (objection := self.objection(notice.client)):
+            raise UsageError(objection)
+        if not isinstance(notice, Follows) or not notice.wanted or self._follows_already(notice):
+            return
+        client = notice.client
+        count = self._following.get(client, 0) + self._asking_each.get(client, 0)
+        if count >= MAX_SUBSCRIPTIONS_EACH:
+            raise UsageError(f"{client!r} follows {count} topics; MAX_SUBSCRIPTIONS_EACH is {MAX_SUBSCRIPTIONS_EACH}")
+        count = self._subscriptions + len(self._asking)
+        if count >= MAX_SUBSCRIPTIONS:
+            raise UsageError(
+                f"clients of {self.server!r} follow topics {count} times; MAX_SUBSCRIPTIONS is {MAX_SUBSCRIPTIONS}: "
+                "follow it as a client of another server"
+            )
+
+    def objection(self, client: str) -> str:
+        """Say why no client of this name may come in, if so; one that is known always may."""
+        count = len(self.state.boxes) + len(self._joining)
+        if client in self.state.boxes or client in self._joining or count < MAX_CLIENTS:
+            return ""
+        return f"{self.server!r} has {count} clients; MAX_CLIENTS is {MAX_CLIENTS}: connect to another server"
+
+    @contextmanager
+    def announcing(self, notice: Body) -> Iterator[None]:
+        """Count a notice of ours as under way from here on, unless it is refused."""
+        self.check(notice)
+        self._announced(notice)  # Before: what is only in memory comes back at once.
+        try:
+            yield
+        except UsageError:
+            self._not_announced(notice)
+            raise
+
+    def _announced(self, notice: Body) -> None:
+        if isinstance(notice, Joined):
+            self._joining[notice.client] = None
+        elif isinstance(notice, Follows) and notice.wanted and not self._follows_already(notice):
+            self._asking[notice.client, notice.topic] = None
+            self._asking_each[notice.client] = self._asking_each.get(notice.client, 0) + 1
+
+    def _not_announced(self, notice: Body) -> None:
+        if isinstance(notice, Joined):
+            self._joining.pop(notice.client, None)
+        elif isinstance(notice, Follows):
+            self._no_longer_asks(notice.client, notice.topic)
+
+    def _follows_already(self, notice: Follows) -> bool:
+        pair = (notice.client, notice.topic)
+        return pair in self._asking or notice.client in self.state.followers.get(notice.topic, ())
+
+    def _no_longer_asks(self, client: str, topic: str) -> None:
+        if self._asking.pop((client, topic), 1) is None:
+            self._asking_each[client] -= 1
+            if not self._asking_each[client]:
+                del self._asking_each[client]
+
+    def _count(self, client: str, more: int) -> None:
+        """A client of ours follows so many topics more."""
+        count = self._following.pop(client, 0) + more
+        self._subscriptions += more
+        if count:
+            self._following[client] = count
+
+    def _count_all(self) -> None:
+        self._following, self._subscriptions = {}, 0
+        for followers in self.state.followers.values():
+            for client in followers:
+                if client in self.state.boxes:
+                    self._count(client, 1)
 
     # Letters out.
 
@@ -270,9 +367,13 @@ class Office:
             claims.sort()
             self._routes = {}
         handed = Handed(joined=notice.client)
+        if notice.server == self.server:
+            self._joining.pop(notice.client, None)
         if claims[0] == self.server == notice.server:
             if notice.client not in self.state.boxes:
                 self.state.boxes[notice.client] = Box(notice.temporary, since=number)
+                if len(claims) > 1:  # What it follows was of the server that had the name before.
+                    self._count_all()
                 handed = msgspec.structs.replace(handed, made=notice if notice.kind else None)
         elif claims[0] != self.server and self.server in claims:
             handed = msgspec.structs.replace(self._drop(notice.client), joined=notice.client, yielded=notice.client)
@@ -303,13 +404,18 @@ class Office:
         if box is not None and self.spill is not None:
             self.spill.done_with(box.spilled)
         self.here.discard(client)
+        self._count(client, -self._following.get(client, 0))
         self._full.pop(client, None)
         self.full = next(iter(self._full), "")
         return Handed(left=client if box is not None else None)
 
     def _follows(self, notice: Follows) -> Handed:
         if notice.wanted:
-            self.state.followers.setdefault(notice.topic, {})[notice.client] = None
+            self._no_longer_asks(notice.client, notice.topic)
+            followers = self.state.followers.setdefault(notice.topic, {})
+            if notice.client in self.state.boxes and notice.client not in followers:
+                self._count(notice.client, 1)
+            followers[notice.client] = None
         else:
             self._unfollow(notice.client, notice.topic)
         self._routes.pop(notice.topic, None)
@@ -317,7 +423,8 @@ class Office:
 
     def _unfollow(self, client: str, topic: str) -> None:
         followers = self.state.followers.get(topic, {})
-        followers.pop(client, None)
+        if followers.pop(client, 1) is None and client in self._following:
+            self._count(client, -1)
         if not followers:
             self.state.followers.pop(topic, None)
 
@@ -416,6 +523,7 @@ class Office:
         if self._embedded:
             self.state.boxes.setdefault(self.server, Box())
         self._routes = {}
+        self._count_all()
         self._full = {name: None for name, box in self.state.boxes.items() if self._is_full(box)}
         self.full = next(iter(self._full), "")
 

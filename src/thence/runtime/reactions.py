@@ -27,6 +27,8 @@ MAX_HELD_HARD: Final = 1_000_000
 def react(node: Node, reacted: Reacted, bodies: Sequence[Body]) -> None:
     """Commit a reaction with all that it sends. ``Busy`` means: later. Any other ``UsageError`` means: never."""
     node.ledger.check(reacted)
+    for body in bodies:
+        node.office.check(body)
     submits = [
         Submit(servers, node.office.write(body))
         for body in bodies

@@ -169,7 +169,7 @@ class Server:
             return f"{name!r} is a client of {home!r}; connect there, or choose another name"
         if name in self.node.ledger.agents:
             return f"{name!r} is an agent of {home!r}"
-        return ""
+        return self.node.office.objection(name)
 
     def lost(self, client: ClientConnection) -> None:
         """A client's connection is gone."""

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from thence.core.messages import Envelope
-from thence.errors import MalformedFrame, StorageError, UsageError
-from thence.runtime import boxes
+from thence.errors import Busy, MalformedFrame, StorageError, UsageError
+from thence.runtime import boxes, office
 from thence.runtime.boxes import Bundle
 from thence.runtime.office import Body, Follows, Handed, Joined, Left, Office, read_body, write_body
 from thence.runtime.spill import Reader
@@ -171,3 +171,91 @@ def test_all_offices_come_to_agree_in_whatever_order_they_hear(seed: int) -> Non
     having = [name for name, made in offices.items() if "ann" in made.state.boxes]
     assert len(homes) == 1
     assert having == [home for home in homes if home is not None]
+
+
+# --- limits ------------------------------------------------------------------------------------------------------------
+
+
+def asked(made: Office, body: Body) -> None:
+    """Let an office announce something, as a node does; it is under way then."""
+    with made.announcing(body):
+        pass
+
+
+def refused(made: Office, body: Body) -> None:
+    """The same, but there is no room for it."""
+    with pytest.raises(Busy), made.announcing(body):
+        raise Busy("later")
+
+
+def test_there_are_so_many_clients_and_known_ones_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office, "MAX_CLIENTS", 3)
+    made = opened("ann", "bob")
+    told(made, Joined("far", "s2", temporary=False))
+    refused(made, Joined("cyd", "s1", temporary=False))
+    assert not made.objection("dan")
+    asked(made, Joined("cyd", "s1", temporary=False))
+    with pytest.raises(UsageError, match="'s1' has 3 clients; MAX_CLIENTS is 3"):
+        made.check(Joined("dan", "s1", temporary=False))
+    assert [made.objection(name) for name in ("ann", "cyd")] == ["", ""], "who is here or on the way comes in again"
+    told(made, Joined("cyd", "s1", temporary=False))
+    again = Office("s1", SERVERS)
+    again.restore(made.snapshot())
+    for one in (made, again):
+        assert "MAX_CLIENTS" in one.objection("dan")
+        assert not one.objection("cyd")
+    told(made, Joined("eve", "s1", temporary=False))
+    assert "eve" in made.state.boxes, "what was announced is taken, whatever the limit says: all servers do the same"
+    for name in ("cyd", "eve"):
+        told(made, Left(name, "s1"))
+    assert not made.objection("dan")
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MAX_SUBSCRIPTIONS_EACH", 3), ("MAX_SUBSCRIPTIONS", 4)])
+def test_there_are_so_many_subscriptions(limit: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office, limit, most)
+    made = opened("ann", "bob")
+    told(made, Joined("far", "s2", temporary=False))
+    told(made, Follows("far", "news", wanted=True))
+    if limit == "MAX_SUBSCRIPTIONS":
+        told(made, Follows("bob", "news", wanted=True))
+    for topic in ("news", "sport"):
+        asked(made, Follows("ann", topic, wanted=True))
+        told(made, Follows("ann", topic, wanted=True))
+    asked(made, Follows("ann", "art", wanted=True))
+    asked(made, Follows("ann", "art", wanted=True))
+    with pytest.raises(UsageError, match=f"{limit} is {most}"):
+        made.check(Follows("ann", "film", wanted=True))
+    for topic in ("news", "art"):
+        made.check(Follows("ann", topic, wanted=True))
+    told(made, Follows("ann", "art", wanted=True))
+    again = Office("s1", SERVERS)
+    again.restore(made.snapshot())
+    for one in (made, again):
+        with pytest.raises(UsageError, match=limit):
+            one.check(Follows("ann", "film", wanted=True))
+        told(one, Follows("ann", "art", wanted=False))
+        told(one, Follows("ann", "art", wanted=False))
+        one.check(Follows("ann", "film", wanted=True))
+        refused(one, Follows("ann", "film", wanted=True))
+        asked(one, Follows("ann", "opera", wanted=True))
+        with pytest.raises(UsageError, match=limit):
+            one.check(Follows("ann", "film", wanted=True))
+        told(one, Follows("ann", "opera", wanted=True))
+        told(one, Left("ann", "s1"))
+        told(one, Left("bob", "s1"))
+        assert (one._following, one._subscriptions, one._asking, one._asking_each) == ({}, 0, {}, {})
+
+
+def test_what_a_name_follows_counts_where_it_is() -> None:
+    """Two servers give the same name; what was followed under it stays, at the server that has it in the end."""
+    made, other = opened(), Office("s2", SERVERS)
+    for one in (made, other):
+        for body in (
+            Joined("ann", "s2", temporary=False),
+            Follows("ann", "news", wanted=True),
+            Joined("ann", "s1", temporary=False),
+        ):
+            told(one, body)
+    assert (made._following, made._subscriptions) == ({"ann": 1}, 1)
+    assert (other._following, other._subscriptions) == ({}, 0)
