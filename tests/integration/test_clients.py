@@ -294,8 +294,6 @@ def test_commands_take_no_name_that_is_none() -> None:
     assert refusal("listen", nobody, "--name", "", "--forget") == "--forget needs --name"
     assert refusal("send", nobody, "b\udcff", "hello") == r"'b\udcff' is no text, so it names nobody"
 
-    run(main)
-
 
 def test_a_temporary_client_leaves_nothing_behind() -> None:
     async def main() -> None:

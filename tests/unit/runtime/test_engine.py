@@ -17,7 +17,7 @@ from tests.unit.runtime.spills import kept_in
 from tests.unit.runtime.test_node import PATIENCE_S, alone, durable, killed, run
 from thence.errors import Busy, UsageError
 from thence.runtime import agent as agent_module
-from thence.runtime import boxes
+from thence.runtime import boxes, office
 from thence.runtime import engine as engine_module
 from thence.runtime import ledger as ledger_module
 from thence.runtime.agent_kinds import kinds_of
@@ -449,6 +449,20 @@ def test_a_state_that_has_become_too_large_fails(monkeypatch: pytest.MonkeyPatch
             assert one.state("ann") == ["a", "b"]
             (dead,) = one.node.ledger.dead_letters()
             assert "MAX_STATE_BYTES" in dead.error
+
+    run(main)
+
+
+def test_an_agent_follows_so_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office, "MAX_SUBSCRIPTIONS_EACH", 1)
+
+    async def main() -> None:
+        async with home(None, "ann") as one:
+            one.send("ann", "follow news", "follow news", "follow sport")
+            await one.rest()
+            (dead,) = one.node.ledger.dead_letters()
+            assert "'ann' follows 1 topics; MAX_SUBSCRIPTIONS_EACH is 1" in dead.error
+            assert list(one.node.office.state.followers) == ["news"]
 
     run(main)
 
