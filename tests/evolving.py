@@ -116,23 +116,27 @@ class Parts:
     def lose(self) -> None:
         """One or two servers are gone for good. Where one joined domains, another one does."""
         for gone in self.chance.sample(self.topology.processes, self.chance.choice((1, 1, 1, 2))):
-            self.lost.append(gone)
-            homes = self.homes(gone)
-            for name in homes:
-                self.domains[name].remove(gone)
-            first = self.domains[homes[0]]
-            stand_in = any(gone in group and set(group) - set(self.lost) for group in self.groups)
-            for name in () if stand_in else homes[1:]:
-                self.domains[name].append(self.chance.choice(first))
-            for name, link in list(self.links.items()):
-                pairs = dict.fromkeys(
-                    tuple(
-                        self.chance.choice(self.domains[link.between[side]]) if relay == gone else relay
-                        for side, relay in enumerate(pair)
-                    )
-                    for pair in link.relays
+            self.drop(gone)
+
+    def drop(self, gone: str) -> None:
+        """A server is gone for good. Where it joined domains, another one does."""
+        self.lost.append(gone)
+        homes = self.homes(gone)
+        for name in homes:
+            self.domains[name].remove(gone)
+        first = self.domains[homes[0]]
+        stand_in = any(gone in group and set(group) - set(self.lost) for group in self.groups)
+        for name in () if stand_in else homes[1:]:
+            self.domains[name].append(self.chance.choice(first))
+        for name, link in list(self.links.items()):
+            pairs = dict.fromkeys(
+                tuple(
+                    self.chance.choice(self.domains[link.between[side]]) if relay == gone else relay
+                    for side, relay in enumerate(pair)
                 )
-                self.links[name] = link._replace(relays=tuple((near, far) for near, far in pairs))
+                for pair in link.relays
+            )
+            self.links[name] = link._replace(relays=tuple((near, far) for near, far in pairs))
 
     def level(self) -> None:
         """A domain above: one member of each of two domains that were linked."""
@@ -347,6 +351,22 @@ def options_for(seed: int) -> SimulationOptions:
     )
 
 
+def without(topology: Topology, lost: tuple[str, ...]) -> Topology | None:
+    """Return the version that follows if these are gone for good; None if there is none."""
+    if set(lost) >= set(topology.processes):
+        return None
+    for number in range(10):
+        parts = Parts(topology, Random(f"evolving-without/{topology.fingerprint}/{number}"), ())
+        try:
+            for gone in lost:
+                parts.drop(gone)
+            made = parts.result(topology.version + 1)
+        except (UsageError, IndexError, ValueError):
+            continue  # Whoever was to stand in for one cannot.
+        return made
+    return None
+
+
 def trouble_for(seed: int) -> Trouble:
     """Return what happens to commands."""
     chance = Random(f"evolving-trouble/{seed}")
@@ -356,6 +376,7 @@ def trouble_for(seed: int) -> Trouble:
         second=chance.choice((0.0, 0.5)),
         abort=chance.choice((0.0, 0.5)),
         mistaken=chance.choice((0.0, 0.5)),
+        unforeseen=chance.choice((0.0, 0.5)),
     )
 
 
@@ -429,7 +450,6 @@ def run_one(
 ) -> Outcome:
     """Run one fabric through its changes, and judge the whole of it."""
     first, changes = changes_for(seed, wanted)
-    gone = {name for change in changes for name in change.lost}
     events: list[Event] = []
     run = EvolvingSimulation(
         options_for(seed),
@@ -441,7 +461,13 @@ def run_one(
         command_type=command_type,
         max_events=MAX_EVENTS,
     )
+    run.without = without
     result = run.run()
+    whats = [change.what for change in changes]
+    if run.unforeseen:
+        whats = [*whats[: len(run.plan) - 1], *(["lose"] * (len(run.plan) - len(whats) or 1))]
+    changes = [Change(topology, what, lost) for (topology, lost), what in zip(run.plan, whats, strict=True)]
+    gone = {*run.unforeseen, *(name for change in changes for name in change.lost)}
     verdict = judge(events, REQUIRED)
     broken = [f"{violation.property} at {violation.process}: {violation.later}" for violation in verdict.violations]
     broken += _out_of_turn(events)

@@ -63,7 +63,9 @@ def command(
     A server that will never come back blocks every change, since all must
     answer. Declare it with --lost, and leave it out of NEW. The others then
     give each other what they have of its messages; what it alone had is
-    lost. If it does come back, it is refused.
+    lost. If it does come back, it is refused. A change in which it took
+    part is left, or finished if somebody has switched; so is it with
+    --abort, which takes the file with the server in it, too.
 
     Exits with 0 when the new version is in force everywhere, or the plan is
     shown; with 2 if that cannot be.
@@ -76,7 +78,8 @@ def command(
     before = read_topology(old) if old is not None else loops.run(find_old(new, access))
     check_successor(before, new)
     gone = tuple(sorted({name.strip() for names in lost or () for name in names.split(",") if name.strip()}))
-    check_lost(before, new, gone)
+    if not abort:
+        check_lost(before, new, gone)
     found = differences(before, new)
     if plan:
         _show_plan(before, new, found, gone, json=json)
@@ -101,7 +104,7 @@ async def _apply(old: Topology, new: Topology, access: Access, told: Told, gone:
 
 
 async def _abort(old: Topology, new: Topology, access: Access, told: Told, gone: tuple[str, ...], timeout_s: float) -> None:
-    await Applying(old, new, access, told, gone).abort(timeout_s)
+    await Applying(old, new, access, told, gone, back=True).abort(timeout_s)
 
 
 def _described(old: Topology, new: Topology, found: list[Difference], gone: tuple[str, ...]) -> dict[str, Any]:

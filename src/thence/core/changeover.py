@@ -20,6 +20,24 @@ Rules, and why they are enough:
 * Members that are *lost* are asked nothing, and nothing is counted that goes to them or came from them. When all others are
   prepared they are given what they lack (``core.flushing``), and switch only when all have been given it. By then nobody can have
   left.
+
+An attempt is *stuck* when members on whom it counts are declared lost by now: it waits for them for ever. Whoever knows that they
+are lost (``lost`` has all with whom the attempt did without, and more) leads the others out of it:
+
+* If one of the others has switched, all of them are prepared, and are told to switch: that change is finished. Otherwise those
+  who hold go back, and if some are prepared and others are not, the attempt is dead as above.
+* If all of the others are prepared and none is seen to have switched, they may not go back one by one: a request to switch may
+  be on its way to one of them, from a command that saw all prepared, the lost one, too. So first all are *barred*: they promise
+  not to switch. Only when all are barred, without the same lost ones, they go back. If one has switched before it could be
+  barred, all are told to switch.
+* Why they cannot go apart. Say that all outside of L were barred without L. None of them had switched when it was barred, and
+  who is barred switches only on the word of somebody who has seen one outside of L switch: the first to do so has nobody to
+  follow. The other way round, if one outside of L has switched unbarred, not all can ever be barred, and nobody goes back.
+  Who is barred may be barred again without more, never without fewer, and follows a word only if that names the same as lost as
+  it was told itself. So the argument holds for ever larger sets, for those who are outside of them, whatever commands that knew
+  of fewer lost ones still have on their way; and of two sets of which none holds the other only one can be complete.
+* The lost ones themselves may have switched, and live on. That is nobody's word: they are left behind, as the declaration says,
+  and expelled when they speak.
 """
 
 from __future__ import annotations
@@ -28,10 +46,22 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from thence.core.topology import Topology
-from thence.core.views import Hold, Prepare, Resume, Standing, Switch, ViewInput, check_lost, check_successor
+from thence.core.views import (
+    Bar,
+    Hold,
+    Prepare,
+    Resume,
+    Standing,
+    Switch,
+    ViewInput,
+    check_declared,
+    check_lost,
+    check_successor,
+)
 from thence.errors import UsageError
 
 HELD = ("holding", "prepared", "flushed")
+PREPARED = ("prepared", "flushed")
 
 
 class Decision(NamedTuple):
@@ -48,10 +78,13 @@ class Decision(NamedTuple):
 class Changeover:
     """One run of the command. See the module's text."""
 
-    def __init__(self, old: Topology, new: Topology, lost: tuple[str, ...] = ()) -> None:
-        """Lead the members of ``old`` to ``new``, without those who are ``lost``."""
+    def __init__(self, old: Topology, new: Topology, lost: tuple[str, ...] = (), *, back: bool = False) -> None:
+        """Lead the members of ``old`` to ``new``, without those who are ``lost``; or only ``back``, and ``new`` may have them."""
         check_successor(old, new)
-        check_lost(old, new, lost)
+        if back:
+            check_declared(old, lost)
+        else:
+            check_lost(old, new, lost)
         self.old = old
         self.new = new
         self.lost = lost
@@ -77,21 +110,26 @@ class Changeover:
         attempts = {standing.attempt for standing in answers.values()}
         if self.attempt and max(attempts) > self.attempt:
             raise UsageError(f"another command leads this change by now (attempt {max(attempts)}); leave it to that one")
+        if any(self._is_stuck(standing) for standing in answers.values()):
+            return self._make_way(before, answers)
         if len(attempts) == 1 and all(standing.phase in HELD for standing in answers.values()):
             return self._go_on(attempts.pop(), before, answers)
         return self._hold(before, answers, clock)
 
     def _roll_forward(self, behind: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
         rolling, self._rolling = self._rolling, True
-        ready = "flushed" if self.lost else "prepared"
-        unprepared = [name for name, standing in behind.items() if standing.phase != ready]
+        there = {_arrived(standing) for name, standing in answers.items() if name not in behind}
+        unprepared = [
+            name for name, standing in behind.items() if not _may_switch(standing) or {standing.next_fingerprint} != there
+        ]
         # Who was asked first may have been prepared and more since then: only a later round tells.
         if unprepared and rolling:
             raise UsageError(
                 f"some have switched to version {self.new.version} and {_named(unprepared)} never held for it: "
                 "was the data of one of them put back, or another file given?"
             )
-        requests = {name: Switch(standing.attempt) for name, standing in behind.items() if name not in unprepared}
+        ready = {name: standing for name, standing in behind.items() if name not in unprepared}
+        requests = {name: Switch(standing.attempt, without=standing.barred) for name, standing in ready.items()}
         waiting = len(self.members) - len(answers) + len(behind)
         said = f"{len(self.members) - waiting} of {len(self.members)} servers have switched to version {self.new.version}"
         return Decision(requests, said, done=not waiting)
@@ -145,10 +183,32 @@ class Changeover:
         for name, standing in prepared.items():
             attempt = standing.attempt
             was = before.get(name)
-            seen_before = was is not None and was.phase == "prepared" and was.attempt == attempt
+            seen_before = was is not None and was.phase in PREPARED and was.attempt == attempt
             if seen_before and any(other.attempt != attempt or other.phase not in HELD for other in answers.values()):
                 freed[name] = Resume(attempt, dead=True)
         return freed
+
+    # Out of an attempt that is stuck.
+
+    def _is_stuck(self, standing: Standing) -> bool:
+        """Whether somebody is held in an attempt that counts on one who is lost."""
+        return standing.phase in HELD and set(standing.lost) < set(self.lost)
+
+    def _make_way(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
+        """Nobody has switched, and all have answered: lead all out of an attempt that is stuck."""
+        stuck = {name: standing for name, standing in answers.items() if self._is_stuck(standing)}
+        prepared = {name: standing for name, standing in stuck.items() if standing.phase in PREPARED}
+        said = f"freeing {_named(list(stuck))} from an attempt that counts on {_named(list(self.lost))}"
+        if len(prepared) == len(answers) and len({standing.attempt for standing in answers.values()}) == 1:
+            free = [name for name, standing in answers.items() if standing.barred != self.lost]
+            if free:
+                bars = {name: Bar(answers[name].attempt, self.lost) for name in free}
+                return Decision(bars, f"all are prepared, and {_named(list(self.lost))} with them: barring {_named(free)}")
+            return Decision({name: Resume(standing.attempt, dead=True) for name, standing in answers.items()}, said)
+        holding: dict[str, ViewInput] = {
+            name: Resume(standing.attempt) for name, standing in stuck.items() if standing.phase == "holding"
+        }
+        return Decision(holding | self._free(prepared, before, answers), said)
 
     # Backwards.
 
@@ -166,8 +226,10 @@ class Changeover:
         if silent:
             return Decision(requests, f"waiting for {_named(silent)} to answer")
         before, self._before = self._before, dict(answers)
-        prepared = {name: standing for name, standing in answers.items() if standing.phase in ("prepared", "flushed")}
+        prepared = {name: standing for name, standing in answers.items() if standing.phase in PREPARED}
         if len(prepared) == len(answers) and len({standing.attempt for standing in prepared.values()}) == 1:
+            if all(self._is_stuck(standing) for standing in answers.values()):
+                return self._make_way(before, answers)
             raise UsageError("all are prepared, and may have switched by now: it can only be finished, without --abort")
         requests |= self._free(prepared, before, answers)
         held = [name for name, standing in answers.items() if standing.phase in HELD]
@@ -178,28 +240,52 @@ class Changeover:
     def _behind(self, answers: Mapping[str, Standing]) -> dict[str, Standing]:
         """Return those that have not switched; refuse those that are somewhere else altogether."""
         behind: dict[str, Standing] = {}
+        # Somebody may have switched in an attempt from which others have still to be led out.
+        targets = {self.new.fingerprint, *(one.next_fingerprint for one in answers.values() if self._is_stuck(one))}
         for name, standing in answers.items():
-            if standing.phase == "left" and standing.next_fingerprint == self.new.fingerprint:
-                continue
-            if (standing.version, standing.fingerprint) == (self.new.version, self.new.fingerprint):
+            if (standing.phase == "left" or standing.version == self.new.version) and _arrived(standing) in targets:
                 continue
             if (standing.version, standing.fingerprint) != (self.old.version, self.old.fingerprint):
+                ahead = standing.version >= self.new.version
+                late = f". What follows that one has version {standing.version + 1}" if ahead else ""
                 raise UsageError(
                     f"{name!r} has version {standing.version} ({standing.fingerprint}); this leads from version "
-                    f"{self.old.version} ({self.old.fingerprint}) to version {self.new.version} ({self.new.fingerprint})"
+                    f"{self.old.version} ({self.old.fingerprint}) to version {self.new.version} ({self.new.fingerprint}){late}"
                 )
-            if standing.phase in HELD and standing.next_fingerprint != self.new.fingerprint:
-                raise UsageError(
-                    f"{name!r} holds for another topology ({standing.next_fingerprint}, not {self.new.fingerprint}): "
-                    "finish that one, or abort it"
-                )
-            if standing.phase in HELD and standing.lost != self.lost:
-                raise UsageError(
-                    f"{name!r} holds with {_named(list(standing.lost)) or 'nobody'} declared lost, not "
-                    f"{_named(list(self.lost)) or 'nobody'}: finish that change, or abort it"
-                )
+            if standing.phase in HELD:
+                self._check_held(name, standing)
             behind[name] = standing
         return behind
+
+    def _check_held(self, name: str, standing: Standing) -> None:
+        """Refuse to lead those who are in another change, unless they could never get out of it."""
+        unknown = [one for one in standing.barred if one not in self.lost]
+        if unknown:
+            raise UsageError(
+                f"{name!r} is {standing.phase}, and was told that {_named(unknown)} is lost by now: go on with --lost "
+                f"{','.join(sorted({*self.lost, *unknown}))}, and a version without them"
+            )
+        if self._is_stuck(standing):
+            return
+        if standing.next_fingerprint != self.new.fingerprint:
+            raise UsageError(
+                f"{name!r} holds for another topology ({standing.next_fingerprint}, not {self.new.fingerprint}): "
+                "finish that one, or abort it"
+            )
+        if standing.lost != self.lost:
+            raise UsageError(
+                f"{name!r} holds with {_named(list(standing.lost)) or 'nobody'} declared lost, not "
+                f"{_named(list(self.lost)) or 'nobody'}: finish that change, or abort it"
+            )
+
+
+def _arrived(standing: Standing) -> str:
+    """Return which topology somebody has who may have switched, or with which one it has left."""
+    return standing.next_fingerprint if standing.phase == "left" else standing.fingerprint
+
+
+def _may_switch(standing: Standing) -> bool:
+    return standing.phase == ("flushed" if standing.lost else "prepared")
 
 
 def _same(one: Standing, other: Standing) -> bool:

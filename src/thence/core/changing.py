@@ -20,7 +20,7 @@ from thence.core.retention import Retention
 from thence.core.routing import Routes
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
-from thence.core.views import FABRIC, Expel, Flush, Hold, NewView, Prepare, Resume, Standing, View, ViewInput, ViewState
+from thence.core.views import FABRIC, Bar, Expel, Flush, Hold, NewView, Prepare, Resume, Standing, View, ViewInput, ViewState
 from thence.errors import Busy, UsageError
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ class Changing(ABC):
             len(state.waiting),
             trouble,
             state.lost,
+            state.barred,
         )
 
     def _on_the_way(self) -> str:
@@ -145,6 +146,8 @@ class Changing(ABC):
             record = self.view.flush(change)
         elif isinstance(change, Expel):
             record = self.view.expel(change, self.topology)
+        elif isinstance(change, Bar):
+            record = self.view.bar(change, self.name)
         elif isinstance(change, Prepare):
             record = self.view.prepare(change)
         elif isinstance(change, Resume):

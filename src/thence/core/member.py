@@ -59,7 +59,7 @@ from thence.core.routing import Routes
 from thence.core.stability import Ledger
 from thence.core.takeover import Takeover
 from thence.core.topology import Topology
-from thence.core.views import FABRIC, Expel, Flush, Hold, Prepare, Resume, Switch, View, ViewInput
+from thence.core.views import FABRIC, Bar, Expel, Flush, Hold, Prepare, Resume, Switch, View, ViewInput
 from thence.core.window import FIRST_WINDOW_BYTES, WINDOW_BYTES
 from thence.errors import (
     ConfigError,
@@ -161,7 +161,7 @@ class Member(Limiting):
             return self._connected(step_input.peer, now)
         if isinstance(step_input, Suspicion):
             return self._suspicion(step_input, now)
-        if isinstance(step_input, Hold | Prepare | Flush | Switch | Resume | Expel):
+        if isinstance(step_input, Hold | Prepare | Flush | Bar | Switch | Resume | Expel):
             return self._change(step_input, now)
         for place in self._places.values():
             place.transport.visit_all()

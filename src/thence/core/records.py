@@ -55,14 +55,14 @@ class Suspecting(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """A step of a change of the fabric (``core.views``)."""
 
-    phase: Literal["holding", "prepared", "switched", "resumed", "expelled"]
+    phase: Literal["holding", "prepared", "barred", "switched", "resumed", "expelled"]
     attempt: int
     text: str = ""
     """Of ``holding``: the topology that is to follow."""
     greetings: tuple[Envelope, ...] = ()
     """Of ``switched``: what was sent before all that waited."""
     lost: tuple[str, ...] = ()
-    """Of ``holding``: who is gone for good."""
+    """Of ``holding`` and ``barred``: who is gone for good."""
 
 
 class Passed(msgspec.Struct, frozen=True, array_like=True, tag=8):

@@ -23,6 +23,9 @@ Rules:
 * Members that are *lost*, gone for good, are named by whoever leads the change, never found out by time. From the hold on nothing
   is taken from them, and from being prepared on nothing from anybody: so all survivors can compare what they have
   (``core.flushing``), be given what they lack, and switch only when all have been.
+* A member that is prepared, or flushed, may be *barred*: told that members whom its attempt counts on are lost by now. From then
+  on it switches only on the word of one who has seen a member that is not among them switch, and who names the same as lost. So
+  survivors can leave such an attempt together, or finish it (``core.changeover``).
 * Each step is a record, so a restart finds the phase again, what waits, and the topology.
 * A packet is only handed to a member that has the same version of the topology as its sender: whoever connects them sees to it.
 """
@@ -70,6 +73,13 @@ class Flush(NamedTuple):
     envelopes: tuple[Envelope, ...]
 
 
+class Bar(NamedTuple):
+    """These are lost by now: do not switch in this attempt unless one who is not among them has."""
+
+    attempt: int
+    lost: tuple[str, ...]
+
+
 class Switch(NamedTuple):
     """All are prepared, or flushed where some were lost, or somebody has switched: switch.
 
@@ -78,10 +88,13 @@ class Switch(NamedTuple):
 
     attempt: int
     greetings: tuple[bytes, ...] = ()
+    without: tuple[str, ...] = ()
+    """Somebody who is none of these has switched: whoever is barred switches only if these are the ones it was told of."""
 
 
 class Resume(NamedTuple):
-    """Go back to normal. ``dead``: somebody has left the attempt, so that nobody can switch in it, not even those prepared."""
+    """Go back to normal. ``dead``: somebody has left the attempt, or all are barred, so nobody can switch in it, not even those
+    prepared."""
 
     attempt: int
     dead: bool = False
@@ -93,7 +106,7 @@ class Expel(NamedTuple):
     version: int
 
 
-ViewInput = Hold | Prepare | Flush | Switch | Resume | Expel
+ViewInput = Hold | Prepare | Flush | Bar | Switch | Resume | Expel
 
 
 class NewView(msgspec.Struct, frozen=True):
@@ -133,6 +146,8 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     """What is still on its way, in words."""
     lost: tuple[str, ...] = ()
     """Whom it holds without."""
+    barred: tuple[str, ...] = ()
+    """Of whom it was told, while it was prepared, that they are lost."""
 
 
 class ViewState(msgspec.Struct, array_like=True):
@@ -157,6 +172,8 @@ class ViewState(msgspec.Struct, array_like=True):
     """All who were ever lost, and with which version;"""
     departed: dict[str, int] = msgspec.field(default_factory=dict)
     """and all who have left."""
+    barred: tuple[str, ...] = ()
+    """Who is lost by now of those with whom we were prepared; empty: we may switch."""
 
 
 class View:
@@ -177,8 +194,20 @@ class View:
 
     @property
     def ready(self) -> bool:
-        """Whether a switch may come at any moment."""
+        """Whether a switch may come at any moment, were we not barred."""
         return self.state.phase == ("flushed" if self.state.lost else "prepared")
+
+    def may_switch(self, change: Switch) -> bool:
+        """Whether this is a switch that may be."""
+        state = self.state
+        return self.ready and state.attempt == change.attempt and (not state.barred or change.without == state.barred)
+
+    def told_by(self, peer: str, fingerprint: str) -> Switch | None:
+        """Return the switch that follows from a peer being there already; None if none does."""
+        following = self.next
+        if not self.ready or following is None or following.fingerprint != fingerprint or peer in self.state.barred:
+            return None
+        return Switch(self.state.attempt, without=self.state.barred)
 
     def deaf_to(self, peer: str) -> bool:
         """Whether nothing is taken from a peer: it is lost, or survivors compare what they have."""
@@ -233,11 +262,27 @@ class View:
             )
         return Owed(change.attempt, change.list_id, change.at, change.last, change.envelopes)
 
+    def bar(self, change: Bar, me: str) -> Changed | None:
+        """Return the record of being barred; None if we are, with the same ones."""
+        self._check_attempt("bar", change.attempt)
+        state = self.state
+        if state.phase == "holding":
+            raise UsageError(f"not prepared in attempt {change.attempt}: it can be left")
+        if me in change.lost:
+            raise UsageError(f"{me!r} is not lost")
+        if not set(change.lost) > set(state.lost):
+            raise UsageError(f"attempt {change.attempt} goes on{_without(state.lost)} already: nobody else is lost")
+        if not set(change.lost) >= set(state.barred):
+            raise UsageError(f"barred{_without(state.barred)}, and nobody who was declared lost is taken back")
+        return Changed("barred", change.attempt, "", (), change.lost) if change.lost != state.barred else None
+
     def switch(self, change: Switch, greetings: tuple[Envelope, ...]) -> Changed:
         """Return the record of a switch."""
         self._check_attempt("switch", change.attempt)
         if not self.ready:
             raise UsageError(f"not prepared in attempt {change.attempt}: nobody can have decided to switch")
+        if not self.may_switch(change):
+            raise UsageError(f"barred{_without(self.state.barred)} in attempt {change.attempt}: the others may have gone back")
         return Changed("switched", change.attempt, "", greetings)
 
     def resume(self, change: Resume) -> Changed | None:
@@ -245,7 +290,9 @@ class View:
         self._check_not_left("resume")
         if not self.holding or self.state.attempt != change.attempt:
             return None
-        if self.state.phase == "flushed" or (self.state.phase == "prepared" and not change.dead):
+        # Once one is flushed all were prepared, and nobody leaves any more but together.
+        leaves = change.dead and (self.state.phase == "prepared" or self.state.barred)
+        if self.state.phase != "holding" and not leaves:
             raise UsageError(f"{self.state.phase} in attempt {change.attempt}: others may have switched")
         return Changed("resumed", change.attempt)
 
@@ -257,20 +304,26 @@ class View:
         if record.phase == "holding":
             self.next = parse(record.text, "the topology to follow", force=True)
             state.phase, state.attempt, state.next_text, state.lost = "holding", record.attempt, record.text, record.lost
-            state.owed, state.list_id = [], ""
+            state.owed, state.list_id, state.barred = [], "", ()
         elif record.phase == "prepared":
             state.phase = "prepared"
+        elif record.phase == "barred":
+            state.barred = record.lost
         else:
             state.phase, state.next_text, self.next = "normal", "", None
-            state.lost, state.owed, state.list_id = (), [], ""
+            state.lost, state.owed, state.list_id, state.barred = (), [], "", ()
 
     def expel(self, change: Expel, now: Topology) -> Changed | None:
         """Return the record of having been left behind; None if we have left already."""
         if self.state.phase == "left":
             return None
-        if change.version <= now.version:
+        if not self.left_behind(change.version, now):
             raise UsageError(f"version {change.version} has not gone on without us: this is version {now.version}")
         return Changed("expelled", self.state.attempt)
+
+    def left_behind(self, version: int, now: Topology) -> bool:
+        """Whether others can have gone on without us with a version: a later one, or one of our number if we switched alone."""
+        return version > now.version or (version == now.version and bool(self.state.previous))
 
     def note_owed(self, record: Owed) -> None:
         """We have got a part of what we lacked."""
@@ -381,15 +434,21 @@ class View:
             raise UsageError(f"{what}: attempt {attempt} is not in force here; phase {self.state.phase}, {self.state.attempt}")
 
 
-def check_lost(now: Topology, following: Topology, lost: tuple[str, ...]) -> None:
-    """Refuse a change that leaves members behind who cannot be, or where nobody could tell what they have lacked."""
+def check_declared(now: Topology, lost: tuple[str, ...]) -> None:
+    """Refuse to take those for lost who cannot be."""
     for name in lost:
         if name not in now.homes:
             raise ConfigError(f"{name!r} cannot be lost: it is no member of version {now.version} of {now.name!r}")
-        if name in following.homes:
-            raise ConfigError(f"{name!r} is to be lost, and version {following.version} of {following.name!r} still has it")
     if lost and len(set(lost)) == len(now.processes):
         raise ConfigError(f"all members of {now.name!r} are to be lost: nobody is left to change")
+
+
+def check_lost(now: Topology, following: Topology, lost: tuple[str, ...]) -> None:
+    """Refuse a change that leaves members behind who cannot be, or where nobody could tell what they have lacked."""
+    check_declared(now, lost)
+    for name in lost:
+        if name in following.homes:
+            raise ConfigError(f"{name!r} is to be lost, and version {following.version} of {following.name!r} still has it")
     if lost and "fifo" not in now.guarantees:
         raise ConfigError(
             f"{now.name!r} does not keep the order of one sender's messages, so nobody could tell what is missing where"

@@ -24,7 +24,7 @@ from thence.core.flushing import Settlement, settle
 from thence.core.messages import Envelope, MessageId, weight_of
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
-from thence.core.views import Hold, Prepare, Resume, Standing, Switch, ViewInput
+from thence.core.views import Bar, Hold, Prepare, Resume, Standing, Switch, ViewInput
 from thence.errors import ConfigError, ThenceError, UsageError
 from thence.runtime.client import Client
 from thence.runtime.evolution import FLUSH_BYTES
@@ -169,9 +169,11 @@ def _comes_in(answer: ViewAnswer, new: Topology) -> bool:
 class Applying:
     """One change, led from here."""
 
-    def __init__(self, old: Topology, new: Topology, access: Access, told: Told, lost: tuple[str, ...] = ()) -> None:
-        """``told`` is given what is going on, in words."""
-        self._lead = Changeover(old, new, lost)
+    def __init__(
+        self, old: Topology, new: Topology, access: Access, told: Told, lost: tuple[str, ...] = (), *, back: bool = False
+    ) -> None:
+        """``told`` is given what is going on, in words. ``back``: only to abort, so ``new`` may have those who are lost."""
+        self._lead = Changeover(old, new, lost, back=back)
         self._settlement: Settlement | None = None
         self._refusals: dict[str, str] = {}
         """What each has refused last: it is asked again and again, and people told once."""
@@ -321,8 +323,10 @@ def _request(asked: ViewInput) -> ViewRequest:
         return ViewRequest("prepare", asked.attempt)
     if isinstance(asked, Resume):
         return ViewRequest("resume", asked.attempt, dead=asked.dead)
+    if isinstance(asked, Bar):
+        return ViewRequest("bar", asked.attempt, lost=asked.lost)
     if isinstance(asked, Switch):
-        return ViewRequest("switch", asked.attempt)
+        return ViewRequest("switch", asked.attempt, lost=asked.without)
     raise UsageError(f"{asked} cannot be asked for")
 
 

@@ -26,7 +26,7 @@ from thence.core.flushing import Inventory
 from thence.core.messages import Envelope, MessageId, weight_of
 from thence.core.topology import Topology
 from thence.core.topology_text import parse, write
-from thence.core.views import Expel, Flush, Hold, Prepare, Resume, Standing, Switch, ViewInput
+from thence.core.views import Bar, Expel, Flush, Hold, Prepare, Resume, Standing, Switch, ViewInput
 from thence.errors import Busy, ConfigError, StorageError, UsageError
 from thence.runtime import journal
 from thence.runtime.protocol import ViewAnswer, ViewRequest
@@ -116,8 +116,10 @@ class Evolution:
             return Flush(request.attempt, request.list_id, request.at, request.last, request.envelopes)
         if request.action == "prepare":
             return Prepare(request.attempt)
+        if request.action == "bar":
+            return Bar(request.attempt, request.lost)
         if request.action == "switch":
-            return Switch(request.attempt)
+            return Switch(request.attempt, without=request.lost)
         return Resume(request.attempt, request.dead)
 
     def standing(self) -> Standing:
@@ -130,17 +132,18 @@ class Evolution:
 
     def told(self, peer: str, version: int, fingerprint: str) -> None:
         """A neighbour has another version: if we are prepared for exactly that one, the decision has been made."""
-        member = self._node.member
-        following = member.view.next
-        if not member.view.ready or following is None or peer not in self._node.topology.homes or peer not in following.homes:
+        view, following = self._node.member.view, self._node.member.view.next
+        if following is None or peer not in self._node.topology.homes or peer not in following.homes:
             return
-        if (following.version, following.fingerprint) == (version, fingerprint) and not self._node.driver.full:
+        switch = view.told_by(peer, fingerprint)
+        if switch is not None and following.version == version and not self._node.driver.full:
             log.info("%s has switched to version %d, so we do too", peer, version)
-            self._step(Switch(member.view.state.attempt))
+            self._step(switch)
 
     def expelled(self, peer: str, version: int) -> None:
         """A neighbour says that we were declared lost."""
-        if not self.left and version > self._node.topology.version and not self._node.driver.full:
+        behind = self._node.member.view.left_behind(version, self._node.topology)
+        if not self.left and behind and not self._node.driver.full:
             log.critical(
                 "%s says that %s was declared lost: %s has gone on without it since version %d. It takes nothing more; what it "
                 "has that others lack is lost",
@@ -167,6 +170,7 @@ class Evolution:
             "next_version": standing.next_version,
             "next_fingerprint": standing.next_fingerprint,
             "lost": list(standing.lost),
+            "barred": list(standing.barred),
             "gone": dict(self._node.member.view.state.gone),
             "waiting_submissions": standing.waiting,
             "on_the_way": standing.trouble,
@@ -187,9 +191,9 @@ class Evolution:
         elif isinstance(change, Prepare) and view.next is not None:
             self._check_clients(view.next)  # One more may have come in, who was announced before we held.
         elif isinstance(change, Switch):
-            if view.ready and view.state.attempt == change.attempt:
+            if view.may_switch(change):
                 node.peers.cut()
-            change = Switch(change.attempt, self._greetings(view.next))
+            change = Switch(change.attempt, self._greetings(view.next), change.without)
         elif isinstance(change, Expel):
             node.peers.cut()
         self.pending = True

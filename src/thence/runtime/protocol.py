@@ -268,7 +268,7 @@ class Leave(_Said, frozen=True, array_like=True, tag=22):
 class ViewRequest(_Said, frozen=True, array_like=True, tag=40):
     """Somebody leads a change of the fabric (``core.changeover``), and asks the server where it stands, or for its next step."""
 
-    action: Literal["ask", "hold", "prepare", "report", "give", "flush", "switch", "resume"]
+    action: Literal["ask", "hold", "prepare", "report", "give", "flush", "bar", "switch", "resume"]
     attempt: int = 0
     text: str = ""
     """Of ``hold``: the topology to follow."""
@@ -277,7 +277,7 @@ class ViewRequest(_Said, frozen=True, array_like=True, tag=40):
     whole: bool = False
     """Whether the answer is to hold topologies."""
     lost: tuple[str, ...] = ()
-    """Of ``hold``: servers that are gone for good."""
+    """Of ``hold``, ``bar`` and ``switch``: servers that are gone for good."""
     names: tuple[tuple[str, int], ...] = ()
     """Of ``give``: messages of which copies are wanted."""
     list_id: str = ""

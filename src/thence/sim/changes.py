@@ -13,6 +13,9 @@ Rules:
 * Members that are *lost* are asked nothing, and may go on as they like: one that is dead is one that does nothing more, and whose
   frames come too late. When survivors compare what they have, what none of them has is given up: from then on nobody is expected
   to have got it. At the end either all survivors have delivered a message or none.
+* There may be a command for another change beside: a *rescue*, which knows that some are lost by now on whom the first change
+  counts. It leads the survivors to its topology, or finishes the first change for them. The others give up after
+  ``MAX_ATTEMPTS``: otherwise the two could go on for ever.
 * The checks are those of the explorer: bit masks of causal pasts, independent of every stamp.
 """
 
@@ -31,13 +34,17 @@ from thence.core.messages import Envelope, Frame, Packet
 from thence.core.retention import MAX_RETAINED_BYTES
 from thence.core.routing import Routes
 from thence.core.topology import Topology
-from thence.core.views import FABRIC, Flush, Resume, Standing, Switch, ViewInput
+from thence.core.views import FABRIC, Flush, Hold, Resume, Standing, ViewInput
 from thence.errors import UsageError
 from thence.sim.explorer import Exhausted
 from thence.sim.states import BODY, Pasts, Step
 
 MAX_STATES: Final = 5_000_000
 """How many states one search may see before it gives up, loudly."""
+
+
+MAX_ATTEMPTS: Final = 2
+"""How often a command begins anew that another one hinders."""
 
 
 class ChangeCase(NamedTuple):
@@ -54,6 +61,10 @@ class ChangeCase(NamedTuple):
     """How often a member that holds goes back by itself."""
     lost: tuple[str, ...] = ()
     """Who is gone for good, or held to be."""
+    rescue: Topology | None = None
+    """What another command leads to, beside those, once others are lost:"""
+    later_lost: tuple[str, ...] = ()
+    """these, or held to be."""
     changeover_type: type[Changeover] = Changeover
     """For planted mistakes."""
     settle: Callable[[tuple[str, ...], Mapping[str, Inventory]], Settlement] = settle
@@ -69,11 +80,12 @@ class Explored(NamedTuple):
 
 
 class Flying(NamedTuple):
-    """A frame on its way: from, to, its version, its place, and what."""
+    """A frame on its way: from, to, its version and the fingerprint of that, its place, and what."""
 
     source: int
     target: int
     version: int
+    fingerprint: str
     place: str
     frame: bytes
 
@@ -105,7 +117,7 @@ class _Made(NamedTuple):
     """What an input did to a member."""
 
     after: int
-    flights: tuple[tuple[int, int, str, bytes], ...]
+    flights: tuple[tuple[int, int, str, str, bytes], ...]
     sent: tuple[int, ...]
     delivered: tuple[int, ...]
 
@@ -124,19 +136,22 @@ class _Search:
         # An origin may send all messages, so each has as many bits.
         self.pasts = Pasts(len(self.names), case.messages, frozenset({"fifo", "causal"}))
         self.encoder = msgspec.msgpack.Encoder()
-        self.survivors = sum(1 << at for at, name in enumerate(self.names) if name not in case.lost)
+        self.aims = [(case.new, case.lost)] * case.commands + ([(case.rescue, case.later_lost)] if case.rescue else [])
+        """Where each command leads, and without whom."""
+        self.lost = tuple(dict.fromkeys((*case.lost, *case.later_lost)))
+        self.survivors = sum(1 << at for at, name in enumerate(self.names) if name not in self.lost)
         of_one = (1 << case.messages) - 1
-        self.of_the_lost = sum(of_one << self.at[name] * case.messages for name in case.lost)
+        self.of_the_lost = sum(of_one << self.at[name] * case.messages for name in self.lost)
 
     def start(self) -> State:
         """Nothing has happened yet; who joins has the new topology already."""
-        options = MemberOptions(reliable=False, durable=False, retain_bytes=MAX_RETAINED_BYTES if self.case.lost else 0)
+        options = MemberOptions(reliable=False, durable=False, retain_bytes=MAX_RETAINED_BYTES if self.lost else 0)
         old, new = Routes(self.case.old), Routes(self.case.new)
         members = tuple(self._number(Member(name, old if name in self.case.old.homes else new, options)) for name in self.names)
-        return State(members, (), (Lead(),) * self.case.commands, 0, 0, self.case.deaths, self.case.leases)
+        return State(members, (), (Lead(),) * len(self.aims), 0, 0, self.case.deaths, self.case.leases)
 
     def _number(self, member: Member) -> int:
-        lost = self.case.lost
+        lost = self.lost
         moved = tuple(place.transport.moved(lost) for place in member._places.values()) if lost else ()  # noqa: SLF001
         key = (member.name, member.snapshot(), (member.standing().moved, moved))
         number = self.known.setdefault(key, len(self.members))
@@ -158,7 +173,8 @@ class _Search:
                 for frame in packet.frames:
                     written = self.encoder.encode(frame)
                     self.frames[written] = frame
-                    flights.append((self.at[peer], member.topology.version, packet.domain, written))
+                    fabric = (member.topology.version, member.topology.fingerprint)
+                    flights.append((self.at[peer], *fabric, packet.domain, written))
             made = self.made[number, key] = _Made(
                 self._number(member),
                 tuple(flights),
@@ -222,15 +238,15 @@ class _Search:
                 continue
             source, target = self.names[flying.source], self.members[state.members[flying.target]]
             following = state
-            view = target.view
-            if source in self.case.lost and (view.deaf_to(source) or flying.version < target.topology.version):
+            if self._too_late(flying, target):
                 others = state.flights[:number] + state.flights[number + 1 :]
                 yield f"a frame of {source} comes too late for {target.name}", state._replace(flights=others)
                 continue
-            if flying.version == target.topology.version + 1 and view.ready and source in target.topology.homes:
-                following = self._apply(state, flying.target, "switch", Switch(view.state.attempt))
-            if self.members[following.members[flying.target]].topology.version != flying.version:
-                if flying.version < target.topology.version:
+            switch = target.view.told_by(source, flying.fingerprint) if source in target.topology.homes else None
+            if switch is not None:
+                following = self._apply(state, flying.target, _key(switch), switch)
+            if self.members[following.members[flying.target]].topology.fingerprint != flying.fingerprint:
+                if flying.version <= target.topology.version:
                     raise _Broken("a frame of the old version was still on its way")
                 continue
             flights = list(following.flights)
@@ -242,16 +258,24 @@ class _Search:
             )
             yield f"a frame of {source} arrives at {target.name}", then
 
+    def _too_late(self, flying: Flying, target: Member) -> bool:
+        """Whether a frame of one who is lost, or for one, is taken no more."""
+        source, topology = self.names[flying.source], target.topology
+        if source not in self.lost and target.name not in self.lost:
+            return False
+        of_another = flying.version <= topology.version and flying.fingerprint != topology.fingerprint
+        return target.view.deaf_to(source) or of_another
+
     def _led(self, state: State, which: int, lead: Lead) -> Iterator[tuple[str, State]]:
         """A command does its next thing."""
-        members = tuple(name for name in self.case.old.processes if name not in self.case.lost)
+        new, lost = self.aims[which]
+        members = tuple(name for name in self.case.old.processes if name not in lost)
         if lead.requests:
             (name, request), *rest = lead.requests
             said = f"{name} is asked to {type(request).__name__.lower()}"
             left = _leading(state, which, lead._replace(requests=tuple(rest)))
             try:
-                key = (type(request).__name__, request[0], request[1] if isinstance(request, Flush) else request[-1] is True)
-                yield said, self._apply(left, self.at[name], key, request)
+                yield said, self._apply(left, self.at[name], _key(request), request)
             except UsageError:
                 yield f"{said}, in vain", left
             return
@@ -260,7 +284,7 @@ class _Search:
         if len(answers) < len(members):
             yield f"{asked} is asked", _leading(state, which, lead._replace(answers=answers))
             return
-        leading = self.case.changeover_type(self.case.old, self.case.new, self.case.lost)
+        leading = self.case.changeover_type(self.case.old, new, lost)
         leading.attempt = lead.attempt
         leading._before = dict(zip(members, lead.before, strict=True)) if lead.before else {}  # noqa: SLF001  Its whole memory,
         leading._rolling = lead.rolling  # noqa: SLF001  with this.
@@ -269,16 +293,23 @@ class _Search:
         except UsageError as error:
             if not self._left_to_another(lead, answers):
                 raise _Broken(str(error)) from None
-            yield str(error), _leading(state, which, None)
+            finished = {_reached(standing) for standing in answers} == {self.case.new.fingerprint}
+            # People do not give up before it is one or the other. But if it began anew and is alone, nothing will be otherwise.
+            alone = not lead.attempt and all(other is None for at, other in enumerate(state.leads) if at != which)
+            again = new is self.case.rescue and not finished and not alone
+            yield str(error), _leading(state, which, Lead() if again else None)
+            return
+        if self.case.rescue not in (None, new) and leading.attempt > MAX_ATTEMPTS:
+            yield "the command gives up", _leading(state, which, None)
             return
         requests = tuple(decision.requests.items())
         if decision.flush:
-            state, requests = self._settled(state, leading.attempt, members, decision.flush)
+            state, requests = self._settled(state, leading.attempt, members, lost, decision.flush)
         then = None if decision.done else Lead(leading.attempt, answers, (), requests, leading._rolling)  # noqa: SLF001
         yield f"{asked} is asked: {decision.said}", _leading(state, which, then)
 
     def _settled(
-        self, state: State, attempt: int, members: tuple[str, ...], lacking: tuple[str, ...]
+        self, state: State, attempt: int, members: tuple[str, ...], lost: tuple[str, ...], lacking: tuple[str, ...]
     ) -> tuple[State, tuple[tuple[str, ViewInput], ...]]:
         """All survivors say what they have: nobody takes anything any more, so it makes no difference in which order."""
         of = {name: self.members[state.members[self.at[name]]] for name in members}
@@ -286,7 +317,7 @@ class _Search:
             reports = {name: member.report() for name, member in of.items()}
         except UsageError:
             return state, ()  # Another command has led some of them on meanwhile: the next round shows it.
-        found = self.case.settle(self.case.lost, reports)
+        found = self.case.settle(lost, reports)
         requests = []
         for name in lacking:
             envelopes = tuple(of[found.holders[owed]].give((owed,))[0] for owed in found.owed[name])
@@ -299,6 +330,8 @@ class _Search:
         return state._replace(past=past), tuple(requests)
 
     def _left_to_another(self, lead: Lead, answers: tuple[Standing, ...]) -> bool:
+        if self.case.rescue is not None:
+            return True  # Each may stop the other; whether that ends well is seen at the end.
         return self.case.commands > 1 and max(standing.attempt for standing in answers) > lead.attempt
 
     def check_end(self, state: State) -> None:
@@ -307,12 +340,16 @@ class _Search:
         known = 0
         for at in range(len(self.names)):
             known |= delivered[at] if self.survivors >> at & 1 else 0
+        ends = [self.case.new, *([self.case.rescue] if self.case.rescue else [])]
+        standings = {name: self.members[state.members[at]].standing() for at, name in enumerate(self.names)}
+        reached = {_reached(standing) for name, standing in standings.items() if name not in self.lost}
+        end = next((topology for topology in ends if {topology.fingerprint} == reached), self.case.new)
         for at, name in enumerate(self.names):
-            if name in self.case.lost:
+            if name in self.lost:
                 continue
-            standing = self.members[state.members[at]].standing()
-            arrived = standing.phase == ("normal" if name in self.case.new.homes else "left")
-            if not arrived or (standing.phase == "normal" and standing.version != self.case.new.version) or standing.waiting:
+            standing = standings[name]
+            arrived = standing.phase == ("normal" if name in end.homes else "left")
+            if not arrived or _reached(standing) != end.fingerprint or standing.waiting:
                 raise _Broken(f"{name} stays behind")
             if addressed[at] & ~(self.of_the_lost & ~known) != delivered[at]:
                 raise _Broken("agreement" if addressed[at] & ~delivered[at] & self.of_the_lost & known else "completeness")
@@ -320,6 +357,17 @@ class _Search:
 
 def _leading(state: State, which: int, lead: Lead | None) -> State:
     return state._replace(leads=(*state.leads[:which], lead, *state.leads[which + 1 :]))
+
+
+def _key(request: ViewInput) -> tuple[object, ...]:
+    """Return what tells a request from others."""
+    if isinstance(request, Hold):
+        return "Hold", request.attempt, request.topology.fingerprint, request.lost
+    return (type(request).__name__, *(request[:2] if isinstance(request, Flush) else request))
+
+
+def _reached(standing: Standing) -> str:
+    return standing.next_fingerprint if standing.phase == "left" else standing.fingerprint
 
 
 class _Broken(Exception):
@@ -332,6 +380,8 @@ def explore_change(case: ChangeCase, *, limit: int = MAX_STATES) -> Explored:
     first = search.start()
     came_from: dict[State, tuple[State | None, str]] = {first: (None, "")}
     queue = [first]
+    ends: list[State] = []
+    leads_here: dict[State, list[State]] = {}
     for state in queue:
         try:
             following = 0
@@ -342,13 +392,28 @@ def explore_change(case: ChangeCase, *, limit: int = MAX_STATES) -> Explored:
                 if then not in came_from:
                     came_from[then] = (state, said)
                     queue.append(then)
+                if case.rescue is not None:
+                    leads_here.setdefault(then, []).append(state)
             if not following:
                 search.check_end(state)
+                ends.append(state)
         except _Broken as broken:
             return Explored(len(queue), str(broken), _run(came_from, state))
         if len(queue) > limit:
             raise Exhausted(f"more than {limit} states; explore fewer messages or members")
-    return Explored(len(queue))
+    stuck = _without_end(queue, ends, leads_here) if case.rescue is not None else None
+    return Explored(len(queue)) if stuck is None else Explored(len(queue), "no way out", _run(came_from, stuck))
+
+
+def _without_end(states: list[State], ends: list[State], leads_here: Mapping[State, list[State]]) -> State | None:
+    """Return the first state from which no run comes to an end; there commands go on for ever."""
+    reaching, todo = set(ends), list(ends)
+    while todo:
+        for before in leads_here.get(todo.pop(), ()):
+            if before not in reaching:
+                reaching.add(before)
+                todo.append(before)
+    return next((state for state in states if state not in reaching), None)
 
 
 def _run(came_from: dict[State, tuple[State | None, str]], state: State | None) -> tuple[str, ...]:

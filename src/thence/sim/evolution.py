@@ -11,6 +11,8 @@ Rules:
 * A member watches over its neighbours of the version that it has, and begins anew with whom it holds for dead when it switches.
 * A change may be made without members that are *lost*: dead, or held for dead by mistake. One that still speaks or calls is told
   by whom it speaks to, as a server is when it is refused.
+* A member may also be lost *unforeseen*, at any moment of the last change, dead or by mistake. From then on people want another
+  version: the one in force without it, or, if the change turns out to be decided, what follows that one without it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from thence.core.flushing import Inventory, settle
 from thence.core.messages import Envelope, MessageId, Packet
 from thence.core.retention import MAX_RETAINED_BYTES
 from thence.core.topology import Topology
-from thence.core.views import Expel, Flush, Resume, Standing, Switch, ViewInput
+from thence.core.views import Expel, Flush, Resume, Standing, ViewInput
 from thence.errors import UsageError
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
@@ -67,6 +69,7 @@ class Versioned(NamedTuple):
 
     version: int
     packet: Packet[Any]
+    fingerprint: str = ""
 
 
 class EvolvingNode(Node):
@@ -142,8 +145,8 @@ class EvolvingNode(Node):
     def receive(self, source: str, packet: Any) -> None:
         """A packet has come in from the network."""
         if self.up and packet.version == self._member.topology.version + 1:
-            self._told_of(source, packet.version)
-        if self.up and packet.version == self._member.topology.version:
+            self._told_of(source, packet.fingerprint)
+        if self.up and packet.fingerprint == self._member.topology.fingerprint:
             super().receive(source, packet.packet)
         elif not self.up:
             self._statistics.missed_while_down += 1
@@ -155,15 +158,15 @@ class EvolvingNode(Node):
         if self._member.view.state.phase != "left" and peer in neighbours(self._member.topology, self.name):
             super().suspect(peer, suspected)
 
-    def _told_of(self, source: str, version: int) -> None:
+    def _told_of(self, source: str, fingerprint: str) -> None:
         """Somebody has switched: so may we."""
-        view = self._member.view
-        if view.ready and source in self._member.topology.homes:
-            self.change(Switch(view.state.attempt))
+        switch = self._member.view.told_by(source, fingerprint)
+        if switch is not None and source in self._member.topology.homes:
+            self.change(switch)
 
     def _handle(self, ready: Ready) -> None:
-        version = self._member.topology.version
-        tagged: Any = tuple((peer, Versioned(version, packet)) for peer, packet in ready.send)
+        topology = self._member.topology
+        tagged: Any = tuple((peer, Versioned(topology.version, packet, topology.fingerprint)) for peer, packet in ready.send)
         super()._handle(msgspec.structs.replace(ready, send=tagged))
 
     def _transmit(self, peer: str, packet: Any) -> None:
@@ -201,6 +204,8 @@ class Trouble(NamedTuple):
     """How likely the second one wants to go back."""
     mistaken: float = 0.3
     """How likely one that is declared lost is alive."""
+    unforeseen: float = 0.0
+    """How likely one that nobody wants to remove dies for good in the midst of the last change."""
 
 
 TROUBLE: Final = Trouble()
@@ -223,6 +228,7 @@ class Command:
     ) -> None:
         """Lead the nodes of ``run``. Nobody starts a ``second`` command again when it dies."""
         self.second = second
+        self.new = new
         self._run = run
         self._lead = self.changeover_type(old, new, lost)
         self._abort = abort
@@ -324,7 +330,17 @@ class EvolvingSimulation(Simulation):
         self.chance = Random(f"{options.seed}/commands")
         self.counts: Counter[str] = Counter()
         self._command_type = command_type
-        self._losses = losses or {}
+        self._losses = dict(losses or {})
+        self.without: Callable[[Topology, tuple[str, ...]], Topology | None] | None = None
+        """Gives the version that follows one if some are lost; nobody is lost unforeseen without it."""
+        self._fate = Random(f"{options.seed}/unforeseen")
+        self._decided: Topology | None = None
+        """What was wanted before somebody was lost unforeseen: it may have been decided by then."""
+        self._given_up: Topology | None = None
+        """The same, for good: nobody starts a command for it again."""
+        self.unforeseen: tuple[str, ...] = ()
+        self.plan = [(version, self._losses.get(version.version, ())) for version in versions[1:]]
+        """The versions that follow, and who is lost with each, as it turned out."""
         self._dying: dict[str, None] = {}
         """Of whom it is settled whether they die before they are lost."""
         for node in self.nodes.values():
@@ -381,12 +397,14 @@ class EvolvingSimulation(Simulation):
     # What commands do.
 
     def _lead(self) -> None:
+        self._find_decided()
         if self.finished:
             return
         old, new = self._versions[:2]
         lost = self._losses.get(new.version, ())
         for name in lost:
             self._lose(self.nodes[name])
+        self._draw_fate(new)
         self.counts["commands"] += 1
         self._command_type(self, old, new, lost).begin()
         if self.chance.random() < self.trouble.second:
@@ -403,6 +421,53 @@ class EvolvingSimulation(Simulation):
         else:
             self.counts["servers lost"] += 1
             self.kernel.schedule(self.chance.randrange(PAUSE_NS) if self.chance.random() < 0.5 else 0, self._die, node)
+
+    # Who is lost unforeseen.
+
+    def _draw_fate(self, new: Topology) -> None:
+        if self.without is None or len(self._versions) > 2 or self._fate.random() >= self.trouble.unforeseen:
+            return
+        name = self._fate.choice(self._versions[0].processes)
+        self.kernel.schedule(self._fate.randrange(1, PAUSE_NS), self._lose_unforeseen, name, new)
+
+    def _lose_unforeseen(self, name: str, new: Topology) -> None:
+        """Somebody is gone, or held to be; from now on, or a little later, people want something else."""
+        old, lost = self._versions[0], self._losses.get(new.version, ())
+        if self.finished or self.without is None or self.unforeseen or self._versions[1] is not new or name in lost:
+            return
+        instead = self.without(old, tuple(sorted((*lost, name))))
+        after = self.without(new, (name,)) if name in new.homes else new
+        if instead is None or after is None or any(one not in old.homes for one in new.processes):
+            return
+        if instead.fingerprint == new.fingerprint:
+            return  # It was about to leave, and nobody could tell from the end whether it did or was lost.
+        self.counts["servers lost unforeseen"] += 1
+        self._lose(self.nodes[name])
+        self.unforeseen, self._decided, self._given_up = (name,), new, new
+        self._want(old, instead, tuple(sorted((*lost, name))))
+        self.kernel.schedule(self._fate.randrange(PAUSE_NS), self._lead)
+
+    def _want(self, old: Topology, new: Topology, lost: tuple[str, ...]) -> None:
+        self._versions, self._losses[new.version] = [old, new], lost
+        self.plan[-1] = (new, lost)
+
+    def _find_decided(self) -> None:
+        """If those who are left have all gone on to what was wanted before, go on from there."""
+        decided, lost = self._decided, self._losses.get(self._versions[-1].version, ())
+        if decided is None or self.finished or self.without is None:
+            return
+        if any(self._reached(name) != decided.fingerprint for name in self._versions[0].processes if name not in lost):
+            return
+        self.counts["changes"] += 1
+        self.counts["finished without one who was lost"] += 1
+        self._decided, foreseen = None, tuple(name for name in lost if name not in self.unforeseen)
+        self.plan[-1] = (decided, foreseen)
+        self._losses[decided.version] = foreseen
+        self._versions, self.topology = [decided], decided
+        following = self.without(decided, self.unforeseen) if self.unforeseen[0] in decided.homes else None
+        if following is not None:
+            self.plan.append((following, self.unforeseen))
+            self._want(decided, following, self.unforeseen)
 
     def _speaks_though_lost(self, name: str, version: int) -> None:
         self.kernel.schedule(self.chance.randrange(1, MAX_DELAY_NS), self._posted, name, partial(_request, Expel(version)))
@@ -429,7 +494,7 @@ class EvolvingSimulation(Simulation):
     def died(self, command: Command) -> None:
         """A command is gone; another one is started after a while."""
         self.counts["deaths"] += 1
-        if not self.finished and not command.second:
+        if not self.finished and not command.second and command.new is not self._given_up:
             self.kernel.schedule(self.chance.randrange(1, PAUSE_NS), self._lead)
 
     def done(self, command: Command, *, aborted: bool) -> None:
@@ -445,12 +510,16 @@ class EvolvingSimulation(Simulation):
             for name in lost:
                 for later_ns in CALLS_NS:
                     self.kernel.schedule(later_ns, self._speaks_though_lost, name, self._versions[0].version)
-        if not command.second:
+        if not command.second and command.new is not self._given_up:
             self.kernel.schedule(self.chance.randrange(1, PAUSE_NS), self._lead)
 
     def _arrived(self, name: str) -> bool:
-        member = self._node(name).member
-        return member.view.state.phase == "left" or member.topology.version == self._versions[1].version
+        return self._reached(name) == self._versions[1].fingerprint
+
+    def _reached(self, name: str) -> str:
+        """Return which topology a process has, or with which one it has left."""
+        standing = self._node(name).member.standing()
+        return standing.next_fingerprint if standing.phase == "left" else standing.fingerprint
 
     def standings(self) -> Mapping[str, Standing]:
         """Return where everybody stands."""

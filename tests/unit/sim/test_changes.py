@@ -12,7 +12,7 @@ from thence.core.changeover import Changeover, Decision
 from thence.core.domain import Domain
 from thence.core.flushing import Inventory, Settlement, settle
 from thence.core.topology import Link, Topology
-from thence.core.views import Resume, Standing, Switch, View, ViewInput
+from thence.core.views import Bar, Resume, Standing, Switch, View, ViewInput
 from thence.sim.changes import ChangeCase, explore_change
 
 
@@ -67,6 +67,74 @@ def test_every_run_without_members_that_are_lost_keeps_order_and_agreement(case:
     explored = explore_change(case)
     assert explored.broken is None, explored.run
     assert explored.states > 500
+
+
+LATER = ChangeCase(FLAT, SPLIT, 0, rescue=fabric(2, "AB"), later_lost=("C",))
+"""C is lost at any moment of a split, or held to be, and a command removes it while the first one still leads."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(LATER, id="in a split"),
+        pytest.param(ChangeCase(FLAT, fabric(2, "AB"), 0, rescue=fabric(2, "AB"), later_lost=("C",)), id="one who was to leave"),
+        pytest.param(
+            ChangeCase(fabric(1, "ABCD"), fabric(2, "ABC"), 0, lost=("D",), rescue=fabric(2, "AB"), later_lost=("C", "D")),
+            id="a second one, in a removal",
+        ),
+    ],
+)
+def test_survivors_of_one_who_is_lost_in_the_midst_of_a_change_stay_together(case: ChangeCase) -> None:
+    """They go back and on without it, or finish the change if one of them has switched; and there is always a way out."""
+    explored = explore_change(case)
+    assert explored.broken is None, explored.run
+    assert explored.states > 500
+
+
+class _Unbarred(Changeover):
+    """All others are prepared and none is seen to have switched: so let them go back at once."""
+
+    def _make_way(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
+        decision = super()._make_way(before, answers)
+        if any(isinstance(request, Bar) for request in decision.requests.values()):
+            return Decision({name: Resume(standing.attempt, dead=True) for name, standing in answers.items()}, "")
+        return decision
+
+
+class _HalfBarred(Changeover):
+    """Mistake: some are barred, so nobody can switch."""
+
+    def _make_way(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
+        decision = super()._make_way(before, answers)
+        if any(standing.barred for standing in answers.values()):
+            return Decision({name: Resume(standing.attempt, dead=True) for name, standing in answers.items()}, "")
+        return decision
+
+
+class _Waiting(Changeover):
+    """Waits for those who are lost, as it was once."""
+
+    def _make_way(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
+        return Decision({}, "waiting")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "deaths", "broken"),
+    [
+        pytest.param(_Unbarred, 0, "B stays behind", id="back without being barred"),
+        pytest.param(_HalfBarred, 1, "B stays behind", id="back before all are barred"),
+        pytest.param(_Waiting, 0, "no way out", id="waiting for the lost"),
+    ],
+)
+def test_a_mistake_about_an_attempt_that_counts_on_one_who_is_lost_is_found(
+    mistake: type[Changeover], deaths: int, broken: str
+) -> None:
+    assert explore_change(LATER._replace(changeover_type=mistake, deaths=deaths)).broken == broken
+
+
+def test_who_switches_though_it_is_barred_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "may_switch", lambda *_: True)
+    assert explore_change(LATER).broken is not None
 
 
 def _nothing(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlement:
