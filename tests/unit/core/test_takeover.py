@@ -14,7 +14,7 @@ from thence.core.records import Record
 from thence.core.routing import Routes
 from thence.core.takeover import MAX_KEPT, Takeover
 from thence.core.topology_text import parse, write
-from thence.errors import ConfigError, StorageError, TopologyError, UsageError
+from thence.errors import Busy, ConfigError, StorageError, TopologyError, UsageError
 
 TEXT = """
 name = "twin"
@@ -45,6 +45,28 @@ def sent(ready: Ready) -> list[tuple[str, str, str]]:
 
 def packets(ready: Ready, to: str) -> list[Packet[Any]]:
     return [packet for peer, packet in ready.send if peer == to]
+
+
+def test_a_sender_takes_max_queued_messages_that_a_dead_replica_has_not_got() -> None:
+    """What docs/takeover.md says takeover buys."""
+    twin = parse(TEXT.replace('ordering = "matrix"\n', ""))
+    members = {name: Member(name, twin, MemberOptions(durable=False, max_queued=200)) for name in ("a", "d", "r2")}
+    came = 0
+
+    def carry(sender: str, ready: Ready) -> None:
+        nonlocal came
+        came += len(ready.deliver) if sender == "d" else 0
+        for peer, packet in ready.send:
+            if peer in members:
+                carry(peer, members[peer].step(Arrived(sender, packet), 0))
+
+    for name, living in members.items():
+        carry(name, living.step(Suspicion("r1", True), 0))
+    for _ in range(200):
+        carry("a", members["a"].step(Submit(("d",), b"x"), 0))
+    assert came == 200
+    with pytest.raises(Busy, match="200 frames are not acknowledged, most of them by 'r1'; max_queued is 200"):
+        members["a"].step(Submit(("d",), b"x"), 0)
 
 
 def test_replicas_count_as_one_process() -> None:
