@@ -15,6 +15,7 @@ import argparse
 from importlib import import_module
 
 from benchmarks import report
+from benchmarks.table import judged
 
 BENCHMARKS = ("simulator", "orderings", "links", "confirmation", "audit", "stores", "recovery", "takeover", "studies")
 LONG = ("peers", "servers_growth", "memory", "backlog", "agents")
@@ -27,14 +28,19 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, *LONG, []], help="which ones; default: all but the long ones")
     names = tuple(parser.parse_args().names) or BENCHMARKS
     sections = {}
+    kept = True
     for name in names:
         module = import_module(f"benchmarks.{name}")
-        sections[name] = report.section(name, module, module.run())
+        rows = module.run()
+        sections[name] = report.section(name, module, rows)
         print(sections[name], flush=True)
+        kept = judged(rows) and kept
     written = sections if names == BENCHMARKS else {name: text for name, text in sections.items() if name in LONG}
     if written:
         report.write(written)
         print(f"written to {report.PAGE.name}")
+    if not kept:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

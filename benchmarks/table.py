@@ -8,12 +8,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement: ``ours`` against ``peer``, both with their unit, and the ratio (above 1: ours is better)."""
+    """One measurement: ``ours`` against ``peer``, both with their unit, and the ratio (above 1: ours is better).
+
+    With a ``goal`` the ratio has to reach it, or the run ends with exit code 1.
+    """
 
     what: str
     ours: str
     peer: str
     ratio: float
+    goal: float | None = None
+
+
+def judged(rows: Iterable[Row]) -> bool:
+    """Print of each row with a goal whether it was reached; return whether all were."""
+    kept = True
+    for row in rows:
+        if row.goal is not None:
+            reached = row.ratio >= row.goal
+            kept = kept and reached
+            print(f"{'kept' if reached else 'MISSED'}: {row.what}: {row.ours}, {row.peer} at most")
+    return kept
 
 
 def markdown(rows: Iterable[Row]) -> str:
