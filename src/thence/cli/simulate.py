@@ -60,9 +60,7 @@ def command(
     crashes: Annotated[
         int, typer.Option(help="How many times a process loses its memory and restarts from disk.", rich_help_panel=FAULTS)
     ] = DEFAULT.crashes,
-    suspicions: Annotated[
-        int, typer.Option(help="How many times replicas, or who confirms to all, suspect wrongly.", rich_help_panel=FAULTS)
-    ] = 0,
+    suspicions: Annotated[int, typer.Option(help="How many times some suspect others wrongly.", rich_help_panel=FAULTS)] = 0,
     deaths: Annotated[int, typer.Option(help="How many replicas of relays die for good.", rich_help_panel=FAULTS)] = 0,
     sync: Annotated[str, typer.Option(help="How long the disk takes to sync, a law.", rich_help_panel=FAULTS)] = DEFAULT.sync,
     durable: Annotated[
