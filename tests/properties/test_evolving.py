@@ -26,9 +26,9 @@ from thence.sim.evolution import Command, EvolvingNode, EvolvingSimulation, Trou
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
-SEEDS_IN_CI = 96
+SEEDS_IN_CI = 800
 LOSSES_IN_CI = 64
-CHUNKS = 4
+CHUNKS = 8
 SEEDS_WITH_ALL_KINDS = 240
 """Among so many there is a change of every kind; a campaign runs them all."""
 

@@ -122,7 +122,7 @@ class _Waiting(Changeover):
     ("mistake", "deaths", "broken"),
     [
         pytest.param(_Unbarred, 0, "B stays behind", id="back without being barred"),
-        pytest.param(_HalfBarred, 1, "B stays behind", id="back before all are barred"),
+        pytest.param(_HalfBarred, 1, "A stays behind", id="back before all are barred"),
         pytest.param(_Waiting, 0, "no way out", id="waiting for the lost"),
     ],
 )
