@@ -9,7 +9,7 @@ import pytest
 
 import thence
 from tests.integration.evolving_load import following, load
-from tests.integration.running import assert_kept, flat, run, servers, until, url
+from tests.integration.running import assert_kept, flat, run, servers, started, until, url
 from tests.integration.test_evolution import asked, quietly
 from tests.integration.test_removal import applied
 from thence.core.topology import Topology
@@ -105,5 +105,28 @@ def test_an_abort_frees_those_who_are_prepared_with_one_who_is_lost(tmp_path: Pa
             # The file may still have the server: nobody goes there.
             await Applying(OLD, SPLIT, Access(), quietly, ("s3",), back=True).abort(20)
             assert phases(running) == {"normal"}
+
+    run(main)
+
+
+def test_one_that_comes_back_without_its_data_is_no_member_that_counts(tmp_path: Path) -> None:
+    """Its neighbours refuse it; a change would make it one of them again, and its messages would be numbered from 1 again."""
+    without = following(OLD, {"D": ("s1", "s2"), "E": ("s2", "s4")})
+
+    async def main() -> None:
+        async with servers(OLD, tmp_path, tmp_path / "trace") as running:
+            await until(
+                lambda: all(not server.node.peers.neighbours["s3"].trouble for name, server in running.items() if name != "s3")
+            )
+            await lose(running, "s3", tmp_path)
+            running["s3"] = await started(OLD, "s3", tmp_path, tmp_path / "other-trace")
+            await until(
+                lambda: any(server.node.peers.neighbours["s3"].forgot for name, server in running.items() if name != "s3")
+            )
+            with pytest.raises(UsageError, match=r"does not go on with 's3': .* remove it with --lost s3"):
+                await applied(OLD, SPLIT)
+            assert phases(running) == {"normal"}
+            await running.pop("s3").stop(drain_s=0)
+            await applied(OLD, without, "s3")
 
     run(main)

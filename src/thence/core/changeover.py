@@ -17,6 +17,8 @@ Rules, and why they are enough:
 * An attempt is *dead* when a member has left it after another one was prepared: seen prepared in one round, and the other one
   seen elsewhere in a later round. (In the same round it would not be enough: the one who seems to have left may not have been in
   it yet.) Then not all can ever be prepared in it, and those who are may go back.
+* A member that has lost its state counts anew and numbers its messages anew, so counting says nothing about it. Its neighbours
+  know it by its store, and do not go on with it. Neither does a change: it must be declared lost.
 * Members that are *lost* are asked nothing, and nothing is counted that goes to them or came from them. When all others are
   prepared they are given what they lack (``core.flushing``), and switch only when all have been given it. By then nobody can have
   left.
@@ -102,10 +104,14 @@ class Changeover:
         """Go on from where everybody stands. ``clock`` makes numbers of attempts that rise, wherever commands run."""
         behind = self._behind(answers)
         if len(behind) < len(answers):
-            return self._roll_forward(behind, answers)
+            decision = self._roll_forward(behind, answers)
+            if decision.done:  # The others go on in any case. But one that came back without its data is none of them.
+                self._check_memory(answers)
+            return decision
         silent = [name for name in self.members if name not in answers]
         if silent:
             return Decision({}, f"waiting for {_named(silent)} to answer")
+        self._check_memory(answers)
         before, self._before = self._before, dict(answers)
         attempts = {standing.attempt for standing in answers.values()}
         if self.attempt and max(attempts) > self.attempt:
@@ -256,6 +262,18 @@ class Changeover:
                 self._check_held(name, standing)
             behind[name] = standing
         return behind
+
+    def _check_memory(self, answers: Mapping[str, Standing]) -> None:
+        """Refuse to go on with one that has forgotten what it had said to others."""
+        for name, standing in answers.items():
+            stores = [one for one, store in standing.met.items() if one in answers and answers[one].store not in ("", store)]
+            forgetful = [*stores, *(one for one in standing.forgetful if one in answers)]
+            if forgetful:
+                raise UsageError(
+                    f"{name!r} does not go on with {forgetful[0]!r}: one of the two runs on another store than before, or on an "
+                    "old copy of it, and has forgotten what it had confirmed. Start it on its newest data; if "
+                    f"{forgetful[0]!r} has lost them for good, stop it and remove it with --lost {forgetful[0]}"
+                )
 
     def _check_held(self, name: str, standing: Standing) -> None:
         """Refuse to lead those who are in another change, unless they could never get out of it."""

@@ -148,6 +148,12 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     """Whom it holds without."""
     barred: tuple[str, ...] = ()
     """Of whom it was told, while it was prepared, that they are lost."""
+    forgetful: tuple[str, ...] = ()
+    """Neighbours with which it does not go on, since one of the two has forgotten what it had confirmed."""
+    store: str = ""
+    """On which store it runs, if it says so,"""
+    met: dict[str, str] = msgspec.field(default_factory=dict)
+    """and on which ones those ran whom it has met."""
 
 
 class ViewState(msgspec.Struct, array_like=True):

@@ -483,6 +483,11 @@ class Node:
         """Return how far we are with a neighbour."""
         return self.member.progress(peer)
 
+    @property
+    def met(self) -> dict[str, str]:
+        """On which store each runs whom we have met, ourselves among them."""
+        return self._met
+
     def connected(self, peer: str, incarnation: str, progress: dict[str, Progress]) -> str:
         """A neighbour is there; return why not to go on with it, if so."""
         known = self._met.get(peer)
