@@ -29,7 +29,7 @@ from typing import Final
 from thence.core.contract import Delivery
 from thence.core.messages import Envelope
 from thence.core.topology import Topology
-from thence.errors import StorageError, StoreFull
+from thence.errors import ConfigError, StorageError, StoreFull
 from thence.runtime import files
 from thence.trace.events import RECOVER, Event
 from thence.trace.live import LiveTraceWriter
@@ -87,6 +87,14 @@ class History:
                     raise
                 self._stopped(error)
         self._recorder = Recorder(self._take, topology.processes, overhead=True)
+
+    def check_new(self) -> None:
+        """The server begins anew, and numbers its events anew: refuse to mistake them for those of one that was there before."""
+        if self._written:
+            raise ConfigError(
+                f"{self._folder}: has {self._written:,} events of {self._server!r} that another store told. Give a new folder "
+                "with --trace, or start on the store that belongs to it; with --durability memory every start begins anew"
+            )
 
     def resume(self, events: int) -> None:
         """The log begins behind so many events."""

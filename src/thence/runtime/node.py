@@ -149,6 +149,8 @@ class Node:
         try:
             self._bring_back()
             self.topology = self.evolution.chosen(given)
+            if self.name not in self._met:
+                self.history.check_new()
         except ThenceError:
             self.store.close()
             raise

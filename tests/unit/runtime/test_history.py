@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 
 from thence.core.messages import Envelope
 from thence.core.topology_text import parse
-from thence.errors import StorageError, StoreFull
+from thence.errors import ConfigError, StorageError, StoreFull
 from thence.runtime import files, history
 from thence.runtime.history import History
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
 from thence.trace import parquet
 from thence.trace.files import read_trace
 from thence.trace.parquet import ParquetSink
@@ -54,6 +57,22 @@ def test_after_a_kill_what_is_in_the_trace_is_left_out(tmp_path: Path) -> None:
     again.release(4)
     again.close()
     assert numbers(tmp_path) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_who_begins_anew_does_not_go_on_with_the_trace_of_another(durable: bool, tmp_path: Path) -> None:
+    told = History(tmp_path / "trace", "s1", TOPOLOGY)
+    send(told, 0, 1)
+    told.release(1)
+    told.close()
+
+    async def start(trace: Path) -> None:
+        await Node(TOPOLOGY, "s1", NodeOptions(data=tmp_path / "data" if durable else None, trace=trace)).close()
+
+    with pytest.raises(ConfigError, match=r"trace: has 1 events of 's1' that another store told\. Give a new folder"):
+        asyncio.run(start(tmp_path / "trace"))
+    asyncio.run(start(tmp_path / "another"))
+    assert numbers(tmp_path / "trace") == [1]
 
 
 def test_the_trace_of_a_server_with_a_similar_name_is_not_ours(tmp_path: Path) -> None:
