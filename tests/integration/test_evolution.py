@@ -368,6 +368,16 @@ def test_a_hold_that_nobody_leads_ends_by_itself(tmp_path: Path, monkeypatch: py
             assert answer.standing.phase == "holding"
             await ann.send("ann", b"waits")
             assert running["s1"].status()["change"]["waiting_submissions"] == 1
+            # Whoever leads keeps it up; whoever only looks, as --plan does, does not.
+            led = time.monotonic()
+            while time.monotonic() < led + 1.5:
+                await asked(old, "s1", ViewRequest("ask", 1))
+                await asyncio.sleep(0.1)
+            assert running["s1"].status()["change"]["phase"] == "holding"
+            while running["s1"].status()["change"]["phase"] == "holding":
+                assert time.monotonic() < led + PATIENCE_S
+                await asked(old, "s1", ViewRequest("ask", whole=True))
+                await asyncio.sleep(0.1)
             assert (await ann.receive(within=30)).body == b"waits"
             assert running["s1"].status()["change"]["phase"] == "normal"
             assert running["s1"].node.topology.version == 1

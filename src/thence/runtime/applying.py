@@ -292,7 +292,8 @@ class Applying:
         said, rounds = "", 0
         while True:
             rounds += 1
-            answers = await self.callers.ask_all({name: ViewRequest("ask") for name in self._lead.members})
+            # With the attempt that it leads: whoever holds for that knows that somebody still does.
+            answers = await self.callers.ask_all({name: ViewRequest("ask", self._lead.attempt) for name in self._lead.members})
             decision = decide({name: answer.standing for name, answer in answers.items()})
             if decision.said != said:
                 said = decision.said

@@ -7,7 +7,8 @@ Rules:
 * A question is answered when all that the server has done so far is durable: what it says then holds after a crash.
 * On a switch the server hangs up first. Connections of the new version are made when the switch is durable. So no packet of one
   version can meet a member of the other.
-* A server that holds and hears nothing for ``HOLD_LEASE_S`` goes back to normal. One that is prepared does not: its status says
+* A server that holds and is not led for ``HOLD_LEASE_S`` goes back to normal; to be asked by somebody who does not lead its
+  attempt is nothing. One that is prepared does not: its status says
   so, and it is told by a neighbour that has switched, or by the command when it is started again.
 * A server that hears that it was declared lost has left: it takes nothing more, and says so to its clients when they send.
 * The store says which topology is in force, not the file: that one counts on the first start, and for addresses.
@@ -69,7 +70,8 @@ class Evolution:
 
     def request(self, request: ViewRequest, answer: Callable[[ViewAnswer], None]) -> None:
         """Do what was asked for, if that may be; answer when it is durable."""
-        self._heard_at = time.monotonic()
+        if request.action != "ask" or request.attempt == self._node.member.view.state.attempt:  # Whoever only looks leads nobody.
+            self._heard_at = time.monotonic()
         refused = ""
         report: Inventory | None = None
         copies: tuple[Envelope, ...] = ()

@@ -270,6 +270,7 @@ class ViewRequest(_Said, frozen=True, array_like=True, tag=40):
 
     action: Literal["ask", "hold", "prepare", "report", "give", "flush", "bar", "switch", "resume"]
     attempt: int = 0
+    """Which attempt it is about; with ``ask``, the one that the asker leads, if it does."""
     text: str = ""
     """Of ``hold``: the topology to follow."""
     dead: bool = False

@@ -89,9 +89,10 @@ class EvolvingNode(Node):
         self.resumed = 0
         """How often it went back by itself."""
 
-    def ask(self, reply: Callable[[Standing], None]) -> None:
-        """Say where it stands now, once that is on disk."""
-        self._heard_at = self._kernel.now
+    def ask(self, reply: Callable[[Standing], None], attempt: int = 0) -> None:
+        """Say where it stands now, once that is on disk, to one who leads an attempt, or only asks."""
+        if attempt == self._member.view.state.attempt:
+            self._heard_at = self._kernel.now
         self._reply(reply, self._member.standing())
 
     def ask_report(self, reply: Callable[[tuple[Inventory, Mapping[MessageId, Envelope]]], None]) -> None:
@@ -246,7 +247,7 @@ class Command:
         self._run.kernel.schedule(ROUND_NS, self._decide)
 
     def _ask(self, asked: int, name: str, node: EvolvingNode) -> None:
-        node.ask(partial(self._heard, asked, name))
+        node.ask(partial(self._heard, asked, name), self._lead.attempt)
 
     def _heard(self, asked: int, name: str, standing: Standing) -> None:
         self._run.answer(lambda: self._note(asked, name, standing))
