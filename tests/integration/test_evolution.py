@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -55,9 +57,40 @@ def quietly(said: str) -> None:
     """What is going on is of no interest."""
 
 
-def command(new: Topology, folder: Path) -> subprocess.Popen[bytes]:
-    """Start the command."""
-    return subprocess.Popen([*APPLY, str(written(new, folder))], stderr=subprocess.DEVNULL)
+STOPPING = """
+import os, signal, sys
+from thence.cli import console
+from thence.cli.main import main
+
+what, sys.argv = sys.argv[1], ["thence", *sys.argv[2:]]
+say, stopped = console.err.print, []
+
+def say_and_stop(*said, **how):
+    say(*said, **how)
+    if what in str(said[0]) and not stopped:
+        stopped.append(True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+console.err.print = say_and_stop
+main()
+"""
+"""The command, which stops when it says something for the first time, so that it is known where everybody stands then."""
+
+
+def stopped_at(what: str, new: Topology, folder: Path) -> subprocess.Popen[bytes]:
+    """Start the command; return when it has said something and stands still, before it has asked for what it was about to."""
+    arguments = [sys.executable, "-c", STOPPING, what, "topology", "apply", str(written(new, folder))]
+    leading = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    found = os.waitid(os.P_PID, leading.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert found is not None
+    assert found.si_code == os.CLD_STOPPED, f"it never said {what!r}"
+    return leading
+
+
+async def phases(topology: Topology, names: tuple[str, ...]) -> set[tuple[int, str]]:
+    """Return which versions servers have, and in which phases they are."""
+    found = [(await asked(topology, name, ViewRequest("ask"))).standing for name in names]
+    return {(standing.version, standing.phase) for standing in found}
 
 
 async def applied(new: Topology, timeout_s: float = 60.0) -> Applied:
@@ -259,32 +292,46 @@ def test_who_comes_in_may_be_up_first(tmp_path: Path, monkeypatch: pytest.Monkey
     run(main)
 
 
+COMMAND_KILLED_AT = {
+    "to hold": "normal",
+    "all hold (": "holding",
+    "all hold and nothing is on its way": "holding",
+    "all are prepared": "prepared",
+}
+"""What the command says when it is killed, and in which phase all servers are then; the next one goes on from there."""
+
+
 @pytest.mark.slow
 def test_the_command_and_servers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
-    """kill -9 of the command, five times, at ever later moments; of a server that is prepared; of one while all hold."""
+    """kill -9 of the command in each of its phases, and of a server while all hold, and while all are prepared."""
     names = NAMES[:5]
     with fleet(flat(*names, ordering="matrix"), tmp_path, tmp_path / "trace") as running:
         old = running.topology
         split = following(old, {"D": names[:3], "E": names[2:]})
         merged = following(split, {"D": names})
+        again = following(merged, {"D": names[:3], "E": names[2:]})
 
         async def main() -> None:
             async with load(old, ("s1", "s3", "s5")) as clients:
                 await clients.more()
-                for delay in (0.5, 0.7, 0.8, 0.9, 1.0):
-                    leading = command(split, tmp_path)
-                    await asyncio.sleep(delay)
+                for said, phase in COMMAND_KILLED_AT.items():
+                    leading = await asyncio.to_thread(stopped_at, said, split, tmp_path)
+                    assert await phases(old, names) == {(1, phase)}, said
                     leading.kill()
                     leading.wait()
-                    await clients.more(3)
                 await _finish(split, tmp_path)
                 await clients.more()
-                # While all hold: the server that is away is waited for.
-                running.kill("s4")
-                leading = command(merged, tmp_path)
-                await asyncio.sleep(1.0)
-                running.start_one("s4")
-                assert await asyncio.to_thread(leading.wait, 60) == 0
+                for new, said, phase in ((merged, "all hold (", "holding"), (again, "all are prepared", "prepared")):
+                    leading = await asyncio.to_thread(stopped_at, said, new, tmp_path)
+                    assert await phases(old, names) == {(new.version - 1, phase)}, said
+                    running.kill("s4")
+                    leading.send_signal(signal.SIGCONT)
+                    await asyncio.sleep(
+                        0.3
+                    )  # It is waited for; it comes back in its phase, or is told that the others have gone on.
+                    running.start_one("s4")
+                    assert await asyncio.to_thread(leading.wait, 60) == 0
+                    await clients.more(3)
                 for name in names:
                     running.kill(name)
                     running.start_one(name)
@@ -293,8 +340,8 @@ def test_the_command_and_servers_may_be_killed_at_any_moment(tmp_path: Path) -> 
 
         run(main)
         for name in names:
-            # The file says version 1, the store version 3.
-            assert wait_for_server(merged, name)["version"] == 3
+            # The file says version 1, the store version 4.
+            assert wait_for_server(again, name)["version"] == 4
     assert_kept(tmp_path / "trace", sends=3 * 80)
 
 
