@@ -161,6 +161,7 @@ def build() -> TyperGroup:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
+    _open_what_is_closed()
     try:
         build().main(args=arguments, prog_name="thence")
     except (ThenceError, OSError) as error:
@@ -174,6 +175,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         traceback.print_exc()
         console.error(f"this is a bug in thence: {type(error).__name__}: {error}")
         sys.exit(EXIT_FAILED)
+
+
+def _open_what_is_closed() -> None:
+    """Give standard input, output and error something, where a shell has closed them (``<&-``).
+
+    Otherwise the first socket would get one of their numbers, and uvloop ends the process if it has to close such a one.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # The lowest number that is free, which is this one.
 
 
 if __name__ == "__main__":

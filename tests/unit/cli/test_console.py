@@ -26,6 +26,12 @@ def test_the_installed_script_exits_as_it_should_and_its_output_is_plain() -> No
     assert "\x1b" not in ended.stdout
 
 
+def test_a_command_whose_input_is_closed_ends_as_ever() -> None:
+    command = f'"{SCRIPT}" status thence://127.0.0.1:1 <&-'
+    ended = subprocess.run(["sh", "-c", command], check=False, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, "127.0.0.1:1" in ended.stderr) == (2, True), ended.stderr
+
+
 def narrow(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     written = io.StringIO()
     plain = Console(file=written, width=NARROW_COLUMNS, force_terminal=True, color_system=None, markup=False, highlight=False)
