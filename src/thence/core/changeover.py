@@ -266,7 +266,7 @@ class Changeover:
     def _check_memory(self, answers: Mapping[str, Standing]) -> None:
         """Refuse to go on with one that has forgotten what it had said to others."""
         for name, standing in answers.items():
-            stores = [one for one, store in standing.met.items() if one in answers and answers[one].store not in ("", store)]
+            stores = [one for one, store in standing.met if one in answers and answers[one].store not in ("", store)]
             forgetful = [*stores, *(one for one in standing.forgetful if one in answers)]
             if forgetful:
                 raise UsageError(

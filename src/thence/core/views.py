@@ -152,7 +152,7 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     """Neighbours with which it does not go on, since one of the two has forgotten what it had confirmed."""
     store: str = ""
     """On which store it runs, if it says so,"""
-    met: dict[str, str] = msgspec.field(default_factory=dict)
+    met: tuple[tuple[str, str], ...] = ()
     """and on which ones those ran whom it has met."""
 
 

@@ -127,7 +127,7 @@ class Evolution:
     def standing(self) -> Standing:
         """Say where the server stands: it is idle only when its clients have what was delivered, or their boxes have."""
         standing, held = self._node.member.standing(), self._node.held
-        met = {name: store for name, store in self._node.met.items() if name != self._node.name}
+        met = tuple((name, store) for name, store in self._node.met.items() if name != self._node.name)
         forgetful = tuple(name for name, peer in self._node.peers.neighbours.items() if peer.forgot)
         standing = msgspec.structs.replace(standing, forgetful=forgetful, store=self._node.met[self._node.name], met=met)
         if standing.idle and held:

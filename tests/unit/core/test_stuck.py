@@ -78,7 +78,7 @@ def test_an_attempt_of_all_who_are_left_is_not_disturbed() -> None:
 
 @pytest.mark.parametrize(
     "known",
-    [standing(store="a", met={"B": "other"}), standing(store="a", met={"B": "b"}, forgetful=("B",))],
+    [standing(store="a", met=(("B", "other"),)), standing(store="a", met=(("B", "b"),), forgetful=("B",))],
     ids=["another store", "an old copy"],
 )
 def test_a_change_does_not_go_on_with_one_that_has_forgotten(known: Standing) -> None:
@@ -87,12 +87,12 @@ def test_a_change_does_not_go_on_with_one_that_has_forgotten(known: Standing) ->
         Changeover(OLD, NEW).decide({"A": known, "B": other, "C": NORMAL}, 9)
     lead = Changeover(OLD, fabric(2, d="AC"), ("B",))
     assert set(lead.decide({"A": known, "C": NORMAL}, 9).requests) == set("AC")
-    unknown = standing(store="a", met={"B": "other"})
+    unknown = standing(store="a", met=(("B", "other"),))
     assert Changeover(OLD, NEW).decide({"A": unknown, "B": NORMAL, "C": NORMAL}, 9).requests, "servers of before say nothing"
 
 
 def test_one_that_is_back_without_its_data_in_the_new_version_is_named_at_the_end() -> None:
-    known = msgspec.structs.replace(SWITCHED, store="a", met={"B": "other"})
+    known = msgspec.structs.replace(SWITCHED, store="a", met=(("B", "other"),))
     with pytest.raises(UsageError, match=r"'A' does not go on with 'B'"):
         Changeover(OLD, NEW).decide({"A": known, "B": msgspec.structs.replace(SWITCHED, store="b"), "C": SWITCHED}, 9)
 
