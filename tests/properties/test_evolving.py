@@ -27,7 +27,7 @@ from thence.trace.events import Event
 from thence.trace.judge import judge
 
 SEEDS_IN_CI = 800
-LOSSES_IN_CI = 64
+LOSSES_IN_CI = 128
 CHUNKS = 8
 SEEDS_WITH_ALL_KINDS = 240
 """Among so many there is a change of every kind; a campaign runs them all."""

@@ -106,6 +106,10 @@ NOTHING_UNWRITTEN: Final[dict[int, Bundle]] = {}
 """What most boxes have: one for all, since a million clients have a million boxes. Whoever adds to it makes another one."""
 
 
+NOTHING_REJECTED: Final[list[Rejected]] = []
+"""The same."""
+
+
 class Box(msgspec.Struct, array_like=True):
     """See the module's text."""
 
@@ -130,12 +134,12 @@ class Box(msgspec.Struct, array_like=True):
     spilled_bytes: int = 0
     unwritten: dict[int, Bundle] = msgspec.field(default_factory=lambda: NOTHING_UNWRITTEN)
     unwritten_bytes: int = 0
-    rejected: list[Rejected] = msgspec.field(default_factory=list)
+    rejected: list[Rejected] = msgspec.field(default_factory=lambda: NOTHING_REJECTED)
     """What its client may not have heard yet: acceptance of a later letter must not pass for acceptance of these."""
 
     def reject(self, rejected: Rejected) -> None:
         """Note that letters were rejected. Of those long ago the client has heard: it has few unanswered ones at a time."""
-        known = self.rejected
+        known = self.rejected = self.rejected or []
         while known and known[0].last < rejected.first - KEEP_REJECTED:
             del known[0]
         before = known[-1] if known else None

@@ -257,7 +257,7 @@ class Server:
             self.engine.forget(handed.left)
             client = self._clients.pop(handed.left, None)
             if client is not None:
-                refuse(client.connection, f"{handed.left!r} is no longer a client of {self.node.name!r}")
+                hang_up(client.connection, Refused(f"{handed.left!r} is no longer a client of {self.node.name!r}"))
         elif handed.follows is not None:
             client = self._clients.get(handed.follows.client)
             if client is not None and client.session is not None:
