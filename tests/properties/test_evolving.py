@@ -26,7 +26,7 @@ from thence.sim.evolution import Command, EvolvingNode, EvolvingSimulation, Trou
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
-SEEDS_IN_CI = 800
+SEEDS_IN_CI = 400
 LOSSES_IN_CI = 128
 CHUNKS = 8
 SEEDS_WITH_ALL_KINDS = 240
