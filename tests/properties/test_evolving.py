@@ -50,6 +50,12 @@ def test_fabrics_that_change_under_traffic_keep_what_they_promise(chunk: int) ->
     assert delivered > 2.5 * sum(outcome.messages for outcome in outcomes), "most go to several"
 
 
+@pytest.mark.parametrize("seed", [1_078_275, 1_081_046])
+def test_who_died_for_good_while_it_held_stays_dead(seed: int) -> None:
+    """A lease that ended led one back to normal that was dead, and it spoke for ever."""
+    assert not run_one(seed).broken
+
+
 def test_the_changes_are_of_every_kind() -> None:
     assert {change.what for seed in range(SEEDS_WITH_ALL_KINDS) for change in changes_for(seed)[1]} == set(ALL_CHANGES)
 

@@ -127,8 +127,8 @@ class EvolvingNode(Node):
             self._kernel.schedule(self.lease_ns, self._end_lease, self._life)
 
     def _end_lease(self, life: int) -> None:
-        if life != self._life or self._member.view.state.phase != "holding":
-            return
+        if life != self._life or not self.up or self._member.view.state.phase != "holding":
+            return  # Nobody goes on for one that is down, or for an attempt that is over.
         if self._kernel.now - self._heard_at < self.lease_ns:
             self._kernel.schedule(self.lease_ns, self._end_lease, life)
             return
