@@ -11,6 +11,7 @@ comes back. Without a crash none of them does harm.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple
@@ -108,7 +109,7 @@ def crash_everywhere(
 # --- mistakes ----------------------------------------------------------------------------------------------------------
 
 
-class AtRelays(Fleet):
+class AtRelays(Fleet, ABC):
     """The base of those that do things in another order, where a message goes from one domain to another."""
 
     checked = False
@@ -117,9 +118,9 @@ class AtRelays(Fleet):
         for part in self._parts(ready) if name in in_between(self.topology) else [ready]:
             super()._carry_out(name, part)
 
+    @abstractmethod
     def _parts(self, ready: Ready) -> list[Ready]:
         """Return the same in parts, in the order in which they are done."""
-        raise NotImplementedError
 
 
 class SendsFirst(AtRelays):

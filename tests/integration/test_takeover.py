@@ -124,7 +124,7 @@ async def one_inside_this_program(topology: Topology, inside: str) -> AsyncItera
             await server.stop(drain_s=0)
 
 
-async def send_past_the_window(sender: thence.Member | thence.Client, dan: thence.Client, dead: Server) -> None:
+async def assert_all_come_past_the_window(sender: thence.Member | thence.Client, dan: thence.Client, dead: Server) -> None:
     """Stop a server, and send more than may be on its way to it; all must come."""
     await sender.known("dan")
     await dead.stop(drain_s=0)
@@ -134,14 +134,19 @@ async def send_past_the_window(sender: thence.Member | thence.Client, dan: thenc
     assert [int((await dan.receive()).body) for _ in range(count)] == list(range(count))
 
 
-def test_a_sender_inside_a_program_goes_on_without_a_dead_replica() -> None:
+@pytest.mark.parametrize(
+    ("text", "sender", "receiver", "dead"),
+    [(TWIN, "a1", "d1", "r1"), (EVERYBODY, "s1", "s2", "s3")],
+    ids=["a replica", "one of those who confirm to everybody"],
+)
+def test_a_sender_inside_a_program_goes_on_without_one_that_is_dead(text: str, sender: str, receiver: str, dead: str) -> None:
     async def main() -> None:
-        topology = addressed(TWIN)
+        topology = addressed(text)
         async with (
-            one_inside_this_program(topology, "a1") as (member, running),
-            thence.connect(url(topology, "d1"), "dan") as dan,
+            one_inside_this_program(topology, sender) as (member, running),
+            thence.connect(url(topology, receiver), "dan") as dan,
         ):
-            await send_past_the_window(member, dan, running["r1"])
+            await assert_all_come_past_the_window(member, dan, running[dead])
 
     run(main)
 
@@ -154,7 +159,7 @@ def test_a_replica_inside_a_program_takes_over() -> None:
             thence.connect(url(topology, "a1"), "ann") as ann,
             thence.connect(url(topology, "d1"), "dan") as dan,
         ):
-            await send_past_the_window(ann, dan, running["r1"])
+            await assert_all_come_past_the_window(ann, dan, running["r1"])
 
     run(main)
 
@@ -167,25 +172,13 @@ def test_a_dead_member_holds_up_nobody_where_all_confirm_to_everybody_and_gets_e
             thence.connect(url(topology, "s1"), "ann") as ann,
             thence.connect(url(topology, "s2"), "dan") as dan,
         ):
-            await send_past_the_window(ann, dan, running["s3"])
+            await assert_all_come_past_the_window(ann, dan, running["s3"])
             queued = running["s1"].node.member.queued
             assert queued()["s3"] > WINDOW
             running["s3"] = await started(topology, "s3", tmp_path, tmp_path / "trace")
             await until(lambda: not queued()["s3"])
             assert not running["s1"].node.member.suspected
         assert_kept(tmp_path / "trace", sends=WINDOW)
-
-    run(main)
-
-
-def test_nor_does_it_hold_up_a_sender_inside_a_program() -> None:
-    async def main() -> None:
-        topology = addressed(EVERYBODY)
-        async with (
-            one_inside_this_program(topology, "s1") as (member, running),
-            thence.connect(url(topology, "s2"), "dan") as dan,
-        ):
-            await send_past_the_window(member, dan, running["s3"])
 
     run(main)
 
