@@ -8,8 +8,8 @@ Rules:
 * On a switch the server hangs up first. Connections of the new version are made when the switch is durable. So no packet of one
   version can meet a member of the other.
 * A server that holds and is not led for ``HOLD_LEASE_S`` goes back to normal; to be asked by somebody who does not lead its
-  attempt is nothing. One that is prepared does not: its status says
-  so, and it is told by a neighbour that has switched, or by the command when it is started again.
+  attempt is nothing. One that is prepared does not go back: its status says so, and it is told by a neighbour that has
+  switched, or by the command when it is started again.
 * A server that hears that it was declared lost has left: it takes nothing more, and says so to its clients when they send.
 * The store says which topology is in force, not the file: that one counts on the first start, and for addresses.
 """

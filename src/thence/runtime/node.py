@@ -266,10 +266,14 @@ class Node:
         with self.office.announcing(notice):
             self._submit(notice, None)
 
+    @property
+    def full(self) -> str:
+        """Why nothing is taken now, if so, by the store or the trace."""
+        full = self.driver.full if self._durable or self.driver.stalled else ""
+        return full or self.history.full
+
     def _check_takes(self) -> None:
-        office = self.office
-        full = ((self._durable or self.driver.stalled) and self.driver.full) or self.history.full
-        full = full or (office.full and office.why_full)
+        full = self.full or (self.office.full and self.office.why_full)
         if full:
             self._refused_some = True
             raise Busy(f"{self.name!r} takes nothing now: {full}")
@@ -345,11 +349,6 @@ class Node:
                 self._go_on_with_room()
 
     # Agents.
-
-    @property
-    def full(self) -> str:
-        """Why nothing is taken now, if so, by the store or the trace."""
-        return self.driver.full or self.history.full
 
     def write_together(self, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
         """Submit messages and store a record in one entry: all of it follows, or nothing."""
@@ -512,11 +511,7 @@ class Node:
 
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
         """A packet came in."""
-        if packet.frames and (
-            ((self._durable or self.driver.stalled) and self.driver.full)
-            or self.history.full
-            or (self.office.full and self._holds_too_many())
-        ):
+        if packet.frames and (self.full or (self.office.full and self._holds_too_many())):
             return  # It will come again. What cannot be stored or told, or waits for a box that is full, is not taken.
         self.driver.step(Arrived(peer, packet))
         if self._refused_some:

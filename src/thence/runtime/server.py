@@ -351,7 +351,7 @@ class Server:
     def status(self) -> dict[str, Any]:
         """Return how everything is, for people and programs."""
         node, now = self.node, self.node.clock.now()
-        waits = sorted(node.member.waiting(), key=lambda wait: wait.since)
+        waits = sorted(node.member.waiting(), key=lambda wait: wait.since or now)
         oldest = min((wait.since for wait in waits if wait.since), default=now)
         return {
             "server": node.name,
