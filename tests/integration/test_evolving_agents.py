@@ -19,7 +19,7 @@ from thence.cli.up import free_addresses
 from thence.core.topology import Topology
 from thence.errors import UsageError
 from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.applying import Access, Applying, find_old
+from thence.runtime.applying import Access, Applying, Told, find_old
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.server import Server
 
@@ -32,10 +32,20 @@ def quietly(said: str) -> None:
     """What is going on is of no interest."""
 
 
-async def applied(new: Topology) -> None:
+class Interrupted(Exception):
+    """The command was killed."""
+
+
+def dying_when_all_hold(said: str) -> None:
+    """Be killed when all hold."""
+    if said.startswith("all hold"):
+        raise Interrupted
+
+
+async def applied(new: Topology, told: Told = quietly) -> None:
     """Lead a change as the command does."""
     old = await find_old(new, Access())
-    await Applying(old, new, Access(), quietly).apply(60.0)
+    await Applying(old, new, Access(), told).apply(60.0)
 
 
 class Bank:
@@ -128,12 +138,14 @@ def test_a_server_with_accounts_joins_and_another_is_started_again_while_all_hol
             await bank.more()
             running["s3"] = Server(new, "s3", NodeOptions(data=tmp_path / "s3"), kinds_of([Account]))
             await running["s3"].start()
-            changing = asyncio.create_task(applied(new))
+            with pytest.raises(Interrupted):
+                await applied(new, dying_when_all_hold)
             await until(lambda: running["s1"].node.member.view.state.waiting)
             await running["s1"].stop(drain_s=0)
             running["s1"] = Server(old, "s1", NodeOptions(data=tmp_path / "s1"), kinds_of([Account]))
             await running["s1"].start()
-            await changing
+            assert running["s1"].status()["change"]["phase"] == "holding"
+            await applied(new)
             await bank.more()
             await bank.end()
             await bank.open("s3")
