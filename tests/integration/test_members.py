@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import assert_kept, flat, run, until
+from tests.integration.running import addressed, assert_kept, flat, run, until
+from thence.core.codec import MAX_PACKET_BYTES
 from thence.core.member import MemberOptions
 from thence.errors import Busy, Refusal, UsageError
 from thence.runtime import boxes, endpoint
@@ -54,6 +55,32 @@ def test_a_group_keeps_order(ordering: str, durable: bool, tmp_path: Path) -> No
         if ordering in ("sequenced", "clocked"):
             assert got["a"] == got["b"] == got["c"]
         assert_kept(tmp_path / "trace", sends=3)
+
+    run(main)
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "disk"])
+@pytest.mark.parametrize("scheme", ["decentralised", "distributed"])
+def test_what_waits_for_a_member_may_be_more_than_a_packet_takes(scheme: str, durable: bool, tmp_path: Path) -> None:
+    text = (
+        f'name = "large"\n[domains.D]\nmembers = ["a", "b", "c"]\nordering = "vector"\nconfirmation = {{ scheme = "{scheme}" }}\n'
+    )
+    count, size = 30, 4_000_000
+    assert count * size > MAX_PACKET_BYTES
+
+    async def main() -> None:
+        topology = addressed(text)
+        async with AsyncExitStack() as stack:
+            a, b, c = [thence.Member(topology, name=name, data=tmp_path / name if durable else None) for name in "abc"]
+            await stack.enter_async_context(a)
+            for number in range(count):
+                await a.send(["b", "c"], bytes([number]) * size)
+            for member in (b, c):  # They get all of it at once.
+                await stack.enter_async_context(member)
+            for number in range(count):
+                for member in (b, c):
+                    body = (await member.receive(60.0)).body
+                    assert (body[0], len(body)) == (number, size)
 
     run(main)
 

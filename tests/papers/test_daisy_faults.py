@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from thence.core import distributed
+from thence.core import copies
 from thence.core.channel import WINDOW
 from thence.core.confirmation import ConfirmationOptions
 from thence.core.contract import Arrived, Submit, Suspicion, Timer
@@ -104,7 +104,7 @@ def test_d5_fig_2_does_not_block_ours() -> None:
 
 def test_d5_fig_2_does_not_block_ours_where_another_one_is_dead_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its absence keeps everybody's copies: the limit for these is reached by another one's messages before the figure begins."""
-    monkeypatch.setattr(distributed, "MAX_COPIES", 50)
+    monkeypatch.setattr(copies, "MAX_COPIES", 50)
     alive = (*GROUP, "busy")
     figure = Fig2("vector", OURS, (*alive, "dead"))
     for name in alive:

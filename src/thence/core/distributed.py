@@ -10,9 +10,10 @@ Rules:
 * A sender keeps a message until all have confirmed it, and repeats it where that takes too long: what everybody lost, nobody can
   miss. Waits double, for ever.
 * With ``nearest`` all keep what they got until they know that all have it; who does not hear of the last confirmations asks for
-  them (``wanted``). Of each stream the last ``WINDOW`` are kept in any case: if its sender dies, whoever was not behind (see
-  below) lacks only some of these. Who was may have to wait until the sender is back.
-* At most ``WINDOW`` messages of a stream are on their way; what lies behind waits in the queue, which the member bounds.
+  them (``wanted``). Of each stream so much is kept in any case as may be on its way (``core.copies``): if its sender dies,
+  whoever was not behind (see below) lacks only some of that. Who was may have to wait until the sender is back.
+* At most ``WINDOW`` messages of a stream are on their way, and one or at most ``WINDOW_BYTES``; what lies behind waits in the
+  queue, which the member bounds.
 * A member that is held for dead does not hold up the others. From then on it is *behind*, and has a window of its own, which
   moves with what it confirms, until it has been sent all that the others have and is held for dead no longer. So it gets
   everything whether that was right or wrong; and what it cannot be sent yet is not looked at time and again.
@@ -28,17 +29,15 @@ from typing import Any
 from thence.core.channel import RESEND_BURST, WINDOW
 from thence.core.claims import MAX_REQUESTED, Claim, carried, check_packet, claim_of, claimed_beyond, note
 from thence.core.confirmation import ConfirmationOptions
+from thence.core.copies import Copies
 from thence.core.lanes import Lanes
 from thence.core.messages import Envelope, Packet, Receipts
 from thence.core.numbers import NumberSet
 from thence.core.progress import Progress
-from thence.core.streams import Attempt, DistributedState, Letter, Message, Unconfirmed
+from thence.core.streams import Attempt, DistributedState, Letter, Message, Unconfirmed, parts
 from thence.core.transport import Frames, Incoming, Packets, Transport
+from thence.core.window import WINDOW_BYTES
 from thence.errors import ImpossibleFrame, StrangerFrame
-
-MAX_COPIES = 16 * WINDOW
-"""How many messages of others a member keeps to repeat them, beside the last ``WINDOW`` of each stream. Beyond it the oldest of
-the stream that grows is dropped, and its sender still has it."""
 
 ASKS_PER_RESEND = 40
 """Who misses a message asks so many times sooner for it than a sender repeats it: it may only be late."""
@@ -78,6 +77,10 @@ class Distributed(Transport):
             0, {}, [NumberSet() for _ in members], [{} for _ in members], [{} for _ in members]
         )
         self.repeated = 0
+        self._begins: dict[int, int] = {}
+        """Of each message in the queue, how many bytes were pushed before it since we started,"""
+        self._pushed = 0
+        """and before the next one."""
         self._gone_upto = 0
         """Nothing up to this number is in the queue any more (see ``Channel``)."""
         self._suspected: dict[int, None] = {}
@@ -93,13 +96,9 @@ class Distributed(Transport):
         self._heard_of: dict[tuple[int, int], None] = {}
         """Messages that must be somewhere; what of them is not taken by the end of the step is missing."""
         self._missing: dict[tuple[int, int], Attempt] = {}
-        self._copied = 0
-        self._older = 0
-        """How many copies there are beside the last ``WINDOW`` of each stream."""
+        self._copies = Copies(self.state.copies, [0] * len(members))
         self._unstable: dict[int, None] = {}
         """Streams of which copies may be dropped by now."""
-        self._stable_upto = [0] * len(members)
-        """Up to which number of each stream no copy is kept any more."""
         self._unconfirmed = 0
         self._confirm_at: int | None = None
         self._to_answer: dict[int, list[tuple[int, ...]]] = {}
@@ -157,16 +156,12 @@ class Distributed(Transport):
         stream = self._index[incoming.peer]
         self._took(stream, incoming.number)
         if self._copying:
-            copies = self.state.copies[stream]
-            copies[incoming.number] = Message(incoming.frame.stamp, incoming.frame.envelope, incoming.to)
-            self._copied += 1
+            message = Message(incoming.frame.stamp, incoming.frame.envelope, incoming.to)
+            self._copies.add(stream, incoming.number, message, self.state.taken[stream].upto)
             came_by = self._came_by.get((stream, incoming.number))
             if self._lanes is not None and came_by is not None:
                 self._lanes.came_out(stream, incoming.number)
                 self._onward[stream, incoming.number] = self._lanes.onward(stream, incoming.number, came_by, self._suspected)
-            self._older += len(copies) > WINDOW
-            if self._older > MAX_COPIES:
-                self._drop_oldest_copy(stream)
 
     def skip(self, peer: str, number: int) -> None:
         self._took(self._index[peer], number)
@@ -176,7 +171,8 @@ class Distributed(Transport):
         self._hear_of(stream, number)
         self._missing.pop((stream, number), None)
         self._unconfirmed += 1
-        self._unstable[stream] = None
+        if self._copying:
+            self._unstable[stream] = None
         self._touched = True
 
     # What we know of others.
@@ -209,7 +205,7 @@ class Distributed(Transport):
                     self._lanes.came_out(self._mine, number)
                 if not unconfirmed.lacking:
                     self.queued_bytes -= unconfirmed.message.weight
-                    del queue[number]
+                    del queue[number], self._begins[number]
                     self._attempts.pop(number, None)
 
     def _hear_of(self, stream: int, number: int) -> None:
@@ -222,37 +218,17 @@ class Distributed(Transport):
             self._heard_of[stream, lacking] = None
         self._exists[stream] = max(self._exists[stream], last)
 
-    def _drop_oldest_copy(self, stream: int) -> None:
-        """Drop the copy with the lowest number, of more than ``WINDOW``: so nothing before it is missing, and comes later."""
-        copies = self.state.copies[stream]
-        number = self._stable_upto[stream] + 1
-        while number not in copies:
-            number += 1
-        del copies[number]
-        self._stable_upto[stream] = number
-        self._copied -= 1
-        self._older -= 1
-
     def _forget_stable(self, now: int) -> None:
         """Drop the copies of what we know everybody to have."""
         dropped = 0
         for stream in self._unstable:
-            copies = self.state.copies[stream]
-            if not copies:
-                self._stable_upto[stream] = self.state.taken[stream].upto
-                continue
+            taken_upto = self.state.taken[stream].upto
             known = [self._known(other, stream).upto for other in self._others if other != stream]
-            stable = min([self.state.taken[stream].upto, *known])
-            before = len(copies)
-            for number in range(self._stable_upto[stream] + 1, stable + 1):
-                copies.pop(number, None)
-            dropped += before - len(copies)
-            self._older -= max(0, before - WINDOW) - max(0, len(copies) - WINDOW)
-            self._stable_upto[stream] = max(stable, self._stable_upto[stream])
+            dropped += self._copies.forget(stream, min([taken_upto, *known]), taken_upto)
         self._unstable = {}
-        self._copied -= dropped
-        if dropped or (self._copied and self._probe is None):
-            self._probe = self._patient(now) if self._copied else None
+        count = self._copies.count
+        if dropped or (count and self._probe is None):
+            self._probe = self._patient(now) if count else None
 
     # What goes out.
 
@@ -267,7 +243,12 @@ class Distributed(Transport):
         state.queue[state.last_number] = Unconfirmed(kept, dict.fromkeys(self._others))
         self.queued += len(self._others)
         self.queued_bytes += kept.weight
+        self._note_begin(state.last_number, kept.weight)
         self._touched = True
+
+    def _note_begin(self, number: int, weight: int) -> None:
+        self._begins[number] = self._pushed
+        self._pushed += weight
 
     def visit_all(self) -> None:
         self._touched = self._all = True
@@ -306,13 +287,13 @@ class Distributed(Transport):
             self.wake_at = self._find_wake()
         self._touched = self._all = False
         claims = self._claims() if letters else ()
-        return [(self.members[target], self._packet(letter, claims)) for target, letter in letters.items()]
+        return [(self.members[target], packet) for target, letter in letters.items() for packet in self._packets(letter, claims)]
 
     def _send_new(self, now: int, letters: dict[int, Letter]) -> None:
         state = self.state
         if not state.queue:
             return
-        last = min(state.last_number, self._oldest_awaited() + WINDOW - 1)
+        last = self._window_end(self._oldest_awaited(), self._sent_upto, state.last_number)
         for number in range(max(self._sent_upto + 1, self._oldest()), last + 1):
             if number not in state.queue:
                 continue
@@ -322,11 +303,23 @@ class Distributed(Transport):
                 self._attempts[number] = self._patient(now)
         self._sent_upto = max(self._sent_upto, last)
 
+    def _window_end(self, oldest: int, sent: int, last: int) -> int:
+        """Return up to which number, of ``last``, we may have sent if ``oldest`` is lacking and all up to ``sent`` has gone."""
+        last = min(last, oldest + WINDOW - 1)
+        begin = self._begins.get(oldest, self._pushed)
+        if self._pushed - begin <= WINDOW_BYTES:
+            return last
+        for number in range(max(sent, oldest) + 1, last + 1):
+            message = self.state.queue.get(number)
+            if message is not None and self._begins[number] + message.message.weight - begin > WINDOW_BYTES:
+                return number - 1
+        return last
+
     def _catch_up(self, now: int, letters: dict[int, Letter]) -> None:
         """Send those who are behind what they can take by now."""
         for member, sent in list(self._behind.items()):
             confirmed = self._known(member, self._mine).upto
-            last = self._behind[member] = max(sent, min(self._sent_upto, confirmed + WINDOW))
+            last = self._behind[member] = max(sent, self._window_end(confirmed + 1, sent, self._sent_upto))
             for number in range(max(sent, confirmed) + 1, last + 1):
                 if number in self.state.queue:
                     # Across to another site it goes when it is repeated, or asked for: there, others may have it.
@@ -496,18 +489,22 @@ class Distributed(Transport):
         ]
         return tuple(claim for claim in claims if len(claim) > 2 or claim[1])
 
-    def _packet(self, letter: Letter, claims: tuple[Claim, ...]) -> Packet[Any]:
-        streams = tuple(stream for stream, _, _, _ in letter.carried)
-        recipients = tuple(to for _, _, _, to in letter.carried)
-        receipts = Receipts(
-            claims,
-            letter.wanted,
-            tuple(letter.requests),
-            () if all(stream == self._mine for stream in streams) else streams,
-            () if all(to is None for to in recipients) else recipients,
-        )
-        frames = tuple(frame for _, _, frame, _ in letter.carried)
-        return Packet(self.name, frames, tuple(number for _, number, _, _ in letter.carried), 0, (), receipts)
+    def _packets(self, letter: Letter, claims: tuple[Claim, ...]) -> Iterator[Packet[Any]]:
+        """Give what a letter says in packets that whoever carries them can hold."""
+        wanted, requests = letter.wanted, tuple(letter.requests)
+        for part in parts(letter.carried):
+            streams = tuple(stream for stream, _, _, _ in part)
+            recipients = tuple(to for _, _, _, to in part)
+            receipts = Receipts(
+                claims,
+                wanted,
+                requests,
+                () if all(stream == self._mine for stream in streams) else streams,
+                () if all(to is None for to in recipients) else recipients,
+            )
+            frames = tuple(frame for _, _, frame, _ in part)
+            yield Packet(self.name, frames, tuple(number for _, number, _, _ in part), 0, (), receipts)
+            wanted, requests = False, ()
 
     def _patient(self, now: int) -> Attempt:
         """Wait as long as a sender waits for confirmation."""
@@ -569,11 +566,13 @@ class Distributed(Transport):
         self._gone_upto = next(iter(saved.queue), saved.last_number + 1) - 1
         self.queued = sum(len(unconfirmed.lacking) for unconfirmed in saved.queue.values())
         self.queued_bytes = sum(unconfirmed.message.weight for unconfirmed in saved.queue.values())
-        self._copied = sum(len(copies) for copies in saved.copies)
-        self._older = sum(max(0, len(copies) - WINDOW) for copies in saved.copies)
+        self._begins, self._pushed = {}, 0
+        for number, unconfirmed in saved.queue.items():
+            self._note_begin(number, unconfirmed.message.weight)
+        self._copies = Copies(saved.copies, [taken.upto for taken in saved.taken])
         for stream, taken in enumerate(saved.taken):
-            self._unstable[stream] = None
-            self._stable_upto[stream] = min(taken.upto, min(saved.copies[stream], default=taken.upto + 1) - 1)
+            if self._copying:
+                self._unstable[stream] = None
             self._hear_of(stream, max(taken.beyond, default=0))
 
     def _fits(self, saved: DistributedState[Any]) -> bool:

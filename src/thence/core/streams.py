@@ -10,6 +10,7 @@ from thence.core.channel import RESEND_AT_MOST_NS
 from thence.core.claims import Carried
 from thence.core.messages import Envelope, Frame, weight_of
 from thence.core.numbers import NumberSet
+from thence.core.window import PACKET_BYTES
 
 StampT = TypeVar("StampT")
 
@@ -74,3 +75,17 @@ class Letter:
         self.carried: list[Carried] = []
         self.requests: list[tuple[int, ...]] = []
         self.wanted = False
+
+
+def parts(carried: list[Carried]) -> list[list[Carried]]:
+    """Return frames in parts of ``PACKET_BYTES``, or one frame, each; of none one part that is empty."""
+    found: list[list[Carried]] = [[]]
+    weight = 0
+    for one in carried:
+        more = one[2].weight
+        if found[-1] and weight + more > PACKET_BYTES:
+            found.append([])
+            weight = 0
+        found[-1].append(one)
+        weight += more
+    return found

@@ -97,7 +97,7 @@ class Transport(ABC):
 
     @abstractmethod
     def collect(self, now: int) -> Packets:
-        """Return the packets to send: one for each peer to whom there is anything to say."""
+        """Return the packets to send to each peer to whom there is anything to say: one, unless that is too much for one."""
 
     @abstractmethod
     def queued_by_peer(self) -> dict[str, int]:

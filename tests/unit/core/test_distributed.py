@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from thence.core import distributed
+from thence.core import copies as copies_module
+from thence.core import distributed, streams
 from thence.core.channel import RESEND_BURST, WINDOW
 from thence.core.claims import MAX_CLAIMED_RANGES, MAX_REQUESTED, claim_of, claimed_beyond, note
 from thence.core.confirmation import ConfirmationOptions
@@ -32,8 +33,8 @@ def domain(**options: Any) -> dict[str, Distributed]:
     return {name: Distributed("d", name, NAMES, RESEND, chosen) for name in NAMES}
 
 
-def frame(number: int, sender: str = "a", *, marker: bool = False) -> Frame[Any]:
-    return Frame(VectorStamp(number, ()), None if marker else Envelope(sender, number, None, b"x"))
+def frame(number: int, sender: str = "a", *, marker: bool = False, body: bytes = b"x") -> Frame[Any]:
+    return Frame(VectorStamp(number, ()), None if marker else Envelope(sender, number, None, body))
 
 
 def send(transport: Distributed, number: int, now: int = 0, to: str = "abcd") -> dict[str, Packet[Any]]:
@@ -52,6 +53,11 @@ def arrive(transport: Distributed, peer: str, packet: Packet[Any], now: int) -> 
 def timer(transport: Distributed, now: int) -> dict[str, Packet[Any]]:
     transport.visit_all()
     return dict(transport.collect(now))
+
+
+def insides(transport: Distributed) -> dict[str, Any]:
+    """Return a copy of all that a transport knows."""
+    return copy.deepcopy({**vars(transport), "_copies": vars(transport._copies)})
 
 
 def receipts(packet: Packet[Any]) -> Receipts:
@@ -222,19 +228,15 @@ def test_copies_are_kept_until_everybody_is_known_to_have_them() -> None:
     assert list(arrive(members["d"], "c", wanted["d"], 61)) == ["c"]
 
 
-def receive(transport: Distributed, sender: str, numbers: Sequence[int]) -> None:
+def receive(transport: Distributed, sender: str, numbers: Sequence[int], body: bytes = b"x") -> None:
     """Let messages come in one by one; nobody else has them."""
     for number in numbers:
-        arrive(
-            transport,
-            sender,
-            Packet("d", (frame(number, sender),), (number,), 0, (), Receipts(((NAMES.index(sender), number),))),
-            0,
-        )
+        sent = Receipts(((NAMES.index(sender), number),))
+        arrive(transport, sender, Packet("d", (frame(number, sender, body=body),), (number,), 0, (), sent), 0)
 
 
 def test_of_each_stream_the_last_window_is_kept_and_max_copies_bounds_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "MAX_COPIES", 100)
+    monkeypatch.setattr(copies_module, "MAX_COPIES", 100)
     at_b = domain(retransmission="nearest")["b"]
     receive(at_b, "a", range(1, 3 * WINDOW + 1))
     receive(at_b, "c", range(1, 2 * WINDOW + 1))
@@ -252,10 +254,41 @@ def test_of_each_stream_the_last_window_is_kept_and_max_copies_bounds_the_rest(m
 
 
 def test_the_copy_with_the_lowest_number_is_dropped_not_the_one_that_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "MAX_COPIES", 0)
+    monkeypatch.setattr(copies_module, "MAX_COPIES", 0)
     at_b = domain(retransmission="nearest")["b"]
     receive(at_b, "a", [WINDOW, *range(1, WINDOW), WINDOW + 1])
     assert sorted(at_b.state.copies[0]) == list(range(2, WINDOW + 2))
+
+
+LARGE = bytes(1_000)
+LARGE_WEIGHT = frame(1, body=LARGE).weight
+
+
+def small_windows(monkeypatch: pytest.MonkeyPatch, messages: int) -> None:
+    """Let so many messages with large bodies be on their way."""
+    for module in (distributed, copies_module):
+        monkeypatch.setattr(module, "WINDOW_BYTES", messages * LARGE_WEIGHT)
+
+
+def test_copies_are_bounded_by_bytes_too_and_what_may_be_on_its_way_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_windows(monkeypatch, 10)
+    monkeypatch.setattr(copies_module, "MAX_COPIES_BYTES", 5 * LARGE_WEIGHT)
+    at_b = domain(retransmission="nearest")["b"]
+    receive(at_b, "a", range(1, 31), LARGE)
+    receive(at_b, "c", range(1, 31), LARGE)
+    copies = at_b.state.copies
+    assert (list(copies[0]), list(copies[2])) == (list(range(16, 31)), list(range(21, 31)))
+    for peer in "cd":
+        arrive(at_b, peer, claiming((0, 28)), 1)
+    reborn = domain(retransmission="nearest")["b"]
+    reborn.load(written(at_b))
+    for again in (at_b, reborn):
+        receive(again, "c", range(31, 41), LARGE)
+        assert list(again.state.copies[2]) == list(range(26, 41)), "now there is room again"
+        receive(again, "d", [2, 3, *range(4, 40)], LARGE)
+        assert list(again.state.copies[3]) == list(range(2, 40)), "while the first one is missing, none behind it is dropped"
+        receive(again, "d", [1], LARGE)
+        assert sorted(again.state.copies[3]) == list(range(30, 40))
 
 
 def test_what_is_not_here_is_left_to_others() -> None:
@@ -285,6 +318,65 @@ def test_the_window_bounds_what_is_on_its_way() -> None:
     for name in "bcd":
         member.frames_in(name, claiming((0, 1)), 1)
     assert dict(member.collect(1))["c"].numbers == (WINDOW + 1,)
+
+
+def test_the_window_bounds_bytes_and_a_packet_takes_so_many_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_windows(monkeypatch, 10)
+    monkeypatch.setattr(streams, "PACKET_BYTES", 4 * LARGE_WEIGHT)
+    member = domain()["a"]
+    for number in range(1, 31):
+        member.push([(peer, frame(number, body=LARGE)) for peer in member.peers])
+    reborn = domain()["a"]
+    reborn.load(written(member))
+    for again in (member, reborn):
+        again.visit_all()
+        sent = [packet for peer, packet in again.collect(0) if peer == "b"]
+        assert [packet.numbers for packet in sent] == [(1, 2, 3, 4), (5, 6, 7, 8), (9, 10)]
+        assert {receipts(packet).claims for packet in sent} == {((0, 10),)}
+        for name in "bcd":
+            again.frames_in(name, claiming((0, 1, 3, 5)), 1)
+        assert dict(again.collect(1))["c"].numbers == (11,), "whoever lacks 2 can have 11, and no more"
+        for name in "bcd":
+            again.frames_in(name, claiming((0, 11)), 2)
+        assert [packet.numbers[-1] for peer, packet in again.collect(2) if peer == "d"] == [15, 19, 21]
+
+
+def test_one_message_that_is_larger_than_the_window_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "WINDOW_BYTES", 10)
+    member = domain()["a"]
+    for number in (1, 2):
+        member.push([(peer, frame(number)) for peer in member.peers])
+    assert dict(member.collect(0))["b"].numbers == (1,)
+    for name in "bcd":
+        member.frames_in(name, claiming((0, 1)), 1)
+    assert dict(member.collect(1))["b"].numbers == (2,)
+
+
+def test_whoever_is_behind_has_a_window_of_bytes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_windows(monkeypatch, 10)
+    member = domain()["a"]
+    member.suspect("d", True)
+    for number in range(1, 31):
+        member.push([(peer, frame(number, body=LARGE)) for peer in member.peers])
+    got: list[int] = []
+    for name, confirmed in [("b", 10), ("c", 10), ("b", 20), ("c", 20), ("b", 30), ("c", 30), ("d", 3), ("d", 13), ("d", 23)]:
+        got += [number for peer, packet in member.collect(0) if peer == "d" for number in packet.numbers]
+        assert got[-1] == member._known(3, 0).upto + 10
+        member.frames_in(name, claiming((0, confirmed)), 0)
+        member.suspect("d", False)
+    got += dict(member.collect(0))["d"].numbers
+    assert got == list(range(1, 31))
+
+
+def test_requests_go_with_the_first_of_several_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "PACKET_BYTES", 1)
+    members = lose_at_d()
+    members["d"].push([(peer, frame(1, "d")) for peer in members["d"].peers])
+    members["d"].push([(peer, frame(2, "d")) for peer in members["d"].peers])
+    members["d"].visit_all()
+    assert members["d"].wake_at is not None
+    sent = [packet for peer, packet in members["d"].collect(members["d"].wake_at) if peer == "a"]
+    assert [(packet.numbers, receipts(packet).requests) for packet in sent] == [((1,), ((0, 1),)), ((2,), ())]
 
 
 def test_a_number_beyond_the_window_is_ignored() -> None:
@@ -331,11 +423,11 @@ def carrying(number: int, *, to: tuple[int, ...] | None = None, stream: int = 1,
 def test_a_packet_that_cannot_be_is_refused_and_changes_nothing(packet: Packet[Any], refusal: type[FrameRefused]) -> None:
     member = domain()["a"]
     send(member, 1)
-    before = copy.deepcopy(member.__dict__)
+    before = insides(member)
     with pytest.raises(FrameRefused) as caught:
         member.frames_in("b", packet, 1)
     assert type(caught.value) is refusal
-    assert member.__dict__ == before
+    assert insides(member) == before
 
 
 def test_who_confirms_to_everybody_is_not_understood_by_channels() -> None:
