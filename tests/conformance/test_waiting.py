@@ -11,8 +11,9 @@ import pytest
 
 from tests.conformance.suite import MEMBERS, Variant, every_ordering
 from tests.runs import Flight, Run
-from thence.core.ordering import Arrival, Ordering
-from thence.core.ordering.holding import Held
+from thence.core.messages import FRAME_WEIGHT
+from thence.core.ordering import Arrival, Ordering, holding
+from thence.core.ordering.holding import MAX_HELD, Held
 from thence.errors import OverflowingFrame
 
 
@@ -100,18 +101,23 @@ def check_progress(ordering: Ordering, flight: Flight) -> None:
 
 
 @every_ordering
-def test_waiting_is_bounded_and_the_missing_one_gets_through(variant: Variant) -> None:
+@pytest.mark.parametrize("limit", ["max_held", "MAX_HELD_BYTES"])
+def test_waiting_is_bounded_and_the_missing_one_gets_through(
+    variant: Variant, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if nothing_ever_waits(variant):
         return
     one, _, target = two_senders(variant)
-    run = variant.run(max_held=3)
+    run = variant.run(max_held=3 if limit == "max_held" else MAX_HELD)
+    if limit == "MAX_HELD_BYTES":
+        monkeypatch.setattr(holding, limit, 3 * FRAME_WEIGHT)
     hold_back(run, one, target, 3)
     for _ in range(2):
         run.send(one, None)
     ordering = run.orderings[target]
     before = ordering.snapshot()
     for place in (1, 2):
-        with pytest.raises(OverflowingFrame, match=f"{one}:{place + 4}.*max_held"):
+        with pytest.raises(OverflowingFrame, match=f"{one}:{place + 4}.*{limit}"):
             run.arrive(one, target, place)
     assert ordering.snapshot() == before
     run.arrive(one, target, 0)

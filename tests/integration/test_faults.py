@@ -304,28 +304,37 @@ def test_a_client_loses_nothing_over_a_bad_network(mode: Mode, monkeypatch: pyte
 # --- what is full ----------------------------------------------------------------------------------------------------
 
 
-def test_a_full_box_makes_senders_wait_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+SMALL = MemberOptions(max_unconsumed=10, max_queued=10)
+SMALL_BYTES = MemberOptions(max_unconsumed_bytes=5_000, max_queued_bytes=5_000)
+
+
+@pytest.mark.parametrize("small", [SMALL, SMALL_BYTES], ids=["count", "bytes"])
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "disk"])
+def test_a_full_box_makes_senders_wait_and_nothing_is_lost(
+    durable: bool, small: MemberOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 10)
-    small = MemberOptions(max_unconsumed=10, max_queued=10)
 
     async def main() -> None:
         topology = flat("s1", "s2")
         async with (
-            servers(topology, tmp_path, member=small) as running,
+            servers(topology, tmp_path if durable else None, member=small) as running,
             thence.connect(url(topology, "s1"), "writer") as writer,
             thence.connect(url(topology, "s2"), "reader") as reader,
         ):
             await reader.send("writer", b"ready")
             await writer.receive()
             for number in range(200):
-                writer.post("reader", b"%d" % number)
+                writer.post("reader", b"%500d" % number)
                 await asyncio.sleep(0)  # Each in a bundle of its own.
             await until(lambda: running["s2"].node.office.full == "reader")
             await asyncio.sleep(0.5)
             assert writer._accepted < writer._number
             assert "the box of 'reader' is full" in (await ask_status(url(topology, "s2")))["stalled"]
-            assert [(await reader.receive()).body for _ in range(200)] == [b"%d" % number for number in range(200)]
+            assert running["s2"].node.held < 40
+            assert [(await reader.receive()).body for _ in range(200)] == [b"%500d" % number for number in range(200)]
             await writer.flush()
+            assert running["s2"].node._held_bytes == running["s2"].node.member._unconsumed_bytes == 0
 
     run(main)
 

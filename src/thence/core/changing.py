@@ -56,6 +56,7 @@ class Changing(ABC):
     _ledger: Ledger | None
     _notices: Notices | None
     _late: deque[tuple[str, Frame[Any], list[tuple[str, int]]]] | None
+    _late_bytes: int
     _retained: Retention | None
     _givable: dict[MessageId, Envelope] | None
     """Copies that others may ask for, while nothing is taken."""
@@ -222,7 +223,7 @@ class Changing(ABC):
     def _leave(self, record: Changed, deliver: Deliverable) -> tuple[tuple[Envelope, ...], Deliverable]:
         """There is no place for us any more."""
         self.view.leave(record)
-        self._late = None
+        self._late, self._late_bytes = None, 0
         if record.phase == "switched":
             self._begin_notices({})
         self._domains, self._links, self._places, self._flat, self._queued = {}, {}, {}, False, 0

@@ -364,9 +364,11 @@ class Forwarding(Restoring):
             envelope = frame.envelope
             ours = envelope is not None and envelope.origin == self.name
             late.append((name, frame, self._unsafe.pop(envelope.number, []) if envelope is not None and ours else []))
+            self._late_bytes += frame.weight
         ready: Deliverable = []
         while late and all(self._is_safe(name, pushed) for name, pushed in late[0][2]):
             name, frame, _ = late.popleft()
+            self._late_bytes -= frame.weight
             ready.append((name, frame))
         return ready
 

@@ -53,9 +53,15 @@ MAX_ECHOES = MAX_QUEUED_HARD
 MAX_UNCONSUMED = 100_000
 """How many deliveries may wait for the application to be done with them before no more frames are taken."""
 
+MAX_UNCONSUMED_BYTES = 256 * 1024 * 1024
+"""How many bytes those deliveries may have."""
+
 MAX_LATE_HARD = 16 * MAX_UNCONSUMED
 """How many may wait until all have a message of our own, before even what follows from deliveries is refused as busy, and frames
 of domains in which all wait for each other are not taken."""
+
+MAX_LATE_BYTES_HARD = 16 * MAX_UNCONSUMED_BYTES
+"""How many bytes those may have."""
 
 
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +75,7 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_queued: int = MAX_QUEUED
     max_queued_bytes: int = MAX_QUEUED_BYTES
     max_unconsumed: int = MAX_UNCONSUMED
+    max_unconsumed_bytes: int = MAX_UNCONSUMED_BYTES
     resend_after_ns: int = RESEND_AFTER_NS
     confirm_within_ns: int = 0
     """How long a confirmation may wait for a frame that goes the same way, where the domain does not say (``core.channel``)."""
@@ -104,17 +111,29 @@ class Limiting(Spilling):
             raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {most_bytes}")
         if self._notices is not None and self._notices.unsafe >= (MAX_QUEUED_HARD if hard else most):
             raise Busy(f"{self._notices.unsafe} messages that were sent from here are not safe; max_queued is {most}")
-        if self._late:
-            self._check_late(
-                "MAX_LATE_HARD" if hard else "max_unconsumed", MAX_LATE_HARD if hard else self.options.max_unconsumed
-            )
+        if self._late and (too_late := self._too_late(hard=hard)):
+            # Messages to ourselves queue for nobody, and yet wait behind those that others have to confirm.
+            raise Busy(too_late)
 
-    def _check_late(self, limit: str, most: int) -> None:
-        """Messages to ourselves queue for nobody, and yet wait behind those that others have to confirm."""
+    def _too_late(self, *, hard: bool, beside: tuple[int, int] = (0, 0)) -> str:
+        """Say which limit is reached by what waits until all have a message of ours, if one is; so much counts ``beside``."""
         late = self._late
-        if late is not None and len(late) >= most:
-            first = late[0][1].envelope
-            raise Busy(f"{len(late)} deliveries wait until all have {first.id if first else 'a message'}; {limit} is {most}")
+        if not late:
+            return ""
+        count, size = len(late) + beside[0], self._late_bytes + beside[1]
+        most, most_bytes = (MAX_LATE_HARD, MAX_LATE_BYTES_HARD) if hard else self._most_unconsumed
+        first = late[0][1].envelope
+        waiting = f"{len(late)} deliveries wait until all have {first.id if first else 'a message'}"
+        if count >= most:
+            return f"{waiting}; {'MAX_LATE_HARD' if hard else 'max_unconsumed'} is {most}"
+        if size >= most_bytes:
+            limit = "MAX_LATE_BYTES_HARD" if hard else "max_unconsumed_bytes"
+            return f"{waiting}, of {self._late_bytes} bytes; {limit} is {most_bytes}"
+        return ""
+
+    @property
+    def _most_unconsumed(self) -> tuple[int, int]:
+        return self.options.max_unconsumed, self.options.max_unconsumed_bytes
 
     def _full(self) -> str:
         """Say which limit is reached anywhere, if one is."""
@@ -130,17 +149,19 @@ class Limiting(Spilling):
 
     def _full_for(self, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:
         """Say which limit keeps us from taking a frame, if one does."""
-        unconsumed, late = len(self._unconsumed), len(self._late or ())
-        most, most_late = self.options.max_unconsumed, MAX_LATE_HARD
+        unconsumed, unconsumed_bytes = len(self._unconsumed), self._unconsumed_bytes
+        most, most_bytes = self._most_unconsumed
         if unconsumed >= most:
             return f"the application has not consumed {unconsumed} deliveries; the limit is max_unconsumed"
-        if place.guard is None:
-            most_late = most - unconsumed
-        elif (aside := place.guard.aside_of(incoming.peer)) >= (share := max(1, self.options.max_held // len(place.peers))):
-            return f"{aside} of its frames wait until all members have them; its share of max_held is {share}"
-        if late >= most_late:
-            limit = "MAX_LATE_HARD" if place.guard is not None else "max_unconsumed"
-            return f"{late} deliveries wait until all have a message of ours; the limit is {limit}"
+        if unconsumed_bytes >= most_bytes:
+            return f"the application has not consumed {unconsumed_bytes} bytes of deliveries; the limit is max_unconsumed_bytes"
+        hard = place.guard is not None
+        if place.guard is not None:
+            aside, share = place.guard.aside_of(incoming.peer), max(1, self.options.max_held // len(place.peers))
+            if aside >= share:
+                return f"{aside} of its frames wait until all members have them; its share of max_held is {share}"
+        if too_late := self._too_late(hard=hard, beside=(0, 0) if hard else (unconsumed, unconsumed_bytes)):
+            return too_late
         return self._full_ahead(place, incoming) if self._full() else ""
 
     def _full_ahead(self, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:

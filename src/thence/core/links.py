@@ -31,12 +31,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from thence.core.joining import Link
-from thence.core.messages import Envelope, Frame
+from thence.core.messages import Envelope, Frame, weight_of
 from thence.core.ordering import Predecessor, Wait
 from thence.errors import MalformedFrame, OverflowingFrame, ReplayedFrame, StrangerFrame
 
 MAX_EARLY = 1 << 16
-"""How many messages may wait at one relay of a link for their number or for the numbers before theirs."""
+"""How many messages may wait at one relay of a link for their number or for the numbers before theirs,"""
+
+MAX_EARLY_BYTES = 256 * 1024 * 1024
+"""and of how many bytes, about."""
 
 
 class LinkTransfer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=20):
@@ -112,6 +115,8 @@ class LinkEnd:
         self._far = link.side(link.far(self.domain))
         self._pairs = tuple((pair[self._at], pair[1 - self._at]) for pair in link.relays)
         self.state = LinkState()
+        self._early_bytes = 0
+        """How many bytes have arrived and wait."""
         self.came: dict[int, Came] = {}
         """Of what has arrived and waits, by number. For people only, so no part of the state: a restart may forget it."""
 
@@ -176,9 +181,13 @@ class LinkEnd:
         state = self.state
         if number <= state.passed or number in state.arrived or number in state.own:
             raise ReplayedFrame(f"{described}: number {number} came before")
-        if len(state.arrived) >= MAX_EARLY and number != state.passed + 1:
-            raise OverflowingFrame(f"{described}: MAX_EARLY messages wait for those before them")
+        if number != state.passed + 1:
+            if len(state.arrived) >= MAX_EARLY:
+                raise OverflowingFrame(f"{described}: MAX_EARLY messages wait for those before them")
+            if self._early_bytes >= MAX_EARLY_BYTES:
+                raise OverflowingFrame(f"{described}: MAX_EARLY_BYTES bytes of messages wait for those before them")
         state.arrived[number] = envelope
+        self._early_bytes += weight_of(envelope)
         passed_on = self._pass_on()
         if number in state.arrived:
             self.came[number] = came
@@ -189,7 +198,9 @@ class LinkEnd:
         state = self.state
         ready = []
         while (number := state.passed + 1) in state.arrived:
-            ready.append(state.arrived.pop(number))
+            envelope = state.arrived.pop(number)
+            ready.append(envelope)
+            self._early_bytes -= weight_of(envelope)
             self.came.pop(number, None)
             if self.counts_own:
                 state.own[number] = None
@@ -251,6 +262,11 @@ class LinkEnd:
         twin.state = copy.deepcopy(self.state)
         twin.came = dict(self.came)
         return twin
+
+    def load(self, saved: LinkState) -> None:
+        """Go on from a saved state."""
+        self.state = saved
+        self._early_bytes = sum(map(weight_of, saved.arrived.values()))
 
     def restored(self, now: int) -> None:
         """The state is a saved one, which does not say when what waits came: hold it for having come now.

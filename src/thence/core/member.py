@@ -88,6 +88,7 @@ class Member(Limiting):
         self._givable: dict[MessageId, Envelope] | None = None
         self._number = 0
         self._unconsumed: dict[int, tuple[str, Frame[Any]]] = {}
+        self._unconsumed_bytes = 0
         self._consumed_upto = 0
         self._started = False
         self._restoring = False
@@ -120,6 +121,7 @@ class Member(Limiting):
         self._takeover = Takeover(name, self.routes) if self.topology.replicas else None
         self._ledger = Ledger() if stability else None
         self._late = deque() if any(place.guard is not None for place in self._domains.values()) else None
+        self._late_bytes = 0
         self._unsafe = {}
         self._begin_notices(noticing(self._places))
         self._put_up_gates()
@@ -452,6 +454,7 @@ class Member(Limiting):
                 retained.delivered(frame.envelope)
             if self.options.durable:
                 self._unconsumed[self._position] = (place, frame)
+                self._unconsumed_bytes += frame.weight
             if self._notices is not None:
                 ours = frame.envelope is not None and frame.envelope.origin == self.name
                 self._notices.delivered(self._position, put_out=ours or place in self._links)
@@ -460,7 +463,9 @@ class Member(Limiting):
 
     def _consumed(self, position: int) -> None:
         for consumed in range(self._consumed_upto + 1, min(position, self._position) + 1):
-            self._unconsumed.pop(consumed, None)
+            delivered = self._unconsumed.pop(consumed, None)
+            if delivered is not None:
+                self._unconsumed_bytes -= delivered[1].weight
             self._consumed_upto = consumed
 
     # Copies of it, in memory and on disk.

@@ -235,4 +235,4 @@ class LinkPlace(Place):
         if saved.link is None:
             raise StorageError(f"{self.name!r} at {self.me!r}: the snapshot of a link without its state")
         super().load(saved)
-        self.end.state = saved.link
+        self.end.load(saved.link)

@@ -67,6 +67,7 @@ class Restoring(Changing):
     _restoring: bool
     _late: deque[tuple[str, Frame[Any], list[tuple[str, int]]]] | None
     """In a fabric with safe delivery: what is delivered when our own messages before it are safe, each with what it waits for."""
+    _unconsumed_bytes: int
 
     @abstractmethod
     def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
@@ -213,8 +214,10 @@ class Restoring(Changing):
             place.load(saved.places[name])
         self._count_queued()
         self._unconsumed = {position: (place, frame) for position, place, frame in saved.unconsumed}
+        self._unconsumed_bytes = sum(frame.weight for _, _, frame in saved.unconsumed)
         if self._late is not None:
             self._late.extend(saved.late)
+            self._late_bytes = sum(frame.weight for _, frame, _ in saved.late)
         if self._notices is not None and saved.notices is not None:
             self._notices.load(saved.notices)
         self._consumed_upto = min(self._unconsumed, default=self._position + 1) - 1

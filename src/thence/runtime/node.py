@@ -66,6 +66,8 @@ class Node:
     """Whether a box has been full since then: it may have more in it than it should."""
     _refused_some = False
     """Whether something was refused as busy since ``on_room`` was last told."""
+    _held_bytes = 0
+    """How many bytes of deliveries wait because a box is full."""
     _handing = False
     """Whether deliveries are being put into boxes."""
     restored = 0
@@ -518,7 +520,9 @@ class Node:
             self._tell_of_room()
 
     def _holds_too_many(self) -> bool:
-        return self._came_back_full or len(self._held) >= self.options.member.max_unconsumed
+        limits = self.options.member
+        too_many = len(self._held) >= limits.max_unconsumed or self._held_bytes >= limits.max_unconsumed_bytes
+        return self._came_back_full or too_many
 
     def told(self, peer: str, version: int, fingerprint: str) -> None:
         """A neighbour has another version of the topology."""
@@ -538,6 +542,7 @@ class Node:
         """Put deliveries into boxes, as far as these take them; then tell whose they are."""
         held, office = self._held, self.office
         held.extend(deliveries)
+        self._held_bytes += sum([delivery.frame.weight for delivery in deliveries])
         if self._handing:
             return  # Whoever was told has sent something that is for us too: it comes behind what is being handed over.
         self._handing = True
@@ -546,6 +551,7 @@ class Node:
                 boxes: dict[str, None] = {}
                 while held and (not office.full or self._coming_back):
                     self._consumed = held[0].position
+                    self._held_bytes -= held[0].frame.weight
                     self._handing_over.hand(held.popleft(), boxes)
                 if self._durable:
                     self.member.step(Consumed(self._consumed), self.clock.now())

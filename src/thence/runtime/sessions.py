@@ -7,7 +7,8 @@ Rules:
 * Bundles come in with numbers. One that was submitted before is not submitted again, whatever was lost in between.
 * What the node cannot take now waits here, in order; the client's own limit on unaccepted letters bounds it.
 * A client is told of acceptance in order: never of a letter before all earlier ones.
-* Letters go out as far as the client's credit and its connection take them.
+* Letters go out as far as the client's credit and its connection take them, and ``WINDOW_BYTES`` of them that are not done
+  with. So a slow client has bounded work in its memory, however large its letters are.
 * What cannot be is refused before anything is done: numbers that no client reaches, recipients twice, a topic beside recipients.
 """
 
@@ -57,6 +58,9 @@ class Outlet(Protocol):
         """Whether it takes nothing for now; ``Session.feed`` is called when it does again."""
 
 
+WINDOW_BYTES: Final = 64 * 1024 * 1024
+"""How many bytes of letters a client is given that it is not done with, and one bundle more."""
+
 MAX_NUMBER: Final = 2**62
 """The highest number of a letter: nobody comes that far by counting."""
 
@@ -82,6 +86,10 @@ class Session:
         box = self._box
         self._next = box.front
         """The position of the first letter of the next bundle to send."""
+        self._handed: deque[tuple[int, int]] = deque()
+        """Bundles that the client has and is not done with: the position of the last letter of each, and how many bytes,"""
+        self._handed_bytes = 0
+        """and of all of them."""
         self._reader = Reader(node.office.spill, client)
         self._backlog: deque[tuple[Callable[[Any], None], object]] = deque()
         """What the client asked for and what has not been done yet."""
@@ -243,6 +251,9 @@ class Session:
         self.limit = max(self.limit, limit)
         if upto > self._acknowledged:
             self._acknowledged = upto
+            handed = self._handed
+            while handed and handed[0][0] <= upto:
+                self._handed_bytes -= handed.popleft()[1]
             self._node.acknowledge(self.client, upto)
         self.feed()
 
@@ -278,6 +289,8 @@ class Session:
             return  # It has lost its name, and its connection ends.
         outlet = self._outlet
         while (first := self._next) <= box.position and first <= self.limit and not outlet.blocked:
+            if self._handed_bytes >= WINDOW_BYTES:
+                break
             bundle = box.waiting.get(first)
             if bundle is None:
                 if first < box.front:  # It was acknowledged before it was sent: by an earlier connection.
@@ -289,9 +302,13 @@ class Session:
                     outlet.damaged(error)
                     return
             self._next = first + bundle.count
+            if self._acknowledged >= self._next - 1:
+                continue
+            self._handed.append((self._next - 1, len(bundle.letters)))
+            self._handed_bytes += len(bundle.letters)
             if self._acknowledged < first:
                 outlet.deliver(first, 0, bundle)
-            elif self._acknowledged < self._next - 1:
+            else:
                 skip = self._acknowledged - first + 1
                 outlet.deliver(first + skip, skip, bundle)
         if self._told_safe is not None:

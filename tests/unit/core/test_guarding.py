@@ -120,14 +120,29 @@ def test_what_all_wait_for_passes_where_there_is_no_room_for_those_who_wait(rest
     assert [message for _, message in run.delivered["c"]] == ["b:1", *(f"a:{number}" for number in range(1, 6))]
 
 
-def test_what_waits_behind_a_message_of_our_own_is_bounded() -> None:
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (MemberOptions(max_unconsumed=3), "3 deliveries wait until all have a:1; max_unconsumed is 3"),
+        (
+            MemberOptions(max_unconsumed_bytes=200),
+            "3 deliveries wait until all have a:1, of 216 bytes; max_unconsumed_bytes is 200",
+        ),
+    ],
+)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_waits_behind_a_message_of_our_own_is_bounded(options: MemberOptions, said: str, restarted: bool) -> None:
     """Messages to ourselves queue for nobody, and yet wait as long as somebody is away."""
-    run = Run(domain(ordering="fifo"), MemberOptions(max_unconsumed=3))
+    run = Run(domain(ordering="fifo"), options)
     run.step("a", Submit(("a", "c"), b"not safe while c is down"))
     run.carry("c")
     for _ in range(2):
         run.step("a", Submit(("a",), b""))
-    with pytest.raises(Busy, match="3 deliveries wait until all have a:1; max_unconsumed is 3"):
+    if restarted:
+        snapshot = run.members["a"].snapshot()
+        run.members["a"] = Member("a", run.where, run.options)
+        run.step("a", Restored(snapshot, (), 0))
+    with pytest.raises(Busy, match=said):
         run.members["a"].step(Submit(("a",), b""), run.now)
     run.step("a", SubmitAll((Submit(("a",), b""),)))  # What follows from a delivery is refused later than that.
     run.carry(rounds=30)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from thence.core.messages import Envelope, Frame
+from thence.core.ordering import holding as holding_module
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.ordering.holding import Held, Holding
 from thence.errors import InternalError
 
 
-def held(stream: int, number: int) -> Held[FifoStamp]:
-    return Held(stream, stream, number, Frame(FifoStamp(number), Envelope("A", number, None, b"")), 0)
+def held(stream: int, number: int, body: bytes = b"") -> Held[FifoStamp]:
+    return Held(stream, stream, number, Frame(FifoStamp(number), Envelope("A", number, None, body)), 0)
 
 
 def test_a_frame_is_taken_out_by_what_it_waits_for_and_by_nothing_else() -> None:
@@ -36,11 +37,31 @@ def test_what_is_taken_out_still_counts_until_it_is_forgotten() -> None:
     assert state(holding) == (1, True, True)
     holding.take(0, 1)
     assert state(holding) == (1, True, True)
-    holding.hold(frame, (3, 3))
+    holding.hold_on(frame, (3, 3))
     assert state(holding) == (1, True, True)
     holding.take(3, 3)
     holding.forget(frame)
     assert state(holding) == (0, False, False)
+
+
+def test_what_waits_is_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = held(0, 2, bytes(100)), held(1, 2)
+    monkeypatch.setattr(holding_module, "MAX_HELD_BYTES", first.frame.weight + second.frame.weight)
+    holding = Holding(10)
+    holding.hold(first, (0, 1))
+    assert not holding.full
+    holding.hold(second, (0, 1))
+    twin = holding.empty()
+    twin.restore(holding.entries())
+    for each in (holding, twin):
+        assert each.full
+        assert "2 frames of 228 bytes wait; MAX_HELD_BYTES is 228" in each.why_full
+        for frame in each.take(0, 1):
+            each.hold_on(frame, (0, 3))
+        assert each.bytes == 228
+        for frame in each.take(0, 3):
+            each.forget(frame)
+        assert (each.bytes, each.full) == (0, False)
 
 
 def test_entries_keep_the_order_in_which_frames_will_be_looked_at() -> None:

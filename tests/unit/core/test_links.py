@@ -7,9 +7,9 @@ import pytest
 
 from thence.core import links
 from thence.core.contract import Arrived, Restored, Submit
-from thence.core.links import LinkCarried, LinkCarry, LinkEnd, LinkNumber, LinkOutput, LinkTransfer
+from thence.core.links import LinkCarried, LinkCarry, LinkEnd, LinkNumber, LinkOutput, LinkState, LinkTransfer
 from thence.core.member import Member, describe_wait
-from thence.core.messages import Envelope, Frame, Packet
+from thence.core.messages import Envelope, Frame, Packet, weight_of
 from thence.core.ordering import Predecessor, Wait
 from thence.core.ordering.vector import VectorStamp
 from thence.errors import FrameRefused, MalformedFrame, OverflowingFrame, ReplayedFrame, StorageError, StrangerFrame
@@ -155,6 +155,21 @@ def test_a_replay_is_refused_and_changes_nothing() -> None:
     own.accept("a2", Frame(LinkTransfer(1), message(1)), 0)
     with pytest.raises(ReplayedFrame, match="came before"):
         own.accept("a2", Frame(LinkTransfer(1), message(1)), 0)
+
+
+def test_what_waits_is_weighed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "MAX_EARLY_BYTES", 2 * weight_of(message(2)))
+    receiver = end("b1")
+    receiver.accept("b2", Frame(LinkCarried(2), message(2)), 0)
+    receiver.accept("b3", Frame(LinkCarried(3), message(3)), 0)
+    reborn = end("b1")
+    reborn.load(msgspec.msgpack.decode(msgspec.msgpack.encode(receiver.state), type=LinkState))
+    for again in (receiver, reborn):
+        with pytest.raises(OverflowingFrame, match="MAX_EARLY_BYTES"):
+            again.accept("a1", Frame(LinkTransfer(4), message(4)), 0)
+        assert again.accept("a1", Frame(LinkTransfer(1), message(1)), 0).pass_on == [message(1), message(2), message(3)]
+        again.accept("b2", Frame(LinkCarried(5), message(5)), 0)
+        assert again._early_bytes == weight_of(message(5))
 
 
 def test_waiting_is_bounded_and_what_is_next_always_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:

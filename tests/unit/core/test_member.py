@@ -384,13 +384,26 @@ def test_messages_held_back_by_a_small_bound_get_through() -> None:
     assert all("max_held" in refusal for refusal in fleet.refused)
 
 
-def test_an_application_that_does_not_consume_pushes_back() -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (MemberOptions(max_unconsumed=2), "has not consumed 2 deliveries; the limit is max_unconsumed"),
+        (MemberOptions(max_unconsumed_bytes=200), "has not consumed 328 bytes of deliveries; the limit is max_unconsumed_bytes"),
+    ],
+)
+def test_an_application_that_does_not_consume_pushes_back(options: MemberOptions, said: str, restarted: bool) -> None:
     sender = Member("A", FIFO, MemberOptions(resend_after_ns=10))
-    receiver = Member("B", FIFO, MemberOptions(max_unconsumed=2))
-    packets = [packet for _ in range(3) for peer, packet in sender.step(Submit(("B",)), 0).send if peer == "B"]
-    readies = [receiver.step(Arrived("A", packet), 0) for packet in packets]
+    receiver = Member("B", FIFO, options)
+    packets = [packet for _ in range(3) for peer, packet in sender.step(Submit(("B",), bytes(100)), 0).send if peer == "B"]
+    readies = [receiver.step(Arrived("A", packet), 0) for packet in packets[:2]]
+    if restarted:
+        snapshot = receiver.snapshot()
+        receiver = Member("B", FIFO, options)
+        receiver.step(Restored(snapshot, (), 0), 0)
+    readies.append(receiver.step(Arrived("A", packets[2]), 0))
     assert [len(ready.deliver) for ready in readies] == [1, 1, 0]
-    assert "has not consumed 2 deliveries" in str(readies[2].refused[0])
+    assert said in str(readies[2].refused[0])
     assert isinstance(readies[2].refused[0], OverflowingFrame)
     receiver.step(Consumed(2), 0)
     for _, packet in readies[1].send:

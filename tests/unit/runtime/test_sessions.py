@@ -247,6 +247,22 @@ def test_letters_go_out_as_far_as_credit_and_connection_take_them() -> None:
     assert client.told[2:] == [("deliver", 5, 0, 2)]
 
 
+def test_a_client_is_given_so_many_bytes_that_it_is_not_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "WINDOW_BYTES", 5)
+    node, client, session = played()
+    for first in (1, 3, 5, 7):
+        node.deliver(Bundle("bob", first, 2, ("ann",), None, b"123"))
+    session.acknowledge(0, 10)
+    assert client.told == [("deliver", 1, 0, 2), ("deliver", 3, 0, 2)], "one bundle goes beyond it, however large that is"
+    session.acknowledge(1, 10)
+    assert len(client.told) == 2, "of the first one a letter is not done with"
+    session.acknowledge(2, 10)
+    assert client.told[2:] == [("deliver", 5, 0, 2)]
+    client.told.clear()
+    again(node, client).acknowledge(3, 10)
+    assert client.told == [("deliver", 4, 1, 2), ("deliver", 5, 0, 2)], "what an earlier connection was given counts no more"
+
+
 def test_a_new_connection_begins_behind_what_is_done() -> None:
     node, client, session = played()
     node.deliver(Bundle("bob", 1, 5, ("ann",), None, b"12345"))

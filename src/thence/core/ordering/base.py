@@ -212,7 +212,7 @@ class Ordering(ABC):
         if missing is None:
             self._release_all(held, out)
         elif self._holding.full and not self._always_taken(held, missing):
-            raise OverflowingFrame(f"{self._describe(peer, frame)}: {len(self._holding)} frames wait, the limit is max_held")
+            raise OverflowingFrame(f"{self._describe(peer, frame)}: {self._holding.why_full}")
         else:
             self._holding.hold(held, missing)
         return out
@@ -244,7 +244,7 @@ class Ordering(ABC):
                 self._holding.forget(waiting)
                 free.append(waiting)
             else:
-                self._holding.hold(waiting, missing)
+                self._holding.hold_on(waiting, missing)
         return free
 
     def _waits_for(self, held: Held[Any]) -> tuple[int, int] | None:

@@ -123,7 +123,7 @@ class Clocked(Ordering):
         if stamp.number == seen + 1 and not self.state.heard[sender] < stamp.time <= MAX_TIME:
             raise ImpossibleFrame(f"{described}: the time {stamp.time} after {self.state.heard[sender]}")
         if stamp.number == seen + 1 and frame.envelope and self._holding.full and not self._holding.awaits(sender, stamp.number):
-            raise OverflowingFrame(f"{described}: {len(self._holding)} frames wait, the limit is max_held")
+            raise OverflowingFrame(f"{described}: {self._holding.why_full}")
         return sender, stamp.number
 
     def _missing(self, held: Held[Any]) -> tuple[int, int] | None:

@@ -7,8 +7,8 @@ Rules:
   remembers how far it was checked (``cursor``), and its total cost depends on its own stamp, never on how many
   others wait.
 * A predecessor is (stream, number): the number-th frame of a stream, which is released in the order of its numbers.
-* The number of waiting frames is bounded. When the bound is reached, frames that would wait are refused; a frame
-  that can be released at once is always taken, so the one that everybody waits for gets through.
+* How many frames wait is bounded, and how many bytes they have. When a bound is reached, frames that would wait are refused; a
+  frame that can be released at once is always taken, so the one that everybody waits for gets through.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from thence.errors import InternalError
 StampT = TypeVar("StampT")
 
 MAX_HELD = 1 << 20
-"""How many frames may wait in one domain at one member, unless told otherwise."""
+"""How many frames may wait in one domain at one member, unless told otherwise,"""
+
+MAX_HELD_BYTES = 1024 * 1024 * 1024
+"""and of how many bytes, about."""
 
 
 class Held(msgspec.Struct, Generic[StampT], array_like=True, gc=False):
@@ -54,6 +57,7 @@ class Holding:
         self._blocked: dict[tuple[int, int], list[Held[Any]]] = {}
         """What is missing, to the frames that wait for it."""
         self.held: set[tuple[int, int]] = set()
+        self.bytes = 0
 
     def empty(self) -> Holding:
         """Return a holding with the same limit and nothing in it."""
@@ -65,7 +69,14 @@ class Holding:
     @property
     def full(self) -> bool:
         """Whether no further frame may wait."""
-        return len(self.held) >= self._limit
+        return len(self.held) >= self._limit or self.bytes >= MAX_HELD_BYTES
+
+    @property
+    def why_full(self) -> str:
+        """What keeps further frames from waiting, for people."""
+        if len(self.held) >= self._limit:
+            return f"{len(self.held)} frames wait, the limit is max_held"
+        return f"{len(self.held)} frames of {self.bytes} bytes wait; MAX_HELD_BYTES is {MAX_HELD_BYTES}"
 
     def holds(self, stream: int, number: int) -> bool:
         """Return whether this very frame waits already."""
@@ -76,17 +87,23 @@ class Holding:
         return (stream, number) in self._blocked
 
     def hold(self, held: Held[Any], missing: tuple[int, int]) -> None:
-        """Let ``held`` wait for ``missing``; also for a frame that was taken out and must wait on."""
+        """Let ``held`` wait for ``missing``."""
         self.held.add((held.stream, held.number))
+        self.bytes += held.frame.weight
+        self.hold_on(held, missing)
+
+    def hold_on(self, held: Held[Any], missing: tuple[int, int]) -> None:
+        """Let a frame that was taken out wait on, for ``missing``."""
         self._blocked.setdefault(missing, []).append(held)
 
     def take(self, stream: int, number: int) -> list[Held[Any]]:
-        """Take out the frames that wait for exactly this one, to be forgotten or held again."""
+        """Take out the frames that wait for exactly this one, to be forgotten or held on."""
         return self._blocked.pop((stream, number), _NOTHING)
 
     def forget(self, held: Held[Any]) -> None:
         """Drop a frame that was taken out and is now released."""
         self.held.remove((held.stream, held.number))
+        self.bytes -= held.frame.weight
 
     def entries(self) -> list[tuple[int, int, Held[Any]]]:
         """Return every waiting frame behind (stream, number) of what it waits for.
@@ -99,6 +116,7 @@ class Holding:
         """Hold exactly ``entries``."""
         self._blocked.clear()
         self.held.clear()
+        self.bytes = 0
         for stream, number, held in entries:
             self.hold(held, (stream, number))
 
