@@ -177,7 +177,7 @@ def test_a_dead_member_holds_up_nobody_where_all_confirm_to_everybody_and_gets_e
             assert queued()["s3"] > WINDOW
             running["s3"] = await started(topology, "s3", tmp_path, tmp_path / "trace")
             await until(lambda: not queued()["s3"])
-            assert not running["s1"].node.member.suspected
+            await until(lambda: not running["s1"].node.member.suspected)  # It may get all from s2 before s1 looks again.
         assert_kept(tmp_path / "trace", sends=WINDOW)
 
     run(main)
