@@ -25,6 +25,10 @@ MAX_BOX_LETTERS: Final = 1_000_000
 MAX_BOX_BYTES: Final = 1024 * 1024 * 1024
 """How many bytes may."""
 
+MAX_BOXES_BYTES: Final = 1024 * 1024 * 1024
+"""How many bytes may wait in memory for all clients of a server together; from half of it on boxes that may spill keep little
+there. A letter for several clients counts for each of them, as it does in a snapshot."""
+
 SPILL_AFTER_LETTERS: Final = 32_768
 """How many letters wait for one client in memory where more are spilled: more than a client that is there takes at a time."""
 
@@ -149,6 +153,11 @@ class Box(msgspec.Struct, array_like=True):
             known.append(rejected)
         self.sent = max(self.sent, rejected.last)
 
+    @property
+    def in_memory(self) -> int:
+        """How many bytes are not in files."""
+        return self.bytes - self.spilled_bytes
+
     def put(self, bundle: Bundle, room: Room) -> bool:
         """Add letters at the end; return whether there are more in memory than there is room for, or were before."""
         before, size = self.position, len(bundle.letters)
@@ -222,7 +231,7 @@ class Box(msgspec.Struct, array_like=True):
     def crowded(self, room: Room) -> bool:
         """Whether there are more letters in memory than there is room for."""
         in_memory = self.position + 1 - self.front - self.spilled_letters
-        return in_memory >= room.letters or self.bytes - self.spilled_bytes >= room.bytes
+        return in_memory >= room.letters or self.in_memory >= room.bytes
 
     def next_block(self) -> list[tuple[int, Bundle]]:
         """Return the oldest bundles that are not written, if there are enough of them to be."""

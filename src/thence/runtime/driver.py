@@ -333,7 +333,7 @@ class Driver:
             await self._loop.run_in_executor(self._thread, self.store.compact, snapshot, upto)
         except StoreFull as error:
             log.warning("the log is not made short: %s", error)
-            self._compact_at = self.store.bytes_since_snapshot + self._compact_every
+            self._compact_at = self.store.bytes_since_snapshot + max(self._compact_every, len(snapshot))
             return
         self._compact_at = max(self._compact_every, len(snapshot))
         self._snapshot_of = upto

@@ -17,7 +17,8 @@ Rules:
   Nobody but clients looks into them.
 * The name of a server is an address too, of the program that runs in it (``runtime.embedded``).
 * A box that has more letters than its room in memory is full, and then no more deliveries are taken; or, where letters may be
-  spilled (``runtime.spill``), what is too much goes to files, and the box is full when these may not hold more.
+  spilled (``runtime.spill``), what is too much goes to files, and the box is full when these may not hold more. A box is full,
+  too, if all boxes together have too much in memory when it gets a letter; before that, those that may spill do so earlier.
 * A server has so many clients, and they follow so many topics, since all servers know of all of them. That is looked at before a
   notice goes out, with those that are under way, and never when one comes in: all servers must do the same with it.
 """
@@ -151,6 +152,8 @@ class Office:
         """Servers by topic, until somebody follows or leaves."""
         self.here: set[str] = set()
         """The clients that take letters now; others are away, and little of what waits for them needs to be in memory."""
+        self.in_memory = 0
+        """How many bytes all boxes have in memory."""
         self._full: dict[str, None] = {}
         self.full = ""
         """The client whose box is full, if there is one: then no more deliveries are taken."""
@@ -340,22 +343,38 @@ class Office:
             names = tuple([name for name in self.state.followers.get(bundle.topic, ()) if name in all_boxes])
         else:
             names = tuple(self.clients())
-        room = self.room
+        self.in_memory += len(bundle.letters) * len(names)
+        room = self._room()
         for name in names:
             if all_boxes[name].put(bundle, room):
                 self._crowded(name, all_boxes[name])
         return names
 
+    def _room(self) -> Room:
+        """Return how much of a box may be in memory now."""
+        if self.in_memory < boxes.MAX_BOXES_BYTES // 2:
+            return self.room
+        if self.spills:
+            return Room(boxes.BLOCK_BUNDLES, boxes.BLOCK_BYTES)
+        return self.room if self.in_memory < boxes.MAX_BOXES_BYTES else Room(0, 0)
+
     def _crowded(self, name: str, box: Box) -> None:
         """A box has no room in memory."""
         if self.spill is not None and (self.spills or box.spilling):
             box.spilling = True
-            self.spill.relieve(name, box, self.room, here=name in self.here or not self.spills)
+            self._relieve(name, box, self.spill)
         if self._is_full(box):
             self._full[name] = None
             self.full = self.full or name
 
+    def _relieve(self, name: str, box: Box, spill: Spill) -> None:
+        before = box.in_memory
+        spill.relieve(name, box, self._room(), here=name in self.here or not self.spills)
+        self.in_memory -= before - box.in_memory
+
     def _is_full(self, box: Box) -> bool:
+        if self.in_memory >= boxes.MAX_BOXES_BYTES and box.in_memory:
+            return True
         if self.spills and self.spill is not None:
             return box.spilling and bool(self.spill.full)
         return box.full(self.room)
@@ -401,8 +420,10 @@ class Office:
 
     def _drop(self, client: str) -> Handed:
         box = self.state.boxes.pop(client, None)
-        if box is not None and self.spill is not None:
-            self.spill.done_with(box.spilled)
+        if box is not None:
+            self.in_memory -= box.in_memory
+            if self.spill is not None:
+                self.spill.done_with(box.spilled)
         self.here.discard(client)
         self._count(client, -self._following.get(client, 0))
         self._full.pop(client, None)
@@ -480,7 +501,9 @@ class Office:
         """A client has done with its letters up to a position."""
         box = self.state.boxes.get(client)
         if box is not None:
+            before = box.in_memory
             gone = box.acknowledge(upto)
+            self.in_memory -= before - box.in_memory
             if gone and self.spill is not None:
                 self.spill.done_with(gone)
             if self._full:
@@ -491,7 +514,7 @@ class Office:
         all_boxes = self.state.boxes
         if self.spill is not None and self.spill.trouble:
             for name in self._full:
-                self.spill.relieve(name, all_boxes[name], self.room, here=name in self.here or not self.spills)
+                self._relieve(name, all_boxes[name], self.spill)
         self._full = {name: None for name in self._full if self._is_full(all_boxes[name])}
         self.full = next(iter(self._full), "")
 
@@ -500,6 +523,10 @@ class Office:
         """Say whose box is full, and why, if one is."""
         if not self.full:
             return ""
+        if self.in_memory >= boxes.MAX_BOXES_BYTES:
+            largest = max(self.state.boxes, key=lambda name: self.state.boxes[name].in_memory)
+            limit = f"MAX_BOXES_BYTES is {boxes.MAX_BOXES_BYTES}"
+            return f"{self.in_memory} bytes wait in memory in all boxes, most of them for {largest!r}; {limit}"
         because = f": {self.spill.full}" if self.spills and self.spill is not None else ""
         return f"the box of {self.full!r} is full{because}"
 
@@ -524,6 +551,7 @@ class Office:
             self.state.boxes.setdefault(self.server, Box())
         self._routes = {}
         self._count_all()
+        self.in_memory = sum([box.in_memory for box in self.state.boxes.values()])
         self._full = {name: None for name, box in self.state.boxes.items() if self._is_full(box)}
         self.full = next(iter(self._full), "")
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from thence.runtime.boxes import MAX_BOXES_BYTES
 from thence.runtime.node import Node
 
 
@@ -62,6 +63,8 @@ def backlog(node: Node) -> dict[str, Any]:
         "mode": "spill" if office.spills else "memory",
         "box_letters": office.room.letters,
         "box_bytes": office.room.bytes,
+        "boxes_in_memory_bytes": office.in_memory,
+        "max_boxes_in_memory_bytes": MAX_BOXES_BYTES,
         "spilled_bytes": 0 if spill is None else spill.bytes,
         "max_spilled_bytes": spill.limit_bytes if spill is not None and office.spills else None,
         "spilled_frame_bytes": 0 if outgoing is None else outgoing.bytes,

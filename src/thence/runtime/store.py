@@ -165,7 +165,7 @@ class Store:
         if self._failed:
             raise StorageError(self._failed)
         if len(snapshot) > MAX_SNAPSHOT_BYTES:
-            raise UsageError(f"a snapshot of {len(snapshot)} bytes; MAX_SNAPSHOT_BYTES is {MAX_SNAPSHOT_BYTES}")
+            raise StoreFull(f"a snapshot of {len(snapshot)} bytes; MAX_SNAPSHOT_BYTES is {MAX_SNAPSHOT_BYTES}")
         newest = max(list_folder(self.folder).snapshots, default=0)
         if not newest <= upto <= self._appended:
             raise UsageError(f"cannot compact up to {upto}: the last snapshot is of {newest}, the last entry {self._appended}")

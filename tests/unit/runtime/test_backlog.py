@@ -18,6 +18,7 @@ from tests.unit.runtime.test_node import alone, durable, joined, killed, run
 from tests.unit.runtime.test_sessions import PlayedClient
 from thence.errors import Busy, StorageError
 from thence.runtime import backlog as backlog_module
+from thence.runtime import boxes, store
 from thence.runtime import spill as spill_module
 from thence.runtime.backlog import share_out
 from thence.runtime.boxes import SPILL_AFTER_LETTERS, Bundle, Room
@@ -85,6 +86,57 @@ def test_a_client_that_is_away_stops_nobody_and_gets_everything_after_a_kill(tmp
         assert kept(third, "bob") == numbers(1, 120)
         await third.close()
         assert examine(tmp_path).damage == []
+
+    run(main)
+
+
+def test_boxes_spill_earlier_when_all_of_them_have_much_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boxes, "MAX_BOXES_BYTES", 100_000)
+
+    async def main() -> None:
+        node = spilling(tmp_path)
+        others = [f"other {number}" for number in range(20)]
+        for name in ("ann", *others):
+            await joined(node, name)
+        for name in others:
+            await sent(node, name, 1, 10, size=1_000)
+        counted = sum(box.bytes - box.spilled_bytes for box in node.office.state.boxes.values())
+        assert node.office.in_memory == counted < 100_000
+        assert node.office.state.boxes["other 19"].spilled_bytes > 0, "of its own room it has used little"
+        killed(node)
+        again = spilling(tmp_path)
+        assert (again.office.in_memory, again.office.full) == (counted, "")
+        for name in others:
+            assert kept(again, name) == numbers(1, 10)
+            await acknowledged(again, name, 10)
+        assert again.office.in_memory == 0
+        await again.close()
+
+    run(main)
+
+
+def test_a_snapshot_that_is_too_large_is_not_made_and_the_server_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(store, "MAX_SNAPSHOT_BYTES", 5_000)
+
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path))
+        await joined(node, "ann")
+        await sent(node, "ann", 1, 10, size=1_000)
+        node.driver.compact_soon()
+        await durable(node)
+        await until(lambda: "the log is not made short: a snapshot of" in caplog.text)
+        await sent(node, "ann", 11, 12, size=1_000)
+        await node.close()
+        again = Node(alone(), "s1", NodeOptions(data=tmp_path))
+        assert kept(again, "ann") == numbers(1, 12)
+        await acknowledged(again, "ann", 11)
+        await again.close()
+        assert examine(tmp_path).snapshot, "now it is small enough"
+        third = Node(alone(), "s1", NodeOptions(data=tmp_path))
+        assert kept(third, "ann") == [12]
+        await third.close()
 
     run(main)
 

@@ -100,6 +100,35 @@ def test_a_full_box_is_named_until_it_is_not(monkeypatch: pytest.MonkeyPatch) ->
     assert full_now(made) == "", "what waited for it is gone with it"
 
 
+def in_memory(made: Office) -> int:
+    """Return what all boxes have in memory, counted anew."""
+    counted = sum(len(bundle.letters) for box in made.state.boxes.values() for bundle in box.waiting.values())
+    assert made.in_memory == counted
+    return counted
+
+
+def test_all_boxes_together_have_so_much_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boxes, "MAX_BOXES_BYTES", 10)
+    made = opened("ann", "bob", "cid")
+    told(made, letters("x", "ann", count=7))
+    told(made, letters("x", "bob", "ann", count=1))
+    assert (in_memory(made), full_now(made)) == (9, "")
+    told(made, letters("x", "cid"))
+    assert (in_memory(made), full_now(made)) == (10, "cid")
+    assert made.why_full == "10 bytes wait in memory in all boxes, most of them for 'ann'; MAX_BOXES_BYTES is 10"
+    again = opened()
+    again.restore(made.snapshot())
+    for each in (made, again):
+        assert full_now(each)
+        each.acknowledge("bob", 1)
+        assert (in_memory(each), full_now(each), each.why_full) == (9, "", "")
+        told(each, letters("x", "bob", count=2))
+        assert full_now(each) == "bob"
+        told(each, Left("ann", "s1"))
+        each.acknowledge("bob", 1)
+        assert (in_memory(each), full_now(each)) == (3, ""), "a letter of the last bundle is not done with"
+
+
 def test_a_snapshot_is_the_whole_office() -> None:
     made = opened("ann", "bob")
     told(made, letters("x", "ann", count=2))
