@@ -250,7 +250,10 @@ class Connection(asyncio.BufferedProtocol):
     def fail(self, error: Exception) -> None:
         """End the connection because of what came in over it."""
         self._failure = error
-        if self._transport is not None:
+        self._abort()
+
+    def _abort(self) -> None:
+        if self._transport is not None:  # That of asyncio itself cannot be ended once it is gone.
             self._transport.abort()
 
     def close(self) -> None:
@@ -258,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
         if self._transport is not None:
             self._transport.close()
-            self._loop.call_later(LINGER_S, self._transport.abort)
+            self._loop.call_later(LINGER_S, self._abort)
 
     def get_extra_info(self, name: str) -> Any:
         """Return what asyncio knows of the connection, such as ``peername`` or ``peercert``."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 from zlib import crc32
 
@@ -180,3 +182,31 @@ def test_a_closed_connection_that_nobody_empties_ends_all_the_same(monkeypatch: 
         assert wire.transport.ended == "aborted"
 
     asyncio.run(main())
+
+
+def test_a_connection_that_ended_when_all_was_out_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real one of asyncio, whose transport cannot be ended again once it is gone."""
+    monkeypatch.setattr("thence.runtime.wire.LINGER_S", 0.05)
+    troubles: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, trouble: troubles.append(trouble))
+        near, far = socket.socketpair()
+        connection = Connection()
+        ended = loop.create_future()
+        connection.on_end = lambda _: ended.set_result(None)
+        await loop.create_connection(lambda: connection, sock=near)
+        far.setblocking(False)
+        connection.send(b"k", "x" * 10_000_000)
+        connection.close()
+        assert connection.unsent_bytes, "it goes out little by little"
+        while not ended.done():
+            with suppress(BlockingIOError):
+                far.recv(1_000_000)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.1)
+        far.close()
+
+    asyncio.run(main())
+    assert troubles == []
