@@ -5,11 +5,12 @@ Each mistake replaces one method; ``in_place`` puts it where the real one is use
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
+from tests.stable_runs import Outcome
 from thence.core.forwarding import Forwarding
 from thence.core.guarding import Guarding, SavedGuarding
 from thence.core.messages import Envelope, Frame
@@ -17,6 +18,7 @@ from thence.core.noticing import Notices, Noticing, SavedNotices
 from thence.core.settling import Settling
 from thence.core.stability import OURS, Ledger, SavedLedger
 from thence.core.telling import Group
+from thence.errors import ThenceError
 
 _pushed, _save, _settle = Ledger.pushed, Ledger.save, Settling.settle
 _news, _save_guarding = Guarding.news, Guarding.save_guarding
@@ -131,3 +133,16 @@ def in_place(planted: Planted) -> Iterator[None]:
     """Let everybody make this mistake."""
     with mock.patch.object(planted.where, planted.method, planted.mistake):
         yield
+
+
+EVENTS_ENOUGH: Final = 40_000
+"""A run without a mistake has far fewer; one that a mistake keeps from ending need not go on for long."""
+
+
+def is_found(run: Callable[..., Outcome], seed: int) -> bool:
+    """Return whether something is wrong with a run under heavy faults; a member that contradicts itself is wrong too."""
+    with mock.patch("tests.stable_runs.MAX_EVENTS", EVENTS_ENOUGH):
+        try:
+            return bool(run(seed, deaths=0, crashes=8, loss=0.2).wrong)
+        except (ThenceError, KeyError, IndexError):
+            return True

@@ -10,9 +10,8 @@ from collections import Counter
 
 import pytest
 
-from tests.planted_stability import UNNOTICED, Planted, in_place
+from tests.planted_stability import UNNOTICED, Planted, in_place, is_found
 from tests.stable_runs import run_noticed
-from thence.errors import ThenceError
 
 SEEDS = 32
 CHUNKS = 2
@@ -42,15 +41,11 @@ def test_what_was_told_to_be_safe_is_delivered_by_all_who_survive(seed: int) -> 
     assert outcome.watch.undelivered(living) == []
 
 
-def found(seed: int) -> bool:
-    """Return whether something is wrong with a run; a member that contradicts itself is wrong too."""
-    try:
-        return bool(run_noticed(seed, deaths=0, crashes=8, loss=0.2).wrong)
-    except (ThenceError, KeyError, IndexError):
-        return True
+def test_where_nothing_was_planted_nothing_is_found() -> None:
+    assert not any(is_found(run_noticed, seed) for seed in range(24))
 
 
 @pytest.mark.parametrize("planted", UNNOTICED, ids=[planted.name for planted in UNNOTICED])
 def test_random_runs_find_what_was_planted(planted: Planted) -> None:
     with in_place(planted):
-        assert any(found(seed) for seed in range(40))
+        assert any(is_found(run_noticed, seed) for seed in range(40))
