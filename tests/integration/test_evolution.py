@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 
 import thence
 from tests.integration.evolving_load import following, load, written
+from tests.integration.leading import APPLY, asked, phases, stopped_at
 from tests.integration.running import (
     PATIENCE_S,
     addressed,
@@ -35,8 +34,7 @@ from thence.errors import ConfigError, UsageError
 from thence.runtime import applying, evolution
 from thence.runtime import server as server_module
 from thence.runtime.applying import Access, Applied, Applying, find_old
-from thence.runtime.client import Client
-from thence.runtime.protocol import ViewAnswer, ViewRequest
+from thence.runtime.protocol import ViewRequest
 
 SITES = """
 name = "sites"
@@ -50,58 +48,15 @@ relays = [["a1", "b1"], ["a2", "b2"]]
 takeover = {takeover}
 """
 NAMES = tuple(f"s{number}" for number in range(1, 9))
-APPLY = (sys.executable, "-m", "thence.cli.main", "topology", "apply")
 
 
 def quietly(said: str) -> None:
     """What is going on is of no interest."""
 
 
-STOPPING = """
-import os, signal, sys
-from thence.cli import console
-from thence.cli.main import main
-
-what, sys.argv = sys.argv[1], ["thence", *sys.argv[2:]]
-say, stopped = console.err.print, []
-
-def say_and_stop(*said, **how):
-    say(*said, **how)
-    if what in str(said[0]) and not stopped:
-        stopped.append(True)
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-console.err.print = say_and_stop
-main()
-"""
-"""The command, which stops when it says something for the first time, so that it is known where everybody stands then."""
-
-
-def stopped_at(what: str, new: Topology, folder: Path) -> subprocess.Popen[bytes]:
-    """Start the command; return when it has said something and stands still, before it has asked for what it was about to."""
-    arguments = [sys.executable, "-c", STOPPING, what, "topology", "apply", str(written(new, folder))]
-    leading = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    found = os.waitid(os.P_PID, leading.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-    assert found is not None
-    assert found.si_code == os.CLD_STOPPED, f"it never said {what!r}"
-    return leading
-
-
-async def phases(topology: Topology, names: tuple[str, ...]) -> set[tuple[int, str]]:
-    """Return which versions servers have, and in which phases they are."""
-    found = [(await asked(topology, name, ViewRequest("ask"))).standing for name in names]
-    return {(standing.version, standing.phase) for standing in found}
-
-
 async def applied(new: Topology, timeout_s: float = 60.0) -> Applied:
     """Lead a change as the command does."""
     return await Applying(await find_old(new, Access()), new, Access(), quietly).apply(timeout_s)
-
-
-async def asked(topology: Topology, server: str, request: ViewRequest) -> ViewAnswer:
-    """Ask one server."""
-    async with Client(url(topology, server), "", temporary=False) as client:
-        return await client.ask_view(request)
 
 
 def test_a_domain_of_eight_splits_and_merges_under_load(tmp_path: Path) -> None:
@@ -316,21 +271,22 @@ def test_the_command_and_servers_may_be_killed_at_any_moment(tmp_path: Path) -> 
                 await clients.more()
                 for said, phase in COMMAND_KILLED_AT.items():
                     leading = await asyncio.to_thread(stopped_at, said, split, tmp_path)
-                    assert await phases(old, names) == {(1, phase)}, said
+                    found = await phases(old, names)
                     leading.kill()
                     leading.wait()
+                    assert found == {(1, phase)}, said
                 await _finish(split, tmp_path)
                 await clients.more()
                 for new, said, phase in ((merged, "all hold (", "holding"), (again, "all are prepared", "prepared")):
                     leading = await asyncio.to_thread(stopped_at, said, new, tmp_path)
-                    assert await phases(old, names) == {(new.version - 1, phase)}, said
+                    found = await phases(old, names)
                     running.kill("s4")
                     leading.send_signal(signal.SIGCONT)
-                    await asyncio.sleep(
-                        0.3
-                    )  # It is waited for; it comes back in its phase, or is told that the others have gone on.
+                    # It is waited for; it comes back in its phase, or is told that the others have gone on.
+                    await asyncio.sleep(0.3)
                     running.start_one("s4")
                     assert await asyncio.to_thread(leading.wait, 60) == 0
+                    assert found == {(new.version - 1, phase)}, said
                     await clients.more(3)
                 for name in names:
                     running.kill(name)

@@ -13,8 +13,9 @@ import pytest
 
 import thence
 from tests.integration.evolving_load import SEND_EVERY_S, following, load, written
+from tests.integration.leading import APPLY, phases, stopped_at
 from tests.integration.running import addressed, assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
-from tests.integration.test_evolution import APPLY, quietly
+from tests.integration.test_evolution import quietly
 from thence.cli.up import free_addresses
 from thence.core.topology import Topology
 from thence.errors import ConfigError, UsageError
@@ -43,11 +44,6 @@ async def command(new: Topology, folder: Path, *more: str) -> dict[str, Any]:
     done = await asyncio.to_thread(subprocess.run, arguments, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
-
-
-def begin(new: Topology, folder: Path, *more: str) -> subprocess.Popen[bytes]:
-    """Start the command."""
-    return subprocess.Popen([*APPLY, str(written(new, folder)), *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def come_to_rest(topology: Topology) -> None:
@@ -112,7 +108,17 @@ def test_a_relay_that_is_killed_with_its_disk_is_removed_under_load(tmp_path: Pa
     }
 
 
+KILLED_AT = {
+    "to hold": "normal",
+    "all hold and nothing is on its way": "holding",
+    "giving s1, s2 what they lack of s3": "prepared",
+    "all are prepared; switching": "flushed",
+}
+"""What the command says when it is killed, and in which phase the survivors are then; the next one goes on from there."""
+
+
 def test_the_command_may_be_killed_while_it_removes_a_server(tmp_path: Path) -> None:
+    """And a survivor with it, each time."""
     with fleet(flat("s1", "s2", "s3", ordering="matrix"), tmp_path, tmp_path / "trace") as running:
         old = running.topology
         new = following(old, {"D": ("s1", "s2")})
@@ -122,11 +128,12 @@ def test_the_command_may_be_killed_while_it_removes_a_server(tmp_path: Path) -> 
                 await clients.more()
                 running.kill("s3")
                 shutil.rmtree(tmp_path / "s3")
-                for delay in (0.6, 0.8, 1.0):
-                    leading = begin(new, tmp_path, "--lost", "s3")
-                    await asyncio.sleep(delay)
+                for said, phase in KILLED_AT.items():
+                    leading = await asyncio.to_thread(stopped_at, said, new, tmp_path, "--lost", "s3")
+                    found = await phases(old, ("s1", "s2"))
                     leading.kill()
                     leading.wait()
+                    assert found == {(1, phase)}, said
                     running.kill("s2")
                     running.start_one("s2")
                 await command(new, tmp_path, "--lost", "s3")

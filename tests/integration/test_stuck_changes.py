@@ -9,8 +9,9 @@ import pytest
 
 import thence
 from tests.integration.evolving_load import following, load
+from tests.integration.leading import asked
 from tests.integration.running import assert_kept, flat, run, servers, started, until, url
-from tests.integration.test_evolution import asked, quietly
+from tests.integration.test_evolution import quietly
 from tests.integration.test_removal import applied
 from thence.core.topology import Topology
 from thence.core.topology_text import write
