@@ -26,8 +26,8 @@ WIDTH_WITHOUT_TERMINAL_COLUMNS = 160
 
 
 def _console(*, stderr: bool) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else WIDTH_WITHOUT_TERMINAL_COLUMNS
+    stream = sys.stderr if stderr else sys.stdout  # None: the shell has closed it.
+    width = None if stream is not None and stream.isatty() else WIDTH_WITHOUT_TERMINAL_COLUMNS
     return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import thence
 from tests.unit.cli import run
 from thence.cli import console
 from thence.cli.main import COMMANDS
@@ -26,10 +27,22 @@ def test_the_installed_script_exits_as_it_should_and_its_output_is_plain() -> No
     assert "\x1b" not in ended.stdout
 
 
+def test_the_module_is_the_command() -> None:
+    ended = subprocess.run([sys.executable, "-m", "thence", "--version"], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"thence {thence.__version__}\n", "")
+
+
 def test_a_command_whose_input_is_closed_ends_as_ever() -> None:
     command = f'"{SCRIPT}" status thence://127.0.0.1:1 <&-'
     ended = subprocess.run(["sh", "-c", command], check=False, stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, "127.0.0.1:1" in ended.stderr) == (2, True), ended.stderr
+
+
+def test_a_command_whose_output_is_closed_ends_as_ever() -> None:
+    ended = subprocess.run(["sh", "-c", f'"{SCRIPT}" orderings >&-'], check=False, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    ended = subprocess.run(["sh", "-c", f'"{SCRIPT}" judge no-such-file >&- 2>&-'], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", "")
 
 
 def narrow(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
