@@ -2,7 +2,9 @@
 
 ``tests.crashes`` says what such a thing is: to make durable, to send, to acknowledge, to tell what was accepted, to deliver, to
 write a snapshot. In one domain ``tests/unit/core/test_member.py`` tries every point for every ordering. Here are relays, which
-must forward what they have acknowledged, once and in order, and links, whose relays must remember each other's numbers.
+must forward what they have acknowledged, once and in order, and links, whose relays must remember each other's numbers; replicas
+of relays and of sequencers; members who confirm to everybody, who keep a message until all have it, who hand up nothing before
+all have it, and who tell when all do.
 
 A mistake is a fleet that does things in another order at relays, a member, or a place of one, that forgets something when it
 comes back. Without a crash none of them does harm.
@@ -19,9 +21,10 @@ from unittest import mock
 
 import msgspec
 
-from tests import planted_takeover
+from tests import planted_stability, planted_takeover
 from tests.crashes import Fleet
 from tests.runs import EXACTLY_ONCE
+from thence.core.confirmation import ConfirmationOptions
 from thence.core.contract import Ready
 from thence.core.domain import Domain
 from thence.core.forwarding import Work
@@ -31,6 +34,7 @@ from thence.core.messages import Envelope
 from thence.core.places import LinkPlace, SavedPlace
 from thence.core.routing import Plan
 from thence.core.topology import Topology
+from thence.core.topology_text import parse
 from thence.errors import ThenceError
 from thence.studies.parts.joined import two
 from thence.trace.judge import judge
@@ -49,12 +53,34 @@ def replicas() -> Topology:
     return Topology("replicas", domains, replicas=[("r1", "r2")])
 
 
+def vectors(*, stability: bool = False, **options: Any) -> Topology:
+    """Return two domains that share r, both with these options."""
+    domains = [Domain("A", ("a1", "a2", "r"), "vector"), Domain("B", ("r", "b1", "b2"), "vector")]
+    return Topology("vectors", [domain._replace(**options) for domain in domains], stability=stability)
+
+
+LINK_WITH_TAKEOVER: Final = """
+name = "link"
+domains.A = { members = ["a1", "a2", "a3", "a4"], ordering = "vector" }
+domains.B = { members = ["b1", "b2", "b3", "b4"], ordering = "vector" }
+[[links]]
+between = ["A", "B"]
+relays = [["a1", "b1"], ["a2", "b2"]]
+takeover = true
+"""
+
 SEED: Final = 2
+TO_EVERYBODY: Final = ConfirmationOptions(scheme="distributed", retransmission="nearest", whole=True)
 FABRICS: Final = {
     "relay": relay(),
     "sequenced-relay": relay("sequenced", "vector"),
     "link": two((3, 3), 2),
     "replicas": replicas(),
+    "link-with-takeover": parse(LINK_WITH_TAKEOVER),
+    "to-everybody": vectors(confirmation=TO_EVERYBODY),
+    "stability": vectors(stability=True),
+    "safe": vectors(delivery="safe"),
+    "notify": vectors(delivery="notify"),
 }
 
 
@@ -200,16 +226,32 @@ def _takeover(name: str) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: planted_takeover.in_place(planted)
 
 
+def _stability(name: str) -> Callable[[], AbstractContextManager[Any]]:
+    mistakes = (*planted_stability.UNSAFE, *planted_stability.UNNOTICED)
+    planted = next(planted for planted in mistakes if planted.name.startswith(name))
+    return lambda: planted_stability.in_place(planted)
+
+
 ALL: Final = tuple(FABRICS)
-WITHOUT_REPLICAS: Final = ("relay", "sequenced-relay", "link")
+WITHOUT_REPLICAS: Final = tuple(name for name, topology in FABRICS.items() if not topology.replicas)
 """A replica does the work of another that makes some mistakes."""
+UNSETTLED: Final = tuple(name for name in ALL if name not in ("link-with-takeover", "stability"))
+"""Where nobody goes on for ever about a message that is lost."""
+HANDED_UP_AT_ONCE: Final = tuple(name for name in WITHOUT_REPLICAS if name != "safe")
 
 PLANTED: Final = (
-    Planted("sends first", ALL, "completeness", fleet=SendsFirst),
+    Planted("sends first", UNSETTLED, "completeness", fleet=SendsFirst),
     Planted("forwards first", WITHOUT_REPLICAS, "duplication", fleet=ForwardsFirst),
-    Planted("acknowledges first", ALL, "completeness", fleet=AcknowledgesFirst),
+    Planted("acknowledges first", UNSETTLED, "completeness", fleet=AcknowledgesFirst),
     Planted("delivers first", ALL, "AssertionError", fleet=DeliversFirst),
-    Planted("forgets what it forwarded", WITHOUT_REPLICAS, "causal", put=_member(ForgetsWhatItForwarded)),
+    Planted("forgets what it forwarded", HANDED_UP_AT_ONCE, "causal", put=_member(ForgetsWhatItForwarded)),
+    Planted("says once what is safe", ("safe",), "completeness", put=_stability("says once what is safe")),
+    Planted(
+        "forgets what it kept aside", ("safe",), "completeness", True, put=_stability("forgets when it restarts what it kept")
+    ),
+    Planted(
+        "forgets what is not safe", ("notify",), "AssertionError", True, put=_stability("forgets when it restarts what is not")
+    ),
     Planted("numbers anew", ("link",), "causal", True, put=_link(lambda state: setattr(state, "numbered", 0))),
     Planted("passes on anew", ("link",), "completeness", True, put=_link(lambda state: setattr(state, "passed", 0))),
     Planted("forgets who waits", ("link",), "completeness", True, put=_link(lambda state: state.arrived.clear())),
