@@ -28,18 +28,18 @@ small message. With nothing else on the machine that gave, in three rounds of `p
 110 and 98 µs between members against 299 and 311 of nats-py (2.7 and 3.2), and in four 133 and 170 µs between clients of a server
 against 298 and 365 (2.2 and 2.1). Where others want the cores it gives little, and where messages come seldom it does nothing.
 
-Reached, in one run: all goals of throughput, and those of round trips where loops stay awake (`--stay-awake`): 2.97 and 2.63
-between members (goal 2), 1.92 and 1.81 between clients of one server (goal 1). Not reached where loops sleep, as they do by
-default: 1.26 and 1.26 between members, 0.78 and 0.75 between clients of one server, where nats-py is quicker.
+Reached, in one run: all goals of throughput, and those of round trips where loops stay awake (`--stay-awake`): 2.54 and 2.76
+between members (goal 2), 2.25 and 2.17 between clients of one server (goal 1). Not reached where loops sleep, as they do by
+default: 1.63 and 1.48 between members, 0.84 and 0.62 between clients of one server, where nats-py is quicker.
 
-* Group of 4, 1,024 B: 4.2 here; 4.5 in a run before, 4.3 and 4.4 in runs of this workload alone (goal 4). A body of 1 KiB
+* Group of 4, 1,024 B: 4.1 here; 4.2 and 4.5 in runs before, 4.3 and 4.4 in runs of this workload alone (goal 4). A body of 1 KiB
   costs more than twice what one of 100 B does, and that is memory: it is copied into a bundle, into a message, into the packet
   for each of the others, out of the packet and out of the bundle, and twice by the system. With smaller bundles it was 3.6 to
   4.3.
-* Two servers that sync, 1,024 B, against JetStream: 5.8 (goal 5), and 6.2 in a run before; single rounds 3.7 to 7.0, with what
-  the disk does. Ours writes each message twice and waits for the disk; JetStream writes it once and does not wait. Commits are
-  bounded (`COMMIT_BYTES`), since everything that follows waits for the one under way, the window is 16 MiB, so that a server
-  takes in the next messages while its disk is busy, and snapshots wait while a backlog is on its way out.
+* Two servers that sync, 1,024 B, against JetStream: 5.1 (goal 5), and 5.8 and 6.2 in runs before; single rounds 3.7 to 7.0,
+  with what the disk does. Ours writes each message twice and waits for the disk; JetStream writes it once and does not wait.
+  Commits are bounded (`COMMIT_BYTES`), since everything that follows waits for the one under way, the window is 16 MiB, so that
+  a server takes in the next messages while its disk is busy, and snapshots wait while a backlog is on its way out.
 
 Where the time goes, and what was done about it:
 
