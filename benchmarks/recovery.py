@@ -57,11 +57,11 @@ async def _fill(node: Node, queued: int) -> None:
     """Queue messages, and leave without a word, as a kill would."""
     letters = write_letters([Letter(BODY)])
     for number in range(1, queued + 1):
+        while node.full:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
         node.submit(Bundle("writer", number, 1, ("away",), None, letters))
         if number % PER_TURN == 0:
             await asyncio.sleep(0)
-            while node.driver.full:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
     while node.store.durable < node.store.appended:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     node.store.close()
