@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
-CI_EXAMPLES = 80
+CI_EXAMPLES = 100
 CAMPAIGN_EXAMPLES = 5_000
 
 settings.register_profile("ci", derandomize=True, max_examples=CI_EXAMPLES, deadline=None, database=None, print_blob=True)

@@ -68,7 +68,7 @@ def test_what_was_planted_is_found(case: Planted, slice_events: int, tmp_path: P
     assert_same(events, write(tmp_path / "trace", events), tmp_path / "work", slice_events)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**9), slice_events=st.sampled_from([5, 10, 20, 1_000]))
 def test_random_traces_are_judged_alike(seed: int, slice_events: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Spoiled in every way; in the order in which they happened, by right clocks, by wrong ones, and shuffled without any."""
