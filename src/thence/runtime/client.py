@@ -262,6 +262,7 @@ class Client(Endpoint):
                     await lost.wait()
             except TimeoutError:
                 now = self._loop.time()
+                connection.rest()
                 if now - connection.heard_at > SILENCE_S:
                     connection.fail(TimeoutError(f"{self.url} is silent for {SILENCE_S:g} s"))
                 elif now - connection.wrote_at > HEARTBEAT_S:

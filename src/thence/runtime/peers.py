@@ -468,6 +468,7 @@ class Peers:
                 connection = peer.connection
                 if connection is None:
                     continue
+                connection.rest()
                 if now - connection.heard_at > SILENCE_S:
                     connection.fail(TimeoutError(f"silent for {SILENCE_S:g} s"))
                 elif now - connection.wrote_at > HEARTBEAT_S:

@@ -313,6 +313,7 @@ class Server:
             for name in [name for name, since in self._away.items() if now - since > AWAY_S]:
                 self.forget(name)
             for client in list(self._connections):
+                client.connection.rest()
                 if loop_now - client.connection.heard_at > CLIENT_SILENCE_S:
                     client.connection.fail(TimeoutError(f"silent for {CLIENT_SILENCE_S:g} s"))
                 elif loop_now - client.connection.wrote_at > 1.0:

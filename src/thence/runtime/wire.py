@@ -8,6 +8,8 @@ while whatever comes would count as a sign of life.
 Rules:
 
 * Nothing is kept before its length has been checked against the limit that holds for this connection.
+* Room is made for what has arrived, never for what a header promises: a buffer that was full doubles, and one that was not
+  needed is given back (``rest``). Whoever makes us keep a byte has sent half of it.
 * A frame that is damaged, too long or unknown ends the connection with a ``MalformedFrame`` that says so. What was lost with it
   is sent again over the next one; a stream that has lost its place cannot be trusted any further.
 * Frames written within one turn of the loop leave in one piece. One that is alone in its turn leaves at once.
@@ -99,6 +101,8 @@ class Connection(asyncio.BufferedProtocol):
         """How long the buffer is."""
         self._filled = 0
         """How many bytes at the front of the buffer have come in and were not handed over."""
+        self._rested_at = 0
+        """How many bytes had come in when the buffer was last looked at."""
         self._outgoing = bytearray()
         self._failure: Exception | None = None
 
@@ -114,6 +118,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._filled = 0
+        self._resize(READ_BYTES)  # Whoever still knows the connection keeps no more of it.
         self._outgoing = bytearray()
         self.on_lost(self, self._failure or exc)
         self.on_end(self)
@@ -142,20 +147,30 @@ class Connection(asyncio.BufferedProtocol):
                 turn.end()
             else:
                 turn.awaited = turn.alone = False
-        if full and self._room < MAX_READ_BYTES:
-            # For a stranger no more than the one frame that it may send.
-            wanted = max(wanted, min(2 * self._room, self.max_frame_bytes + _HEADER_BYTES))
-        if wanted > self._room:
+        if full:
             self._grow(wanted)
         if self._polling.limit:
             self._polling.came()
 
     # Reading.
 
-    def _grow(self, size: int) -> None:
-        larger = memoryview(bytearray(size))
-        larger[: self._filled] = self._buffer[: self._filled]
-        self._buffer, self._room = larger, size
+    def _grow(self, wanted: int) -> None:
+        """Double the buffer, which was full, up to what the next frame needs; for a stranger that is the one that it may send."""
+        most = max(wanted, min(MAX_READ_BYTES, self.max_frame_bytes + _HEADER_BYTES))
+        if self._room < most:
+            self._resize(min(2 * self._room, most))
+
+    def _resize(self, size: int) -> None:
+        buffer = memoryview(bytearray(size))
+        buffer[: self._filled] = self._buffer[: self._filled]
+        self._buffer, self._room = buffer, size
+
+    def rest(self) -> None:
+        """Give back the room that was not needed since the last time; to be called now and then."""
+        came, self._rested_at = self.bytes_in - self._rested_at, self.bytes_in
+        size = max(READ_BYTES if came < MAX_READ_BYTES else MAX_READ_BYTES, 2 * self._filled)
+        if size < self._room:
+            self._resize(size)
 
     def _read(self, turn: Turn) -> int:
         """Hand over all whole frames, and move the rest to the front; return how long the buffer must be for the next one."""

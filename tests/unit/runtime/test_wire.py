@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from thence.errors import MalformedFrame
-from thence.runtime.wire import HEADER, Connection
+from thence.runtime.wire import HEADER, MAX_CLIENT_FRAME_BYTES, READ_BYTES, Connection
 
 
 class PlayedTransport:
@@ -210,3 +210,48 @@ def test_a_connection_that_ended_when_all_was_out_is_left_alone(monkeypatch: pyt
 
     asyncio.run(main())
     assert troubles == []
+
+
+def test_a_header_alone_makes_nobody_keep_room_for_its_frame() -> None:
+    def test(wire: Wire) -> None:
+        wire.connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
+        wire.receive(head(MAX_CLIENT_FRAME_BYTES, 0))
+        assert wire.connection._room == READ_BYTES
+
+    with_wire(test)
+
+
+def test_room_is_made_for_twice_what_has_come_and_given_back_when_it_rests() -> None:
+    payload = bytes(5_000_000)
+    frame = framed(payload)
+
+    def test(wire: Wire) -> None:
+        connection = wire.connection
+        connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
+        for at in range(0, len(frame) - 1, 50_000):
+            wire.receive(frame[at : min(at + 50_000, len(frame) - 1)])
+            assert connection._room <= max(READ_BYTES, 2 * connection._filled)
+        connection.rest()
+        assert connection._room >= connection._filled == len(frame) - 1, "what has come is kept"
+        wire.receive(frame[-1:])
+        assert wire.frames == [payload]
+        connection.rest()
+        wire.receive(framed(b"x"))
+        assert wire.frames[1:] == [b"x"]
+        connection.rest()
+        assert connection._room == READ_BYTES
+        wire.receive(frame)
+        assert wire.frames[2:] == [payload]
+
+    with_wire(test)
+
+
+def test_a_connection_that_has_ended_keeps_no_room() -> None:
+    def test(wire: Wire) -> None:
+        wire.connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
+        wire.receive(framed(bytes(1_000_000))[:-1])
+        assert wire.connection._room > 1_000_000
+        wire.connection.connection_lost(None)
+        assert wire.connection._room == READ_BYTES
+
+    with_wire(test)
