@@ -491,13 +491,10 @@ class Node:
         """On which store each runs whom we have met, ourselves among them."""
         return self._met
 
-    def connected(self, peer: str, incarnation: str, progress: dict[str, Progress]) -> str:
-        """A neighbour is there; return why not to go on with it, if so."""
-        known = self._met.get(peer)
-        if known is None:
-            self._met[peer] = incarnation
-            self.driver.write([Met(peer, incarnation)])
-        elif known != incarnation:
+    def objection(self, peer: str, incarnation: str, progress: dict[str, Progress]) -> str:
+        """Return why not to go on with a neighbour that says this, if so."""
+        known = self._met.get(peer, incarnation)
+        if known != incarnation:
             return (
                 f"{peer!r} has lost its state: it comes back with store {incarnation}, and {self.name!r} knows it by {known}. "
                 "Start it on its old data, or start the whole fabric anew"
@@ -508,8 +505,14 @@ class Node:
                 f"something was forgotten: {forgotten}. One of them runs on an old copy of its store. "
                 "Start it on its newest data, or start the whole fabric anew"
             )
-        self.driver.step(Connected(peer))
         return ""
+
+    def connected(self, peer: str, incarnation: str) -> None:
+        """A neighbour is there, and nothing is wrong with what it said."""
+        if peer not in self._met:
+            self._met[peer] = incarnation
+            self.driver.write([Met(peer, incarnation)])
+        self.driver.step(Connected(peer))
 
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
         """A packet came in."""

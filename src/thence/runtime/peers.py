@@ -12,7 +12,9 @@ Rules:
 * A neighbour that comes back on another store, or on an old copy of its own (``core.progress``), has forgotten what it had
   confirmed. It is refused, and both say so: nobody could keep order with it.
 * Whoever has nothing to say for ``HEARTBEAT_S`` says that. Whoever is silent for ``SILENCE_S`` is taken to be gone.
-* A new connection takes the place of an older one with the same neighbour: the older one may be dead without knowing.
+* A new connection takes the place of an older one with the same neighbour: the older one may be dead without knowing. It does so
+  only when everything that it says has been checked. Without TLS nobody can prove who calls, so then a caller is told to come
+  later while the older connection is alive, which means that it was heard of within ``ALIVE_S``.
 * A packet that only confirms waits until the turn of the loop ends, and is left out if another one for the same domain goes the
   same way meanwhile and says all that it says.
 * Packets for a neighbour that is away are dropped here: its channel keeps them, and sends them when it is back. So are those for
@@ -56,6 +58,9 @@ from thence.runtime.wire import MAX_FRAME_BYTES, Connection
 
 HEARTBEAT_S: Final = 1.0
 SILENCE_S: Final = 6.0
+ALIVE_S: Final = 3.0
+"""How long an older connection that says nothing keeps its place against a caller that proves nothing. It says something each
+``HEARTBEAT_S``, so this is long enough for one whose server is busy."""
 FIRST_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 5.0
 LATER_BACKOFF_S: Final = 0.4
@@ -75,8 +80,11 @@ class PeerEvents(Protocol):
     def progress(self, peer: str) -> dict[str, Progress]:
         """Return how far we are with a neighbour."""
 
-    def connected(self, peer: str, incarnation: str, progress: dict[str, Progress]) -> str:
-        """A neighbour is there; return why not to go on with it, if so."""
+    def objection(self, peer: str, incarnation: str, progress: dict[str, Progress]) -> str:
+        """Return why not to go on with a neighbour that says this, if so. This changes nothing."""
+
+    def connected(self, peer: str, incarnation: str) -> None:
+        """A neighbour is there, and nothing is wrong with what it said."""
 
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
         """A packet came in."""
@@ -376,6 +384,10 @@ class Peers:
             refuse(connection, reason, claims=claims)
             return False
         peer = self.neighbours[hello.server]
+        reason = self._objection_to_place(peer)
+        if reason:
+            refuse(connection, reason, claims=claims, later=True)
+            return False
         connection.on_lost = lambda lost, error: self._lost(peer, lost, error)
         peer.protocol = agreed(hello)
         tell(connection, ServerWelcome(self.me, self._incarnation, self._events.progress(peer.name), peer.protocol))
@@ -406,22 +418,41 @@ class Peers:
             return f"{hello.server!r} shares no domain and no link with {self.me}"
         return ""
 
+    def _objection_to_place(self, peer: Neighbour) -> str:
+        """Say why a caller may not take the place of the connection that there is."""
+        older = peer.connection
+        if older is None or self._security.outgoing is not None:
+            return ""
+        silent_s = asyncio.get_running_loop().time() - older.heard_at
+        if silent_s > ALIVE_S:
+            return ""
+        tell(older, Ping())  # If there is nobody at its other end any more, the system there says so at once.
+        return (
+            f"{self.me} is connected with {peer.name} at {older.address}, which said something {silent_s:.1f} s ago. "
+            f"Without TLS nobody can prove to be {peer.name}: it keeps its place until it is silent for {ALIVE_S:g} s (ALIVE_S)"
+        )
+
     # Connected.
 
     def _joined(self, peer: Neighbour, connection: Connection, said: ServerHello | ServerWelcome) -> bool:
-        older, peer.connection = peer.connection, None
+        reason = self._events.objection(peer.name, said.incarnation, said.progress)
+        older = peer.connection
+        if reason:
+            hang_up(connection, Refused(reason))
+            if older is None:
+                peer.forgot = True
+                self._note_trouble(peer, reason)
+            else:
+                connection.complain(f"refused another connection of server {peer.name!r}: {reason}")
+            return False
         if older is not None:
+            peer.connection = None
             older.fail(ConnectionResetError("a newer connection took its place"))
         connection.max_frame_bytes = MAX_FRAME_BYTES
         connection.on_frame = partial(self._frame, peer)
         peer.connection = connection
-        reason = self._events.connected(peer.name, said.incarnation, said.progress)
-        peer.forgot = bool(reason)
-        if reason:
-            peer.connection = None
-            self._note_trouble(peer, reason)
-            hang_up(connection, Refused(reason))
-            return False
+        peer.forgot = False
+        self._events.connected(peer.name, said.incarnation)
         peer.since, peer.trouble = time.monotonic(), ""
         peer.count(connection)
         log.info("connected with %s at %s", peer.name, connection.address)

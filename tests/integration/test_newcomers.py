@@ -1,0 +1,100 @@
+"""A caller that says it is a neighbour, where there is no TLS: it takes nobody's place before it is checked, nor of one alive."""
+
+from __future__ import annotations
+
+import pytest
+
+import thence
+from tests.integration.running import flat, run, servers, started, until, url
+from tests.integration.securing import Speaker
+from thence.core.topology import Topology
+from thence.runtime import peers
+from thence.runtime.protocol import PROTOCOL, Refused, ServerHello, ServerWelcome
+from thence.runtime.server import Server
+
+
+async def call_as_s1(topology: Topology, incarnation: str, s1: Server | None = None) -> Speaker:
+    """Call s2, and say that it is s1 who calls."""
+    eve = await Speaker.call(topology.addresses["s2"])
+    progress = {} if s1 is None else s1.node.progress("s2")
+    eve.say(ServerHello(PROTOCOL, "flat", topology.fingerprint, "s1", "s2", incarnation, progress=progress))
+    return eve
+
+
+@pytest.mark.parametrize("knows", [False, True], ids=["does not know the store", "knows everything that s1 says"])
+def test_a_newcomer_does_not_push_out_a_neighbour_that_is_alive(knows: bool) -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with (
+            servers(topology) as running,
+            thence.connect(url(topology, "s1"), "ann") as ann,
+            thence.connect(url(topology, "s2"), "bob") as bob,
+        ):
+            await ann.known("bob")
+            s1, place = running["s1"], running["s2"].node.peers.neighbours["s1"]
+            before = place.connection
+            incarnation = s1.node.met["s1"] if knows else "another store"
+            eve = await call_as_s1(topology, incarnation, s1 if knows else None)
+            refused = await eve.hear()
+            assert isinstance(refused, Refused), "nothing of s2 is told"
+            assert "s2 is connected with s1 at 127.0.0.1:" in refused.reason
+            assert refused.later
+            assert await eve.ended()
+            eve.close()
+            await ann.send("bob", b"on the same connection")
+            assert (await bob.receive()).body == b"on the same connection"
+            assert place.connection is before is not None
+            assert (place.connections, place.trouble, place.forgot) == (1, "", False)
+
+    run(main)
+
+
+def test_a_newcomer_that_does_not_fit_pushes_out_nobody_also_if_the_other_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "ALIVE_S", -1.0)  # As if nothing had been heard for long.
+
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with servers(topology) as running:
+            place = running["s2"].node.peers.neighbours["s1"]
+            before = place.connection
+            eve = await call_as_s1(topology, "another store")
+            assert isinstance(await eve.hear(), ServerWelcome)
+            refused = await eve.hear()
+            assert isinstance(refused, Refused)
+            assert "'s1' has lost its state" in refused.reason
+            eve.close()
+            assert place.connection is before is not None
+            assert (place.connections, place.trouble, place.forgot) == (1, "", False)
+
+    run(main)
+
+
+def test_a_neighbour_comes_back_while_its_older_connection_is_dead_without_knowing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "ALIVE_S", 0.3)
+
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        s2 = await started(topology, "s2")
+        try:
+            place = s2.node.peers.neighbours["s1"]
+            silent = await call_as_s1(topology, "the store")
+            assert isinstance(await silent.hear(), ServerWelcome)
+            refusals = 0
+            while True:
+                again = await call_as_s1(topology, "the store")
+                answer = await again.hear()
+                if isinstance(answer, ServerWelcome):
+                    break
+                assert isinstance(answer, Refused)
+                refusals += 1
+                again.close()
+            assert refusals, "at first the older one may be alive"
+            assert await silent.ended()
+            await until(lambda: place.connections == 2)
+            assert place.up
+            silent.close()
+            again.close()
+        finally:
+            await s2.stop(drain_s=0)
+
+    run(main)
