@@ -31,10 +31,10 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def forgotten(mine: Progress, theirs: Progress, me: str, peer: str, place: str) -> str:
     """Say who has forgotten what, if anybody has."""
-    return _forgot(mine, theirs, me, peer, place) or _forgot(theirs, mine, peer, me, place)
+    return forgot(mine, theirs, me, peer, place) or forgot(theirs, mine, peer, me, place)
 
 
-def _forgot(knows: Progress, told: Progress, who: str, other: str, place: str) -> str:
+def forgot(knows: Progress, told: Progress, who: str, other: str, place: str) -> str:
     """Say what ``other`` has forgotten, by what it tells and what ``who`` knows."""
     if told.sent < knows.taken_highest:
         there = f"from {other!r} to {who!r} in {place!r}"
