@@ -54,9 +54,9 @@ class Logged(Client):
 
     on_reply: Callable[[Message], object]
 
-    def _replied(self, message: Message) -> None:
+    def _replied(self, message: Message, everyone: bool) -> None:
         self.on_reply(message)
-        super()._replied(message)
+        super()._replied(message, everyone)
 
 
 class Worker:

@@ -106,6 +106,41 @@ def test_request_and_reply() -> None:
     run(main)
 
 
+def test_nobody_else_can_reply() -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        warned: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: warned.append(context["message"]))
+        async with (
+            servers(topology),
+            thence.connect(url(topology, "s1"), "asker") as asker,
+            thence.connect(url(topology, "s2"), "asked") as asked,
+            thence.connect(url(topology, "s2"), "mallory") as mallory,
+        ):
+            await asker.subscribe("news")
+            for other in (asked, mallory):
+                await other.known("asker")
+                await other.send("asker", b"ready")
+            assert {(await asker.receive()).sender for _ in range(2)} == {"asked", "mallory"}
+            asking = asyncio.create_task(asker.request("asked", b"?"))
+            request = await asked.receive()
+            # Even who learns the id of the request, as a relay would, cannot reply; and guesses reach nobody.
+            for reply in (request.letter.request, *range(1, 50)):
+                mallory._post(("asker",), None, b"forged", None, reply=reply)
+            for client, to, topic in ((mallory, None, "news"), (asked, None, "news"), (asked, None, None)):
+                client._post(to, topic, b"forged", None, reply=request.letter.request)
+            await mallory.flush()
+            await mallory.send("asker", b"behind it")
+            assert (await asker.receive()).body == b"behind it"
+            request.reply(b"true")
+            assert (await asking).body == b"true"
+            assert asker.stray_replies == 53
+            assert len(warned) == 4
+            assert any("from 'mallory', sent directly, to a request to 'asked'" in text for text in warned)
+
+    run(main)
+
+
 def test_sending_while_iterating() -> None:
     async def main() -> None:
         topology = flat("s1", "s2")

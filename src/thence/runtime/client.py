@@ -271,7 +271,7 @@ class Client(Endpoint):
     def _frame(self, connection: Connection, frame: memoryview) -> None:
         said = understand(frame, self.url)
         if isinstance(said, Deliver):
-            self._on_deliver(said.position, said.skip, said.sender, said.topic, said.letters)
+            self._on_deliver(said.position, said.skip, said.sender, said.topic, said.letters, said.everyone)
         elif isinstance(said, Accepted):
             self._forget_accepted(said.upto)
         elif isinstance(said, Undeliverable):

@@ -205,7 +205,8 @@ class ClientConnection:
 
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for the client."""
-        tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters))
+        everyone = bundle.to is None and bundle.topic is None
+        tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters, everyone))
 
     def told_safe(self, upto: int, reason: str) -> None:
         """Some of its letters are safe, or nobody finds out."""

@@ -201,7 +201,8 @@ class Member(Endpoint):
 
     def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
         """Letters for us."""
-        self._on_deliver(position, skip, bundle.sender, bundle.topic, bundle.letters)
+        everyone = bundle.to is None and bundle.topic is None
+        self._on_deliver(position, skip, bundle.sender, bundle.topic, bundle.letters, everyone)
 
     def told_safe(self, upto: int, reason: str) -> None:
         """Some of our letters are safe, or nobody finds out."""

@@ -42,6 +42,7 @@ from thence.runtime.letters import (
     written_body,
 )
 from thence.runtime.protocol import Letter, Publish, count_letters, read_letters, write_letters
+from thence.runtime.requests import Requests
 from thence.runtime.spans import spans_of_program
 from thence.runtime.turns import turn_of
 
@@ -62,7 +63,6 @@ ACKNOWLEDGE_SOON_BYTES: Final = 64 * 1024
 """or after how many bytes of them;"""
 ACKNOWLEDGE_WITHIN_S: Final = 0.005
 """and how much later if there are fewer: nobody waits for it, and a letter alone is answered sooner without."""
-
 
 Handler = Callable[[Message], None]
 ViewHandler = Callable[[NewView], None]
@@ -96,7 +96,7 @@ class Endpoint(Awaiting):
         self._room: asyncio.Event = asyncio.Event()
         self._short_of_room = False
         """Whether somebody waits for it."""
-        self._requests: dict[int, asyncio.Future[Message]] = {}
+        self._requests = Requests()
         self._received = 0
         """The position of the last letter that came."""
         self._done = 0
@@ -173,26 +173,30 @@ class Endpoint(Awaiting):
         self._post(None, checked_topic(topic), body, headers)
 
     async def request(self, to: str, body: Any, *, headers: Mapping[str, str] | None = None, within: float = 30.0) -> Message:
-        """Send a request and return the reply. Other messages go on coming in meanwhile, in order."""
+        """Send a request and return the reply, which only who was asked can give. Other messages go on coming in meanwhile."""
+        (whom,) = recipient(to)
         await self.room()
-        number = self._number + 1
-        answer: asyncio.Future[Message] = self._loop.create_future()
-        self._requests[number] = answer
+        request, reply = self._requests.ask(whom)
         try:
-            self._post(recipient(to), None, body, headers, request=number)
+            self._post((whom,), None, body, headers, request=request)
             async with asyncio.timeout(within):
-                await self._until(number)
-                return await answer
+                await self._until(self._number)
+                return await reply
         except TimeoutError:
             raise TimeoutError(f"no reply from {to!r} within {within:g} s") from None
         finally:
-            self._requests.pop(number, None)
+            self._requests.forget(request)
 
     def reply(self, message: Message, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
         """Answer a request; the answer is queued, as with ``post``."""
         if not message.wants_reply:
             raise UsageError(f"the message from {message.sender!r} asks for no reply")
         self._post((message.sender,), None, body, headers, reply=message.letter.request)
+
+    @property
+    def stray_replies(self) -> int:
+        """How many replies were left out: no request waited for them any more, or somebody else was asked."""
+        return self._requests.stray
 
     async def flush(self) -> None:
         """Wait until everything that was posted is accepted."""
@@ -436,7 +440,7 @@ class Endpoint(Awaiting):
             self._finish(self._current.position if self._inbox else self._received)
             self._current = None
 
-    def _on_deliver(self, position: int, skip: int, sender: str, topic: str | None, written: bytes) -> None:
+    def _on_deliver(self, position: int, skip: int, sender: str, topic: str | None, written: bytes, everyone: bool) -> None:
         """Letters have come. What came before is left out: the other side may not have heard that it did."""
         if self._failure is not None:
             return
@@ -463,7 +467,7 @@ class Endpoint(Awaiting):
             if letter.reply:
                 replies = True
         if replies:
-            fresh = self._hand_replies(fresh)
+            fresh = self._hand_replies(fresh, everyone)
         if not self._failed:
             self._hand(fresh, at - 1)
 
@@ -485,7 +489,7 @@ class Endpoint(Awaiting):
         """Whether a handler has failed meanwhile."""
         return self._failure is not None
 
-    def _hand_replies(self, messages: Sequence[Message]) -> list[Message]:
+    def _hand_replies(self, messages: Sequence[Message], everyone: bool) -> list[Message]:
         """Hand over what comes up to the last reply, each in its turn; return what comes behind it."""
         others: list[Message] = []
         for message in messages:
@@ -498,7 +502,7 @@ class Endpoint(Awaiting):
             if self._failure is not None:
                 break
             self._received = message.position
-            self._replied(message)
+            self._replied(message, everyone)
         return others
 
     def _hand(self, messages: Sequence[Message], last: int) -> None:
@@ -515,11 +519,11 @@ class Endpoint(Awaiting):
             if not self._inbox and not self._in_hand:
                 self._finish(self._received)
 
-    def _replied(self, message: Message) -> None:
-        """Give a reply to whoever waits for it; if nobody does any more, it is left out."""
-        answer = self._requests.get(message.letter.reply)
-        if answer is not None and not answer.done():
-            answer.set_result(message)
+    def _replied(self, message: Message, everyone: bool) -> None:
+        """Give a reply to whoever waits for it; otherwise it is left out."""
+        wrong = self._requests.replied(message, everyone=everyone)
+        if wrong:
+            self._loop.call_exception_handler({"message": f"thence: {self.name!r} leaves out {wrong}"})
 
     def _handle(self, handler: BatchHandler, messages: Sequence[Message]) -> None:
         if messages:
@@ -587,7 +591,7 @@ class Endpoint(Awaiting):
                 waiter.set_exception(failure)
         self._short_of_room = False
         self._awaited.fail(failure)
-        for answer in (*self._requests.values(), *self._others_waiting()):
+        for answer in (*self._requests.waiting, *self._others_waiting()):
             if not answer.done():
                 answer.set_exception(failure)
         self._room.set()

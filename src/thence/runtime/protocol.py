@@ -175,6 +175,8 @@ class Deliver(_Said, frozen=True, array_like=True, tag=15):
     sender: str
     topic: str | None
     letters: bytes
+    everyone: bool = False
+    """Whether they went to everyone."""
 
 
 class ReadDeliver(Deliver, frozen=True, array_like=True, tag=15):
@@ -331,9 +333,9 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Whether the body is msgpack of a value, not bytes of the application's own."""
     headers: dict[str, str] | None = None
     request: int = 0
-    """Above 0: an answer is wanted, with this number."""
+    """Above 0: a reply is wanted, with this id."""
     reply: int = 0
-    """Above 0: this answers the request with this number."""
+    """Above 0: this is the reply to the request with this id."""
 
 
 Said = (

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from thence.core.views import FABRIC, NewView
-from thence.errors import UsageError
+from thence.errors import Busy, UsageError
 from thence.runtime.endpoint import Endpoint
 from thence.runtime.letters import Message
-from thence.runtime.protocol import Letter, Publish, write_letters
+from thence.runtime.protocol import Letter, Publish, read_letters, write_letters
+from thence.runtime.requests import Requests
 
 PATIENCE_S = 30.0
 
@@ -33,9 +34,9 @@ class Played(Endpoint):
     def _acknowledge(self, upto: int, limit: int) -> None:
         self.acknowledged.append(upto)
 
-    def _replied(self, message: Message) -> None:
+    def _replied(self, message: Message, everyone: bool) -> None:
         self.happened.append(f"reply {message.body.decode()}")
-        super()._replied(message)
+        super()._replied(message, everyone)
 
     async def subscribe(self, topic: str) -> None:
         raise AssertionError("there are no topics here")
@@ -54,7 +55,11 @@ class Played(Endpoint):
 
     def come(self, first: int, *letters: Letter) -> None:
         """Letters come in, in one bundle."""
-        self._on_deliver(first, 0, "you", None, write_letters(list(letters)))
+        self._on_deliver(first, 0, "you", None, write_letters(list(letters)), everyone=False)
+
+    def asked(self, at: int = -1) -> int:
+        """Return the id of the request that was sent last, or before."""
+        return read_letters(self.sent[at].letters, "me")[0].request
 
     def handle(self, message: Message) -> None:
         """Write down a letter, or fail at it."""
@@ -76,7 +81,7 @@ def test_a_reply_comes_in_its_turn_among_the_letters_of_its_bundle() -> None:
         me.on_message(me.handle)
         asked = asyncio.ensure_future(me.request("you", b"?"))
         await asyncio.sleep(0.01)
-        me.come(1, Letter(b"a"), Letter(b"b"), Letter(b"answer", reply=1), Letter(b"c"))
+        me.come(1, Letter(b"a"), Letter(b"b"), Letter(b"answer", reply=me.asked()), Letter(b"c"))
         assert me.happened == ["letter a", "letter b", "reply answer", "letter c"]
         assert (await asked).body == b"answer"
         me.done()
@@ -98,12 +103,57 @@ def test_a_reply_alone_counts_as_done() -> None:
     run(test)
 
 
+@pytest.mark.parametrize(
+    ("sender", "topic", "everyone", "why"),
+    [
+        ("mallory", None, False, "a reply from 'mallory', sent directly, to a request to 'you'"),
+        ("you", "news", False, "a reply from 'you', sent on the topic 'news', to a request to 'you'"),
+        ("you", None, True, "a reply from 'you', sent to everyone, to a request to 'you'"),
+    ],
+)
+def test_only_who_was_asked_replies_and_only_directly(sender: str, topic: str | None, everyone: bool, why: str) -> None:
+    async def test(me: Played) -> None:
+        said: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+        asked = asyncio.ensure_future(me.request("you", b"?"))
+        await asyncio.sleep(0.01)
+        me._on_deliver(1, 0, sender, topic, write_letters([Letter(b"forged", reply=me.asked())]), everyone)
+        await asyncio.sleep(0.01)
+        assert not asked.done()
+        assert len(said) == 1
+        assert why in said[0]
+        me.come(2, Letter(b"true", reply=me.asked()))
+        assert (await asked).body == b"true"
+        assert me.stray_replies == 1
+        me.come(3, Letter(b"again", reply=me.asked()))
+        await asyncio.sleep(0.01)
+        assert (me.stray_replies, len(said), me.acknowledged[-1]) == (2, 1, 3)
+
+    run(test)
+
+
+def test_ids_of_requests_cannot_be_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(_: Played) -> None:
+        requests = Requests()
+        ids = [requests.ask("you")[0] for _ in range(100)]
+        assert len(set(ids)) == 100
+        assert all(0 < one < 2**63 for one in ids)
+        assert min(ids) > 2**40, "one in 80,000 runs is wrong here"
+        monkeypatch.setattr("thence.runtime.requests.MAX_REQUESTS", 100)
+        with pytest.raises(Busy, match="100 requests wait for their replies; MAX_REQUESTS is 100"):
+            requests.ask("you")
+        requests.forget(ids[0])
+        requests.ask("you")
+
+    run(test)
+
+
 def test_nothing_behind_a_letter_at_which_the_program_failed_is_handed_over_or_done() -> None:
     async def test(me: Played) -> None:
         me.on_message(me.handle)
         asked = asyncio.ensure_future(me.request("you", b"?"))
         await asyncio.sleep(0.01)
-        me.come(1, Letter(b"a"), Letter(b"bad"), Letter(b"b"), Letter(b"answer", reply=1), Letter(b"c"))
+        me.come(1, Letter(b"a"), Letter(b"bad"), Letter(b"b"), Letter(b"answer", reply=me.asked()), Letter(b"c"))
         me.come(6, Letter(b"d"))
         assert me.happened == ["letter a"]
         with pytest.raises(ValueError, match="bad"):
@@ -117,7 +167,7 @@ def test_who_iterates_gets_all_letters_in_order_and_replies_where_they_are_await
     async def test(me: Played) -> None:
         asked = asyncio.ensure_future(me.request("you", b"?"))
         await asyncio.sleep(0.01)
-        me.come(1, Letter(b"a"), Letter(b"answer", reply=1), Letter(b"b"))
+        me.come(1, Letter(b"a"), Letter(b"answer", reply=me.asked()), Letter(b"b"))
         me.come(4, Letter(b"c"))
         assert (await asked).body == b"answer"
         got = [await me.receive(1.0) for _ in range(3)]
@@ -141,7 +191,7 @@ def test_the_news_of_a_view_comes_in_its_turn_to_its_handler() -> None:
         me.on_message(me.handle)
         me.on_view(lambda seen: me.happened.append(f"view {seen.version}"))
         me.come(1, Letter(b"a"))
-        me._on_deliver(2, 0, FABRIC, None, written)
+        me._on_deliver(2, 0, FABRIC, None, written, everyone=False)
         me.come(3, Letter(b"b"))
         await asyncio.sleep(0.05)
         assert me.happened == ["letter a", "view 2", "letter b"]
@@ -155,9 +205,9 @@ def test_the_news_of_a_view_comes_in_its_turn_to_its_handler() -> None:
 def test_news_that_came_before_there_was_a_handler_waits_in_its_turn() -> None:
     async def test(me: Played) -> None:
         me.come(1, Letter(b"a"))
-        me._on_deliver(2, 0, FABRIC, None, view(2)[1])
+        me._on_deliver(2, 0, FABRIC, None, view(2)[1], everyone=False)
         me.come(3, Letter(b"b"))
-        me._on_deliver(4, 0, FABRIC, None, view(3)[1])
+        me._on_deliver(4, 0, FABRIC, None, view(3)[1], everyone=False)
         me.on_view(lambda seen: me.happened.append(f"view {seen.version}"))
         me.on_message(me.handle)
         await asyncio.sleep(0.05)
@@ -172,7 +222,7 @@ def test_what_comes_while_a_handler_is_being_set_waits_behind_what_was_there() -
         me.come(1, Letter(b"a"), Letter(b"b"))
         me.on_message(me.handle)
         me.come(3, Letter(b"c"))
-        me._on_deliver(4, 0, FABRIC, None, view(2)[1])
+        me._on_deliver(4, 0, FABRIC, None, view(2)[1], everyone=False)
         me.come(5, Letter(b"bad"), Letter(b"d"))
         me.on_view(lambda seen: me.happened.append(f"view {seen.version}"))
         assert me.happened == []
@@ -186,7 +236,7 @@ def test_what_comes_while_a_handler_is_being_set_waits_behind_what_was_there() -
 def test_what_waits_behind_the_news_is_not_done_before_it_is_handed_over() -> None:
     async def test(me: Played) -> None:
         me.come(1, Letter(b"a"))
-        me._on_deliver(2, 0, FABRIC, None, view(2)[1])
+        me._on_deliver(2, 0, FABRIC, None, view(2)[1], everyone=False)
         me.come(3, Letter(b"b"))
 
         def handle(messages: Sequence[Message]) -> None:
@@ -203,12 +253,12 @@ def test_what_waits_behind_the_news_is_not_done_before_it_is_handed_over() -> No
 
 def test_whoever_iterates_or_receives_goes_past_the_news() -> None:
     async def test(me: Played) -> None:
-        me._on_deliver(1, 0, FABRIC, None, view(2)[1])
+        me._on_deliver(1, 0, FABRIC, None, view(2)[1], everyone=False)
         me.come(2, Letter(b"a"))
         before = me.view
         assert (before, (await me.receive()).body) == (None, b"a")
         assert me.view == view(2)[0]
-        me._on_deliver(3, 0, FABRIC, None, view(3)[1])
+        me._on_deliver(3, 0, FABRIC, None, view(3)[1], everyone=False)
         me.come(4, Letter(b"b"))
         async for message in me:
             assert message.body == b"b"
@@ -225,7 +275,7 @@ def test_a_handler_of_views_that_fails_ends_the_endpoint_before_what_follows() -
 
         me.on_message(me.handle)
         me.on_view(fail)
-        me._on_deliver(1, 0, FABRIC, None, view(2)[1])
+        me._on_deliver(1, 0, FABRIC, None, view(2)[1], everyone=False)
         me.come(2, Letter(b"a"))
         await asyncio.sleep(0.05)
         assert (me.happened, me.acknowledged) == ([], [])
