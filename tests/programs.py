@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from typing import Final
 
-PACKAGES: Final = {"systemd-analyze": "systemd", "openssl": "openssl"}
-"""The package of Debian that has each of them; ``scripts/setup`` has the same list."""
+PACKAGES: Final = {"systemd-analyze": "systemd", "openssl": "openssl", "cc": "gcc libc6-dev"}
+"""The packages of Debian that have each of them; ``scripts/setup`` has the same list."""
 
 
 def need(program: str) -> None:

@@ -24,7 +24,11 @@ PYTHON = """#!/bin/bash
 """
 APT = """#!/bin/bash
 printf '%s\\n' "$*" >>"$APT_LOG"
-[[ " $* " != *" install "* ]] || { touch "$BIN/systemd-analyze" "$BIN/openssl"; chmod +x "$BIN/systemd-analyze" "$BIN/openssl"; }
+[[ " $* " == *" install "* ]] || exit 0
+for program in systemd-analyze openssl cc; do
+    [[ -e $BIN/$program ]] || printf '#!/bin/bash\n' >"$BIN/$program"
+    chmod +x "$BIN/$program"
+done
 """
 
 
@@ -86,6 +90,16 @@ def test_root_gets_them_installed(tmp_path: Path) -> None:
     assert "warning" not in done.stderr
     machine.bin.joinpath("openssl").unlink()
     assert "setup: installing openssl\n" in machine.set_up().stdout
+    machine.bin.joinpath("cc").unlink()
+    said = machine.set_up().stdout
+    assert "setup: installing gcc\nsetup: installing libc6-dev\n" in said
+
+
+def test_a_compiler_without_the_headers_of_c_is_as_good_as_none(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, root=False)
+    for program in PACKAGES:
+        machine.put(program, "#!/bin/bash\n[[ $* != *-E* ]]\n")
+    assert "setup: warning: no cc; everything works but tests that call it." in machine.set_up().stderr
 
 
 def test_a_test_that_lacks_one_fails_and_says_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
