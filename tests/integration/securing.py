@@ -29,6 +29,7 @@ from thence.runtime.protocol import (
     encode_value,
     understand,
 )
+from thence.runtime.tls import binding_of
 from thence.runtime.tokens import Token, new_nonce, new_token
 from thence.runtime.wire import HEADER
 
@@ -181,12 +182,14 @@ class Speaker:
 
 async def prove(speaker: Speaker, name: str, token: Token) -> ClientWelcome:
     """Introduce oneself with a token, and return how one is welcome."""
-    hello = ClientHello(PROTOCOL, name, entry=token.entry, nonce=new_nonce())
+    channel = speaker.writer.get_extra_info("ssl_object")
+    binding = b"" if channel is None else binding_of(channel.getpeercert(binary_form=True))
+    hello = ClientHello(PROTOCOL, name, entry=token.entry, nonce=new_nonce(), bound=bool(binding))
     speaker.say(hello)
     challenge = await speaker.hear()
     if not isinstance(challenge, Challenge):
         raise ConnectionError(f"a challenge was to come, and not {challenge}")
-    speaker.say(Proof(token.prove(hello, challenge)))
+    speaker.say(Proof(token.prove(hello, challenge, binding)))
     welcome = await speaker.hear()
     if not isinstance(welcome, ClientWelcome):
         raise ConnectionError(f"a welcome was to come, and not {welcome}")

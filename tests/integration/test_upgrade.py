@@ -19,7 +19,7 @@ from tests.integration.server_processes import kill_processes, last_words, start
 from thence.core.topology import Topology
 from thence.core.topology_text import write
 from thence.errors import Refusal
-from thence.runtime import client as client_module
+from thence.runtime import login
 from thence.runtime.client import ask_status
 from thence.runtime.protocol import PROTOCOL
 
@@ -128,8 +128,8 @@ def test_versions_without_a_protocol_in_common_say_so(tmp_path: Path) -> None:
 
 
 def test_a_client_of_a_far_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "PROTOCOL", PROTOCOL + 5)
-    monkeypatch.setattr(client_module, "OLDEST_PROTOCOL", PROTOCOL + 4)
+    monkeypatch.setattr(login, "PROTOCOL", PROTOCOL + 5)
+    monkeypatch.setattr(login, "OLDEST_PROTOCOL", PROTOCOL + 4)
 
     async def main() -> None:
         topology = flat("s1")

@@ -191,15 +191,15 @@ class AccessFile:
         self._tokens = tokens
         self._rights = {entry: Rights(entry, line) for entry, line in says.clients.items()}
 
-    def admit(self, hello: ClientHello, challenge: Challenge, proof: bytes) -> Guest | None:
-        """Return what a client may do that has proved which entry it is."""
+    def admit(self, hello: ClientHello, challenge: Challenge, proof: bytes, binding: bytes = b"") -> Guest | None:
+        """Return what a client may do that has proved which entry it is, over a channel with this binding."""
         found = None
         for verifier in self._tokens.get(hello.entry, [self._nobody]):
-            if is_proof(verifier, hello, challenge, proof):
+            if is_proof(verifier, hello, challenge, proof, binding):
                 found = verifier
         if found is None or hello.entry not in self._rights:
             return None
-        return Guest(self._rights[hello.entry], found, answer(found, hello, challenge))
+        return Guest(self._rights[hello.entry], found, answer(found, hello, challenge, binding))
 
     def admit_again(self, guest: Guest) -> Guest | None:
         """Return what a client may do now that came in with the file as it was."""

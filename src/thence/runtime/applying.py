@@ -78,8 +78,8 @@ class Access(NamedTuple):
     authority: Path | None = None
     token: str | None = None
 
-    def client(self, address: str) -> Client:
-        """Return somebody who only asks."""
+    def client(self, address: str, server: str) -> Client:
+        """Return somebody who only asks, and only this server."""
         scheme = "thences" if self.tls or self.authority else "thence"
         return Client(
             f"{scheme}://{address}",
@@ -89,6 +89,7 @@ class Access(NamedTuple):
             tls=self.tls,
             authority=self.authority,
             connect_timeout=CONNECT_S,
+            server=server,
         )
 
 
@@ -113,7 +114,7 @@ class Callers:
             async with asyncio.timeout(ANSWER_S if request.action not in FLUSHING else FLUSH_ANSWER_S):
                 client = self._clients.get(name)
                 if client is None:
-                    client = await self._stack.enter_async_context(self._access.client(self.addresses[name]))
+                    client = await self._stack.enter_async_context(self._access.client(self.addresses[name], name))
                     self._clients[name] = client
                 answer = await client.ask_view(request)
         except (OSError, TimeoutError, ThenceError) as error:

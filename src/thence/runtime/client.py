@@ -32,15 +32,13 @@ from thence.runtime.door import tell
 from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
 from thence.runtime.exposure import check_calling
 from thence.runtime.letters import checked_topic
+from thence.runtime.login import Login
 from thence.runtime.names import checked_length, checked_name
 from thence.runtime.protocol import (
-    OLDEST_PROTOCOL,
-    PROTOCOL,
     Accepted,
     Acknowledge,
     AgentAnswer,
     Challenge,
-    ClientHello,
     ClientWelcome,
     Deliver,
     Denied,
@@ -48,7 +46,6 @@ from thence.runtime.protocol import (
     Found,
     Leave,
     Ping,
-    Proof,
     Publish,
     Refused,
     Safe,
@@ -66,7 +63,6 @@ from thence.runtime.protocol import (
     understand,
 )
 from thence.runtime.tls import TlsFiles, client_side
-from thence.runtime.tokens import NONCE_BYTES, TEMPORARY_MARK, new_nonce, parse_token
 from thence.runtime.wire import MAX_FRAME_BYTES, Connection
 
 FIRST_BACKOFF_S: Final = 0.05
@@ -100,17 +96,15 @@ class Client(Endpoint):
         tls: TlsFiles | None = None,
         authority: Path | None = None,
         connect_timeout: float | None = CONNECT_TIMEOUT_S,
+        server: str = "",
     ) -> None:
-        """A client without a name is temporary: nothing is kept for it when it goes."""
-        self._token = None if token is None else parse_token(token)
-        begins = "client-" if self._token is None else self._token.entry + TEMPORARY_MARK
-        super().__init__(f"{begins}{os.urandom(6).hex()}" if name is None else checked_length(name))
+        """A client without a name is temporary: nothing is kept for it when it goes. ``server``: go on with no other."""
+        self._login = Login(token, server)
+        super().__init__(f"{self._login.prefix}{os.urandom(6).hex()}" if name is None else checked_length(name))
         self._host, self._port, self._secure = parse_url(url)
         check_calling(url, self._host, tls=self._secure, token=token is not None)
         self._files, self._authority = tls, authority
         self._tls_context()  # What cannot be read is said now, not when nobody looks.
-        self._hello = ClientHello(PROTOCOL, self.name, oldest=OLDEST_PROTOCOL)
-        self._challenge: Challenge | None = None
         self.url = url
         self.server = ""
         """The name of the server, once connected."""
@@ -200,7 +194,7 @@ class Client(Endpoint):
                         server_hostname=self._host if self._secure else None,
                     )
                 self._let_in = False
-                self._introduce(connection)
+                tell(connection, self._login.hello(connection, self.name, temporary=self._temporary, secure=self._secure))
                 await self._beat(connection, lost)
                 if self._let_in:
                     backoff = FIRST_BACKOFF_S
@@ -213,25 +207,12 @@ class Client(Endpoint):
     def _tls_context(self) -> ssl.SSLContext | None:
         return client_side(self._files, self._authority) if self._secure else None
 
-    def _introduce(self, connection: Connection) -> None:
-        self._challenge = None
-        if self._token is None:
-            self._hello = ClientHello(PROTOCOL, self.name, self._temporary, oldest=OLDEST_PROTOCOL)
-        else:
-            self._hello = ClientHello(PROTOCOL, self.name, self._temporary, self._token.entry, new_nonce(), OLDEST_PROTOCOL)
-        tell(connection, self._hello)
-
     def _challenged(self, connection: Connection, challenge: Challenge) -> None:
-        if self._token is None or self._challenge is not None or len(challenge.nonce) != NONCE_BYTES:
-            raise MalformedFrame(f"{self.url} asks for a proof that it cannot ask for")
-        self._challenge = challenge
-        tell(connection, Proof(self._token.prove(self._hello, challenge)))
-
-    def _is_proved(self, welcome: ClientWelcome) -> bool:
-        """Say whether the server has shown that it knows our token, if we have one."""
-        if self._token is None:
-            return True
-        return self._challenge is not None and self._token.is_answer(self._hello, self._challenge, welcome.proof)
+        try:
+            tell(connection, self._login.prove(connection, challenge))
+        except Refusal as error:
+            connection.close()
+            self._fail(Refusal(f"{self.url}: {error}"))
 
     def _make(self, lost: asyncio.Event) -> Connection:
         connection = Connection()
@@ -329,7 +310,7 @@ class Client(Endpoint):
             self._fail(Refusal(f"{self.url}: {refused.reason}"))
 
     def _welcomed(self, connection: Connection, welcome: ClientWelcome) -> None:
-        reason = self._objection(welcome)
+        reason = self._login.objection(connection, welcome) or self._objection(welcome)
         if reason:
             connection.close()
             self._fail(Refusal(f"{self.url}: {reason}"))
@@ -351,8 +332,6 @@ class Client(Endpoint):
 
     def _objection(self, welcome: ClientWelcome) -> str:
         """Say why not to go on with this server, if so."""
-        if not self._is_proved(welcome):
-            return "this client has a token, and whoever answers there does not know it"
         if self._new or self._left is not None:  # Whoever leaves and was forgotten already exists anew, since it called.
             return ""
         if welcome.box != self._box:

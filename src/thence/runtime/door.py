@@ -10,6 +10,7 @@ Rules:
 * Whoever is refused stays a stranger until its connection has ended.
 * Servers and clients come through the same door; the first frame says which they are.
 * Where there is an access file, a client proves its token (``runtime.tokens``) before anything else that it says is looked at.
+  Over TLS the proof covers the certificate that the server showed on this connection.
 * Every refusal is told to the other side, as far as it can be, and to the log, with the address and the name claimed.
 """
 
@@ -191,7 +192,7 @@ class Door:
         connection.fail(MalformedFrame("it was shown out"))
 
     async def _let_in(self, connection: Connection, came: socket.socket) -> None:
-        tls = self._security.incoming
+        tls, connection.binding = self._security.incoming, self._security.binding
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, came, ssl=tls, ssl_handshake_timeout=None if tls is None else HELLO_TIMEOUT_S
@@ -269,10 +270,12 @@ class Door:
             reason = f"{self._server[0]} wants a token"
         elif len(hello.nonce) != NONCE_BYTES:
             reason = f"a nonce of {len(hello.nonce)} bytes; it must have {NONCE_BYTES}"
+        elif hello.bound != bool(connection.binding):
+            reason = _why_not_bound(self._server[0], hello)
         if reason:
             self._refuse_client(connection, hello, reason)
             return
-        challenge = Challenge(*self._server, new_nonce())
+        challenge = Challenge(*self._server, new_nonce(), bool(connection.binding))
         connection.on_frame = partial(self._proved, hello, challenge)
         tell(connection, challenge)
 
@@ -281,9 +284,10 @@ class Door:
         if not isinstance(said, Proof):
             raise MalformedFrame(f"it says {type(said).__name__} where it must prove its token")
         access = self._security.access
-        guest = None if access is None else access.admit(hello, challenge, said.proof)
+        guest = None if access is None else access.admit(hello, challenge, said.proof, connection.binding)
         if guest is None:
-            self._refuse_client(connection, hello, f"the token of {hello.entry!r} is not right")
+            other = ", or its proof was made for another certificate than that of this server" if connection.binding else ""
+            self._refuse_client(connection, hello, f"the token of {hello.entry!r} is not right{other}")
             return
         reason = guest.rights.objection_to_name(hello.name)
         if reason:
@@ -329,6 +333,16 @@ def tell(connection: Connection, what: Said) -> None:
 
 def ignore_frame(connection: Connection, frame: memoryview) -> None:
     """Whoever was refused may still be talking."""
+
+
+def _why_not_bound(server: str, hello: ClientHello) -> str:
+    """Say what is wrong where one side binds the proof of a token to a certificate and the other does not."""
+    if hello.bound:
+        return f"this client came over TLS, and none reaches {server}: what ends it on the way must pass it on instead"
+    return (
+        f"this client binds no proof to a certificate, as clients of version 0.1 do not, and {server} takes no other over TLS. "
+        "Upgrade the client"
+    )
 
 
 def _why_no_tls(error: OSError) -> str:

@@ -103,6 +103,8 @@ class ClientHello(_Said, frozen=True, array_like=True, tag=10):
     """and a number that it uses once."""
     oldest: int = 1
     """The oldest protocol that it speaks; ``protocol`` is the newest."""
+    bound: bool = False
+    """Whether its proof will cover the certificate that it saw (``runtime.tokens``)."""
 
 
 class Challenge(_Said, frozen=True, array_like=True, tag=28):
@@ -112,6 +114,8 @@ class Challenge(_Said, frozen=True, array_like=True, tag=28):
     fabric: str
     nonce: bytes
     """A number that it uses once."""
+    bound: bool = False
+    """Whether the proof must cover the certificate that the server shows."""
 
 
 class Proof(_Said, frozen=True, array_like=True, tag=29):

@@ -59,6 +59,11 @@ class Security:
         return None if self.certificates is None else self.certificates.incoming
 
     @property
+    def binding(self) -> bytes:
+        """What proofs over connections that are taken now must cover; nothing without TLS."""
+        return b"" if self.certificates is None else self.certificates.binding
+
+    @property
     def outgoing(self) -> ssl.SSLContext | None:
         """How connections to neighbours are made."""
         return None if self.certificates is None else self.certificates.outgoing

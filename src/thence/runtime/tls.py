@@ -7,6 +7,7 @@ that all of them trust. Clients check the server they call in the same way, and 
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,13 @@ class Certificates:
         self.files = files
         self.incoming, self.outgoing = server_side(files), client_side(files)
         """How connections are taken, and how they are made. Those that stand keep what they were made with."""
+        self.binding = binding_of(shown_by(self.incoming))
+        """What proofs over connections that are taken now must cover."""
 
     def read(self) -> None:
         """Read the files as they are now; if that cannot be, ``ConfigError``, and what was read before stays."""
-        self.incoming, self.outgoing = server_side(self.files), client_side(self.files)
+        incoming, outgoing = server_side(self.files), client_side(self.files)
+        self.incoming, self.outgoing, self.binding = incoming, outgoing, binding_of(shown_by(incoming))
 
 
 def server_side(files: TlsFiles) -> ssl.SSLContext:
@@ -58,6 +62,29 @@ def client_side(files: TlsFiles | None, authority: Path | None = None) -> ssl.SS
     else:
         context.load_default_certs()
     return context
+
+
+def binding_of(certificate: bytes | None) -> bytes:
+    """Return what stands for a channel to the server that shows this certificate; nothing if there is none."""
+    return hashlib.sha256(certificate).digest() if certificate else b""
+
+
+def shown_by(context: ssl.SSLContext) -> bytes:
+    """Return the certificate that a server shows with this context, by shaking hands with it.
+
+    The file may have been replaced since the context was made, and may hold more than one certificate.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    looking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    looking.check_hostname, looking.verify_mode = False, ssl.CERT_NONE
+    client = looking.wrap_bio(to_client, to_server)
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue  # It is the other side's turn.
+    return client.getpeercert(binary_form=True) or b""
 
 
 def check_name(certificate: dict[str, Any] | None, name: str) -> None:

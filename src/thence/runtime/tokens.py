@@ -6,6 +6,9 @@ verifier, over everything that was said. The scheme is that of SCRAM (RFC 5802, 
 
 Rules:
 
+* Over TLS a proof also covers the certificate of the server, as each side sees it: the channel binding ``tls-server-end-point``
+  of RFC 5929, section 4, but always with SHA-256. So a server with another certificate cannot pass a login on to this one.
+  Neither side goes on over TLS with a proof that covers no certificate; those of version 0.1 are told so.
 * The token never crosses the wire, and what does is worth nothing a second time: the server's nonce is new each time.
 * Whoever reads the access file cannot connect with what is in it.
 * There is no salt and no slow hash, as for passwords: nobody can guess 32 random bytes, and no other tokens are taken.
@@ -68,13 +71,13 @@ class Token(NamedTuple):
     def _proving(self) -> bytes:
         return _mac(self.secret, b"thence client")
 
-    def prove(self, hello: ClientHello, challenge: Challenge) -> bytes:
-        """Return the proof that the server asks for."""
-        return _combined(self._proving, _mac(self.verifier().stored, _said(hello, challenge)))
+    def prove(self, hello: ClientHello, challenge: Challenge, binding: bytes = b"") -> bytes:
+        """Return the proof that the server asks for; ``binding`` is that of the channel, nothing without TLS."""
+        return _combined(self._proving, _mac(self.verifier().stored, _said(hello, challenge, binding)))
 
-    def is_answer(self, hello: ClientHello, challenge: Challenge, answer: bytes) -> bool:
+    def is_answer(self, hello: ClientHello, challenge: Challenge, answer: bytes, binding: bytes = b"") -> bool:
         """Say whether whoever answered has the verifier of this token."""
-        return hmac.compare_digest(_mac(self.verifier().answering, _said(hello, challenge)), answer)
+        return hmac.compare_digest(_mac(self.verifier().answering, _said(hello, challenge, binding)), answer)
 
 
 def new_token(entry: str) -> Token:
@@ -113,26 +116,29 @@ def parse_verifier(text: str, where: str) -> Verifier:
     return Verifier(stored, answering)
 
 
-def is_proof(verifier: Verifier, hello: ClientHello, challenge: Challenge, proof: bytes) -> bool:
+def is_proof(verifier: Verifier, hello: ClientHello, challenge: Challenge, proof: bytes, binding: bytes = b"") -> bool:
     """Say whether whoever wrote the proof has the token of this verifier."""
     if len(proof) != _DIGEST_BYTES:
         return False
-    proving = _combined(proof, _mac(verifier.stored, _said(hello, challenge)))
+    proving = _combined(proof, _mac(verifier.stored, _said(hello, challenge, binding)))
     return hmac.compare_digest(hashlib.sha256(proving).digest(), verifier.stored)
 
 
-def answer(verifier: Verifier, hello: ClientHello, challenge: Challenge) -> bytes:
+def answer(verifier: Verifier, hello: ClientHello, challenge: Challenge, binding: bytes = b"") -> bytes:
     """Return the proof that the server owes the client."""
-    return _mac(verifier.answering, _said(hello, challenge))
+    return _mac(verifier.answering, _said(hello, challenge, binding))
 
 
-def _said(hello: ClientHello, challenge: Challenge) -> bytes:
+def _said(hello: ClientHello, challenge: Challenge, binding: bytes) -> bytes:
     """Return everything that was said, so that a proof holds for nothing else.
 
     One by one, and not the structs as they are: a later version may add fields to these that an older one does not know.
     """
     client = (hello.protocol, hello.name, hello.temporary, hello.entry, hello.nonce)
-    return msgspec.msgpack.encode(("thence token", *client, challenge.server, challenge.fabric, challenge.nonce))
+    server = (challenge.server, challenge.fabric, challenge.nonce)
+    if not binding:  # As in version 0.1.
+        return msgspec.msgpack.encode(("thence token", *client, *server))
+    return msgspec.msgpack.encode(("thence bound token", *client, *server, binding))
 
 
 def _mac(key: bytes, text: bytes) -> bytes:

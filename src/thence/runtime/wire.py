@@ -83,6 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         """Told last, when nothing is left of the connection, whoever has taken it over since it was made."""
         self.complain: Callable[[str], None] = _ignore
         """Writes into the log what the other side did that it should not have (``runtime.complaints``)."""
+        self.binding = b""
+        """What stands for this channel in proofs of tokens: which certificate the server shows; nothing without TLS."""
         self.address = "somewhere"
         """Where the other side is, for people; also when it has gone."""
         self.heard_at = 0.0
@@ -279,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_later(LINGER_S, self._abort)
 
     def get_extra_info(self, name: str) -> Any:
-        """Return what asyncio knows of the connection, such as ``peername`` or ``peercert``."""
+        """Return what asyncio knows of the connection, such as ``peercert`` or ``ssl_object``."""
         return None if self._transport is None else self._transport.get_extra_info(name)
 
 

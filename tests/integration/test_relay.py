@@ -1,0 +1,226 @@
+"""A captured server that passes the login of an operator on to another server: it gets nowhere, since proofs are bound."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trustme
+
+import thence
+from tests.integration.running import flat, run, servers, url
+from tests.integration.securing import HOST, Access, Speaker, certificates, prove, secure_url
+from thence.core.topology import Topology
+from thence.errors import Refusal
+from thence.runtime.client import Client
+from thence.runtime.protocol import (
+    PROTOCOL,
+    Challenge,
+    ClientHello,
+    ClientWelcome,
+    Proof,
+    Refused,
+    Said,
+    ViewAnswer,
+    ViewRequest,
+)
+from thence.runtime.tls import client_side, server_side
+from thence.runtime.tokens import new_nonce, new_token, parse_token
+
+OPERATOR = {"topology": True, "names": ["*"]}
+
+
+class Captured:
+    """A server that was taken over, with its own good certificate: whoever logs in there, logs in at another one."""
+
+    def __init__(self, target: str, tls: thence.TlsFiles | None, **lies: Any) -> None:
+        """``lies``: what it changes in the challenge that it passes on; ``hello``, in what the client says of itself."""
+        self.url = ""
+        self.answers: list[Said] = []
+        """What the other server said to it when the login was over."""
+        self._target, self._tls = target, tls
+        self._hello = lies.pop("hello", {})
+        self._lies = lies
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        tls = None if self._tls is None else server_side(self._tls)
+        async with await asyncio.start_server(self._pass_on, HOST, 0, ssl=tls) as listener:
+            port = listener.sockets[0].getsockname()[1]
+            self.url = f"{'thence' if tls is None else 'thences'}://{HOST}:{port}"
+            yield
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        operator = Speaker(reader, writer)
+        there = await Speaker.call(self._target, None if self._tls is None else client_side(self._tls), HOST)
+        try:
+            hello = await operator.hear()
+            assert isinstance(hello, ClientHello)
+            there.say(msgspec.structs.replace(hello, **self._hello))
+            challenge = await there.hear()
+            if not isinstance(challenge, Challenge):
+                self.answers.append(challenge)
+                operator.say(challenge)
+                return
+            operator.say(msgspec.structs.replace(challenge, **self._lies))
+            there.say(await operator.hear())
+            self.answers.append(await there.hear())
+            if isinstance(self.answers[0], ClientWelcome):
+                there.say(ViewRequest("ask", whole=True))
+                self.answers.append(await there.hear())
+            operator.say(Refused("it is over"))
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            operator.close()
+            there.close()
+
+
+@pytest.mark.parametrize(
+    "lies",
+    [
+        {},
+        {"server": "s2"},
+        {"bound": False},
+        {"hello": {"bound": False}},
+        {"hello": {"bound": False}, "bound": False},
+    ],
+    ids=["as it is", "under its own name", "as if it were old", "as if the operator were old", "as if both were old"],
+)
+def test_a_captured_server_cannot_use_the_login_of_an_operator_elsewhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lies: dict[str, Any]
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def main() -> None:
+        topology = flat("s1")
+        tls = certificates(tmp_path / "tls", trustme.CA(), "s1", "s2")
+        access = Access(tmp_path / "access.toml", ops=OPERATOR)
+        captured = Captured(topology.addresses["s1"], tls["s2"], **lies)
+        async with servers(topology, tls=tls["s1"], access=access.path), captured.running():
+            with pytest.raises(Refusal):
+                async with thence.connect(captured.url, "", token=access.tokens["ops"], authority=tls["s1"].authority):
+                    pass
+            assert not [answer for answer in captured.answers if not isinstance(answer, Refused)], captured.answers
+            async with thence.connect(
+                secure_url(topology, "s1"), "", token=access.tokens["ops"], authority=tls["s1"].authority
+            ) as operator:
+                assert (await operator.ask_view(ViewRequest("ask"))).server == "s1"
+
+    run(main)
+
+
+def test_a_client_that_binds_nothing_is_refused_over_tls_and_told_why(tmp_path: Path) -> None:
+    """A client of version 0.1."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        tls = certificates(tmp_path / "tls", trustme.CA(), "s1")
+        access = Access(tmp_path / "access.toml", ops=OPERATOR)
+        token = parse_token(access.tokens["ops"])
+        async with servers(topology, tls=tls["s1"], access=access.path):
+            old = await Speaker.call(topology.addresses["s1"], client_side(None, tls["s1"].authority), HOST)
+            old.say(ClientHello(PROTOCOL, "", entry="ops", nonce=new_nonce()))
+            refused = await old.hear()
+            assert isinstance(refused, Refused)
+            assert "binds no proof to a certificate, as clients of version 0.1 do not" in refused.reason
+            old.close()
+            # One that says that it does, and does not.
+            false = await Speaker.call(topology.addresses["s1"], client_side(None, tls["s1"].authority), HOST)
+            hello = ClientHello(PROTOCOL, "", entry="ops", nonce=new_nonce(), bound=True)
+            false.say(hello)
+            challenge = await false.hear()
+            assert isinstance(challenge, Challenge)
+            assert challenge.bound
+            false.say(Proof(token.prove(hello, challenge)))
+            refused = await false.hear()
+            assert isinstance(refused, Refused)
+            assert refused.reason.startswith("the token of 'ops' is not right, or its proof was made for another certificate")
+            false.close()
+
+    run(main)
+
+
+def test_a_client_proves_nothing_over_tls_to_a_server_that_binds_nothing(tmp_path: Path) -> None:
+    """A server of version 0.1, or one that says so to get a proof that it can use elsewhere."""
+    heard: list[object] = []
+
+    async def main() -> None:
+        tls = certificates(tmp_path / "tls", trustme.CA(), "s1")["s1"]
+
+        async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            server = Speaker(reader, writer)
+            heard.append(await server.hear())
+            server.say(Challenge("s1", "flat", new_nonce()))
+            await server.ended()
+            server.close()
+
+        async with await asyncio.start_server(old, HOST, 0, ssl=server_side(tls)) as listener:
+            there = f"thences://{HOST}:{listener.sockets[0].getsockname()[1]}"
+            with pytest.raises(Refusal, match=r"does not bind logins to its certificate.*upgrade the server"):
+                async with thence.connect(there, "ann", token=str(new_token("ann")), authority=tls.authority):
+                    pass
+        assert len(heard) == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("token", [True, False], ids=["with a token", "without"])
+def test_a_client_goes_on_with_the_server_that_it_means_only(tmp_path: Path, token: bool) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        access = Access(tmp_path / "access.toml", ops=OPERATOR)
+        options: dict[str, Any] = {"token": access.tokens["ops"]} if token else {}
+        async with servers(topology, access=access.path if token else None):
+            with pytest.raises(Refusal, match="this is server 's1', and 's2' is meant"):
+                async with Client(url(topology, "s1"), "", server="s2", **options):
+                    pass
+            async with Client(url(topology, "s1"), "", server="s1", **options) as client:
+                assert client.server == "s1"
+
+    run(main)
+
+
+def test_a_new_certificate_binds_those_who_come_and_leaves_the_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology, authority = flat("s1"), trustme.CA()
+        tls = certificates(tmp_path / "tls", authority, "s1")["s1"]
+        access = Access(tmp_path / "access.toml", ops={**OPERATOR, "send": ["*"]})
+        options: dict[str, Any] = {"token": access.tokens["ops"], "authority": tls.authority}
+        async with (
+            servers(topology, tls=tls, access=access.path) as running,
+            thence.connect(secure_url(topology, "s1"), "before", **options) as before,
+        ):
+            between = await Speaker.call(topology.addresses["s1"], client_side(None, tls.authority), HOST)
+            certificates(tmp_path / "tls", authority, "s1")
+            running["s1"].reload()
+            await before.send("before", b"still here")
+            async with thence.connect(secure_url(topology, "s1"), "behind", **options) as behind:
+                await behind.send("behind", b"here, too")
+            # Its TLS was agreed on with the old certificate.
+            assert (await prove(between, "", parse_token(access.tokens["ops"]))).server == "s1"
+            between.close()
+
+    run(main)
+
+
+def test_without_tls_there_is_nothing_to_bind_to(tmp_path: Path) -> None:
+    """What docs/security.md says: on one machine, without TLS, a program that poses as a server can pass a login on."""
+
+    async def main() -> None:
+        topology: Topology = flat("s1")
+        access = Access(tmp_path / "access.toml", ops=OPERATOR)
+        captured = Captured(topology.addresses["s1"], None)
+        async with servers(topology, access=access.path), captured.running():
+            with pytest.raises(Refusal, match="it is over"):
+                async with thence.connect(captured.url, "", token=access.tokens["ops"]):
+                    pass
+            assert [type(answer) for answer in captured.answers] == [ClientWelcome, ViewAnswer]
+
+    run(main)
