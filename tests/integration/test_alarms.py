@@ -31,6 +31,7 @@ from thence.core.messages import Packet
 from thence.core.topology_text import parse, write
 from thence.runtime import boxes, door, files, history, peers
 from thence.runtime.agent_kinds import kinds_of
+from thence.runtime.client import Client
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.protocol import ViewRequest
 from thence.runtime.proxy import Mode, Proxy
@@ -341,6 +342,7 @@ async def a_neighbour_stays_away(given: Given) -> None:
     "thence_box_full_ratio",
     "thence_stalled",
     "thence_held_deliveries",
+    "thence_letters_dropped_total",
 )
 async def a_client_does_not_empty_its_box(given: Given) -> None:
     given.monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 10)
@@ -352,6 +354,10 @@ async def a_client_does_not_empty_its_box(given: Given) -> None:
         await posted(topology, "s2", "bob", 20)
         await until(lambda: running["s1"].node.held)
         await given.prometheus.until_fired(running["s1"], "ThenceBoxStalled")
+        async with Client(url(topology, "s1"), "", temporary=False) as operator:
+            assert (await operator.operator.remove("bob"))["dropped_messages"] == 10
+        seen = await given.prometheus.scrape(running["s1"])
+        assert seen["thence_stalled"][frozenset({("by", "box")})] == 0
 
 
 @scenario("thence_spilled_bytes")

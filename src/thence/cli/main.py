@@ -71,6 +71,7 @@ COMMANDS: Final = (
     Entry("token", SERVE, "Make tokens for clients of servers with an access file."),
     Entry("send", SERVE, "Send a message by way of a server."),
     Entry("listen", SERVE, "Print the messages that come for a client."),
+    Entry("client", SERVE, "List, show and remove clients of a server; drop what waits for one of them."),
     Entry("agent", SERVE, "Make, list, show and remove agents of a server; look through letters they could not react to."),
     Entry("bench", SERVE, "Measure how fast messages go through a server and back."),
     Entry("store", SERVE, "Look into the store of a server, check it, print its entries; back it up and restore it."),

@@ -9,7 +9,8 @@
     broadcast = false                   # whether it may write to everyone
     status = false                      # whether it may ask how the server is
     agents = false                      # whether it may make, look at and remove agents
-    topology = false                    # whether it may lead a change of the fabric
+    topology = false                    # whether it may lead a change of the fabric; it may then see to clients, too
+    clients = false                     # whether it may list clients of others, drop what waits for them, and remove them
 
 Rules:
 
@@ -74,6 +75,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     status: bool = False
     agents: bool = False
     topology: bool = False
+    clients: bool = False
 
 
 class Rights:
@@ -124,6 +126,14 @@ class Rights:
         """Say why it may not lead a change of the fabric."""
         return "" if self._says.topology else self._no("lead a change of the fabric")
 
+    def objection_to_listing(self) -> str:
+        """Say why it may not list the clients of the server. How the server is says that, too."""
+        return "" if self._says.status else self.objection_to_removal()
+
+    def objection_to_removal(self) -> str:
+        """Say why it may not remove clients of others, or drop what waits for them."""
+        return "" if self._says.clients or self._says.topology else self._no("see to clients (clients = true)")
+
     def _no(self, what: str) -> str:
         return f"the access file does not let {self.entry!r} {what}"
 
@@ -140,6 +150,7 @@ EVERYTHING: Final = Rights(
         status=True,
         agents=True,
         topology=True,
+        clients=True,
     ),
 )
 """What all may do where there is no access file."""

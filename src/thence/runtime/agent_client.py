@@ -5,28 +5,20 @@ Writing to an agent needs none of this: ``client.send`` and ``client.request`` t
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-import msgspec
-
-from thence.errors import NotAllowed, UsageError
-from thence.runtime.agent_questions import Create, Drop, ListAll, ListDead, Question, Remove, Retry, Show, ShowDead
-from thence.runtime.protocol import AgentAnswer, AgentQuestion, encode_value
-
-ANSWER_WITHIN_S: Final = 30.0
-"""How long an answer may take; an agent is made when the log of its server has it."""
+from thence.runtime.agent_questions import Create, Drop, ListAll, ListDead, Remove, Retry, Show, ShowDead
+from thence.runtime.protocol import encode_value
+from thence.runtime.questions import Questions
 
 
 class Agents:
     """See the module's text. Each call raises ``UsageError`` if the server says no."""
 
-    def __init__(self, ask: Callable[[AgentQuestion], None]) -> None:
-        """``ask`` sends a question."""
-        self._send = ask
-        self._number = 0
-        self._asked: dict[int, asyncio.Future[bytes]] = {}
+    def __init__(self, questions: Questions) -> None:
+        """``questions`` are sent as ``AgentQuestion``."""
+        self._ask = questions.ask
 
     async def create(self, name: str, kind: str, state: Any = None, *, exist_ok: bool = False) -> None:
         """Make an agent of a class that the server knows. ``state`` is what it begins with; None: what its class says.
@@ -62,37 +54,3 @@ class Agents:
     async def drop(self, number: int) -> None:
         """Drop one of them."""
         await self._ask(Drop(number))
-
-    async def _ask(self, question: Question) -> Any:
-        self._number += 1
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._send(AgentQuestion(self._number, encode_value(question)))
-        self._asked[self._number] = answer
-        try:
-            async with asyncio.timeout(ANSWER_WITHIN_S):
-                return msgspec.json.decode(await answer)
-        finally:
-            self._asked = {number: other for number, other in self._asked.items() if other is not answer}
-
-    # What the client tells.
-
-    @property
-    def waiting(self) -> Iterable[asyncio.Future[bytes]]:
-        """What is waited for."""
-        return list(self._asked.values())
-
-    def answered(self, answer: AgentAnswer) -> None:
-        """An answer has come."""
-        waiting = self._asked.pop(answer.number, None)
-        if waiting is not None and not waiting.done():
-            if answer.error:
-                waiting.set_exception(NotAllowed(answer.error) if answer.forbidden else UsageError(answer.error))
-            else:
-                waiting.set_result(answer.answer)
-
-    def lost(self, error: Exception) -> None:
-        """No answer will come."""
-        for waiting in self._asked.values():
-            if not waiting.done():
-                waiting.set_exception(error)
-        self._asked = {}

@@ -23,7 +23,7 @@ from thence.runtime.ledger import MAX_AGENTS, MAX_STATE_BYTES, MAX_STATES_BYTES,
 from thence.runtime.letters import Message, nobody
 from thence.runtime.names import checked_name
 from thence.runtime.node import Node
-from thence.runtime.office import Handed, Joined, Left
+from thence.runtime.office import Handed, Joined
 from thence.runtime.protocol import AgentAnswer, AgentQuestion, read_letters
 from thence.runtime.reactions import bury, revive
 from thence.runtime.wire import Connection
@@ -107,9 +107,18 @@ class AgentDesk:
             raise UsageError(f"the states of all agents have {ledger.states_bytes} bytes; MAX_STATES_BYTES is {MAX_STATES_BYTES}")
 
     def _remove(self, name: str, answer: Answer) -> None:
-        self._announce(Left(name, self._node.name), self._removing, answer)
+        """Remove an agent, also while its own mailbox is full; when all servers have been told it is answered."""
+        if self._node.evolution.left:
+            raise UsageError(f"{self._node.name!r} has left the fabric {self._node.topology.name!r}")
+        waiting = self._removing.setdefault(name, [])
+        waiting.append(answer)  # Before: what is only in memory comes back at once.
+        try:
+            self._node.removal.remove(name, "remove")
+        except UsageError:
+            waiting.remove(answer)
+            raise
 
-    def _announce(self, notice: Joined | Left, waiting: dict[str, list[Answer]], answer: Answer) -> None:
+    def _announce(self, notice: Joined, waiting: dict[str, list[Answer]], answer: Answer) -> None:
         """Tell all servers, unless that is under way; when the notice has come back it is answered."""
         others = waiting.get(notice.client)
         if others is not None:
@@ -133,9 +142,9 @@ class AgentDesk:
             elif handed.yielded is not None or name in node.office.state.boxes:
                 for answer in self._making.pop(name):
                     answer(b"", f"the name {name!r} was taken meanwhile, at {node.office.home(name)!r}")
-        if handed.left is not None:
-            for answer in self._removing.pop(handed.left, ()):
-                answer(_json({"name": handed.left, "server": node.name}), "")
+        if handed.gone is not None:
+            for answer in self._removing.pop(handed.gone, ()):
+                answer(_json({"name": handed.gone, "server": node.name}), "")
 
     # Looking.
 

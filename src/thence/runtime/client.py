@@ -34,10 +34,12 @@ from thence.runtime.exposure import check_calling
 from thence.runtime.letters import checked_topic
 from thence.runtime.login import Login
 from thence.runtime.names import checked_length, checked_name
+from thence.runtime.operator_client import Operator
 from thence.runtime.protocol import (
     Accepted,
     Acknowledge,
     AgentAnswer,
+    AgentQuestion,
     Challenge,
     ClientWelcome,
     Deliver,
@@ -45,6 +47,8 @@ from thence.runtime.protocol import (
     Find,
     Found,
     Leave,
+    OperatorAnswer,
+    OperatorQuestion,
     Ping,
     Publish,
     Refused,
@@ -62,12 +66,15 @@ from thence.runtime.protocol import (
     ViewRequest,
     understand,
 )
+from thence.runtime.questions import Questions
 from thence.runtime.tls import TlsFiles, client_side
 from thence.runtime.wire import MAX_FRAME_BYTES, Connection
 
 FIRST_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 2.0
 CONNECT_TIMEOUT_S: Final = 10.0
+CLOSE_WITHIN_S: Final = 1.0
+"""How long a client that goes waits for the other side to let go."""
 HEARTBEAT_S: Final = 2.0
 SILENCE_S: Final = 10.0
 SCHEMES: Final = ("thence", "thences")
@@ -119,7 +126,8 @@ class Client(Endpoint):
         self._unstable: dict[int, asyncio.Future[None]] = {}
         """Up to which letters somebody waits until all have them."""
         self._questions: deque[asyncio.Future[Any]] = deque()
-        self._agents = Agents(self._ask)
+        self._agent_questions = Questions(lambda number, question: self._ask(AgentQuestion(number, question)))
+        self._operator_questions = Questions(lambda number, question: self._ask(OperatorQuestion(number, question)))
         self._box = 0
         self._heard_accepted = 0
         self._known_number = 0
@@ -154,7 +162,7 @@ class Client(Endpoint):
     async def _hang_up(self) -> None:
         self._closed = True
         if self._connection is not None:
-            self._connection.close()
+            await _end(self._connection)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -224,7 +232,8 @@ class Client(Endpoint):
                 self._connection = None
                 while self._questions:
                     _answer(self._questions.popleft(), ConnectionError(f"the connection to {self.url} was lost"))
-                self._agents.lost(ConnectionError(f"the connection to {self.url} was lost"))
+                for asked in (self._agent_questions, self._operator_questions):
+                    asked.lost(ConnectionError(f"the connection to {self.url} was lost"))
             if isinstance(error, ThenceError | OSError):
                 self._trouble = str(error) or type(error).__name__
             elif not welcome and not self._trouble:
@@ -282,7 +291,9 @@ class Client(Endpoint):
             if self._questions:
                 _answer(self._questions.popleft(), said)
         elif isinstance(said, AgentAnswer):
-            self._agents.answered(said)
+            self._agent_questions.answered(said)
+        elif isinstance(said, OperatorAnswer):
+            self._operator_questions.answered(said)
         elif isinstance(said, Denied):
             self._denied(said)
         else:
@@ -402,7 +413,8 @@ class Client(Endpoint):
     def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
         waiting = (self._topics, self._looked_for, self._unstable)
         leaving = () if self._left is None else (self._left,)
-        return (*(one for table in waiting for one in table.values()), *self._questions, *self._agents.waiting, *leaving)
+        asked = (*self._agent_questions.waiting, *self._operator_questions.waiting)
+        return (*(one for table in waiting for one in table.values()), *self._questions, *asked, *leaving)
 
     def _subscribed(self, said: Subscribed) -> None:
         if self._wanted.get(said.topic) == said.wanted:
@@ -442,7 +454,12 @@ class Client(Endpoint):
     @property
     def agents(self) -> Agents:
         """The agents of the server that this client is connected to: to make, look at and remove them."""
-        return self._agents
+        return Agents(self._agent_questions)
+
+    @property
+    def operator(self) -> Operator:
+        """The clients of the server that this client is connected to: to look at, empty and remove them."""
+        return Operator(self._operator_questions)
 
     def number_from(self, number: int) -> None:
         """Give the next letter the number behind this one. What the server has had with that number or a later one is left out.
@@ -488,6 +505,18 @@ class Client(Endpoint):
         if self._connection is None:
             raise ConnectionError(f"not connected to {self.url}: {self._trouble}")
         tell(self._connection, question)
+
+
+async def _end(connection: Connection) -> None:
+    """Close a connection and wait until nothing is left of it, but not for ever: a loop that ends before cuts TLS off."""
+    ended = asyncio.Event()
+    connection.on_end = lambda _: ended.set()
+    connection.close()
+    try:
+        async with asyncio.timeout(CLOSE_WITHIN_S):
+            await ended.wait()
+    except TimeoutError:
+        connection.fail(TimeoutError("the other side does not let go"))
 
 
 def _answer(question: asyncio.Future[Any], answer: object) -> None:

@@ -29,6 +29,7 @@ from thence.runtime.protocol import (
     Denied,
     Find,
     Leave,
+    OperatorQuestion,
     Ping,
     Publish,
     Safe,
@@ -111,7 +112,7 @@ class ClientConnection:
             session.publish(said)
         elif isinstance(said, Ping):
             pass
-        elif isinstance(said, StatusQuestion | AgentQuestion | ViewRequest):
+        elif isinstance(said, StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest):
             self._question(connection, said)
         elif session is None:
             raise MalformedFrame(f"a {type(said).__name__} before it was welcome")
@@ -136,7 +137,7 @@ class ClientConnection:
         else:
             raise MalformedFrame(f"a {type(said).__name__}, which no client says")
 
-    def _question(self, connection: Connection, said: StatusQuestion | AgentQuestion | ViewRequest) -> None:
+    def _question(self, connection: Connection, said: StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest) -> None:
         """Answer what may be asked also by whoever has no name."""
         if isinstance(said, StatusQuestion):
             if not self._denied("question", "", self.rights.objection_to_status()):
@@ -144,10 +145,12 @@ class ClientConnection:
         elif isinstance(said, AgentQuestion):
             reason = self.rights.objection_to_agents()
             if reason:
-                self._complain(reason)
+                self.complain(reason)
                 tell(connection, AgentAnswer(said.number, b"", reason, forbidden=True))
             else:
                 self._server.desk.ask(connection, said)
+        elif isinstance(said, OperatorQuestion):
+            self._server.operator_desk.ask(self, said)
         elif not self._denied("question", "", self.rights.objection_to_change()):
             self._server.node.evolution.request(said, lambda answer: tell(connection, answer))
 
@@ -161,22 +164,23 @@ class ClientConnection:
     def _denied(self, asked: Literal["topic", "name", "question"], about: str, reason: str) -> bool:
         """Tell the client why it may not, if so, and return whether that is so."""
         if reason:
-            self._complain(reason)
+            self.complain(reason)
             tell(self.connection, Denied(asked, about, reason))
         return bool(reason)
 
     def _objection_to_letters(self, publish: Publish) -> str:
         reason = self.rights.objection_to_letter(publish.to, publish.topic)
         if reason:
-            self._complain(reason)
+            self.complain(reason)
         return reason
 
-    def _complain(self, what: object) -> None:
+    def complain(self, what: object) -> None:
+        """Write into the log what the client did that it should not have."""
         self.connection.complain(f"client {self.name!r}: {what}" if self.name else f"a client without a name: {what}")
 
     def _lost(self, connection: Connection, error: Exception | None) -> None:
         if error is not None:
-            self._complain(error)
+            self.complain(error)
         self._server.lost(self)
 
     # Outlet.

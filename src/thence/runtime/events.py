@@ -40,6 +40,9 @@ EVENTS: Final[dict[str, Event]] = {
     "%s: %s%s": Event("complaint", ("address", "reason", "left_out")),
     "%s: read again": Event("reloaded", ("what",)),
     "%s: what was read before stays in force: %s": Event("reload-failed", ("what", "reason")),
+    "client %s was %s by %s; messages dropped: %d (%d bytes)": Event(
+        "client-dropped", ("client", "what", "by", "messages", "bytes")
+    ),
     # Store and trace.
     "the store has failed: %s": Event("store-failed", ("reason",)),
     "the log is not made short: %s": Event("compaction-postponed", ("reason",)),

@@ -39,13 +39,20 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag=13):
     at: int
 
 
+class Removed(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """A client was removed, with the mailbox that it had got with the notice of this number (``runtime.removal``)."""
+
+    client: str
+    since: int
+
+
 class Opened(msgspec.Struct, frozen=True, array_like=True, tag=16):
     """The server began, with this topology. Only ever the first record."""
 
     topology: str
 
 
-Written = Record | Acknowledged | Rejected | Met | Started | Reacted | Buried | Opened
+Written = Record | Acknowledged | Rejected | Met | Started | Reacted | Buried | Opened | Removed
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -69,12 +76,14 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     """Place and peer, and the files with frames for it that the member says are elsewhere (``runtime.outgoing``)."""
     safety: bytes = b""
     """What of the letters in boxes was not safe."""
+    removing: dict[str, int] = {}
+    """Mailboxes, by client, whose removal was written in entries that the snapshot stands for, and had not been made yet."""
 
 
 _stored: Any = STORED_RECORD
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(
-    tuple[int, list[_stored | Acknowledged | Rejected | Met | Started | Reacted | Buried | Opened]]
+    tuple[int, list[_stored | Acknowledged | Rejected | Met | Started | Reacted | Buried | Opened | Removed]]
 )
 _snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
 

@@ -39,12 +39,13 @@ from thence.runtime.driver import Clock, Driver
 from thence.runtime.evolution import Evolution, stored_topology
 from thence.runtime.handing import Handing
 from thence.runtime.history import History
-from thence.runtime.journal import Acknowledged, Met, Opened, Started, Written
+from thence.runtime.journal import Acknowledged, Met, Opened, Removed, Started, Written
 from thence.runtime.ledger import Buried, Ledger, Reacted
 from thence.runtime.node_options import NodeOptions, limits_of, member_options, open_store
-from thence.runtime.office import Body, Handed, Office, read_body
+from thence.runtime.office import Body, Handed, Left, Office, read_body
 from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
+from thence.runtime.removal import Removal
 from thence.runtime.safety import BoxSafety, why_untold
 from thence.runtime.security import Security
 from thence.runtime.spans import ServerSpans
@@ -68,6 +69,8 @@ class Node:
     """Whether something was refused as busy since ``on_room`` was last told."""
     _held_bytes = 0
     """How many bytes of deliveries wait because a box is full."""
+    _consumed = 0
+    """The position of the last delivery that was handed over."""
     _handing = False
     """Whether deliveries are being put into boxes."""
     restored = 0
@@ -101,6 +104,7 @@ class Node:
             spill_beyond=limits_of(options).in_memory,
         )
         self.ledger = Ledger()
+        self.removal = Removal(self)
         self.member = Member(name, topology, member_options(options))
         self.safety = BoxSafety()
         self.patience = Patience(self.member)
@@ -122,7 +126,6 @@ class Node:
         """Told of which clients more letters are safe, or that nobody finds out any more."""
         self._held: deque[Delivery] = deque()
         self._handing_over = Handing(self)
-        self._consumed = 0
         self._met: dict[str, str] = {}
         self._submitted: deque[tuple[str, int, int] | None] = deque()
         """Of each message that is submitted and not accepted: the client, the number of its last letter and how many there are in
@@ -162,6 +165,7 @@ class Node:
         written, entries = self.store.take_recovered()
         restored = Ready()
         acknowledging: dict[str, int] = {}
+        removing: dict[str, int] = {}
         now = self.clock.now()
         if written is None:
             self.member.step(Restored(None, (), 0), now)
@@ -174,6 +178,7 @@ class Node:
             self._met = dict(snapshot.met)
             self._consumed = snapshot.consumed
             acknowledging = snapshot.acknowledging
+            removing = snapshot.removing
             self.history.resume(snapshot.events)
             restored = self.member.step(Restored(snapshot.member, (), snapshot.consumed), now)
             self.backlog.restore(self.office.spilled(), snapshot.spilled_frames)
@@ -181,6 +186,7 @@ class Node:
         self.safe(restored.safe)
         for client, upto in acknowledging.items():
             self._acknowledged(client, upto)
+        self.removal.restore(removing)
         for agent, since, done in list(self.ledger.done()):
             self.reacted(agent, since, done)
         for entry in entries:
@@ -203,6 +209,8 @@ class Node:
             self.reacted(record.agent, record.since, record.upto)
         elif isinstance(record, Buried):
             self.ledger.buried(record)
+        elif isinstance(record, Removed):
+            self.removal.removed(record.client, record.since)
         elif isinstance(record, Met):
             self._met[record.peer] = record.incarnation
         elif isinstance(record, Started):
@@ -274,14 +282,15 @@ class Node:
         full = self.driver.full if self._durable or self.driver.stalled else ""
         return full or self.history.full
 
-    def _check_takes(self) -> None:
-        full = self.full or (self.office.full and self.office.why_full)
+    def _check_takes(self, body: Body | None = None) -> None:
+        # What makes room needs none in a mailbox.
+        full = self.full or (self.office.full and not isinstance(body, Left) and self.office.why_full)
         if full:
             self._refused_some = True
             raise Busy(f"{self.name!r} takes nothing now: {full}")
 
     def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
-        self._check_takes()
+        self._check_takes(body)
         written = self.office.write(body)
         # Noted before the step, from which handlers may be called that send more.
         told, before = None, 0
@@ -326,9 +335,10 @@ class Node:
         was_full = self.office.full
         self.office.acknowledge(client, upto)
         if was_full and not self.office.full:
-            self._go_on_with_room()
+            self.go_on_with_room()
 
-    def _go_on_with_room(self) -> None:
+    def go_on_with_room(self) -> None:
+        """Go on with what waited for room in a mailbox."""
         self._came_back_full = False
         if not self._coming_back:
             self.deliver(())
@@ -348,7 +358,7 @@ class Node:
         if self.office.full:
             self.office.look_for_room()
             if not self.office.full:
-                self._go_on_with_room()
+                self.go_on_with_room()
 
     # Agents.
 
@@ -462,6 +472,7 @@ class Node:
             write(self.topology),
             spilled_frames,
             self.safety.snapshot(),
+            self.removal.under_way,
         )
         return journal.encode_snapshot(saved)
 

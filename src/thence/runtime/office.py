@@ -119,6 +119,8 @@ class Handed(msgspec.Struct, frozen=True):
     """Clients of another server that there are from now on."""
     made: Joined | None = None
     """An agent of this server that there is from now on."""
+    gone: str | None = None
+    """A name that this server claimed, and does not any more."""
 
 
 class Office:
@@ -410,13 +412,21 @@ class Office:
             for topic in list(self.state.followers):
                 self._unfollow(notice.client, topic)
         self._routes = {}
-        return self._drop(notice.client) if notice.server == self.server else Handed()
+        if notice.server != self.server:
+            return Handed()
+        return msgspec.structs.replace(self._drop(notice.client), gone=notice.client)
 
     def yielded(self) -> list[str]:
         """Return the clients that this server claims and has no box for: their claims must be taken back."""
         return [
             client for client, claims in self.state.claims.items() if self.server in claims and client not in self.state.boxes
         ]
+
+    def remove(self, client: str) -> Handed:
+        """Drop a client's mailbox. Its name is claimed until ``Left`` comes."""
+        handed = self._drop(client)
+        self.look_for_room()
+        return handed
 
     def _drop(self, client: str) -> Handed:
         box = self.state.boxes.pop(client, None)

@@ -329,6 +329,23 @@ class AgentAnswer(_Said, frozen=True, array_like=True, tag=31):
     """Whether the access file is why there is none."""
 
 
+class OperatorQuestion(_Said, frozen=True, array_like=True, tag=42):
+    """An operator wants to know something about the clients of this server, or to have it done (``runtime.operator_desk``)."""
+
+    number: int
+    question: bytes
+
+
+class OperatorAnswer(_Said, frozen=True, array_like=True, tag=43):
+    """The answer to the question with this number, as JSON; or why there is none."""
+
+    number: int
+    answer: bytes
+    error: str = ""
+    forbidden: bool = False
+    """Whether the access file is why there is none."""
+
+
 class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message of a client, as clients see it."""
 
@@ -372,6 +389,8 @@ Said = (
     | ViewAnswer
     | AgentQuestion
     | AgentAnswer
+    | OperatorQuestion
+    | OperatorAnswer
 )
 
 _Readable: Any = functools.reduce(operator.or_, [ReadDeliver if kind is Deliver else kind for kind in get_args(Said)])

@@ -32,6 +32,7 @@ from thence.runtime.engine import Engine
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Handed, Joined, Left
+from thence.runtime.operator_desk import OperatorDesk
 from thence.runtime.polling import polling_of
 from thence.runtime.protocol import (
     ClientHello,
@@ -67,6 +68,7 @@ class Server:
         self.node = Node(topology, name, options)
         self.engine = Engine(self.node, kinds or {})
         self.desk = AgentDesk(self.node, self.engine)
+        self.operator_desk = OperatorDesk(self)
         self.stopped: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         """Done when the server cannot go on, with the reason."""
         self.address = ""
@@ -78,6 +80,8 @@ class Server:
         """Who wants to know when there is a client of a name."""
         self._away: dict[str, float] = {}
         """Temporary clients that are not connected, since when."""
+        self._taking_back: dict[str, None] = {}
+        """Names that we claim without a mailbox, and of which nobody could be told yet that they are free."""
         self.started_at = time.time()
         node = self.node
         node.on_answered = self._answered
@@ -100,7 +104,7 @@ class Server:
         self.address = await self._door.open(address, neighbours=bool(node.peers.neighbours))
         now = time.monotonic()
         self._away = {name: now for name, box in node.office.state.boxes.items() if box.temporary}
-        self._away |= dict.fromkeys(node.office.yielded(), LONG_AGO)
+        self._taking_back = dict.fromkeys(node.office.yielded())
         node.start()
         self.engine.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
@@ -141,6 +145,9 @@ class Server:
         if not hello.name:
             client.greet()
             return True  # Only questions.
+        if hello.name in self._taking_back:
+            hang_up(connection, Refused(f"{hello.name!r} is being removed from {self.node.name!r}: try again", later=True))
+            return True
         older = self._clients.pop(hello.name, None) or self._joining.pop(hello.name, None)
         if older is not None:
             refuse(older.connection, f"another connection has taken the name {hello.name!r}", claims=f"client {hello.name!r}")
@@ -190,16 +197,35 @@ class Server:
                     self._away[client.name] = time.monotonic()
 
     def forget(self, name: str) -> None:
-        """Give up a client's name."""
+        """Give up a client's name, with all that waits for it."""
         try:
-            self.node.announce(Left(name, self.node.name))
+            if name in self.node.office.state.boxes:
+                self.node.removal.remove(name, "leave")
             self._away.pop(name, None)
         except Busy:
             self._away[name] = LONG_AGO  # Tried again by the clock.
-        except UsageError as error:
-            self._away.pop(name, None)  # We have left: there is nobody to tell, now or later.
-            if name in self._clients:
-                refuse(self._clients.pop(name).connection, str(error))
+
+    def _take_back(self, name: str) -> None:
+        """Tell all servers that a name is free which we claim without a mailbox: now, or when there is room for that."""
+        self._taking_back.pop(name, None)
+        try:
+            self.node.announce(Left(name, self.node.name))
+        except Busy:
+            self._taking_back[name] = None
+        except UsageError:
+            pass  # We have left: there is nobody to tell, now or later.
+
+    def end_session(self, name: str, reason: str) -> bool:
+        """End the connection of a client for good, and tell it why; return whether there is one."""
+        client = self._clients.get(name)
+        if client is not None:
+            hang_up(client.connection, Refused(reason))
+            self.lost(client)
+        return client is not None
+
+    def connected_from(self) -> dict[str, str]:
+        """Return the addresses of clients that are connected, by name."""
+        return {name: client.connection.address for name, client in self._clients.items()}
 
     # Files that change.
 
@@ -249,15 +275,15 @@ class Server:
         for name in handed.known:
             self._found(name)
         if handed.yielded is not None:
-            self.forget(handed.yielded)
+            self._take_back(handed.yielded)
             waiting = self._joining.pop(handed.yielded, None)
             if waiting is not None:
                 refuse(waiting.connection, self._objection(handed.yielded))
         if handed.left is not None:
             self.engine.forget(handed.left)
-            client = self._clients.pop(handed.left, None)
-            if client is not None:
-                hang_up(client.connection, Refused(f"{handed.left!r} is no longer a client of {self.node.name!r}"))
+            self.end_session(handed.left, f"{handed.left!r} is no longer a client of {self.node.name!r}")
+            if handed.yielded is None and self.node.name in self.node.office.state.claims.get(handed.left, ()):
+                self._take_back(handed.left)
         elif handed.follows is not None:
             client = self._clients.get(handed.follows.client)
             if client is not None and client.session is not None:
@@ -293,6 +319,8 @@ class Server:
         self._finding.setdefault(name, []).append(client)
 
     def _room(self) -> None:
+        for name in list(self._taking_back):
+            self._take_back(name)
         for client in self._clients.values():
             if client.session is not None and client.session.waiting:
                 client.session.go_on()
@@ -366,7 +394,7 @@ class Server:
             "stalled": self.stalled,
             "neighbours": neighbours(node),
             "relay": relay(node),
-            "clients": clients(node, {name: client.connection.address for name, client in self._clients.items()}),
+            "clients": clients(node, self.connected_from()),
             "agents": {
                 "count": len(node.ledger.agents),
                 "reactions": self.engine.reactions,

@@ -149,6 +149,13 @@ FAMILIES: Final = (
         "Letters put into boxes of clients; one for several clients counts for each.",
         _one(lambda seen: seen.server.node.letters_delivered),
     ),
+    Family(
+        "thence_letters_dropped_total",
+        "counter",
+        ("by",),
+        "Letters that waited for a client and were dropped: it left, or an operator removed it or emptied its mailbox.",
+        _by(lambda seen: dict(seen.server.node.removal.dropped)),
+    ),
     # Neighbours.
     Family(
         "thence_neighbour_up",

@@ -1,0 +1,152 @@
+"""``thence client``: list, show and remove clients of a server, and drop what waits for them.
+
+Rules: this is for operators; nobody has to be one of the clients for it, and it works while a full mailbox stops the server. A
+server answers for its own clients; where another one is, is in its error. Names come from elsewhere: what cannot be printed is
+shown escaped.
+"""
+
+from __future__ import annotations
+
+import json as json_
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final
+
+import typer
+
+from thence.cli import console
+from thence.cli.manual import Command, Group
+from thence.cli.options import Authority, Token
+from thence.runtime import loops
+from thence.runtime.client import Client
+from thence.runtime.operator_client import Operator
+
+SHOWN_CLIENTS: Final = 50
+"""How many clients are listed for people; 'list --json' has 1,000."""
+SHOWN_TOPICS: Final = 20
+
+command = typer.Typer(
+    cls=Group,
+    add_completion=False,
+    no_args_is_help=True,
+    help="List, show and remove clients of a server; drop what waits for one of them. For operators: "
+    "where there is an access file, an entry with clients = true, or topology = true.",
+)
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="The client's server: thence://host:port, or thences:// with TLS.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The client.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with everything.")]
+
+Question = Callable[[Operator], Awaitable[dict[str, Any]]]
+
+
+def _ask(url: str, token: Token, authority: Authority, question: Question) -> dict[str, Any]:
+    async def ask() -> dict[str, Any]:
+        async with Client(url, "", temporary=False, token=token, authority=authority) as client:
+            return await question(client.operator)
+
+    return loops.run(ask())
+
+
+@command.command("list", cls=Command)
+def list_(url: Url, json: Json = False, token: Token = None, authority: Authority = None) -> None:
+    """List the clients of a server, those first for whom most waits.
+
+    The 50 first are shown; --json has 1,000 and says how many there are.
+
+    Exits with 0, or with 2 if the server refuses or cannot be reached.
+
+    Example: thence client list thence://127.0.0.1:7401
+    """
+    found = _ask(url, token, authority, lambda operator: operator.clients(1_000))
+    if json:
+        typer.echo(json_.dumps(found))
+        return
+    rows = [
+        (
+            console.plain(client["name"]),
+            console.plain(client["from"]) if client["connected"] else "away",
+            "temporary" if client["temporary"] else "",
+            f"{client['waiting_messages']:,}",
+            f"{client['waiting_bytes']:,}",
+            "full" if client["full"] else "",
+        )
+        for client in found["clients"][:SHOWN_CLIENTS]
+    ]
+    console.out.print(console.table(("client", "connected from", "", "waiting messages", "bytes", "mailbox"), rows))
+    if found["count"] > len(rows):
+        console.out.print(f"and {found['count'] - len(rows):,} more, for whom less waits")
+    _say_stalled(found)
+
+
+@command.command("show", cls=Command)
+def show(url: Url, name: Name, json: Json = False, token: Token = None, authority: Authority = None) -> None:
+    """Show one client of a server: whether it is connected, what waits for it, and which topics it follows.
+
+    Exits with 0, or with 2 if the server refuses or cannot be reached.
+
+    Example: thence client show thence://127.0.0.1:7401 bob
+    """
+    client = _ask(url, token, authority, lambda operator: operator.show(name))
+    if json:
+        typer.echo(json_.dumps(client))
+        return
+    where = f"connected from {client['from']}" if client["connected"] else "not connected"
+    temporary = ", temporary" if client["temporary"] else ""
+    full = "; its mailbox is full" if client["full"] else ""
+    console.say_plainly(f"{client['name']}, a client of {client['server']}{temporary}: {where}")
+    console.say_plainly(
+        f"waiting: {client['waiting_messages']:,} messages, {client['waiting_bytes']:,} bytes, "
+        f"{client['in_files']:,} of the messages in files{full}"
+    )
+    console.say_plainly(
+        f"so far: {client['sent']:,} messages sent, {client['received']:,} came for it, {client['done']:,} of them are done"
+    )
+    more = len(client["topics"]) + client["topics_left_out"] - SHOWN_TOPICS
+    topics = ", ".join(client["topics"][:SHOWN_TOPICS]) + (f" and {more:,} more" if more > 0 else "")
+    console.say_plainly(f"follows: {topics or 'no topic'}")
+    _say_stalled(client)
+
+
+@command.command("remove", cls=Command)
+def remove(url: Url, name: Name, json: Json = False, token: Token = None, authority: Authority = None) -> None:
+    """Remove a client: its name, its mailbox with all that waits in it, and what it follows.
+
+    It works at once, also while the server takes nothing because this very
+    mailbox is full. A program that is connected under the name is told, and
+    ends. What was dropped is counted, and nobody gets it back.
+
+    Exits with 0, or with 2 if the server refuses or cannot be reached.
+
+    Example: thence client remove thence://127.0.0.1:7401 bob
+    """
+    _say_dropped(_ask(url, token, authority, lambda operator: operator.remove(name)), "is removed from", json)
+
+
+@command.command("purge", cls=Command)
+def purge(url: Url, name: Name, json: Json = False, token: Token = None, authority: Authority = None) -> None:
+    """Drop the messages that wait for a client, and keep its name and what it follows.
+
+    It works at once, also while the server takes nothing because this very
+    mailbox is full. What waited for room in it comes into it now. A program
+    that is connected under the name is told, and ends.
+
+    Exits with 0, or with 2 if the server refuses or cannot be reached.
+
+    Example: thence client purge thence://127.0.0.1:7401 bob
+    """
+    _say_dropped(_ask(url, token, authority, lambda operator: operator.purge(name)), "has an empty mailbox at", json)
+
+
+def _say_dropped(done: dict[str, Any], what: str, json: bool) -> None:
+    if json:
+        typer.echo(json_.dumps(done))
+        return
+    told = "; the program that was connected is told" if done["was_connected"] else ""
+    dropped = f"{console.count(done['dropped_messages'], 'message')} dropped, {done['dropped_bytes']:,} bytes"
+    console.say_plainly(f"{done['name']} {what} {done['server']}: {dropped}{told}")
+    _say_stalled(done)
+
+
+def _say_stalled(answer: dict[str, Any]) -> None:
+    if answer["stalled"]:
+        console.say_plainly(f"{answer['server']} takes nothing now: {answer['stalled']}")

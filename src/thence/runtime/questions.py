@@ -1,0 +1,60 @@
+"""Questions with numbers, and who waits for their answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from thence.errors import NotAllowed, UsageError
+from thence.runtime.protocol import AgentAnswer, OperatorAnswer
+
+ANSWER_WITHIN_S: Final = 30.0
+"""How long an answer may take; what is asked for has to be durable first."""
+
+
+class Questions:
+    """See the module's text. A question raises ``UsageError`` if the server says no."""
+
+    def __init__(self, send: Callable[[int, bytes], None]) -> None:
+        """``send`` sends a question with its number."""
+        self._send = send
+        self._number = 0
+        self._asked: dict[int, asyncio.Future[bytes]] = {}
+
+    async def ask(self, question: msgspec.Struct) -> Any:
+        """Return the answer."""
+        self._number += 1
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._send(self._number, msgspec.msgpack.encode(question))
+        self._asked[self._number] = answer
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                return msgspec.json.decode(await answer)
+        finally:
+            self._asked = {number: other for number, other in self._asked.items() if other is not answer}
+
+    # What the client tells.
+
+    @property
+    def waiting(self) -> Iterable[asyncio.Future[bytes]]:
+        """What is waited for."""
+        return list(self._asked.values())
+
+    def answered(self, answer: AgentAnswer | OperatorAnswer) -> None:
+        """An answer has come."""
+        waiting = self._asked.pop(answer.number, None)
+        if waiting is not None and not waiting.done():
+            if answer.error:
+                waiting.set_exception(NotAllowed(answer.error) if answer.forbidden else UsageError(answer.error))
+            else:
+                waiting.set_result(answer.answer)
+
+    def lost(self, error: Exception) -> None:
+        """No answer will come."""
+        for waiting in self._asked.values():
+            if not waiting.done():
+                waiting.set_exception(error)
+        self._asked = {}
