@@ -349,7 +349,7 @@ def test_letters_that_cannot_be_read_are_left_out_and_all_else_comes(way: str) -
             mallory.say(ClientHello(PROTOCOL, "mallory"))
             bundles = [
                 write_letters([Letter(b"1")]),
-                b"\x93\xc1\xc1\xc1",
+                b"\x93\x01\x01\x01",
                 write_letters([Letter(b"2"), Letter(b"3")]),
                 b"\x91\x01",
             ]
@@ -384,7 +384,7 @@ def test_the_program_of_an_embedded_member_goes_on_too() -> None:
                 member.unreadable = errors.append  # type: ignore[method-assign,assignment]
                 mallory = await Speaker.call(topology.addresses["s1"])
                 mallory.say(ClientHello(PROTOCOL, "mallory"))
-                mallory.say(Publish(1, 1, ("b",), None, b"\x91\xc1"))
+                mallory.say(Publish(1, 1, ("b",), None, b"\x91\x01"))
                 mallory.say(Publish(2, 1, ("b",), None, write_letters([Letter(b"behind")])))
                 assert (await member.receive(within=PATIENCE_S)).body == b"behind"
                 assert len(errors) == 1
@@ -405,7 +405,7 @@ def test_an_agent_sets_aside_what_it_cannot_read() -> None:
                 await ann.agents.create("till", "Account")
                 mallory = await Speaker.call(topology.addresses["s1"])
                 mallory.say(ClientHello(PROTOCOL, "mallory"))
-                mallory.say(Publish(1, 2, ("till",), None, b"\x92\xc1\xc1"))
+                mallory.say(Publish(1, 2, ("till",), None, b"\x92\x01\x01"))
                 async with asyncio.timeout(30):
                     while not (dead := await ann.agents.dead()):  # noqa: ASYNC110  A dead letter tells nobody.
                         await asyncio.sleep(0.05)
@@ -488,6 +488,29 @@ def test_a_client_that_asks_and_does_not_read_is_shown_out(
             mallory.close()
             await assert_served(topology)
         assert complained(caplog, "a client without a name: it does not read what it is told: MAX_CLIENT_UNSENT_BYTES")
+
+    run(main)
+
+
+def test_bundles_that_only_claim_their_letters_fill_no_box(caplog: pytest.LogCaptureFixture) -> None:
+    """316 bytes stopped a server for everybody."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+            async with thence.connect(url(topology, "s1"), "away", temporary=False):
+                pass
+            mallory = await Speaker.call(topology.addresses["s1"])
+            mallory.say(ClientHello(PROTOCOL, "mallory"))
+            await mallory.hear()
+            for at in range(10):
+                mallory.say(Publish(1 + 131_072 * at, 131_072, ("away",), None, b"\xdd\x00\x02\x00\x00"))
+            assert await mallory.ended()
+            mallory.close()
+            await ann.send("away", b"behind")
+            office = running["s1"].node.office
+            assert (office.state.boxes["away"].position, office.full) == (1, "")
+        assert complained(caplog, "client 'mallory': letters 1 to 131072 of 'mallory' cannot be, or are not there")
 
     run(main)
 

@@ -44,6 +44,13 @@ BLOCK_BYTES: Final = 256 * 1024
 KEEP_REJECTED: Final = 2 * 65_536
 """How many numbers back it is kept that letters were rejected: twice ``MAX_UNACCEPTED`` (``runtime.endpoint``)."""
 
+MIN_BUNDLE_BYTES: Final = 512
+"""What a bundle counts for in limits by bytes, at least: about what it takes in memory beside its letters. So what boxes really
+take is at most twice what they count, however small the letters are."""
+
+MIN_LETTER_BYTES: Final = 16
+"""What each of its letters counts for, at least."""
+
 PASS_BY_LETTERS: Final = 1_024
 """How many letters a program may have in hand that were never in its box,"""
 
@@ -66,6 +73,11 @@ class ReadBundle(Bundle, frozen=True, array_like=True, gc=False, tag=1):
     """A bundle as it was read: its letters are a part of what brought it, and not copied out of it."""
 
     letters: memoryview  # type: ignore[assignment]
+
+
+def weight_of(bundle: Bundle) -> int:
+    """Return what a bundle counts for in limits by bytes."""
+    return max(len(bundle.letters), MIN_BUNDLE_BYTES, MIN_LETTER_BYTES * bundle.count)
 
 
 class Rejected(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=17):
@@ -126,7 +138,7 @@ class Box(msgspec.Struct, array_like=True):
     waiting: dict[int, Bundle] = msgspec.field(default_factory=dict)
     """Bundles with letters that are not acknowledged, by the position of the first letter in each."""
     bytes: int = 0
-    """Of all three parts."""
+    """Of all three parts, by ``weight_of``."""
     front: int = 1
     """The position of the oldest bundle's first letter."""
     since: int = 0
@@ -158,9 +170,16 @@ class Box(msgspec.Struct, array_like=True):
         """How many bytes are not in files."""
         return self.bytes - self.spilled_bytes
 
+    def weigh(self) -> None:
+        """Count all bytes anew: an earlier version, which made the snapshot that this comes from, counted otherwise."""
+        self.unwritten_bytes = sum([weight_of(bundle) for bundle in self.unwritten.values()])
+        self.spilled_bytes = sum([file.letters_bytes for file in self.spilled])
+        in_memory = sum([weight_of(bundle) for bundle in self.waiting.values()]) + self.unwritten_bytes
+        self.bytes = in_memory + self.spilled_bytes
+
     def put(self, bundle: Bundle, room: Room) -> bool:
         """Add letters at the end; return whether there are more in memory than there is room for, or were before."""
-        before, size = self.position, len(bundle.letters)
+        before, size = self.position, weight_of(bundle)
         self.position = last = before + bundle.count
         self.bytes = total = self.bytes + size
         if self.spilling:
@@ -200,7 +219,7 @@ class Box(msgspec.Struct, array_like=True):
                 break  # It is in a file, or not all of it is done with.
             del waiting[front]
             front += bundle.count
-            self.bytes -= len(bundle.letters)
+            self.bytes -= weight_of(bundle)
         self.front = front
 
     def _acknowledge_spilled(self, done: int) -> list[SpillFile]:
@@ -241,14 +260,14 @@ class Box(msgspec.Struct, array_like=True):
         size = 0
         for position, bundle in self.unwritten.items():
             block.append((position, bundle))
-            size += len(bundle.letters)
+            size += weight_of(bundle)
             if len(block) >= BLOCK_BUNDLES or size >= BLOCK_BYTES:
                 break
         return block
 
     def written(self, block: list[tuple[int, Bundle]], file: SpillFile) -> None:
         """The oldest unwritten bundles are in this file now, which is the last one, or a new one behind it."""
-        size = sum(len(bundle.letters) for _, bundle in block)
+        size = sum(weight_of(bundle) for _, bundle in block)
         for position, _ in block:
             del self.unwritten[position]
         if not self.spilled or self.spilled[-1] is not file:

@@ -41,7 +41,7 @@ from thence.runtime.letters import (
     recipients,
     written_body,
 )
-from thence.runtime.protocol import Letter, Publish, count_letters, read_letters, write_letters
+from thence.runtime.protocol import Letter, Publish, claimed_letters, read_letters, write_letters
 from thence.runtime.requests import Requests
 from thence.runtime.spans import spans_of_program
 from thence.runtime.turns import turn_of
@@ -448,7 +448,7 @@ class Endpoint(Awaiting):
         try:
             letters = read_letters(written, sender)
         except MalformedFrame as error:
-            self._leave_out(first + count_letters(written) - 1, error)
+            self._leave_out(first + claimed_letters(written) - 1, error)
             return
         if first != self._received + 1:
             if position > self._received + 1:

@@ -17,13 +17,14 @@ from thence.core.messages import Envelope
 from thence.core.views import FABRIC
 from thence.errors import MalformedFrame
 from thence.runtime.boxes import Bundle
-from thence.runtime.protocol import Letter, write_letters
+from thence.runtime.office import Body
+from thence.runtime.protocol import Letter, count_letters, write_letters
 
 if TYPE_CHECKING:
     from thence.runtime.node import Node
 
 MAX_LOGGED_UNREAD: Final = 20
-"""How often the log says that letters came for this server itself, in which no program runs."""
+"""How often the log says that letters came for this server itself, in which no program runs; and that some cannot be read."""
 
 log = logging.getLogger("thence.node")
 
@@ -35,6 +36,8 @@ class Handing:
         """Hand over what the member of ``node`` delivers."""
         self._node = node
         self._unread = 0
+        self.unreadable = 0
+        """How many deliveries were left out since nobody could read them."""
 
     def hand(self, delivery: Delivery, boxes: dict[str, None]) -> None:
         """Hand over one delivery; add to ``boxes`` who has new letters."""
@@ -42,10 +45,8 @@ class Handing:
         if envelope.origin == FABRIC:
             self._hand_news(delivery.position, envelope, boxes)
             return
-        try:
-            body = node.office.read(envelope)
-        except MalformedFrame as error:
-            log.warning("a delivery that cannot be read: %s", error)
+        body = self._read(envelope)
+        if body is None:
             return
         direct = isinstance(body, Bundle) and self._is_for_program(body)
         if isinstance(body, Bundle) and direct and self._hand_to_program(delivery.position, body):
@@ -68,6 +69,19 @@ class Handing:
             if handed.made is not None:
                 node.ledger.made(handed.made, envelope.number)
             node.on_notice(handed)
+
+    def _read(self, envelope: Envelope) -> Body | None:
+        """Return what a message says; None: nobody can read it, and it is left out."""
+        try:
+            body = self._node.office.read(envelope)
+            if isinstance(body, Bundle) and envelope.origin != self._node.name:  # Ours were checked when they came.
+                _check_bundle(body, envelope.origin)
+        except MalformedFrame as error:
+            self.unreadable += 1
+            if self.unreadable <= MAX_LOGGED_UNREAD:
+                log.warning("a delivery that cannot be read is left out (%d so far): %s", self.unreadable, error)
+            return None
+        return body
 
     def _complain(self, bundle: Bundle) -> None:
         """Letters came for a program in this server. Whoever sent them could not know that there is none: the log says it."""
@@ -116,3 +130,11 @@ class Handing:
     def _note(self, position: int, letters: int, names: tuple[str, ...]) -> None:
         if self._node.topology.notifying:
             self._node.safety.delivered(position, letters, names)
+
+
+def _check_bundle(bundle: Bundle, origin: str) -> None:
+    """Refuse a bundle of another server that claims other letters than it holds: boxes count what it claims."""
+    held = count_letters(bundle.letters)
+    if bundle.count < 1 or held != bundle.count:
+        holds = "no list of letters" if held < 0 else f"{held}"
+        raise MalformedFrame(f"a message of {origin!r} claims {bundle.count} letters of {bundle.sender!r}, and holds {holds}")

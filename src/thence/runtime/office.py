@@ -34,7 +34,7 @@ import msgspec
 from thence.core.messages import UNREADABLE, Envelope
 from thence.errors import MalformedFrame, StorageError, UsageError
 from thence.runtime import boxes
-from thence.runtime.boxes import Box, Bundle, ReadBundle, Rejected, Room, SpillFile
+from thence.runtime.boxes import Box, Bundle, ReadBundle, Rejected, Room, SpillFile, weight_of
 from thence.runtime.spill import Spill
 
 MAX_TOPIC_CHARACTERS: Final = 200
@@ -345,7 +345,7 @@ class Office:
             names = tuple([name for name in self.state.followers.get(bundle.topic, ()) if name in all_boxes])
         else:
             names = tuple(self.clients())
-        self.in_memory += len(bundle.letters) * len(names)
+        self.in_memory += weight_of(bundle) * len(names)
         room = self._room()
         for name in names:
             if all_boxes[name].put(bundle, room):
@@ -561,6 +561,8 @@ class Office:
             self.state.boxes.setdefault(self.server, Box())
         self._routes = {}
         self._count_all()
+        for box in self.state.boxes.values():
+            box.weigh()
         self.in_memory = sum([box.in_memory for box in self.state.boxes.values()])
         self._full = {name: None for name, box in self.state.boxes.items() if self._is_full(box)}
         self.full = next(iter(self._full), "")

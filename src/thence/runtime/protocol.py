@@ -397,6 +397,13 @@ _Readable: Any = functools.reduce(operator.or_, [ReadDeliver if kind is Deliver 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Readable)
 _decode_said: Any = _decoder.decode
+
+
+class _List(msgspec.Struct, array_like=True, gc=False):
+    """A list of anything: a struct without fields takes every item for one that a later version has added, and skips it."""
+
+
+_skip: Callable[[bytes], _List] = msgspec.msgpack.Decoder(_List).decode
 _letters_decoder = msgspec.msgpack.Decoder(list[Letter])
 
 
@@ -420,13 +427,26 @@ write_letters: Callable[[list[Letter]], bytes] = _encoder.encode
 """Returns letters as they travel."""
 
 
-def count_letters(written: bytes) -> int:
+def claimed_letters(written: bytes) -> int:
     """Return how many letters there are, by the head of the list alone: it costs the same however many. -1: this is no list."""
     kind = written[0] if written else 0
     if 0x90 <= kind <= 0x9F:
         return kind & 0x0F
     size = {0xDC: 2, 0xDD: 4}.get(kind)
     return -1 if size is None or len(written) <= size else int.from_bytes(written[1 : 1 + size])
+
+
+def count_letters(written: bytes) -> int:
+    """Return how many letters are really there; -1: this is no list, or it does not hold what it claims.
+
+    The items are stepped over, and not made into anything: 20 ns for each, 80 ns for a bundle of one. That is a third of what
+    reading them costs, and a bundle that only claims its letters costs its sender nothing.
+    """
+    try:
+        _skip(written)
+    except UNREADABLE:
+        return -1
+    return claimed_letters(written)
 
 
 def read_letters(written: bytes, sender: str) -> list[Letter]:

@@ -28,6 +28,8 @@ def small_blocks(letters: int = 4, bundles: int = 2) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(boxes, "SPILL_AFTER_LETTERS", letters)
         patch.setattr(boxes, "BLOCK_BUNDLES", bundles)
+        patch.setattr(boxes, "MIN_BUNDLE_BYTES", 0)
+        patch.setattr(boxes, "MIN_LETTER_BYTES", 0)
         yield
 
 

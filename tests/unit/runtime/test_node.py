@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from thence.core.contract import Restored, Submit
+from thence.core.member import Member
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
 from thence.errors import Busy, StoreFull
-from thence.runtime import boxes, driver
+from thence.runtime import boxes, driver, handing
 from thence.runtime.boxes import Bundle
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
-from thence.runtime.office import Joined, Left
+from thence.runtime.office import Joined, Left, write_body
+from thence.runtime.protocol import Letter, write_letters
 
 PATIENCE_S = 30.0
 
@@ -255,3 +258,26 @@ def test_while_much_waits_only_a_log_that_is_slow_to_read_is_made_short(
         await node.close()
 
     run(main)
+
+
+def test_a_bundle_of_another_server_that_claims_more_letters_than_it_holds_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """A captured server cannot fill a box with what it only claims, nor the log."""
+
+    async def main() -> None:
+        topology = parse('name = "two"\n[domains.D]\nmembers = ["s1", "s2"]\n')
+        node, other = Node(topology, "s1", NodeOptions()), Member("s2", topology)
+        other.step(Restored(None, (), 0), 0)
+        await joined(node, "bob")
+        box, honest = node.office.state.boxes["bob"], write_letters([Letter(b"x")] * 3)
+        bundles = [(131_072, b"\xdd\x00\x02\x00\x00"), (131_072, honest), (0, honest), (-5, honest)] * 10 + [(3, honest)]
+        for at, (count, letters) in enumerate(bundles):
+            body = write_body(Bundle("eve", 1 + 3 * at, count, ("bob",), None, letters))
+            for _, packet in other.step(Submit(("s1",), body), at).send:
+                node.arrived("s2", packet)
+        assert (box.position, len(box.waiting), node.office.full) == (3, 1, "")
+        await node.close()
+
+    run(main)
+    lines = [record.getMessage() for record in caplog.records if "is left out" in record.getMessage()]
+    assert 0 < len(lines) <= handing.MAX_LOGGED_UNREAD
+    assert "a message of 's2' claims 131072 letters of 'eve', and holds no list of letters" in lines[0]

@@ -70,6 +70,13 @@ def test_a_server_without_a_program_keeps_nothing_for_it() -> None:
     assert told(with_program, letters("x", "s1")).boxes == ("s1",)
 
 
+@pytest.fixture
+def _bytes_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boxes, "MIN_BUNDLE_BYTES", 0)
+    monkeypatch.setattr(boxes, "MIN_LETTER_BYTES", 0)
+
+
+@pytest.mark.usefixtures("_bytes_as_they_are")
 def test_a_box_forgets_bundles_that_are_wholly_done() -> None:
     made = opened("ann")
     for _ in range(3):
@@ -107,6 +114,7 @@ def in_memory(made: Office) -> int:
     return counted
 
 
+@pytest.mark.usefixtures("_bytes_as_they_are")
 def test_all_boxes_together_have_so_much_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boxes, "MAX_BOXES_BYTES", 10)
     made = opened("ann", "bob", "cid")
@@ -127,6 +135,30 @@ def test_all_boxes_together_have_so_much_in_memory(monkeypatch: pytest.MonkeyPat
         told(each, Left("ann", "s1"))
         each.acknowledge("bob", 1)
         assert (in_memory(each), full_now(each)) == (3, ""), "a letter of the last bundle is not done with"
+
+
+def test_a_letter_and_a_bundle_count_for_what_they_take_at_least() -> None:
+    made = opened("ann")
+    box = made.state.boxes["ann"]
+    told(made, letters("x", "ann"))
+    assert box.bytes == boxes.MIN_BUNDLE_BYTES
+    told(made, letters("x", "ann", count=1_000))
+    assert box.bytes == made.in_memory == boxes.MIN_BUNDLE_BYTES + 1_000 * boxes.MIN_LETTER_BYTES
+    made.acknowledge("ann", 1)
+    assert box.bytes == made.in_memory == 1_000 * boxes.MIN_LETTER_BYTES
+    made.acknowledge("ann", 1_001)
+    assert box.bytes == made.in_memory == 0
+
+
+def test_a_snapshot_in_which_letters_count_otherwise_is_counted_anew() -> None:
+    """Version 0.1 counted the bytes of the letters alone."""
+    made = opened("ann")
+    told(made, letters("x", "ann", count=2))
+    made.state.boxes["ann"].bytes = 2
+    again = Office("s1", SERVERS)
+    again.restore(made.snapshot())
+    again.acknowledge("ann", 2)
+    assert (again.state.boxes["ann"].bytes, again.in_memory) == (0, 0)
 
 
 def test_a_snapshot_is_the_whole_office() -> None:

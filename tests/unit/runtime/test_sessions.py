@@ -13,7 +13,7 @@ from thence.runtime.boxes import Bundle, Rejected
 from thence.runtime.endpoint import MAX_UNACCEPTED
 from thence.runtime.node import Node
 from thence.runtime.office import Body, Joined, Office, write_body
-from thence.runtime.protocol import Letter, Publish, count_letters, write_letters
+from thence.runtime.protocol import Letter, Publish, claimed_letters, count_letters, write_letters
 from thence.runtime.sessions import Session
 
 
@@ -216,9 +216,24 @@ def test_letters_are_counted_without_being_read(count: int) -> None:
     assert count_letters(write_letters([Letter(b"x")] * count)) == count
 
 
-@pytest.mark.parametrize("written", [b"", b"hello", b"\xdc\x00", b"\xdd\x00\x00"])
-def test_what_is_no_list_of_letters_has_no_count(written: bytes) -> None:
+NO_LETTERS = {
+    "nothing": b"",
+    "no list": b"hello",
+    "no length": b"\xdc\x00",
+    "half a length": b"\xdd\x00\x00",
+    "a list of 131,072 that holds none": b"\xdd\x00\x02\x00\x00",
+    "one too few": write_letters([Letter(b"x")] * 3)[:-7],
+    "something behind": write_letters([Letter(b"x")]) + b"\xc0",
+    "too deep": b"\x91" * 100_000 + b"\xc0",
+}
+
+
+@pytest.mark.parametrize("written", NO_LETTERS.values(), ids=NO_LETTERS)
+def test_what_does_not_hold_the_letters_that_it_claims_has_no_count(written: bytes) -> None:
     assert count_letters(written) == -1
+    _, _, session = played()
+    with pytest.raises(MalformedFrame):
+        session.publish(Publish(1, max(1, claimed_letters(written)), ("ann",), None, written))
 
 
 def test_a_client_that_sends_more_than_it_may_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
