@@ -492,29 +492,6 @@ def test_a_client_that_asks_and_does_not_read_is_shown_out(
     run(main)
 
 
-def test_bundles_that_only_claim_their_letters_fill_no_box(caplog: pytest.LogCaptureFixture) -> None:
-    """316 bytes stopped a server for everybody."""
-
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
-            async with thence.connect(url(topology, "s1"), "away", temporary=False):
-                pass
-            mallory = await Speaker.call(topology.addresses["s1"])
-            mallory.say(ClientHello(PROTOCOL, "mallory"))
-            await mallory.hear()
-            for at in range(10):
-                mallory.say(Publish(1 + 131_072 * at, 131_072, ("away",), None, b"\xdd\x00\x02\x00\x00"))
-            assert await mallory.ended()
-            mallory.close()
-            await ann.send("away", b"behind")
-            office = running["s1"].node.office
-            assert (office.state.boxes["away"].position, office.full) == (1, "")
-        assert complained(caplog, "client 'mallory': letters 1 to 131072 of 'mallory' cannot be, or are not there")
-
-    run(main)
-
-
 def test_topics_that_nobody_follows_are_not_remembered() -> None:
     async def main() -> None:
         topology = flat("s1")

@@ -139,6 +139,6 @@ class Room:
 def _text_of(message: Message) -> str:
     """Return what a letter says, also one that another program has sent as a value."""
     if message.letter.coded:
-        with suppress(MalformedFrame):
+        with suppress(MalformedFrame, RecursionError):
             return str(message.value())
     return message.body.decode("utf-8", "replace")

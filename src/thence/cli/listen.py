@@ -84,14 +84,23 @@ async def _listen(
 
 
 def _print(message: Message, json: bool) -> None:
-    body = _readable(message)
+    try:
+        line = _line(message, _readable(message), json)
+    except RecursionError:  # JSON has a limit of its own.
+        line = _line(message, message.body.decode("utf-8", "replace"), json)
+    if json:
+        typer.echo(line)
+    else:
+        console.say_plainly(line)
+
+
+def _line(message: Message, body: Any, json: bool) -> str:
     if json:
         line = {"sender": message.sender, "topic": message.topic, "headers": dict(message.headers), "body": body}
-        typer.echo(json_.dumps(line, ensure_ascii=False))
-    else:
-        where = f" #{message.topic}" if message.topic is not None else ""
-        text = body if isinstance(body, str) else json_.dumps(body, ensure_ascii=False)
-        console.say_plainly(f"{message.sender}{where}: {text}")
+        return json_.dumps(line, ensure_ascii=False)
+    where = f" #{message.topic}" if message.topic is not None else ""
+    text = body if isinstance(body, str) else json_.dumps(body, ensure_ascii=False)
+    return f"{message.sender}{where}: {text}"
 
 
 def _readable(message: Message) -> Any:
@@ -99,5 +108,5 @@ def _readable(message: Message) -> Any:
     try:
         value = message.value()
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else to_builtins(value, str_keys=True)
-    except (MalformedFrame, TypeError):
+    except (MalformedFrame, TypeError, RecursionError):
         return message.body.decode("utf-8", "replace")

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from thence.core.messages import UNREADABLE
 from thence.errors import MalformedFrame, ThenceError, UsageError
 from thence.runtime.agent_questions import Create, ListAll, ListDead, Question, Remove, Retry, Show, ShowDead, read_question
 from thence.runtime.door import tell
@@ -175,7 +176,10 @@ class AgentDesk:
 
     def _shown(self, name: str, kept: Kept) -> dict[str, Any]:
         dead = [one.number for one in self._node.ledger.dead_letters() if one.agent == name]
-        state = msgspec.msgpack.decode(kept.state)
+        try:
+            state = msgspec.msgpack.decode(kept.state)
+        except UNREADABLE as error:
+            raise UsageError(f"the state of {name!r} cannot be shown: {error}") from None
         return {**self._listed(name, kept), "server": self._node.name, "state": state, "dead_letters": dead}
 
 
@@ -208,5 +212,5 @@ def _dead_shown(dead: Dead) -> dict[str, Any]:
 def _json(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"what there is cannot be shown as JSON: {error}") from None

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from thence.core.addresses import parse_address
+from thence.core.messages import UNREADABLE
 from thence.errors import ConfigError, MalformedFrame, NotAllowed, Refusal, ThenceError, UsageError
 from thence.runtime.agent_client import Agents
 from thence.runtime.door import tell
@@ -487,7 +488,10 @@ class Client(Endpoint):
     async def status(self) -> dict[str, Any]:
         """Return how the server is."""
         answer: StatusAnswer = await self._question(StatusQuestion())
-        return dict(msgspec.json.decode(answer.status))
+        try:
+            return dict(msgspec.json.decode(answer.status))
+        except (*UNREADABLE, TypeError) as error:
+            raise MalformedFrame(f"{self.url} answers with a status that cannot be read: {error}") from None
 
     async def ask_view(self, request: ViewRequest) -> ViewAnswer:
         """Ask the server to take part in a change of the fabric; return where it stands (``runtime.applying``)."""

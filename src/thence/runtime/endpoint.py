@@ -45,6 +45,7 @@ from thence.runtime.protocol import Letter, Publish, claimed_letters, read_lette
 from thence.runtime.requests import Requests
 from thence.runtime.spans import spans_of_program
 from thence.runtime.turns import turn_of
+from thence.runtime.view_news import ViewHandler, ViewNews
 
 MAX_UNACCEPTED: Final = 65_536
 MAX_UNACCEPTED_BYTES: Final = 64 * 1024 * 1024
@@ -65,7 +66,6 @@ ACKNOWLEDGE_WITHIN_S: Final = 0.005
 """and how much later if there are fewer: nobody waits for it, and a letter alone is answered sooner without."""
 
 Handler = Callable[[Message], None]
-ViewHandler = Callable[[NewView], None]
 BatchHandler = Callable[[Sequence[Message]], None]
 
 
@@ -105,8 +105,7 @@ class Endpoint(Awaiting):
         self._inbox: deque[Message] = deque()
         self._arrival = asyncio.Event()
         self._handler: BatchHandler | None = None
-        self._view_handler: ViewHandler | None = None
-        self._view: NewView | None = None
+        self._views = ViewNews()
         self._acknowledging = False
         """Whether the other side is told at the end of this turn,"""
         self._acknowledging_later = False
@@ -324,12 +323,17 @@ class Endpoint(Awaiting):
     # Listening.
 
     def on_message(self, handler: Handler) -> None:
-        """Call ``handler`` with each message, in order, from the loop. It must not block; a message is done when it returns."""
+        """Call ``handler`` with each message, in order, from the loop. It must not block; a message is done when it returns.
+
+        If it raises ``MalformedFrame``, as ``Message.value`` does, the message is left out, and ``unreadable`` is told.
+        """
 
         def each(messages: Sequence[Message]) -> None:
             for message in messages:
                 try:
                     handler(message)
+                except MalformedFrame as error:  # The handler could not read it: whoever wrote it must not stop what is behind.
+                    self.unreadable(error)
                 except Exception:
                     self._finish(message.position - 1)
                     raise
@@ -348,14 +352,12 @@ class Endpoint(Awaiting):
 
         At every server the same messages come before it. It must not block, and may send.
         """
-        if self._view_handler is not None:
-            raise UsageError("there is a handler of views already")
-        self._view_handler = handler
+        self._views.tell(handler)
 
     @property
     def view(self) -> NewView | None:
         """The view of which this endpoint was told last; None: there was no change since it was made."""
-        return self._view
+        return self._views.view
 
     def _handle_inbox(self, handler: BatchHandler) -> None:
         """Hand over what came before there was a handler; what waits behind news of a view is not done before its turn."""
@@ -372,17 +374,11 @@ class Endpoint(Awaiting):
 
     def _handle_view(self, message: Message) -> None:
         try:
-            self._viewed(message)
+            self._views.came(message, self.unreadable)
         except Exception as error:  # noqa: BLE001  As with messages.
             self._handler_failed(error)
             return
         self._finish(message.position)
-
-    def _viewed(self, message: Message) -> None:
-        """It is the turn of the news of a view."""
-        self._view = message.value(NewView)
-        if self._view_handler is not None:
-            self._view_handler(self._view)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         if self._handler is not None:
@@ -394,7 +390,7 @@ class Endpoint(Awaiting):
             while self._inbox:
                 message = self._inbox.popleft()
                 if message.sender == FABRIC:
-                    self._viewed(message)
+                    self._views.came(message, self.unreadable)
                 else:
                     self._in_hand = True
                     yield message
@@ -419,7 +415,7 @@ class Endpoint(Awaiting):
             while not self._inbox or self._inbox[0].sender == FABRIC:
                 if self._inbox:
                     news = self._inbox.popleft()
-                    self._viewed(news)
+                    self._views.came(news, self.unreadable)
                     self._finish(news.position)
                     continue
                 self._check_usable()

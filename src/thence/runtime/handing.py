@@ -134,6 +134,8 @@ class Handing:
 
 def _check_bundle(bundle: Bundle, origin: str) -> None:
     """Refuse a bundle of another server that claims other letters than it holds: boxes count what it claims."""
+    if bundle.sender == FABRIC:
+        raise MalformedFrame(f"a message of {origin!r} speaks for the fabric itself")
     held = count_letters(bundle.letters)
     if bundle.count < 1 or held != bundle.count:
         holds = "no list of letters" if held < 0 else f"{held}"

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
-from thence.core.messages import MAX_BODY_BYTES
+from thence.core.messages import MAX_BODY_BYTES, UNREADABLE
 from thence.errors import MalformedFrame, UsageError
 from thence.runtime.office import MAX_TOPIC_CHARACTERS
 from thence.runtime.protocol import Letter, encode_value
@@ -62,12 +62,15 @@ class Message(msgspec.Struct, eq=False, gc=False):
     @overload
     def value(self, as_type: UnionType) -> Any: ...
     def value(self, as_type: Any = Any) -> Any:
-        """Return the body as a value: what was sent if that was no bytes, checked to be of this type."""
+        """Return the body as a value: what was sent if that was no bytes, checked to be of this type.
+
+        Raises ``MalformedFrame`` if it is none. That is the sender's fault: ``on_message`` leaves the message out.
+        """
         if not self.letter.coded and as_type in (Any, bytes):
             return self.letter.body
         try:
             return msgspec.msgpack.decode(self.letter.body, type=as_type)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             wanted = as_type.__name__ if isinstance(as_type, type) else as_type
             raise MalformedFrame(f"a message from {self.sender!r} is no {wanted}: {error}") from None
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from thence.errors import NotAllowed, UsageError
+from thence.core.messages import UNREADABLE
+from thence.errors import MalformedFrame, NotAllowed, UsageError
 from thence.runtime.protocol import AgentAnswer, OperatorAnswer
 
 ANSWER_WITHIN_S: Final = 30.0
@@ -32,7 +33,10 @@ class Questions:
         self._asked[self._number] = answer
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                return msgspec.json.decode(await answer)
+                written = await answer
+            return msgspec.json.decode(written)
+        except UNREADABLE as error:
+            raise MalformedFrame(f"an answer that cannot be read: {error}") from None
         finally:
             self._asked = {number: other for number, other in self._asked.items() if other is not answer}
 

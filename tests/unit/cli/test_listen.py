@@ -37,3 +37,12 @@ def test_a_body_is_printed_as_it_was_sent(value: Any, shown: str, as_json: str, 
     assert capsys.readouterr().out == f'{{"sender": "ann", "topic": null, "headers": {{}}, "body": {as_json}}}\n'
     _print(message(value), json=False)
     assert capsys.readouterr().out == f"ann: {shown}\n"
+
+
+@pytest.mark.parametrize("depth", [100, 900, 990, 10_000, 1_000_000])
+@pytest.mark.parametrize("json", [True, False])
+def test_a_body_however_deep_is_printed_in_some_way(depth: int, json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ended the command at every start, since the message came again each time."""
+    body = b"\x91" * depth + b"\xc0"
+    _print(Message(nobody, 1, "mallory", None, Letter(body, coded=True), body), json=json)
+    assert "mallory" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from thence.core.views import FABRIC, NewView
-from thence.errors import Busy, UsageError
+from thence.errors import Busy, MalformedFrame, UsageError
 from thence.runtime.endpoint import Endpoint
 from thence.runtime.letters import Message
 from thence.runtime.protocol import Letter, Publish, read_letters, write_letters
@@ -341,5 +341,48 @@ def test_a_handler_of_what_is_safe_that_fails_ends_the_endpoint() -> None:
         me._on_safe(1, "")
         with pytest.raises(ValueError, match="bad"):
             me.post("you", b"more")
+
+    run(test)
+
+
+DEEP = b"\x91" * 100_000 + b"\xc0"
+
+
+@pytest.mark.parametrize("body", [DEEP, b"\xc1", msgspec.msgpack.encode("text")], ids=["deep", "no msgpack", "no number"])
+def test_a_message_whose_value_cannot_be_read_does_not_stop_its_reader(body: bytes) -> None:
+    async def test(me: Played) -> None:
+        errors: list[MalformedFrame] = []
+        values: list[int] = []
+        me.unreadable = errors.append  # type: ignore[method-assign,assignment]
+        me.on_message(lambda message: values.append(message.value(int)))
+        await asyncio.sleep(0)
+        good = Letter(msgspec.msgpack.encode(1), coded=True)
+        me.come(1, good, Letter(body, coded=True), good)
+        me.come(4, good)
+        assert values == [1, 1, 1]
+        assert [str(error).partition(":")[0] for error in errors] == ["a message from 'you' is no int"]
+        assert (me._done, me._failure) == (4, None)
+
+    run(test)
+
+
+@pytest.mark.parametrize("way", ["receive", "iterate", "handler"])
+def test_news_of_a_view_that_cannot_be_read_are_left_out(way: str) -> None:
+    async def test(me: Played) -> None:
+        errors: list[MalformedFrame] = []
+        me.unreadable = errors.append  # type: ignore[method-assign,assignment]
+        bodies: list[bytes] = []
+        if way == "handler":
+            me.on_message(lambda message: bodies.append(message.body))
+            await asyncio.sleep(0)
+        me._on_deliver(1, 0, FABRIC, None, write_letters([Letter(DEEP, coded=True)]), everyone=False)
+        me.come(2, Letter(b"behind"))
+        if way == "receive":
+            bodies.append((await me.receive()).body)
+        elif way == "iterate":
+            async for message in me:
+                bodies.append(message.body)
+                break
+        assert (bodies, len(errors), me.view) == ([b"behind"], 1, None)
 
     run(test)

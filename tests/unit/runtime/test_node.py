@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from thence.core.contract import Restored, Submit
 from thence.core.member import Member
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
+from thence.core.views import FABRIC
 from thence.errors import Busy, StoreFull
 from thence.runtime import boxes, driver, handing
 from thence.runtime.boxes import Bundle
@@ -281,3 +283,27 @@ def test_a_bundle_of_another_server_that_claims_more_letters_than_it_holds_is_le
     lines = [record.getMessage() for record in caplog.records if "is left out" in record.getMessage()]
     assert 0 < len(lines) <= handing.MAX_LOGGED_UNREAD
     assert "a message of 's2' claims 131072 letters of 'eve', and holds no list of letters" in lines[0]
+
+
+def test_another_server_does_not_speak_for_the_fabric_itself() -> None:
+    """Neither a message nor a letter of a captured server passes for the news of a view, which every client would read."""
+
+    async def main() -> None:
+        topology = parse('name = "two"\n[domains.D]\nmembers = ["s1", "s2"]\n')
+        node, other = Node(topology, "s1", NodeOptions()), Member("s2", topology)
+        other.step(Restored(None, (), 0), 0)
+        await joined(node, "bob")
+        body = write_body(Bundle(FABRIC, 1, 1, ("bob",), None, write_letters([Letter(b"\xc1", coded=True)])))
+        for as_origin in ("s2", FABRIC):
+            for _, packet in other.step(Submit(("s1",), body), 0).send:
+                frames = [
+                    msgspec.structs.replace(frame, envelope=msgspec.structs.replace(frame.envelope, origin=as_origin))
+                    for frame in packet.frames
+                    if frame.envelope is not None
+                ]
+                node.arrived("s2", msgspec.structs.replace(packet, frames=tuple(frames)))
+        assert node.office.state.boxes["bob"].position == 0
+        assert "bob" in node.office.state.boxes
+        await node.close()
+
+    run(main)
