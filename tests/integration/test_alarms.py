@@ -320,7 +320,9 @@ async def a_message_waits_at_a_link_for_one_that_crosses_elsewhere(given: Given)
         await proxy.close()
 
 
-@scenario("ThenceQueueFilling")
+@scenario(
+    "ThenceQueueFilling", "ThenceQueueStalled", "thence_stalled", "thence_neighbour_stalled_seconds", "thence_waiting_clients"
+)
 async def a_neighbour_stays_away(given: Given) -> None:
     topology = flat("s1", "s2")
     async with servers(topology, given.data, member=MemberOptions(max_queued=20)) as running:
@@ -330,6 +332,17 @@ async def a_neighbour_stays_away(given: Given) -> None:
         await running["s2"].stop(drain_s=0)
         await posted(topology, "s1", "bob", 15)
         await given.prometheus.until_fired(running["s1"], "ThenceQueueFilling")
+        waiting = asyncio.create_task(_write_for_ever(topology, "s1", "bob"))
+        await given.prometheus.until_fired(running["s1"], "ThenceQueueStalled")
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+
+
+async def _write_for_ever(topology: Any, server: str, to: str) -> None:
+    async with thence.connect(url(topology, server), "ann") as ann:
+        while True:
+            await ann.send(to, b"")
 
 
 @scenario(

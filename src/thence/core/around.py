@@ -7,7 +7,7 @@ is not recorded. So whoever waits for news of a peer asks for it, less and less 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, Generic, TypeVar
 
 from thence.core.channel import RESEND_AT_MOST_NS
@@ -36,6 +36,7 @@ class Around(Transport, Generic[HeardT]):
         super().__init__(inner.name, inner.me, inner.peers)
         self.inner = inner
         self.exact = inner.exact
+        self.one_queue = inner.one_queue
         self._patience_ns = resend_after_ns or 0
         self._within_ns = 0 if inner.exact else within_ns
         self._peers: dict[str, HeardT] = {peer: self._new_peer() for peer in self.peers}
@@ -92,6 +93,19 @@ class Around(Transport, Generic[HeardT]):
 
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         return self.inner.moved(without)
+
+    @property
+    def queues(self) -> int:
+        return self.inner.queues
+
+    def queue_of(self, peer: str) -> tuple[int, int]:
+        return self.inner.queue_of(peer)
+
+    def queue_sizes(self) -> Iterator[tuple[int, int]]:
+        return self.inner.queue_sizes()
+
+    def slowest(self, peer: str) -> str:
+        return self.inner.slowest(peer)
 
     def progress(self, peer: str) -> Progress | None:
         return self.inner.progress(peer)

@@ -22,6 +22,8 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
 
     to: tuple[str, ...] | None
     body: bytes = b""
+    notice: bool = False
+    """Whether it is small and somebody waits for it: then it is refused as late as what is forwarded (``core.limits``)."""
 
 
 class SubmitAll(msgspec.Struct, frozen=True, gc=False):

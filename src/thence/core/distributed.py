@@ -541,6 +541,19 @@ class Distributed(Transport):
                 queued[self.members[member]] += unconfirmed.message.weight
         return queued
 
+    one_queue = True
+    queues = 1
+
+    def queue_of(self, peer: str) -> tuple[int, int]:
+        return self.queued, self.queued_bytes
+
+    def queue_sizes(self) -> Iterator[tuple[int, int]]:
+        return iter([(self.queued, self.queued_bytes)])
+
+    def slowest(self, peer: str) -> str:
+        queued = self.queued_by_peer()
+        return max(queued, key=queued.__getitem__)
+
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         others = [peer for peer in self.peers if peer not in without]
         return self.state.last_number * len(others), sum(self.state.taken[self._index[peer]].count for peer in others)

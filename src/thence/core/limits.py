@@ -8,6 +8,12 @@ Rules:
 * Nobody may refuse what somebody else waits for, in order to wait for that one itself. So a frame is refused only for want of
   room where it would go from here, never for what goes the other way: domains form no cycle, so waits lead ever further away
   from where they began, and come to an end. Two relays that are full of what each has for the other still take it.
+* A peer that is away holds up what goes to it, and nothing else: each queue has a share of a limit that no other can take
+  (``core.quotas``). What the application sends is refused only because of a queue that it would go into: its own messages wait in
+  order behind it, and those for others go on. A message for everyone goes into all queues. Where others get a marker of a message
+  that is not for them (``vector``, ``clocked``), their queues count by the hard limit.
+* What is sent on is refused in the same way, by the share of each queue in the domain or link that it goes into. So a frame waits
+  only for a queue that leads further away than the one it is in. With less than its share in it no queue is waited for at all.
 * For want of room for what is not known to be safe (``core.noticing``) no frame is refused: whatever holds that up is not
   acknowledged by somebody, and fills a queue.
 * In a domain with safe delivery
@@ -21,25 +27,30 @@ Rules:
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from thence.core.channel import RESEND_AFTER_NS
+from thence.core.contract import Submit
 from thence.core.messages import Envelope
 from thence.core.ordering import MAX_HELD
 from thence.core.overflow import SpillRoom
 from thence.core.places import DomainPlace, LinkPlace
+from thence.core.quotas import FullQueue, Limit, Limits, first_full, fullest, harmless
+from thence.core.routing import Plan
 from thence.core.spilling import Spilling
 from thence.core.takeover import MAX_KEPT, OriginalFirst
 from thence.core.transport import Incoming
 from thence.errors import Busy
 
 MAX_QUEUED = 100_000
-"""How many frames may wait for acknowledgement, on all channels together, before the application's sends are refused as busy."""
+"""How many frames may wait for acknowledgement, in all queues together. Each queue has its share (``core.quotas``): when one is
+full, what the application sends by way of it is refused as busy."""
 
 MAX_QUEUED_HARD = 16 * MAX_QUEUED
-"""The same for frames that we send on for others into one domain or link. Beyond it what would go there is not taken, so that
-its senders push back in turn."""
+"""The same for frames that we send on for others, in all queues of one domain or link. What would go into a queue that is full is
+not taken, so that its senders push back in turn."""
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
 """How many bytes those frames may take before the application's sends are refused as busy."""
@@ -97,23 +108,93 @@ class Limiting(Spilling):
         """How many bytes peers have not acknowledged yet, about; a body counts once for each peer."""
         return sum([place.transport.queued_bytes for place in self._places.values()])
 
-    def _check_room(self, *, hard: bool) -> None:
-        most, most_bytes = self.options.max_queued, self.options.max_queued_bytes
-        if not self._flat and self._echoes >= MAX_ECHOES:
-            raise Busy(self._full())
-        if hard and (self._queued >= MAX_QUEUED_HARD or self.queued_bytes >= MAX_QUEUED_BYTES_HARD):
-            raise Busy(self._full())
-        if not hard and self._queued >= most:
-            queued = self.queued()
-            slowest = max(queued, key=lambda peer: queued[peer])
-            raise Busy(f"{self._queued} frames are not acknowledged, most of them by {slowest!r}; max_queued is {most}")
-        if not hard and self.queued_bytes >= most_bytes:
-            raise Busy(f"{self.queued_bytes} bytes are not acknowledged; max_queued_bytes is {most_bytes}")
-        if self._notices is not None and self._notices.unsafe >= (MAX_QUEUED_HARD if hard else most):
-            raise Busy(f"{self._notices.unsafe} messages that were sent from here are not safe; max_queued is {most}")
+    def _check_room(self, submits: Sequence[Submit], *, hard: bool) -> None:
+        """Refuse what there is no room for. Only queues count that it would go into, and whatever it would wait behind."""
         if self._late and (too_late := self._too_late(hard=hard)):
             # Messages to ourselves queue for nobody, and yet wait behind those that others have to confirm.
             raise Busy(too_late)
+        if self._may_be_full:
+            for submit in submits:
+                if found := self.full_queue(submit, hard=hard):
+                    raise Busy(str(found))
+
+    @property
+    def _may_be_full(self) -> bool:
+        """Whether a queue may be full for what the application sends."""
+        options = self.options
+        if self._queued >= harmless(min(options.max_queued, MAX_QUEUED_HARD)):
+            return True
+        if self.queued_bytes >= harmless(min(options.max_queued_bytes, MAX_QUEUED_BYTES_HARD)):
+            return True
+        if not self._flat and self._echoes >= MAX_ECHOES:
+            return True
+        return self._notices is not None and self._notices.unsafe >= options.max_queued
+
+    def _limits(self) -> Limits:
+        """Return the limits on what the application sends, for all domains and links together."""
+        frames = Limit("max_queued", self.options.max_queued, "frames")
+        return Limits(frames, Limit("max_queued_bytes", self.options.max_queued_bytes, "bytes"))
+
+    def full_queue(self, submit: Submit, *, hard: bool = False) -> FullQueue | None:
+        """Return which queue keeps us from taking a message of the application, if one does.
+
+        Notices, and what goes together (``hard``), are refused as late as what is forwarded.
+        """
+        if not self._may_be_full:
+            return None
+        ways = self._ways_of(submit.to)
+        if not hard and not submit.notice:
+            transports = [place.transport for place in self._places.values()]
+            asked = [(place.transport, peer) for place, peers in ways for peer in peers]
+            found = first_full(self._limits(), transports, asked)
+            if found is not None:
+                return found
+        for place, peers in ways:
+            if full := self._full_beside(place, peers, hard=hard or submit.notice):
+                return full
+        return None
+
+    def full_queues(self) -> list[FullQueue]:
+        """Return all queues that take nothing more of what the application sends."""
+        if not self._may_be_full:
+            return []
+        transports, limits = [place.transport for place in self._places.values()], self._limits()
+        ways = [(transport, peer) for transport in transports for peer in transport.peers]
+        found = [first_full(limits, transports, [way]) for way in ways]
+        return list(dict.fromkeys([full for full in found if full is not None]))
+
+    @property
+    def fullest_queue(self) -> float:
+        """Which part of what it may hold now the fullest queue holds: with 1 it is full."""
+        return fullest(self._limits(), [place.transport for place in self._places.values()])
+
+    def _ways_of(self, to: Collection[str] | None) -> list[tuple[DomainPlace | LinkPlace, list[str]]]:
+        """Return into which domains and links a message of ours goes, and in whose queues it needs room there."""
+        if self._flat:
+            (place,) = self._domains.values()
+            return [(place, _carries_to(place, to))]
+        plan = self.routes.plan(self.name, self.name, to, None)
+        return [(self._places[name], self._room_in(name, plan)) for name in (*plan.into, *plan.across)]
+
+    def _room_in(self, name: str, plan: Plan) -> list[str]:
+        """Return the peers in whose queues a message needs room that is put into a domain or handed to a link."""
+        if name not in plan.into:
+            return self._links[name].end.carries_to()
+        members = None if name in self._whole else plan.into[name]
+        if self._takeover is not None:
+            members = self._takeover.with_fellows(members)
+        return _carries_to(self._domains[name], members)
+
+    def _full_beside(self, place: DomainPlace | LinkPlace, peers: Collection[str], *, hard: bool) -> FullQueue | None:
+        """Return what else keeps a message of ours from a domain or link, if something does."""
+        others = peers if hard else [peer for peer in place.peers if peer not in peers]  # These may get a marker.
+        most = MAX_QUEUED_HARD if hard else self.options.max_queued
+        full = _full_of_echoes(place)
+        if not full and place.notice is not None and place.notice.unsafe >= most:
+            full = f"{place.notice.unsafe} messages that were sent from here are not safe; max_queued is {most}"
+        if full:
+            return FullQueue(place.name, place.transport.slowest(place.transport.peers[0]), full)
+        return self._full_place(place, others) if self._may_be_full_for_others else None
 
     def _too_late(self, *, hard: bool, beside: tuple[int, int] = (0, 0)) -> str:
         """Say which limit is reached by what waits until all have a message of ours, if one is; so much counts ``beside``."""
@@ -135,17 +216,14 @@ class Limiting(Spilling):
     def _most_unconsumed(self) -> tuple[int, int]:
         return self.options.max_unconsumed, self.options.max_unconsumed_bytes
 
-    def _full(self) -> str:
-        """Say which limit is reached anywhere, if one is."""
-        if self._queued >= MAX_QUEUED_HARD:
-            return f"{self._queued} are not acknowledged; the limit is MAX_QUEUED_HARD"
-        if self.queued_bytes >= MAX_QUEUED_BYTES_HARD:
-            return f"{self.queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
+    @property
+    def _may_be_full_for_others(self) -> bool:
+        """Whether what we would send on may have to be refused somewhere."""
+        if self._queued >= harmless(MAX_QUEUED_HARD) or self.queued_bytes >= harmless(MAX_QUEUED_BYTES_HARD):
+            return True
         if not self._flat and self._echoes >= MAX_ECHOES:
-            return f"{self._echoes} have not come back to us; the limit is MAX_ECHOES"
-        if self._takeover is not None and self._takeover.kept >= MAX_KEPT:
-            return f"{self._takeover.kept} are kept for the replica that forwards; the limit is MAX_KEPT"
-        return ""
+            return True
+        return self._takeover is not None and self._takeover.kept >= MAX_KEPT
 
     def _full_for(self, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:
         """Say which limit keeps us from taking a frame, if one does."""
@@ -162,36 +240,37 @@ class Limiting(Spilling):
                 return f"{aside} of its frames wait until all members have them; its share of max_held is {share}"
         if too_late := self._too_late(hard=hard, beside=(0, 0) if hard else (unconsumed, unconsumed_bytes)):
             return too_late
-        return self._full_ahead(place, incoming) if self._full() else ""
+        return self._full_ahead(place, incoming) if self._may_be_full_for_others else ""
 
     def _full_ahead(self, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:
         """Say which limit is reached where a frame would go from here, if one is."""
         peer, envelope = incoming.peer, incoming.frame.envelope
         within = place.hands_on_to(peer)
         if within:
-            queued, weights = place.transport.queued_by_peer(), place.transport.queued_bytes_by_peer()
-            full = _too_many(
-                place.name, sum(queued.get(name, 0) for name in within), sum(weights.get(name, 0) for name in within)
-            )
-            if full or isinstance(place, LinkPlace):  # Another relay of the link puts it into the domain.
-                return full
+            full = self._full_place(place, within)
+            if full is not None or isinstance(place, LinkPlace):  # Another relay of the link puts it into the domain.
+                return str(full or "")
         if envelope is None or not self._knows(envelope) or str(envelope.id) in place.echoes:
             return ""
         takeover = self._takeover
         if takeover is not None and (takeover.is_copy(place.name, envelope) or takeover.has(envelope)):
             return ""
         plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
-        return next(filter(None, [self._full_in(name, envelope) for name in (*plan.into, *plan.across)]), "")
+        return next(filter(None, [self._full_in(name, envelope, plan) for name in (*plan.into, *plan.across)]), "")
 
-    def _full_in(self, name: str, envelope: Envelope) -> str:
+    def _full_in(self, name: str, envelope: Envelope, plan: Plan) -> str:
         """Say which limit keeps us from putting a message into a domain or link, if one does."""
         place = self._places[name]
-        if len(place.echoes) >= MAX_ECHOES:
-            return f"{name!r}: {len(place.echoes)} have not come back to us; the limit is MAX_ECHOES"
+        if full := _full_of_echoes(place):
+            return full
         kept = 0 if self._takeover is None else self._takeover.kept_for(name)
         if kept >= MAX_KEPT and not self._copy_waits(place, envelope):
             return f"{name!r}: {kept} are kept for the replica that forwards; the limit is MAX_KEPT"
-        return _too_many(name, place.transport.queued, place.transport.queued_bytes)
+        return str(self._full_place(place, self._room_in(name, plan)) or "")
+
+    def _full_place(self, place: DomainPlace | LinkPlace, peers: Collection[str]) -> FullQueue | None:
+        """Return which queue of a domain or link has no room for what we send on for others, if one has none."""
+        return first_full(_hard_limits(), [place.transport], [(place.transport, peer) for peer in peers])
 
     def _copy_waits(self, place: DomainPlace | LinkPlace, envelope: Envelope) -> bool:
         """Return whether another replica has forwarded a message already, and what came behind it waits for the original."""
@@ -204,10 +283,21 @@ class Limiting(Spilling):
         return sum([len(place.echoes) for place in self._domains.values()])
 
 
-def _too_many(name: str, queued: int, queued_bytes: int) -> str:
-    """Say which limit of a domain or link is reached by what is not acknowledged, if one is."""
-    if queued >= MAX_QUEUED_HARD:
-        return f"{name!r}: {queued} are not acknowledged; the limit is MAX_QUEUED_HARD"
-    if queued_bytes >= MAX_QUEUED_BYTES_HARD:
-        return f"{name!r}: {queued_bytes} bytes are not acknowledged; the limit is MAX_QUEUED_BYTES_HARD"
-    return ""
+def _hard_limits() -> Limits:
+    """Return the limits on what we send on for others, for each domain and link."""
+    frames = Limit("MAX_QUEUED_HARD", MAX_QUEUED_HARD, "frames")
+    return Limits(frames, Limit("MAX_QUEUED_BYTES_HARD", MAX_QUEUED_BYTES_HARD, "bytes"))
+
+
+def _full_of_echoes(place: DomainPlace | LinkPlace) -> str:
+    """Say that too many that we put into a domain have not come back to us, if that is so."""
+    count = len(place.echoes)
+    return f"{place.name!r}: {count} have not come back to us; the limit is MAX_ECHOES" if count >= MAX_ECHOES else ""
+
+
+def _carries_to(place: DomainPlace, to: Collection[str] | None) -> list[str]:
+    """Return in whose queues a message needs room within a domain."""
+    peers = place.ordering.carries_to(to)
+    if not peers and place.transport.one_queue:
+        return list(place.transport.peers[:1])  # Also for what is a marker to all of them.
+    return peers

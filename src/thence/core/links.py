@@ -144,6 +144,10 @@ class LinkEnd:
             return [self._partner(self.me)]
         return [self._pairs[0][1]] if self.link.mode == "causal" and len(self._pairs) == 1 else []
 
+    def carries_to(self) -> list[str]:
+        """Return the relays in whose queues there must be room for a message that crosses."""
+        return self.first_hop() or [member for member in self.link.members if member != self.me]
+
     def hands_on_to(self, peer: str) -> tuple[str, ...]:
         """Return the relays to whom a message that comes from ``peer`` is handed on."""
         if self.link.mode != "causal" or self.me == self.sequencer:

@@ -53,6 +53,7 @@ from thence.core.ordering import Predecessor, Wait
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.progress import Progress, forgotten
 from thence.core.quick import send_at_once, take_at_once
+from thence.core.quotas import harmless
 from thence.core.records import Passed, Record, Skipped, Submitted, Suspecting, Taken
 from thence.core.retention import Retention
 from thence.core.routing import Routes
@@ -266,7 +267,7 @@ class Member(Limiting):
                 raise UsageError(f"there is no process {name!r} in fabric {self.topology.name!r}")
         for submit in submits:
             self._check(submit)
-        self._check_room(hard=isinstance(step_input, SubmitAll))
+        self._check_room(submits, hard=isinstance(step_input, SubmitAll))
         envelopes: list[Envelope] = []
         sent: list[Envelope] = []
         deliver: Deliverable = []
@@ -303,12 +304,12 @@ class Member(Limiting):
     def _submit_at_once(self, submit: Submit, now: int) -> Ready | None:
         """What ``_submit`` does, if nothing is unusual."""
         to, body = submit.to, submit.body
-        if len(body) > MAX_BODY_BYTES or self._queued >= self.options.max_queued or (to is not None and len(to) != 1):
+        if len(body) > MAX_BODY_BYTES or self._queued >= harmless(self.options.max_queued) or (to is not None and len(to) != 1):
             return None
         if self.view.state.phase != "normal":
             return None
         (place,) = self._domains.values()
-        if place.transport.queued_bytes >= self.options.max_queued_bytes:
+        if place.transport.queued_bytes >= harmless(self.options.max_queued_bytes):
             return None
         envelope = Envelope(self.name, self._number + 1, to, body)
         sent = send_at_once(place, envelope, now)

@@ -68,6 +68,7 @@ class _Peer(Heard):
         super().__init__()
         self.sent = 0
         self.unsettled: dict[int, Unsettled] = {}
+        self.unsettled_bytes = 0
         self.gone_upto = 0
         """Nothing up to this number is among them."""
         self.settled = NumberSet()
@@ -100,6 +101,7 @@ class Settling(Around[_Peer]):
     def __init__(self, inner: Transport, resend_after_ns: int | None) -> None:
         """Report beside what ``inner`` does; ``resend_after_ns`` is None where the network is trusted to be exact."""
         super().__init__(inner, resend_after_ns, REPORT_WITHIN_NS)
+        self.one_queue = False
         self._news: list[tuple[Envelope, str]] = []
 
     def _new_peer(self) -> _Peer:
@@ -148,7 +150,9 @@ class Settling(Around[_Peer]):
             one = unsettled.pop(number, None)
             if one is not None:
                 self.queued -= 1
-                self.queued_bytes -= weight_of(one.envelope)
+                weight = weight_of(one.envelope)
+                self.queued_bytes -= weight
+                state.unsettled_bytes -= weight
                 if one.envelope is not None:
                     self._news.append((one.envelope, one.came_by))
         state.gone_upto = max(state.gone_upto, report.settled)
@@ -188,7 +192,9 @@ class Settling(Around[_Peer]):
             state = self._peers[peer]
             state.sent += 1
             state.unsettled[state.sent] = Unsettled(frame.envelope, came_by)
-            self.queued_bytes += weight_of(frame.envelope)
+            weight = weight_of(frame.envelope)
+            self.queued_bytes += weight
+            state.unsettled_bytes += weight
             self._to_visit[peer] = None
         self.queued += len(frames)
 
@@ -244,7 +250,21 @@ class Settling(Around[_Peer]):
         return {peer: len(state.unsettled) for peer, state in self._peers.items()}
 
     def queued_bytes_by_peer(self) -> dict[str, int]:
-        return {peer: sum(weight_of(one.envelope) for one in state.unsettled.values()) for peer, state in self._peers.items()}
+        return {peer: state.unsettled_bytes for peer, state in self._peers.items()}
+
+    @property
+    def queues(self) -> int:
+        return len(self.peers)
+
+    def queue_of(self, peer: str) -> tuple[int, int]:
+        state = self._peers[peer]
+        return len(state.unsettled), state.unsettled_bytes
+
+    def queue_sizes(self) -> Iterator[tuple[int, int]]:
+        return map(self.queue_of, self.peers)
+
+    def slowest(self, peer: str) -> str:
+        return peer
 
     def unconfirmed_by_peer(self) -> dict[str, int]:
         return self.inner.queued_by_peer()
@@ -289,11 +309,13 @@ class Settling(Around[_Peer]):
             state = self._peers[peer]
             state.sent, state.settled = kept.sent, kept.settled
             state.on_the_wire = kept.sent
+            state.unsettled_bytes = 0
             state.gone_upto = min((number for number, _ in kept.unsettled), default=kept.sent + 1) - 1
             for number, at in kept.unsettled:
                 envelope, came_by = saved.messages[at] if at >= 0 else (None, "")
                 state.unsettled[number] = Unsettled(envelope, came_by)
-                self.queued_bytes += weight_of(envelope)
+                state.unsettled_bytes += weight_of(envelope)
+            self.queued_bytes += state.unsettled_bytes
             self.queued += len(kept.unsettled)
 
 

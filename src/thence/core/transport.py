@@ -115,6 +115,28 @@ class Transport(ABC):
     def queued_bytes_by_peer(self) -> dict[str, int]:
         """Return how many bytes each peer has not confirmed, about."""
 
+    # Room (``core.quotas``).
+
+    one_queue = False
+    """Whether a message waits once, for all who lack it."""
+
+    @property
+    def queues(self) -> int:
+        """How many queues there are that fill up by themselves."""
+        return len(self.peers)
+
+    @abstractmethod
+    def queue_of(self, peer: str) -> tuple[int, int]:
+        """Return how many frames wait in memory in the queue to a peer, and about how many bytes they take."""
+
+    def queue_sizes(self) -> Iterator[tuple[int, int]]:
+        """Give that of each queue."""
+        return map(self.queue_of, self.peers)
+
+    def slowest(self, peer: str) -> str:
+        """Return who has not acknowledged most of what is in the queue to a peer."""
+        return peer
+
     @abstractmethod
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         """Return how many frames were sent, and how many taken, since the first start; none to or from members ``without``."""
@@ -202,6 +224,14 @@ class Direct(Transport):
 
     def queued_bytes_by_peer(self) -> dict[str, int]:
         return {}
+
+    queues = 0
+
+    def queue_of(self, peer: str) -> tuple[int, int]:
+        return 0, 0
+
+    def queue_sizes(self) -> Iterator[tuple[int, int]]:
+        return iter(())
 
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         others = [peer for peer in self.peers if peer not in without]
@@ -331,6 +361,10 @@ class Channels(Transport):
 
     def queued_bytes_by_peer(self) -> dict[str, int]:
         return {peer: channel.queued_bytes for peer, channel in self.channels.items()}
+
+    def queue_of(self, peer: str) -> tuple[int, int]:
+        channel = self.channels[peer]
+        return channel.here, channel.queued_bytes
 
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         states = [channel.state for peer, channel in self.channels.items() if peer not in without]

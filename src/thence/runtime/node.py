@@ -20,7 +20,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from typing import Any
 
 from thence.core.codec import FORMAT_VERSION
 from thence.core.contract import Arrived, Connected, Consumed, Delivery, Ready, Repeated, Restored, Submit, SubmitAll
@@ -30,7 +30,7 @@ from thence.core.progress import Progress
 from thence.core.records import Changed, Owed
 from thence.core.topology import Topology
 from thence.core.topology_text import write
-from thence.errors import Busy, FrameRefused, OverflowingFrame, StorageError, ThenceError, UsageError
+from thence.errors import Busy, FrameRefused, StorageError, ThenceError, UsageError
 from thence.runtime import journal
 from thence.runtime.backlog import Backlog
 from thence.runtime.backup import read_restored
@@ -45,15 +45,14 @@ from thence.runtime.node_options import NodeOptions, limits_of, member_options, 
 from thence.runtime.office import Body, Handed, Left, Office, read_body
 from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
+from thence.runtime.refusals import note_refusal
 from thence.runtime.removal import Removal
 from thence.runtime.safety import BoxSafety, why_untold
 from thence.runtime.security import Security
 from thence.runtime.spans import ServerSpans
+from thence.runtime.stalls import Stalls
 from thence.runtime.watching import Watcher
 from thence.trace.events import JOIN
-
-MAX_LOGGED_REFUSALS: Final = 20
-"""How many refused frames are described in the log for each neighbour; all are counted."""
 
 log = logging.getLogger("thence.node")
 
@@ -75,6 +74,10 @@ class Node:
     """Whether deliveries are being put into boxes."""
     restored = 0
     """Which restoring from a copy the store comes from: for clients that were connected before it."""
+    stalls: Stalls
+    """For which neighbours nothing more is taken."""
+    patience: Patience
+    """Who waits until all have what was sent."""
     _watcher: Watcher | None = None
     spans: ServerSpans | None = None
     """What follows letters through here, if anything does."""
@@ -107,8 +110,7 @@ class Node:
         self.removal = Removal(self)
         self.member = Member(name, topology, member_options(options))
         self.safety = BoxSafety()
-        self.patience = Patience(self.member)
-        """Who waits until all have what was sent."""
+        self.stalls, self.patience = Stalls(self.member), Patience(self.member)
         self._durable = options.data is not None
         self.history = History(options.trace, name, topology)
         self.on_answered: Callable[[str, int, Rejected | None], None] = _ignore
@@ -291,6 +293,8 @@ class Node:
 
     def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
         self._check_takes(body)
+        notice = not isinstance(body, Bundle)
+        self.stalls.check(servers, notice=notice)  # Before anything is made of it: it may be large, and is tried again.
         written = self.office.write(body)
         # Noted before the step, from which handlers may be called that send more.
         told, before = None, 0
@@ -301,7 +305,7 @@ class Node:
                 self.spans.accepting(body)
         self._submitted.append(told)
         try:
-            self.driver.step(Submit(servers, written))
+            self.driver.step(Submit(servers, written, notice))
         except UsageError:
             self._refused_some = True
             self._submitted.pop()
@@ -346,6 +350,8 @@ class Node:
 
     def look_after_backlog(self) -> None:
         """Try again what could not be spilled, and let go of what is not needed any more; to be called now and then."""
+        self.stalls.look()
+        self.stalls.tell()
         try:
             self._look_for_room()
             self.backlog.try_frames_again()
@@ -440,11 +446,7 @@ class Node:
 
     def refused(self, refusal: FrameRefused) -> None:
         """Say which frames were not taken, but not for ever."""
-        kind = type(refusal).__name__
-        count = self.refusals[kind] = self.refusals.get(kind, 0) + 1
-        if count <= MAX_LOGGED_REFUSALS:
-            level = logging.INFO if isinstance(refusal, OverflowingFrame) else logging.WARNING
-            log.log(level, "%s (%d so far): %s", kind, count, refusal)
+        note_refusal(self.refusals, refusal)
 
     def stored(self, durable: int) -> None:
         """All up to this entry is durable: it may be told."""
@@ -530,7 +532,8 @@ class Node:
         if packet.frames and (self.full or (self.office.full and self._holds_too_many())):
             return  # It will come again. What cannot be stored or told, or waits for a box that is full, is not taken.
         self.driver.step(Arrived(peer, packet))
-        if self._refused_some:
+        if self._refused_some or (self.stalls and self.stalls.look()):
+            self._refused_some = True
             self._tell_of_room()
 
     def _holds_too_many(self) -> bool:

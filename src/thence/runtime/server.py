@@ -365,8 +365,18 @@ class Server:
 
     @property
     def stalled(self) -> str:
-        """Why nothing is taken at the moment, if so."""
+        """Why nothing is taken at the moment, or nothing for some neighbours, if so."""
+        return self._takes_nothing or "; ".join([str(stall) for stall in self.node.stalls.all()])
+
+    @property
+    def _takes_nothing(self) -> str:
         return self.node.full or self.node.office.why_full
+
+    @property
+    def waiting_clients(self) -> int:
+        """How many clients have sent something that waits for room."""
+        sessions = [client.session for client in self._clients.values()]
+        return sum([session is not None and session.waiting > 0 for session in sessions])
 
     @property
     def not_ready(self) -> str:
@@ -375,7 +385,9 @@ class Server:
             return f"{self.node.name} is stopping"
         if self.node.evolution.left:
             return f"{self.node.name} has left the fabric"
-        return self.stalled
+        if 0 < len(self.node.peers.neighbours) == len(self.node.stalls.peers):
+            return self.stalled  # It takes only what its own clients have for each other.
+        return self._takes_nothing
 
     def status(self) -> dict[str, Any]:
         """Return how everything is, for people and programs."""
@@ -392,6 +404,7 @@ class Server:
             "up_seconds": round(time.time() - self.started_at, 3),
             "awake": polling_of(asyncio.get_running_loop()).status(),
             "stalled": self.stalled,
+            "waiting_clients": self.waiting_clients,
             "neighbours": neighbours(node),
             "relay": relay(node),
             "clients": clients(node, self.connected_from()),

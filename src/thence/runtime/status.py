@@ -17,6 +17,7 @@ def neighbours(node: Node) -> list[dict[str, Any]]:
     spilled = {} if outgoing is None else outgoing.frames_by_peer()
     spilled_bytes = {} if outgoing is None else outgoing.bytes_by_peer()
     unreadable = {} if outgoing is None else outgoing.trouble_by_peer()
+    full = node.stalls.peers
     return [
         {
             "name": peer.name,
@@ -25,6 +26,7 @@ def neighbours(node: Node) -> list[dict[str, Any]]:
             "trouble": peer.trouble,
             "connections": peer.connections,
             "protocol": peer.protocol,
+            "full_seconds": round(full[peer.name], 3) if peer.name in full else None,
             "queued_frames": queued.get(peer.name, 0),
             "queued_bytes": queued_bytes.get(peer.name, 0) + spilled_bytes.get(peer.name, 0),
             "spilled_frames": spilled.get(peer.name, 0),

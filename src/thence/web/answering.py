@@ -7,7 +7,8 @@ Rules:
 
 * ``/healthz`` says that the loop goes round: whoever gets no answer within some seconds may restart the process.
 * ``/readyz`` says whether the server takes messages now, and if not, why (503). A neighbour that is away is no reason: the server
-  keeps what is for it.
+  keeps what is for it. When it can keep no more, the server is ready for everything else, and says for whom it takes nothing. It
+  is not ready when that holds for all neighbours.
 * There are at most ``MAX_CONNECTIONS`` at a time; a request has ``MAX_REQUEST_BYTES`` and must be there within
   ``REQUEST_WITHIN_S``, and its answer must be taken within ``ANSWER_WITHIN_S``. All together keep ``MAX_KEPT_BYTES`` at most.
 * When there are too many, the one that has been asking for longest, of the place with the most, makes room: who asks at once is
@@ -179,7 +180,8 @@ class Answerer:
         trouble = self._server.not_ready
         if trouble:
             return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{trouble}\n")
-        return Answer(HTTPStatus.OK, "ready\n")
+        stalled = self._server.stalled
+        return Answer(HTTPStatus.OK, f"ready, but {stalled}\n" if stalled else "ready\n")
 
 
 def _first_line(request: bytes) -> tuple[str, str]:

@@ -73,6 +73,7 @@ def _stalled(seen: Seen) -> Samples:
     node = seen.server.node
     yield ("store",), bool(node.full)
     yield ("box",), bool(node.office.full)
+    yield ("queue",), bool(node.stalls.all())
 
 
 def _used_ratio(seen: Seen) -> float:
@@ -87,9 +88,9 @@ def _spilled(seen: Seen) -> float:
 
 def _queue_ratio(seen: Seen) -> float:
     node = seen.server.node
-    options, outgoing = node.options.member, node.backlog.outgoing
+    outgoing = node.backlog.outgoing
     in_files = outgoing.bytes / outgoing.limit_bytes if outgoing is not None else 0.0
-    return max(node.member.in_memory / options.max_queued, node.member.queued_bytes / options.max_queued_bytes, in_files)
+    return max(node.member.fullest_queue, in_files)
 
 
 def _open_ratio(seen: Seen) -> float | None:
@@ -271,8 +272,22 @@ FAMILIES: Final = (
         "thence_queue_full_ratio",
         "gauge",
         (),
-        "How full the queues to neighbours are together, or their files; with 1 in memory senders wait.",
+        "How full the fullest queue to a neighbour is, or their files; with 1 in memory who sends to that neighbour waits.",
         _one(_queue_ratio),
+    ),
+    Family(
+        "thence_neighbour_stalled_seconds",
+        "gauge",
+        ("neighbour",),
+        "How long nothing more has been taken for it since the queue to it is full; 0: it has room.",
+        _by(lambda seen: {peer.name: seen.server.node.stalls.peers.get(peer.name, 0) for peer in seen.neighbours}),
+    ),
+    Family(
+        "thence_waiting_clients",
+        "gauge",
+        (),
+        "Clients that have sent something that waits for room.",
+        _one(lambda seen: seen.server.waiting_clients),
     ),
     Family(
         "thence_waiting_messages",
@@ -331,7 +346,7 @@ FAMILIES: Final = (
         "thence_stalled",
         "gauge",
         ("by",),
-        "Whether the server takes nothing now, because of its store (or trace) or a box.",
+        "Whether the server takes nothing now, because of its store (or trace) or a box, or nothing for a neighbour (queue).",
         _stalled,
     ),
     # Clients and agents.

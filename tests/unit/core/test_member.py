@@ -121,7 +121,7 @@ def test_a_relay_pushes_back_what_goes_where_the_hard_limit_is_reached_and_nothi
     assert not sent("a", "d").refused, "there is room for one"
     pushed_back = sent("a", "d")
     assert [str(refusal) for refusal in pushed_back.refused] == [
-        "frames from 'a' at 'r': 'D': 1 are not acknowledged; the limit is MAX_QUEUED_HARD"
+        "frames from 'a' at 'r': the queue to 'd' in 'D' is full: 1 frames are not acknowledged; MAX_QUEUED_HARD is 1"
     ]
     assert pushed_back.persist == ()
     for sender, to in (("d", "a"), ("d", "r")):
@@ -210,7 +210,7 @@ def test_a_full_queue_makes_the_application_wait() -> None:
     for _ in range(2):
         member.step(Submit(None), 0)
     before = member.snapshot()
-    with pytest.raises(Busy, match="by 'B'; max_queued is 2"):
+    with pytest.raises(Busy, match="the queue to 'B' in 'd' is full: 2 frames are not acknowledged; max_queued is 2"):
         member.step(Submit(None), 0)
     assert member.snapshot() == before
     assert member.queued() == {"B": 2}

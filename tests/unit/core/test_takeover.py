@@ -65,7 +65,7 @@ def test_a_sender_takes_max_queued_messages_that_a_dead_replica_has_not_got() ->
     for _ in range(200):
         carry("a", members["a"].step(Submit(("d",), b"x"), 0))
     assert came == 200
-    with pytest.raises(Busy, match="200 frames are not acknowledged, most of them by 'r1'; max_queued is 200"):
+    with pytest.raises(Busy, match="the queue to 'r1' in 'A' is full: 200 frames are not acknowledged; max_queued is 200"):
         members["a"].step(Submit(("d",), b"x"), 0)
 
 

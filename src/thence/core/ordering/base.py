@@ -186,6 +186,10 @@ class Ordering(ABC):
         """Return members to whom ``send`` would hand a message for ``to`` at once; who are left out may get it too."""
         return [name for name in (self.members if to is None else to) if name != self.me] if self.direct else []
 
+    def carries_to(self, to: Collection[str] | None) -> list[str]:
+        """Return the members in whose queues ``send`` needs room for a message for ``to``; markers for others need little."""
+        return self.first_hop(to) or ([] if self.direct else [name for name in self.members if name != self.me])
+
     def hands_on_to(self, peer: str) -> Collection[str]:
         """Return the members to whom a message that comes from ``peer`` may be handed on by this one, so that there must be room.
 
