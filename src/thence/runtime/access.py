@@ -212,6 +212,21 @@ class AccessFile:
             return None
         return Guest(self._rights[hello.entry], found, answer(found, hello, challenge, binding))
 
+    def objection_to_follower(self, name: str, entry: str, topic: str) -> str:
+        """Say why the client ``name`` may not follow a topic that came in by this entry; "": by any that lets it be called so."""
+        entries = self._rights.values() if not entry else [self._rights[entry]] if entry in self._rights else []
+        called = [rights for rights in entries if not rights.objection_to_name(name)]
+        if not called:
+            whose = f" by the entry {entry!r}" if entry else ""
+            return f"the access file lets nobody be called {name!r}{whose} any more"
+        reasons = [rights.objection_to_subscription(topic) for rights in called]
+        return "" if "" in reasons else reasons[0]
+
+    def objection_to_maker(self, entry: str) -> str:
+        """Say why whoever comes in by this entry may not have agents."""
+        rights = self._rights.get(entry)
+        return f"the access file has no entry {entry!r} any more" if rights is None else rights.objection_to_agents()
+
     def admit_again(self, guest: Guest) -> Guest | None:
         """Return what a client may do now that came in with the file as it was."""
         rights = self._rights.get(guest.rights.entry)

@@ -43,22 +43,22 @@ class AgentDesk:
         self._making: dict[str, list[Answer]] = {}
         self._removing: dict[str, list[Answer]] = {}
 
-    def ask(self, connection: Connection, asked: AgentQuestion) -> None:
-        """Answer a client, now or later."""
+    def ask(self, connection: Connection, asked: AgentQuestion, entry: str = "") -> None:
+        """Answer a client, now or later. ``entry``: of the access file, by which it came in."""
 
         def answer(value: bytes, error: str) -> None:
             tell(connection, AgentAnswer(asked.number, value, error))
 
         question = read_question(asked.question)
         try:
-            self._answer(question, answer)
+            self._answer(question, answer, entry)
         except ThenceError as error:
             answer(b"", str(error))
 
-    def _answer(self, question: Question, answer: Answer) -> None:
+    def _answer(self, question: Question, answer: Answer, entry: str) -> None:
         node = self._node
         if isinstance(question, Create):
-            self._make(question, answer)
+            self._make(question, answer, entry)
         elif isinstance(question, Remove):
             self._remove(self._checked(question.name), answer)
         elif isinstance(question, Show):
@@ -80,7 +80,7 @@ class AgentDesk:
 
     # Making and removing.
 
-    def _make(self, question: Create, answer: Answer) -> None:
+    def _make(self, question: Create, answer: Answer, entry: str) -> None:
         node, name = self._node, question.name
         kept = node.ledger.agents.get(name)
         if kept is not None and kept.kind == question.kind and question.exist_ok:
@@ -96,7 +96,8 @@ class AgentDesk:
             raise UsageError(f"there is no agent class {question.kind!r} at {node.name!r}; there are: {known}")
         state = kind.first_state(question.state)
         self._check_room(len(state))
-        self._announce(Joined(name, node.name, temporary=False, kind=question.kind, state=state), self._making, answer)
+        notice = Joined(name, node.name, temporary=False, kind=question.kind, state=state, entry=entry)
+        self._announce(notice, self._making, answer)
 
     def _check_room(self, size: int) -> None:
         ledger = self._node.ledger

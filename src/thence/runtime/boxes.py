@@ -152,6 +152,8 @@ class Box(msgspec.Struct, array_like=True):
     unwritten_bytes: int = 0
     rejected: list[Rejected] = msgspec.field(default_factory=lambda: NOTHING_REJECTED)
     """What its client may not have heard yet: acceptance of a later letter must not pass for acceptance of these."""
+    entry: str = ""
+    """By which entry of the access file its client last came in; nothing if that is not known (``runtime.revocation``)."""
 
     def reject(self, rejected: Rejected) -> None:
         """Note that letters were rejected. Of those long ago the client has heard: it has few unanswered ones at a time."""

@@ -65,6 +65,7 @@ from thence.runtime.protocol import (
     Undeliverable,
     ViewAnswer,
     ViewRequest,
+    claimed_letters,
     understand,
 )
 from thence.runtime.questions import Questions
@@ -262,7 +263,10 @@ class Client(Endpoint):
     def _frame(self, connection: Connection, frame: memoryview) -> None:
         said = understand(frame, self.url)
         if isinstance(said, Deliver):
-            self._on_deliver(said.position, said.skip, said.sender, said.topic, said.letters, said.everyone)
+            if said.withheld:
+                self._withheld(said)
+            else:
+                self._on_deliver(said.position, said.skip, said.sender, said.topic, said.letters, said.everyone)
         elif isinstance(said, Accepted):
             self._forget_accepted(said.upto)
         elif isinstance(said, Undeliverable):
@@ -305,6 +309,8 @@ class Client(Endpoint):
         asked: asyncio.Future[Any] | None
         if denied.asked == "topic":
             asked = self._topics.pop(denied.about, None)
+            if asked is None and self._wanted.pop(denied.about, False):
+                self.withdrawn(denied.about, denied.reason)
         elif denied.asked == "name":
             asked = self._looked_for.pop(denied.about, None)
         else:
@@ -312,6 +318,22 @@ class Client(Endpoint):
         if asked is not None:
             why = f"{self.url}: {denied.reason}"
             _answer(asked, NotAllowed(why) if denied.forbidden else UsageError(why))
+
+    def _withheld(self, said: Deliver) -> None:
+        """Letters came in our mailbox, and we may not have them any more: they count as done."""
+        last = said.position - said.skip + claimed_letters(said.letters) - 1
+        if last > self._received and self._failure is None:
+            self._received = last
+            if not self._inbox and not self._in_hand:
+                self._finish(last)
+            self.withdrawn(said.topic or "", said.withheld)
+
+    def withdrawn(self, topic: str, reason: str) -> None:
+        """Called when a topic is no longer followed since that is not allowed any more, and for messages on it that are withheld.
+
+        Meant to be replaced; by default it is a warning.
+        """
+        self._loop.call_exception_handler({"message": f"thence: {self.name!r} gets nothing on {topic!r} any more: {reason}"})
 
     def _refused(self, connection: Connection, refused: Refused) -> None:
         connection.close()

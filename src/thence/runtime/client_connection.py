@@ -44,6 +44,7 @@ from thence.runtime.protocol import (
     Undeliverable,
     ViewRequest,
     understand,
+    write_no_letters,
 )
 from thence.runtime.sessions import Session
 from thence.runtime.wire import MAX_CLIENT_FRAME_BYTES, Connection
@@ -86,8 +87,14 @@ class ClientConnection:
         """The client has its name: go on."""
         node = self._server.node
         box = node.office.state.boxes[self.name]
-        self.session = Session(node, self.name, self, self._objection_to_letters if self.guest is not None else None)
+        guarded = self.guest is not None
+        self.session = Session(
+            *(node, self.name, self),
+            self._objection_to_letters if guarded else None,
+            self._withhold if guarded else None,
+        )
         node.office.here.add(self.name)
+        self._server.revocation.came(self)
         accepted, acknowledged = min(node.accepted_of(self.name), box.sent), node.acknowledged_of(self.name)
         unheard = [rejected for rejected in box.rejected if rejected.last <= accepted]  # Perhaps: that is the client's to know.
         answered = unheard[0].first - 1 if unheard else accepted
@@ -148,7 +155,7 @@ class ClientConnection:
                 self.complain(reason)
                 tell(connection, AgentAnswer(said.number, b"", reason, forbidden=True))
             else:
-                self._server.desk.ask(connection, said)
+                self._server.desk.ask(connection, said, "" if self.guest is None else self.rights.entry)
         elif isinstance(said, OperatorQuestion):
             self._server.operator_desk.ask(self, said)
         elif not self._denied("question", "", self.rights.objection_to_change()):
@@ -211,6 +218,14 @@ class ClientConnection:
         """Letters for the client."""
         everyone = bundle.to is None and bundle.topic is None
         tell(self.connection, Deliver(position, skip, bundle.sender, bundle.topic, bundle.letters, everyone))
+
+    def _withhold(self, position: int, skip: int, bundle: Bundle) -> bool:
+        """Say whether the client does not get these letters, since it may not follow their topic any more; it is told so."""
+        reason = self.rights.objection_to_subscription(bundle.topic or "")
+        if reason:
+            self._server.revocation.withheld += bundle.count - skip
+            tell(self.connection, Deliver(position, skip, "", bundle.topic, write_no_letters(bundle.count), withheld=reason))
+        return bool(reason)
 
     def told_safe(self, upto: int, reason: str) -> None:
         """Some of its letters are safe, or nobody finds out."""

@@ -117,6 +117,8 @@ class Engine:
         self.reactions = 0
         """How many were committed since the start."""
         self.failures = 0
+        self.stopped: Mapping[str, str] = {}
+        """Agents that may not react, and why (``runtime.revocation``)."""
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._running: dict[str, Running] = {}
@@ -135,6 +137,11 @@ class Engine:
         boxes = self._node.office.state.boxes
         self.letters([name for name, kept in self._node.ledger.agents.items() if boxes[name].position > kept.done])
 
+    def stop(self, stopped: Mapping[str, str]) -> None:
+        """Let these agents rest, for these reasons, and all others go on."""
+        before, self.stopped = self.stopped, stopped
+        self.letters([name for name in before if name not in stopped])
+
     async def close(self) -> None:
         """Stop. What is being reacted to comes again at the next start."""
         self._closing = True
@@ -150,7 +157,7 @@ class Engine:
         agents = self._node.ledger.agents
         for name in names:
             kept = agents.get(name)
-            if kept is not None:
+            if kept is not None and name not in self.stopped:
                 running = self._running.get(name)
                 if running is None or running.since != kept.since:
                     running = self._running[name] = Running(name, kept)
@@ -165,6 +172,8 @@ class Engine:
 
     def trouble(self, name: str) -> str:
         """Say why an agent does not react, if so."""
+        if name in self.stopped:
+            return self.stopped[name]
         kind = self._node.ledger.agents[name].kind
         if kind not in self.kinds:
             return _unknown(kind)
@@ -230,6 +239,9 @@ class Engine:
         for _ in range(BURST):
             if self._running.get(running.name) is not running or self._closing:
                 return False  # It was removed.
+            if running.name in self.stopped:
+                running.scheduled = False
+                return False
             if running.uncommitted is not None:
                 if not self._commit(running):
                     return False
@@ -269,6 +281,10 @@ class Engine:
             pump.reacting = None
             if pump.timer is not None:
                 pump.timer.cancel()
+        if running.name in self.stopped:
+            running.agent = None  # With what it changed. It reacts to the same letter when it may go on.
+            running.scheduled = False
+            return False
         kept = self._node.ledger.agents.get(running.name)
         same = kept is not None and kept.state == state
         running.uncommitted = Uncommitted(message.position, None if same else state, bodies)

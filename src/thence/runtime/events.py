@@ -43,6 +43,8 @@ EVENTS: Final[dict[str, Event]] = {
     "client %s was %s by %s; messages dropped: %d (%d bytes)": Event(
         "client-dropped", ("client", "what", "by", "messages", "bytes")
     ),
+    "client %s: subscriptions ended by the access file: %d; %s": Event("subscriptions-ended", ("client", "topics", "reason")),
+    "subscriptions of %d more clients were ended by the access file": Event("subscriptions-ended-more", ("clients",)),
     # Store and trace.
     "the store has failed: %s": Event("store-failed", ("reason",)),
     "the log is not made short: %s": Event("compaction-postponed", ("reason",)),
@@ -55,6 +57,8 @@ EVENTS: Final[dict[str, Event]] = {
     ),
     "agent %s: %s": Event("letter-unreadable", ("agent", "reason")),
     "agent %s rests: %s": Event("agent-rests", ("agent", "reason")),
+    "agent %s is stopped: %s": Event("agent-stopped", ("agent", "reason")),
+    "agent %s goes on: the access file allows it again": Event("agent-goes-on", ("agent",)),
     # Changes of the fabric.
     "refused to %s: %s": Event("change-refused", ("action", "reason")),
     "%s has switched to version %d, so we do too": Event("change-followed", ("peer", "version")),

@@ -78,6 +78,8 @@ class Kept(msgspec.Struct, array_like=True):
     state: bytes
     done: int = 0
     """The position of the last letter that it has reacted to."""
+    entry: str = ""
+    """By which entry of the access file it was made; nothing if there was no such file."""
 
 
 class LedgerState(msgspec.Struct, array_like=True):
@@ -106,7 +108,7 @@ class Ledger:
 
     def made(self, notice: Joined, since: int) -> None:
         """There is an agent of this name from now on."""
-        self.state.agents[notice.client] = Kept(notice.kind, since, notice.state)
+        self.state.agents[notice.client] = Kept(notice.kind, since, notice.state, entry=notice.entry)
         self.states_bytes += len(notice.state)
 
     def forget(self, agent: str) -> None:

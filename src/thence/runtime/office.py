@@ -63,6 +63,8 @@ class Joined(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Of an agent: its class, by name."""
     state: bytes = b""
     """Of an agent: what it begins with."""
+    entry: str = ""
+    """By which entry of the access file it came in, or whoever made the agent; nothing if there is no such file."""
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -396,6 +398,8 @@ class Office:
                 if len(claims) > 1:  # What it follows was of the server that had the name before.
                     self._count_all()
                 handed = msgspec.structs.replace(handed, made=notice if notice.kind else None)
+            if notice.entry and not notice.kind:
+                self.state.boxes[notice.client].entry = notice.entry
         elif claims[0] != self.server and self.server in claims:
             handed = msgspec.structs.replace(self._drop(notice.client), joined=notice.client, yielded=notice.client)
         return handed

@@ -181,6 +181,9 @@ class Deliver(_Said, frozen=True, array_like=True, tag=15):
     letters: bytes
     everyone: bool = False
     """Whether they went to everyone."""
+    withheld: str = ""
+    """Why the client does not get them, if so: it may not follow the topic any more. Then only the head of the list is there, by
+    which those of version 0.1 leave them out as unreadable."""
 
 
 class ReadDeliver(Deliver, frozen=True, array_like=True, tag=15):
@@ -447,6 +450,11 @@ def count_letters(written: bytes) -> int:
     except UNREADABLE:
         return -1
     return claimed_letters(written)
+
+
+def write_no_letters(count: int) -> bytes:
+    """Return the head of a list of so many letters, and none of them."""
+    return b"\xdd" + count.to_bytes(4)
 
 
 def read_letters(written: bytes, sender: str) -> list[Letter]:

@@ -36,11 +36,13 @@ from thence.runtime.operator_desk import OperatorDesk
 from thence.runtime.polling import polling_of
 from thence.runtime.protocol import (
     ClientHello,
+    Denied,
     Found,
     Ping,
     Refused,
 )
 from thence.runtime.reloading import LOOK_EVERY_S
+from thence.runtime.revocation import Revocation
 from thence.runtime.status import backlog, clients, neighbours, relay, unsafe
 from thence.runtime.tasks import tell_if_it_fails
 from thence.runtime.wire import Connection
@@ -69,6 +71,7 @@ class Server:
         self.engine = Engine(self.node, kinds or {})
         self.desk = AgentDesk(self.node, self.engine)
         self.operator_desk = OperatorDesk(self)
+        self.revocation = Revocation(self)
         self.stopped: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         """Done when the server cannot go on, with the reason."""
         self.address = ""
@@ -106,6 +109,7 @@ class Server:
         self._away = {name: now for name, box in node.office.state.boxes.items() if box.temporary}
         self._taking_back = dict.fromkeys(node.office.yielded())
         node.start()
+        self.revocation.review()
         self.engine.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
         tell_if_it_fails(self._ticker, f"the clock of {node.name!r}", self._failed)
@@ -158,7 +162,8 @@ class Server:
             return True
         self._joining[hello.name] = client
         try:
-            self.node.announce(Joined(hello.name, self.node.name, hello.temporary))
+            entry = "" if guest is None else guest.rights.entry
+            self.node.announce(Joined(hello.name, self.node.name, hello.temporary, entry=entry))
         except Busy as error:
             del self._joining[hello.name]
             hang_up(connection, Refused(str(error), later=True))
@@ -246,6 +251,22 @@ class Server:
                 client.guest, reason = guest, guest.rights.objection_to_name(client.name)
             if reason:
                 refuse(client.connection, reason, claims=f"client {client.name!r}")
+        self.revocation.review()
+
+    def guest(self, name: str) -> Guest | None:
+        """Return what a client of this name that is connected has proved, if there is one."""
+        client = self._clients.get(name)
+        return None if client is None else client.guest
+
+    def guests(self) -> list[ClientConnection]:
+        """Return the clients that are connected and have proved something."""
+        return [client for client in self._clients.values() if client.guest is not None]
+
+    def tell_withdrawn(self, name: str, topic: str, reason: str) -> None:
+        """Tell a client, if it is here, that it follows a topic no longer since it may not."""
+        client = self._clients.get(name)
+        if client is not None:
+            tell(client.connection, Denied("topic", topic, reason))
 
     # What the node tells.
 
@@ -285,6 +306,7 @@ class Server:
             if handed.yielded is None and self.node.name in self.node.office.state.claims.get(handed.left, ()):
                 self._take_back(handed.left)
         elif handed.follows is not None:
+            self.revocation.followed(handed.follows)
             client = self._clients.get(handed.follows.client)
             if client is not None and client.session is not None:
                 client.session.followed(handed.follows)
@@ -336,6 +358,7 @@ class Server:
             self.node.evolution.tick()
             self.node.look_after_backlog()
             self.node.security.look()
+            self.revocation.tick()
             self._room()
             now, loop_now = time.monotonic(), asyncio.get_running_loop().time()
             for name in [name for name, since in self._away.items() if now - since > AWAY_S]:
@@ -413,6 +436,7 @@ class Server:
                 "reactions": self.engine.reactions,
                 "failed_attempts": self.engine.failures,
                 "dead_letters": len(node.ledger.state.dead),
+                "stopped": dict(self.engine.stopped),
                 "state_bytes": node.ledger.states_bytes,
             },
             "topics": {topic: len(followers) for topic, followers in node.office.state.followers.items()},
@@ -424,6 +448,7 @@ class Server:
             "oldest_wait_seconds": round(max(0, now - oldest) / 1e9, 3),
             "letters_accepted": node.letters_accepted,
             "letters_delivered": node.letters_delivered,
+            "letters_withheld": self.revocation.withheld,
             "messages_forwarded": node.member.forwarded,
             "refused_frames": dict(node.refusals),
             "store": {

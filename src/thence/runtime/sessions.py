@@ -73,11 +73,21 @@ MAX_WAITING_FOLLOWS: Final = 10_000
 Objection = Callable[[Publish], str]
 """Says why letters may not be written, or nothing."""
 
+Withhold = Callable[[int, int, Bundle], bool]
+"""Takes what ``Outlet.deliver`` takes; says whether the client does not get it, and has told it so."""
+
 
 class Session:
     """See the module's text."""
 
-    def __init__(self, node: Node, client: str, outlet: Outlet, objection: Objection | None = None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        client: str,
+        outlet: Outlet,
+        objection: Objection | None = None,
+        withhold: Withhold | None = None,
+    ) -> None:
         """``client`` has a box at ``node``. Without an objection it may write to everybody."""
         self.client = client
         self.limit = 0
@@ -99,6 +109,7 @@ class Session:
         self._backlog_bytes = 0
         self._backlog_follows = 0
         self._objection = objection
+        self._withhold = withhold
         self._going = False
         self._seen = box.sent
         """The number of the last letter that came in."""
@@ -306,10 +317,8 @@ class Session:
                 continue
             self._handed.append((self._next - 1, len(bundle.letters)))
             self._handed_bytes += len(bundle.letters)
-            if self._acknowledged < first:
-                outlet.deliver(first, 0, bundle)
-            else:
-                skip = self._acknowledged - first + 1
+            skip = max(0, self._acknowledged - first + 1)
+            if bundle.topic is None or self._withhold is None or not self._withhold(first + skip, skip, bundle):
                 outlet.deliver(first + skip, skip, bundle)
         if self._told_safe is not None:
             self.tell_safe()
