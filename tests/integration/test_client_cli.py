@@ -67,7 +67,7 @@ def test_the_remedy_for_a_full_mailbox_works_while_it_is_full(
                 else:
                     ended = await cli("client", remedy, url(topology, "s1"), "bob")
                     what = {"remove": "is removed from", "purge": "has an empty mailbox at"}[remedy]
-                    assert (ended.code, ended.out) == (0, f"bob {what} s1: 5 messages dropped, 70 bytes\n")
+                    assert (ended.code, ended.out) == (0, f"bob {what} s1: 5 messages dropped, 2,560 bytes\n")
                 await blocked
             assert (await ann.receive(PATIENCE_S)).body == b"waits"
             ann.done()
@@ -90,14 +90,14 @@ def test_what_clients_there_are_is_shown_while_the_server_takes_nothing(tmp_path
             listed = await cli("client", "list", url(topology, "s1"))
             assert listed.code == 0
             rows = [" ".join(line.split()) for line in listed.out.splitlines() if line.strip() and "─" not in line]
-            assert rows[1] == "bob away 5 70 full"
+            assert rows[1] == "bob away 5 2,560 full"
             assert rows[2].startswith("ann 127.0.0.1:")
             assert rows[-1] == "s1 takes nothing now: the box of 'bob' is full"
             shown = await cli("client", "show", url(topology, "s1"), "bob")
             assert shown.code == 0
             assert shown.out.splitlines() == [
                 "bob, a client of s1: not connected",
-                "waiting: 5 messages, 70 bytes, 0 of the messages in files; its mailbox is full",
+                "waiting: 5 messages, 2,560 bytes, 0 of the messages in files; its mailbox is full",
                 "so far: 0 messages sent, 5 came for it, 0 of them are done",
                 "follows: news",
                 "s1 takes nothing now: the box of 'bob' is full",
@@ -130,7 +130,7 @@ def test_a_program_that_is_connected_is_told_for_good(
                 await ann.send("bob", b"letter")
                 assert (await bob.receive(PATIENCE_S)).body == b"letter"  # And not done.
                 ended = await cli("client", remedy, url(topology, "s1"), "bob")
-                assert "1 message dropped, 14 bytes; the program that was connected is told" in ended.out
+                assert "1 message dropped, 512 bytes; the program that was connected is told" in ended.out
                 with pytest.raises(Refusal, match=told):
                     await bob.receive(PATIENCE_S)
             async with thence.connect(url(topology, "s1"), "bob") as bob:

@@ -14,7 +14,7 @@ from tests.integration.running import addressed, assert_kept, flat, run, servers
 from tests.unit.cli import refusal
 from thence.cli.listen import _forget
 from thence.errors import Refusal, UsageError
-from thence.runtime import office, server
+from thence.runtime import office, server, subscriptions
 from thence.runtime.client import Client
 
 TWO_DOMAINS = """
@@ -269,8 +269,8 @@ def test_nobody_is_called_what_nobody_could_write_to() -> None:
 @pytest.mark.parametrize("durable", [True, False])
 def test_clients_and_subscriptions_are_bounded(durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(office, "MAX_CLIENTS", 2)
-    monkeypatch.setattr(office, "MAX_SUBSCRIPTIONS_EACH", 2)
-    monkeypatch.setattr(office, "MAX_SUBSCRIPTIONS", 3)
+    monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS_EACH", 2)
+    monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS", 3)
 
     async def main() -> None:
         topology = flat("s1", "s2")

@@ -536,7 +536,7 @@ def test_whoever_was_found_is_not_looked_for_any_more(monkeypatch: pytest.Monkey
 
             for name in ("bob", "cid", "dan"):
                 await look_for(name)
-            assert running["s1"]._clients["ann"].finding == 0
+            assert running["s1"]._clients["ann"].finding == {}
             assert running["s1"]._clients["ann"].connection.open
 
     run(main)

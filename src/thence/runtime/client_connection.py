@@ -69,8 +69,8 @@ class ClientConnection:
         self.connection = connection
         self.session: Session | None = None
         self.since = time.time()
-        self.finding = 0
-        """How many others it is waiting for."""
+        self.finding: dict[str, None] = {}
+        """The others that it is waiting for."""
         self._server = server
         self._accepted = 0
         self._told = 0

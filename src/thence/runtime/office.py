@@ -36,18 +36,12 @@ from thence.errors import MalformedFrame, StorageError, UsageError
 from thence.runtime import boxes
 from thence.runtime.boxes import Box, Bundle, ReadBundle, Rejected, Room, SpillFile, weight_of
 from thence.runtime.spill import Spill
+from thence.runtime.subscriptions import Subscriptions
 
 MAX_TOPIC_CHARACTERS: Final = 200
 
 MAX_CLIENTS: Final = 1_000_000
 """How many clients and agents one server has: each takes about 490 bytes there, and 240 at every other server."""
-
-MAX_SUBSCRIPTIONS_EACH: Final = 100_000
-"""How many topics one client follows,"""
-
-MAX_SUBSCRIPTIONS: Final = 1_000_000
-"""and all clients of one server together, where one that two of them follow counts twice. Each takes 90 bytes at every server,
-and 340 if nobody else follows the topic."""
 
 MAX_KNOWN: Final = 10_000
 """How many clients or subscriptions one message lists that tells a new server of them."""
@@ -163,14 +157,7 @@ class Office:
         """The client whose box is full, if there is one: then no more deliveries are taken."""
         self._joining: dict[str, None] = {}
         """Names of clients of ours that the notice is under way of."""
-        self._following: dict[str, int] = {}
-        """How many topics clients of ours follow,"""
-        self._subscriptions = 0
-        """and all of them together."""
-        self._asking: dict[tuple[str, str], None] = {}
-        """Clients of ours and topics, of which the notice is under way,"""
-        self._asking_each: dict[str, int] = {}
-        """and how many these are of each client."""
+        self.subscriptions = self._subscribed()
         self._written: tuple[bytes, Body | None] = (b"", None)
         """What was written last: where it is delivered here too, it need not be read."""
 
@@ -180,18 +167,8 @@ class Office:
         """Refuse as ``UsageError`` a notice of ours by which there would be too many clients or subscriptions."""
         if isinstance(notice, Joined) and (objection := self.objection(notice.client)):
             raise UsageError(objection)
-        if not isinstance(notice, Follows) or not notice.wanted or self._follows_already(notice):
-            return
-        client = notice.client
-        count = self._following.get(client, 0) + self._asking_each.get(client, 0)
-        if count >= MAX_SUBSCRIPTIONS_EACH:
-            raise UsageError(f"{client!r} follows {count} topics; MAX_SUBSCRIPTIONS_EACH is {MAX_SUBSCRIPTIONS_EACH}")
-        count = self._subscriptions + len(self._asking)
-        if count >= MAX_SUBSCRIPTIONS:
-            raise UsageError(
-                f"clients of {self.server!r} follow topics {count} times; MAX_SUBSCRIPTIONS is {MAX_SUBSCRIPTIONS}: "
-                "follow it as a client of another server"
-            )
+        if isinstance(notice, Follows) and notice.wanted:
+            self.subscriptions.check(notice.client, notice.topic)
 
     def objection(self, client: str) -> str:
         """Say why no client of this name may come in, if so; one that is known always may."""
@@ -214,39 +191,22 @@ class Office:
     def _announced(self, notice: Body) -> None:
         if isinstance(notice, Joined):
             self._joining[notice.client] = None
-        elif isinstance(notice, Follows) and notice.wanted and not self._follows_already(notice):
-            self._asking[notice.client, notice.topic] = None
-            self._asking_each[notice.client] = self._asking_each.get(notice.client, 0) + 1
+        elif isinstance(notice, Follows) and notice.wanted:
+            self.subscriptions.asks(notice.client, notice.topic)
 
     def _not_announced(self, notice: Body) -> None:
         if isinstance(notice, Joined):
             self._joining.pop(notice.client, None)
         elif isinstance(notice, Follows):
-            self._no_longer_asks(notice.client, notice.topic)
+            self.subscriptions.asks_no_longer(notice.client, notice.topic)
 
-    def _follows_already(self, notice: Follows) -> bool:
-        pair = (notice.client, notice.topic)
-        return pair in self._asking or notice.client in self.state.followers.get(notice.topic, ())
+    def _subscribed(self) -> Subscriptions:
+        return Subscriptions(self.server, lambda client: client in self.state.boxes, self.state.followers)
 
-    def _no_longer_asks(self, client: str, topic: str) -> None:
-        if self._asking.pop((client, topic), 1) is None:
-            self._asking_each[client] -= 1
-            if not self._asking_each[client]:
-                del self._asking_each[client]
-
-    def _count(self, client: str, more: int) -> None:
-        """A client of ours follows so many topics more."""
-        count = self._following.pop(client, 0) + more
-        self._subscriptions += more
-        if count:
-            self._following[client] = count
-
-    def _count_all(self) -> None:
-        self._following, self._subscriptions = {}, 0
-        for followers in self.state.followers.values():
-            for client in followers:
-                if client in self.state.boxes:
-                    self._count(client, 1)
+    def _forget_routes_of(self, client: str) -> None:
+        """A client has come, gone, or is elsewhere: what it follows goes another way."""
+        for topic in self.subscriptions.topics_of(client):
+            self._routes.pop(topic, None)
 
     # Letters out.
 
@@ -268,7 +228,7 @@ class Office:
         if bundle.topic is not None:
             servers = self._routes.get(bundle.topic)
             if servers is None:
-                followers = self.state.followers.get(bundle.topic)
+                followers = self.subscriptions.followers_of(bundle.topic)
                 if not followers:
                     return ()  # Not remembered: there is no end of topics that nobody follows.
                 homes = {self.home(client) for client in followers}
@@ -344,7 +304,7 @@ class Office:
                 # A server in which no program runs has no box of its own: nobody would ever empty it.
                 names = tuple([name for name in names if name in all_boxes])
         elif bundle.topic is not None:
-            names = tuple([name for name in self.state.followers.get(bundle.topic, ()) if name in all_boxes])
+            names = tuple([name for name in self.subscriptions.followers_of(bundle.topic) if name in all_boxes])
         else:
             names = tuple(self.clients())
         self.in_memory += weight_of(bundle) * len(names)
@@ -388,15 +348,14 @@ class Office:
         if notice.server not in claims:
             claims.append(notice.server)
             claims.sort()
-            self._routes = {}
+            self._forget_routes_of(notice.client)
         handed = Handed(joined=notice.client)
         if notice.server == self.server:
             self._joining.pop(notice.client, None)
         if claims[0] == self.server == notice.server:
             if notice.client not in self.state.boxes:
                 self.state.boxes[notice.client] = Box(notice.temporary, since=number)
-                if len(claims) > 1:  # What it follows was of the server that had the name before.
-                    self._count_all()
+                self.subscriptions.is_ours_now(notice.client)  # What it follows may be of the server that had the name before.
                 handed = msgspec.structs.replace(handed, made=notice if notice.kind else None)
             if notice.entry and not notice.kind:
                 self.state.boxes[notice.client].entry = notice.entry
@@ -412,10 +371,9 @@ class Office:
         claims.remove(notice.server)
         if not claims:
             del self.state.claims[notice.client]
+        self._forget_routes_of(notice.client)
         if had_it:
-            for topic in list(self.state.followers):
-                self._unfollow(notice.client, topic)
-        self._routes = {}
+            self.subscriptions.unfollow_all(notice.client)
         if notice.server != self.server:
             return Handed()
         return msgspec.structs.replace(self._drop(notice.client), gone=notice.client)
@@ -435,33 +393,22 @@ class Office:
     def _drop(self, client: str) -> Handed:
         box = self.state.boxes.pop(client, None)
         if box is not None:
+            self.subscriptions.was_ours(client)
             self.in_memory -= box.in_memory
             if self.spill is not None:
                 self.spill.done_with(box.spilled)
         self.here.discard(client)
-        self._count(client, -self._following.get(client, 0))
         self._full.pop(client, None)
         self.full = next(iter(self._full), "")
         return Handed(left=client if box is not None else None)
 
     def _follows(self, notice: Follows) -> Handed:
         if notice.wanted:
-            self._no_longer_asks(notice.client, notice.topic)
-            followers = self.state.followers.setdefault(notice.topic, {})
-            if notice.client in self.state.boxes and notice.client not in followers:
-                self._count(notice.client, 1)
-            followers[notice.client] = None
+            self.subscriptions.follow(notice.client, notice.topic)
         else:
-            self._unfollow(notice.client, notice.topic)
+            self.subscriptions.unfollow(notice.client, notice.topic)
         self._routes.pop(notice.topic, None)
         return Handed(follows=notice)
-
-    def _unfollow(self, client: str, topic: str) -> None:
-        followers = self.state.followers.get(topic, {})
-        if followers.pop(client, 1) is None and client in self._following:
-            self._count(client, -1)
-        if not followers:
-            self.state.followers.pop(topic, None)
 
     # Changes of the fabric.
 
@@ -478,8 +425,7 @@ class Office:
             claims[:] = [server for server in claims if server in self._servers or server == self.server]
             if not claims:
                 del self.state.claims[client]
-                for topic in list(self.state.followers):
-                    self._unfollow(client, topic)
+                self.subscriptions.unfollow_all(client)
 
     def directory(self) -> Iterator[bytes]:
         """Give the bodies of messages that tell others of our clients."""
@@ -505,7 +451,7 @@ class Office:
                 claims.append(notice.server)
                 claims.sort()
         for client, topic in notice.follows:
-            self.state.followers.setdefault(topic, {})[client] = None
+            self.subscriptions.follow(client, topic)
         self._routes = {}
         return Handed(known=tuple(notice.clients))
 
@@ -564,7 +510,7 @@ class Office:
         if self._embedded:
             self.state.boxes.setdefault(self.server, Box())
         self._routes = {}
-        self._count_all()
+        self.subscriptions = self._subscribed()
         for box in self.state.boxes.values():
             box.weigh()
         self.in_memory = sum([box.in_memory for box in self.state.boxes.values()])

@@ -119,7 +119,7 @@ class OperatorDesk:
 
     def _shown(self, name: str, box: Box) -> dict[str, Any]:
         node = self._server.node
-        topics = [topic for topic, followers in node.office.state.followers.items() if name in followers]
+        topics = list(node.office.subscriptions.topics_of(name))
         return {
             "server": node.name,
             **self._row(name, box, self._server.connected_from().get(name, "")),

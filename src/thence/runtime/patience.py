@@ -34,6 +34,8 @@ class Patience:
         self._waiting: deque[_Patient] = deque()
         self._times: Counter[object] = Counter()
         """How often each who waits does."""
+        self._gone = 0
+        """How many in the queue are of somebody who has gone: taken out together, so that leaving costs nobody much."""
 
     def ask(self, who: object, then: Callable[[str], None]) -> None:
         """Call ``then`` with nothing when all have what was sent so far, or at once with the reason why nobody will say so."""
@@ -42,8 +44,8 @@ class Patience:
             then(self._reason())
         elif member.stable_upto >= member.last_number:
             then("")
-        elif len(self._waiting) >= MAX_PATIENT:
-            then(f"{len(self._waiting)} wait until all have what was sent; MAX_PATIENT is {MAX_PATIENT}")
+        elif (count := len(self._waiting) - self._gone) >= MAX_PATIENT:
+            then(f"{count} wait until all have what was sent; MAX_PATIENT is {MAX_PATIENT}")
         elif self._times[who] >= MAX_PATIENT_EACH:
             then(f"{self._times[who]} times you wait until all have what was sent; MAX_PATIENT_EACH is {MAX_PATIENT_EACH}")
         else:
@@ -52,13 +54,18 @@ class Patience:
 
     def drop(self, who: object) -> None:
         """Somebody is gone."""
-        if self._times.pop(who, 0):
-            self._waiting = deque(patient for patient in self._waiting if patient.who is not who)
+        self._gone += self._times.pop(who, 0)
+        if 2 * self._gone > len(self._waiting):
+            self._waiting = deque(patient for patient in self._waiting if patient.who in self._times)
+            self._gone = 0
 
     def heard(self, upto: int) -> None:
         """All have what was sent up to this number."""
         while self._waiting and self._waiting[0].number <= upto:
             patient = self._waiting.popleft()
+            if patient.who not in self._times:
+                self._gone -= 1
+                continue
             self._times[patient.who] -= 1
             if not self._times[patient.who]:
                 del self._times[patient.who]
@@ -75,7 +82,8 @@ class Patience:
             asked = [patient if patient.number <= stable else patient._replace(number=last) for patient in self._waiting]
             self._waiting = deque(asked)
             return
-        waiting, self._waiting = self._waiting, deque()
+        waiting = [patient for patient in self._waiting if patient.who in self._times]
+        self._waiting, self._gone = deque(), 0
         self._times.clear()
         for patient in waiting:
             patient.then(self._reason())

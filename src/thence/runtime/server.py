@@ -79,7 +79,7 @@ class Server:
         self._connections: dict[ClientConnection, None] = {}
         """All of them: also of those who wait to be let in, or only ask."""
         self._joining: dict[str, ClientConnection] = {}
-        self._finding: dict[str, list[ClientConnection]] = {}
+        self._finding: dict[str, dict[ClientConnection, None]] = {}
         """Who wants to know when there is a client of a name."""
         self._away: dict[str, float] = {}
         """Temporary clients that are not connected, since when."""
@@ -187,12 +187,11 @@ class Server:
         """A client's connection is gone."""
         self._connections.pop(client, None)
         self.node.patience.drop(client)
-        if client.finding:
-            self._finding = {
-                name: waiting
-                for name, clients in self._finding.items()
-                if (waiting := [other for other in clients if other is not client])
-            }
+        for name in client.finding:
+            waiting = self._finding[name]
+            del waiting[client]
+            if not waiting:
+                del self._finding[name]
         for table in (self._clients, self._joining):
             if table.get(client.name) is client:
                 del table[client.name]
@@ -325,7 +324,7 @@ class Server:
 
     def _found(self, name: str) -> None:
         for client in self._finding.pop(name, ()):
-            client.finding -= 1
+            del client.finding[name]
             tell(client.connection, Found(name))
 
     def find(self, client: ClientConnection, name: str) -> None:
@@ -335,10 +334,10 @@ class Server:
             return
         if len(name) > MAX_NAME_CHARACTERS:
             raise MalformedFrame(f"client {client.name!r} looks for a name of {len(name)} characters")
-        if client.finding >= MAX_FINDING:
+        if len(client.finding) >= MAX_FINDING:
             raise MalformedFrame(f"client {client.name!r} looks for more than {MAX_FINDING} others")
-        client.finding += 1
-        self._finding.setdefault(name, []).append(client)
+        client.finding[name] = None
+        self._finding.setdefault(name, {})[client] = None
 
     def _room(self) -> None:
         for name in list(self._taking_back):

@@ -17,7 +17,7 @@ from tests.unit.runtime.spills import kept_in
 from tests.unit.runtime.test_node import PATIENCE_S, alone, durable, killed, run
 from thence.errors import Busy, UsageError
 from thence.runtime import agent as agent_module
-from thence.runtime import boxes, office
+from thence.runtime import boxes, subscriptions
 from thence.runtime import engine as engine_module
 from thence.runtime import ledger as ledger_module
 from thence.runtime.agent_kinds import kinds_of
@@ -454,7 +454,7 @@ def test_a_state_that_has_become_too_large_fails(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_agent_follows_so_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office, "MAX_SUBSCRIPTIONS_EACH", 1)
+    monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS_EACH", 1)
 
     async def main() -> None:
         async with home(None, "ann") as one:

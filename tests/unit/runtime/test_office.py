@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import permutations
 from random import Random
+from typing import Any
 
 import pytest
 
 from thence.core.messages import Envelope
 from thence.errors import Busy, MalformedFrame, StorageError, UsageError
-from thence.runtime import boxes, office
+from thence.runtime import boxes, office, subscriptions
 from thence.runtime.boxes import Bundle
 from thence.runtime.office import Body, Follows, Handed, Joined, Left, Office, read_body, write_body
 from thence.runtime.spill import Reader
@@ -274,7 +276,7 @@ def test_there_are_so_many_clients_and_known_ones_come_back(monkeypatch: pytest.
 
 @pytest.mark.parametrize(("limit", "most"), [("MAX_SUBSCRIPTIONS_EACH", 3), ("MAX_SUBSCRIPTIONS", 4)])
 def test_there_are_so_many_subscriptions(limit: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office, limit, most)
+    monkeypatch.setattr(subscriptions, limit, most)
     made = opened("ann", "bob")
     told(made, Joined("far", "s2", temporary=False))
     told(made, Follows("far", "news", wanted=True))
@@ -305,7 +307,8 @@ def test_there_are_so_many_subscriptions(limit: str, most: int, monkeypatch: pyt
         told(one, Follows("ann", "opera", wanted=True))
         told(one, Left("ann", "s1"))
         told(one, Left("bob", "s1"))
-        assert (one._following, one._subscriptions, one._asking, one._asking_each) == ({}, 0, {}, {})
+        kept = one.subscriptions
+        assert (kept.topics_of("ann"), kept.count, kept._asking, kept._asking_each) == ({}, 0, {}, {})
 
 
 def test_what_a_name_follows_counts_where_it_is() -> None:
@@ -318,5 +321,75 @@ def test_what_a_name_follows_counts_where_it_is() -> None:
             Joined("ann", "s1", temporary=False),
         ):
             told(one, body)
-    assert (made._following, made._subscriptions) == ({"ann": 1}, 1)
-    assert (other._following, other._subscriptions) == ({}, 0)
+    assert (list(made.subscriptions.topics_of("ann")), made.subscriptions.count) == (["news"], 1)
+    assert (list(other.subscriptions.topics_of("ann")), other.subscriptions.count) == (["news"], 0)
+
+
+class NeverLookedThrough(dict[str, dict[str, None]]):
+    """Topics that nobody goes through one by one."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("all topics were looked at")
+
+    def items(self) -> Any:
+        raise AssertionError("all topics were looked at")
+
+    keys = values = items
+
+
+def test_who_leaves_costs_what_it_follows_and_not_all_topics() -> None:
+    made = opened("ann", "bob", "here")
+    told(made, Joined("far", "s2", temporary=False))
+    for client, topic in (("ann", "news"), ("ann", "art"), ("bob", "news"), ("far", "news"), ("here", "film")):
+        told(made, Follows(client, topic, wanted=True))
+    made.state.followers = NeverLookedThrough(made.state.followers)
+    made.subscriptions._followers = made.state.followers
+    film, news = letters("here", topic="film"), letters("here", topic="news")
+    assert (made.route(film), made.route(news)) == (("s1",), ("s1", "s2"))
+    told(made, Left("ann", "s1"))
+    assert "film" in made._routes, "what others follow goes the same way as before"
+    told(made, Left("bob", "s1"))
+    assert (made.route(film), made.route(news)) == (("s1",), ("s2",))
+    told(made, Left("far", "s2"))
+    assert (made.route(film), made.route(news)) == (("s1",), ())
+    assert (len(made.state.followers), "film" in made.state.followers) == (1, True)
+    assert made.subscriptions.count == 1
+
+
+def test_a_name_that_goes_to_another_server_is_published_to_there() -> None:
+    made = opened("ann")
+    told(made, Joined("bob", "s3", temporary=False))
+    told(made, Follows("bob", "news", wanted=True))
+    news = letters("ann", topic="news")
+    assert made.route(news) == ("s3",)
+    told(made, Joined("bob", "s2", temporary=False))
+    assert made.route(news) == ("s2",), "the server whose name comes first has it"
+    told(made, Left("bob", "s3"))
+    assert made.route(news) == ("s2",)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_clients_follow_is_the_same_both_ways_and_after_a_restart(seed: int) -> None:
+    chance, made = Random(seed), opened("ann", "bob")
+    for number in range(300):
+        client, topic, server = chance.choice("abcdef"), chance.choice(["x", "y", "z"]), chance.choice(SERVERS)
+        bodies: list[Body] = [
+            Joined(client, server, temporary=False),
+            Left(client, server),
+            Follows(client, topic, wanted=True),
+            Follows(client, topic, wanted=chance.random() < 0.5),
+        ]
+        told(made, chance.choice(bodies), number)
+        if chance.random() < 0.1:
+            made.change([name for name in SERVERS if name != "s3"])
+        both_ways = {(client, topic) for topic, clients in made.state.followers.items() for client in clients}
+        kept = made.subscriptions
+        assert {(client, topic) for client in "abcdef" for topic in kept.topics_of(client)} == both_ways
+        assert all(made.state.followers.values())
+        assert kept.count == sum(client in made.state.boxes for client, _ in both_ways)
+        for topic in "xyz":
+            homes = {made.home(client) for client in kept.followers_of(topic)} - {None}
+            assert made.route(letters("ann", topic=topic)) == tuple(sorted(home for home in homes if home)), "as without memory"
+    again = Office("s1", SERVERS)
+    again.restore(made.snapshot())
+    assert (again.subscriptions._topics, again.subscriptions.count) == (made.subscriptions._topics, made.subscriptions.count)

@@ -52,7 +52,7 @@ def test_a_client_is_removed_while_its_mailbox_stops_the_node(tmp_path: Path, st
         dropped: list[Dropped] = []
         node.removal.remove("bob", "remove", dropped.append)
         await durable(node)
-        assert dropped == [Dropped(3, 18)]
+        assert dropped == [Dropped(3, 3 * boxes.MIN_BUNDLE_BYTES)]
         assert (node.office.full, node.held, node.office.yielded()) == ("", 0, ["bob"])
         node.announce(Left("bob", "s1"))
         await durable(node)
@@ -127,7 +127,7 @@ def test_a_mailbox_is_emptied_and_what_waited_for_room_comes(tmp_path: Path) -> 
         node.removal.purge("bob", dropped.append)
         await durable(node)
         box = node.office.state.boxes["bob"]
-        assert dropped == [Dropped(3, 18)]
+        assert dropped == [Dropped(3, 3 * boxes.MIN_BUNDLE_BYTES)]
         assert (box.acknowledged, box.position, node.held, "bob" in node.office.state.followers["news"]) == (3, 5, 0, True)
         assert node.removal.dropped["purge"] == 3
         killed(node)
