@@ -274,7 +274,8 @@ def run_rounds(title: str, rounds_of: Any, counted: str, arguments: argparse.Nam
     broken = rounds = 0
     left = arguments.seconds
     while left > 0:
-        options = rounds_of.Options(seed=arguments.seed + rounds, fault_s=min(ROUND_S, left))
+        more = {"small": arguments.small} if rounds_of is crashes else {}
+        options = rounds_of.Options(seed=arguments.seed + rounds, fault_s=min(ROUND_S, left), **more)
         outcome = rounds_of.run_once(options)
         left -= options.fault_s
         rounds += 1
@@ -287,7 +288,9 @@ def run_rounds(title: str, rounds_of: Any, counted: str, arguments: argparse.Nam
                 print(f"  {what}", flush=True)
         took = f"{outcome.seconds:.0f} s, of these {outcome.healing_s:.0f} s to heal"
         done, wrong = outcome.counts[counted], len(outcome.wrong)
-        print(f"  round {options.seed}: {took}, {done:,} {counted}, {wrong} wrong", flush=True)
+        print(f"  round {options.seed}: {took}, {done:,} {counted}, {wrong} wrong: {rounds_of.replay(options)}", flush=True)
+        if outcome.never:
+            print(f"    never happened in this round: {', '.join(outcome.never)}", flush=True)
     print(f"{title}: {rounds} rounds in {time.monotonic() - began:,.0f} s: " + _listed(counts))
     print("  faults: " + _listed(faults))
     print(f"  rounds that broke a promise: {broken}", flush=True)
@@ -306,6 +309,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first run's number")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1_800, help="how long servers have faults, in all")
+    parser.add_argument("--small", action="store_true", help="crash five servers, not twelve, and no fault for long")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the first round with servers")
     arguments = parser.parse_args()
     broken = 0

@@ -3,7 +3,8 @@
     python -m tests.integration.crash_clients FOLDER CLIENT...
 
 Each client writes what it did into ``FOLDER/clients/CLIENT.jsonl``: a line before it sends anything, and a line for each letter
-that it is handed, before it does anything about it. Every line leaves the program at once, so a kill takes none of them back.
+that it is handed, before it does anything about it. Every line is on disk at once, so a kill takes none of them back.
+A file ``FOLDER/die/CLIENT`` lets its program die when that client has got the next letter, before it is acknowledged.
 The file ``FOLDER/phase`` says what to do: ``join``, then ``hello`` to everyone, which shows that each knows all others, then
 ``traffic``, then ``quiet``, and then ``end``.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +35,7 @@ MAX_DEPTH = 3
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """Something that a client did. ``kind``: start, joined, try, sent, got, ready, flushed, failed, end."""
+    """Something that a client did. ``kind``: start, joined, try, sent, got, died, ready, flushed, failed, end."""
 
     kind: str
     message: str = ""
@@ -73,7 +75,8 @@ class Worker:
         self._flushed = 0
         self._hellos: set[str] = set()
         path = folder / "clients" / f"{name}.jsonl"
-        self._log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_DSYNC, 0o600)
+        self._die = folder / "die" / name
         self._background: set[asyncio.Task[None]] = set()
         self._client: Logged
 
@@ -179,6 +182,10 @@ class Worker:
 
     def _handle(self, message: Message) -> None:
         said = self._got(message)
+        if self._die.exists():
+            self._die.unlink()
+            self._note(Line("died", said.id, position=message.position))
+            os.kill(os.getpid(), signal.SIGKILL)
         if said.id.startswith("hello "):
             self._hellos.add(message.sender)
             if len(self._hellos) == len(self.plan.homes):

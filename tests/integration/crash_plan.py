@@ -65,6 +65,16 @@ takeover = true
 """
 
 
+SMALL: Final = """
+[domains.A]
+members = ["a1", "a2", "x1"]
+{A}
+[domains.B]
+members = ["x1", "b1", "b2"]
+{B}
+"""
+
+
 class Plan(msgspec.Struct):
     """What the programs with the clients must know."""
 
@@ -83,12 +93,13 @@ class Plan(msgspec.Struct):
         return {topic: [client for client, topics in self.follows.items() if topic in topics] for topic in TOPICS}
 
 
-def fabric(seed: int) -> Topology:
-    """Return the fabric of a run, without addresses."""
+def fabric(seed: int, *, small: bool = False) -> Topology:
+    """Return the fabric of a run, without addresses; a ``small`` one has five servers."""
     chance = Random(f"crash fabric/{seed}")
     domains = {name: _domain(ordering, chance) for name, ordering in zip("ABCD", chance.sample(CAUSAL, 4), strict=True)}
     head = f'name = "crashes"\nstability = {"true" if chance.random() < 0.4 else "false"}\n'
-    return parse(head + (REPLICATED if seed % 3 == 2 else PLAIN).format(**domains))
+    text = SMALL if small else REPLICATED if seed % 3 == 2 else PLAIN
+    return parse(head + text.format(**domains))
 
 
 def _domain(ordering: str, chance: Random) -> str:

@@ -5,7 +5,8 @@ How a history becomes a trace:
 * A message was sent if its client was told so, or if anybody got it. What a client tried right before it was killed may have been
   sent or not; but if a later one was, it was too.
 * Letters are handed over in the order of their positions, without a hole. A program that was killed may get again what it had not
-  finished: at the same position the same message. That counts once. Within the life of a program it may not happen.
+  finished: at the same position the same message. That counts once. Within the life of a program it may not happen, and once the
+  next life has begun behind a letter, no later one gets it. What a program died with before it could acknowledge it comes again.
 * A reply is written down before other letters that came in the same bundle, which is not how they are ordered. So deliveries with
   nothing sent between them are put in the order of their positions.
 """
@@ -13,6 +14,7 @@ How a history becomes a trace:
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,8 +99,10 @@ def _told(name: str, lines: list[Line], sent: set[str]) -> Told:
     wrong = [f"{name}: {line.message}" for line in lines if line.kind == "failed"]
     happened: list[Line] = []
     seen: dict[int, tuple[str, int]] = {}
+    firsts: dict[int, int] = {}
+    """Where each life that got anything began."""
     life, in_vain = 0, False
-    for line in lines:
+    for at, line in enumerate(lines):
         if line.kind == "start":
             life, in_vain = life + 1, False
         elif line.kind == "try" and line.message not in sent:
@@ -109,7 +113,13 @@ def _told(name: str, lines: list[Line], sent: set[str]) -> Told:
             happened.append(line)
             if in_vain:
                 wrong.append(f"{name}: {line.message} was sent, and one that was tried before it was not")
+        elif line.kind == "died":
+            counts["deaths before an acknowledgement"] += 1
+            again = {later.position for later in lines[at + 1 :] if later.kind == "got"}
+            if line.position not in again:
+                wrong.append(f"{name}: died with {line.message} in its hands, which never came again")
         elif line.kind == "got":
+            firsts[life] = min(line.position, firsts.get(life, line.position))
             message, when = seen.setdefault(line.position, (line.message, life))
             if message != line.message:
                 wrong.append(f"{name}: position {line.position} had {message}, and then {line.message}")
@@ -119,6 +129,11 @@ def _told(name: str, lines: list[Line], sent: set[str]) -> Told:
             happened.append(line)
     counts["deliveries"] = len(seen)
     counts["lives"] = life
+    wrong += [
+        f"{name}: life {later} began again at position {firsts[later]}, which life {life} before it had done with"
+        for life, later in pairwise(firsts)
+        if firsts[later] < firsts[life]
+    ]
     happened = _in_order(happened)
     positions = [line.position for line in happened if line.kind == "got"]
     if positions != list(range(1, len(positions) + 1)):

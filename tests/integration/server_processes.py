@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -33,6 +34,8 @@ class Outcome(NamedTuple):
     seconds: float
     healing_s: float
     """How long it took from the end of the faults until everything had arrived."""
+    never: Sequence[str] = ()
+    """The kinds of faults that never happened."""
 
 
 def in_folder(folder: Path | None, run: Callable[[Path], Coroutine[None, None, Outcome]]) -> Outcome:
@@ -47,14 +50,17 @@ def in_folder(folder: Path | None, run: Callable[[Path], Coroutine[None, None, O
     return outcome
 
 
-def start_process(folder: Path, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a Python program, with its log in ``folder/logs``."""
+def start_process(
+    folder: Path, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a Python program, with its log in ``folder/logs``, and with this in its environment beside what there is."""
     with (folder / "logs" / f"{name}.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env={**os.environ, **(environment or {})},
             preexec_fn=_die_with_parent,  # noqa: PLW1509  There are no threads here.
         )
 

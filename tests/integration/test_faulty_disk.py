@@ -226,6 +226,29 @@ def test_the_store_keeps_what_it_called_durable(fault: str, disk: Disk) -> None:
     assert happened
 
 
+@pytest.mark.parametrize("fault", ["eio_syncs", "eio_writes"])
+def test_a_disk_that_fails_while_a_store_is_opened_is_named(fault: str, disk: Disk) -> None:
+    """Whatever call it is that fails. Some failures are nothing to stop for: then it opens."""
+    for calls in range(1, 4):
+        disk.set(**{fault: calls})
+        done = run(disk, "from thence.runtime.store import Store\nfrom pathlib import Path\n" + OPEN, prelude="")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout in (f"StorageError {disk.root}\n", "opened\n")
+    counter = {"eio_syncs": "syncs with EIO", "eio_writes": "writes with EIO"}[fault]
+    assert disk.counts[counter]
+
+
+OPEN = """
+import sys
+from thence.errors import StorageError
+try:
+    Store.open(Path(sys.argv[1]), "test")
+    print("opened")
+except StorageError as error:
+    print("StorageError", sys.argv[1] if sys.argv[1] in str(error) else error)
+"""
+
+
 def test_the_store_loses_what_syncs_lied_about(disk: Disk) -> None:
     """The mistake that all this must notice: a sync that does nothing."""
     disk.set(lie=1)

@@ -5,13 +5,15 @@ Rules:
 * It listens on a port of its own on this machine and calls ``target`` for each connection that comes in.
 * ``mode`` may be changed at any time and holds for connections that exist, too. ``cut`` ends them and refuses new ones;
   ``blackhole`` lets them stand and swallows what comes, which nobody is told; ``slow`` delays everything and lets only so many
-  bytes through; ``corrupt`` flips one bit in every so many bytes.
+  bytes through; ``corrupt`` flips one bit in every so many bytes; ``stall there`` keeps what the caller sends and ``stall back``
+  what the caller is sent, while the other direction flows, and nothing of it is lost.
 * Bytes that a blackhole has swallowed are gone, and TCP does not lose bytes: so when it ends, the connections of that time end.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from enum import StrEnum
 from random import Random
@@ -31,6 +33,8 @@ class Mode(StrEnum):
     BLACKHOLE = "blackhole"
     SLOW = "slow"
     CORRUPT = "corrupt"
+    STALL_THERE = "stall there"
+    STALL_BACK = "stall back"
 
 
 class Proxy:
@@ -48,6 +52,11 @@ class Proxy:
         """About how many bytes ``corrupt`` leaves as they are between two that it spoils."""
         self.bits_flipped = 0
         self.connections = 0
+        self.happened: Counter[Mode] = Counter()
+        """How often each mode did something: connections refused or ended, pieces swallowed, slowed down or kept, bits
+        flipped."""
+        self._changed = asyncio.Event()
+        """Set when the mode is another one; then there is a new event."""
         self._mode = Mode.WELL
         self._chance = chance
         self._until_flip = 0
@@ -69,10 +78,14 @@ class Proxy:
     def set_mode(self, mode: Mode) -> None:
         """Do this to bytes from now on."""
         self._mode = mode
+        self._changed.set()
+        self._changed = asyncio.Event()
         self._until_flip = self._chance.randrange(2 * self.corrupt_every_bytes)
         for connection, swallowed in list(self._running.items()):
             if mode is Mode.CUT or (swallowed and mode is not Mode.BLACKHOLE):
                 connection.cancel()
+                if mode is Mode.CUT:
+                    self.happened[mode] += 1
 
     async def close(self) -> None:
         """End everything."""
@@ -84,6 +97,7 @@ class Proxy:
 
     async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._mode is Mode.CUT:
+            self.happened[Mode.CUT] += 1
             writer.transport.abort()
             return
         self.connections += 1
@@ -99,6 +113,7 @@ class Proxy:
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
         while self._mode is Mode.BLACKHOLE:
             self._running[task] = True
+            self.happened[Mode.BLACKHOLE] += 1
             if not await reader.read(CHUNK_BYTES):
                 return
         if self._running[task]:
@@ -107,8 +122,8 @@ class Proxy:
         async with asyncio.timeout(CALL_TIMEOUT_S):
             far_reader, far_writer = await asyncio.open_connection(host, int(port))
         try:
-            there = asyncio.create_task(self._carry(reader, far_writer, task))
-            back = asyncio.create_task(self._carry(far_reader, writer, task))
+            there = asyncio.create_task(self._carry(reader, far_writer, task, Mode.STALL_THERE))
+            back = asyncio.create_task(self._carry(far_reader, writer, task, Mode.STALL_BACK))
             try:
                 await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -118,8 +133,17 @@ class Proxy:
         finally:
             far_writer.transport.abort()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None], stall: Mode
+    ) -> None:
+        """Carry bytes in one direction; ``stall`` is the mode that keeps them."""
         while data := await reader.read(CHUNK_BYTES):
+            if self._mode in (stall, Mode.SLOW, Mode.BLACKHOLE):
+                self.happened[self._mode] += 1
+            while self._mode is stall:
+                await self._changed.wait()
+            if self._mode is Mode.CUT:
+                return
             if self._mode is Mode.SLOW:
                 await asyncio.sleep(self.delay_s + len(data) / self.bytes_per_s)
             if self._mode is Mode.BLACKHOLE:
@@ -136,6 +160,7 @@ class Proxy:
         while self._until_flip < len(spoiled):
             spoiled[self._until_flip] ^= 1 << self._chance.randrange(8)
             self.bits_flipped += 1
+            self.happened[Mode.CORRUPT] += 1
             self._until_flip += 1 + self._chance.randrange(2 * self.corrupt_every_bytes)
         self._until_flip -= len(spoiled)
         return bytes(spoiled)

@@ -92,12 +92,15 @@ class Store:
         if not folder.is_dir():
             files.make_folder(folder)
             files.sync_folder(folder.parent)
-        store = cls(folder, identity, _take_lock(folder), limit_bytes)
         try:
-            store._recover()
-        except BaseException:
-            store._close_descriptors()
-            raise
+            store = cls(folder, identity, _take_lock(folder), limit_bytes)
+            try:
+                store._recover()
+            except BaseException:
+                store._close_descriptors()
+                raise
+        except OSError as error:
+            raise files.failure(error, "opening the store in", folder) from error
         return store
 
     @property
