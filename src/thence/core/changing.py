@@ -162,6 +162,8 @@ class Changing(ABC):
             record = self.view.switch(change, greetings)
         if record is None:
             return Ready(wake=self._wake())
+        if isinstance(record, Changed):
+            record = msgspec.structs.replace(record, at=now)
         sent, deliver = self._follow(record)
         deliveries = self._deliver(deliver)
         safe = self._safe_news()

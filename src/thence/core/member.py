@@ -281,7 +281,7 @@ class Member(Limiting):
         deliveries = self._deliver(deliver)
         safe = self._safe_news()
         return Ready(
-            persist=tuple([Submitted(envelope) for envelope in envelopes]) if self.options.durable else (),
+            persist=tuple([Submitted(envelope, now) for envelope in envelopes]) if self.options.durable else (),
             send=self._collect(now),
             accepted=tuple(envelopes),
             deliver=deliveries,
@@ -413,7 +413,7 @@ class Member(Limiting):
         if takeover is None or peer not in takeover.fellows or suspected == (peer in takeover.suspected):
             return Ready(send=self._collect(now), wake=self._wake())
         deliver = self._suspect(peer, suspected)
-        persist = (Suspecting(peer, suspected),) if self.options.durable else ()
+        persist = (Suspecting(peer, suspected, now),) if self.options.durable else ()
         deliveries = self._deliver(deliver)
         safe = self._safe_news()
         return Ready(persist=persist, send=self._collect(now), deliver=deliveries, wake=self._wake(), safe=safe)

@@ -22,6 +22,8 @@ class Submitted(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Our own application sent this."""
 
     envelope: Envelope
+    at: int = 0
+    """When; for the trace. 0: it was stored by a version that did not say."""
 
 
 class Taken(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, tag=2):
@@ -50,6 +52,7 @@ class Suspecting(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     peer: str
     suspected: bool
+    at: int = 0
 
 
 class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -63,6 +66,7 @@ class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Of ``switched``: what was sent before all that waited."""
     lost: tuple[str, ...] = ()
     """Of ``holding`` and ``barred``: who is gone for good."""
+    at: int = 0
 
 
 class Passed(msgspec.Struct, frozen=True, array_like=True, tag=8):
@@ -85,3 +89,8 @@ class Owed(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 Record = Submitted | Taken[Any] | Skipped | Suspecting | Changed | Passed | Owed
+
+
+def happened_at(record: Record) -> int:
+    """Return when a record was made; 0: it does not say. Nothing is sent or delivered because of those that never do."""
+    return 0 if isinstance(record, Skipped | Owed) else record.at

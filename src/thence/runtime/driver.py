@@ -142,6 +142,8 @@ class Driver:
         self.committing_since: float | None = None
         """When the commit that is under way began, by the clock of ``time.monotonic``."""
         self.steps = 0
+        self.stepped_at = 0
+        """When the last step was made."""
         self.after_step: Callable[[], None] | None = None
         """Called behind each step, when what follows from it is seen to: the member may want something of the disk
         (``core.overflow``)."""
@@ -188,7 +190,8 @@ class Driver:
         if self._closed:
             raise Busy("the server is stopping")
         self.steps += 1
-        ready = self.member.step(step_input, self._now())
+        self.stepped_at = now = self._now()
+        ready = self.member.step(step_input, now)
         if ready.refused:
             for refusal in ready.refused:
                 self._actions.refused(refusal)

@@ -205,7 +205,7 @@ class Evolution:
         try:
             node.driver.step(change)
             if self.pending:
-                self.followed(node.store.appended)
+                self.followed(node.store.appended, node.clock.now())
         finally:
             self.pending = False
         if isinstance(change, Switch | Expel):
@@ -238,7 +238,7 @@ class Evolution:
                 f"{following.version} it is a replica, which carries messages of others and has none: let them leave first"
             )
 
-    def followed(self, sequence: int) -> None:
+    def followed(self, sequence: int, at: int) -> None:
         """The member has made a step of a change, now or when it was brought back: the office and the history go with it."""
         node, view = self._node, self._node.member.view
         before, self._phase = self._phase, view.state.phase
@@ -254,7 +254,7 @@ class Evolution:
         node.office.hold(())
         if self._phase == "left" and before != "left":
             log.warning("%s has left %s, which had version %d", node.name, node.topology.name, node.topology.version)
-            node.history.note(sequence, LEAVE, node.clock.now())
+            node.history.note(sequence, LEAVE, at)
         elif node.member.topology is not node.topology:
             node.topology = node.member.topology
             node.office.change(node.topology.processes)

@@ -5,6 +5,7 @@ Rules:
 * An event is written when the entry that it follows from is durable. So nothing is in a trace that a crash then undoes.
 * The log forgets only what is on disk as a trace (``flush`` before each compaction). After a crash the same records give the same
   events with the same numbers, and those that the trace has already are left out.
+* The time of an event is when it first happened. The log keeps it, so it is the same after a crash.
 * Every start writes into a folder of its own beside the others, ``NAME.0000``, ``NAME.0001``, …, and goes on in another one after
   ``PARTS_PER_FOLDER``; together they are one trace.
 * Events are numbered without a hole, so the last one of the newest part says how many there are: a start looks at the newest
@@ -28,6 +29,7 @@ from typing import Final
 
 from thence.core.contract import Delivery
 from thence.core.messages import Envelope
+from thence.core.records import Record, happened_at
 from thence.core.topology import Topology
 from thence.errors import ConfigError, StorageError, StoreFull
 from thence.runtime import files
@@ -69,6 +71,8 @@ class History:
         """Events that are in no finished part of the trace."""
         self._finished = 0
         """How many events in finished parts of this writer are not among them any more."""
+        self._last_at = 0
+        """When the last record was made of those that are stepped through again."""
         self.trouble = ""
         """Why the trace is not written at the moment."""
         self.full = ""
@@ -101,6 +105,14 @@ class History:
         self.events = events
         self._recorder.resume(self._server, events)
 
+    def time_of(self, record: Record) -> int:
+        """Return when a stored record was made: what follows from it happened then, and not now. 0: nobody knows.
+
+        A record that does not say when counts as made with the last one that did: only then is it before all that came later.
+        """
+        self._last_at = happened_at(record) or self._last_at
+        return self._last_at
+
     def record(self, sequence: int, accepted: Sequence[Envelope], deliveries: Sequence[Delivery], now: int) -> None:
         """These followed from the entry with this number."""
         if self._folder is None:
@@ -117,6 +129,7 @@ class History:
 
     def started(self, sequence: int, at: int) -> None:
         """The server came back."""
+        self._last_at = at
         self.note(sequence, RECOVER, at)
 
     def changed(self, topology: Topology) -> None:

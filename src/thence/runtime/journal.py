@@ -50,6 +50,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, tag=16):
     """The server began, with this topology. Only ever the first record."""
 
     topology: str
+    at: int = 0
 
 
 Written = Record | Acknowledged | Rejected | Met | Started | Reacted | Buried | Opened | Removed

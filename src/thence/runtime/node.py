@@ -218,17 +218,18 @@ class Node:
         elif isinstance(record, Started):
             self.history.started(0, record.at)
         elif isinstance(record, Opened):
-            self._note_opened(0, now)
+            self._note_opened(0, record.at or now)
         else:
             self._repeat(record, now)
 
     def _repeat(self, record: Any, now: int) -> None:
+        at = self.history.time_of(record) or now
         ready = self.member.step(Repeated(record), now)
         for envelope in ready.accepted:
             self._note_sent(envelope)
         if isinstance(record, Changed | Owed):
-            self.evolution.followed(0)
-        self.history.record(0, ready.sent, ready.deliver, now)
+            self.evolution.followed(0, at)
+        self.history.record(0, ready.sent, ready.deliver, at)
         self.deliver(ready.deliver)
         self.safe(ready.safe)
         self.backlog.write_frames()
@@ -239,7 +240,7 @@ class Node:
         self.letters_delivered = self.member.forwarded = 0  # What was brought back happened long ago.
         if first:
             self._met[self.name] = os.urandom(8).hex()
-            self.driver.write([Opened(write(self.topology)), Met(self.name, self._met[self.name])])
+            self.driver.write([Opened(write(self.topology), now), Met(self.name, self._met[self.name])])
             self._note_opened(self.store.appended, now)
             self.store.commit()  # Before any neighbour hears of it: one that dies now must not come back as somebody else.
         else:
@@ -397,9 +398,9 @@ class Node:
     def stepped(self, sequence: int, ready: Ready) -> None:
         """Note what will have happened once the entry with this number is durable."""
         if self.member.topology is not self.topology or self.evolution.pending:
-            self.evolution.followed(sequence)
+            self.evolution.followed(sequence, self.driver.stepped_at)
         if ready.sent or ready.deliver:
-            self.history.record(sequence, ready.sent, ready.deliver, self.clock.now())
+            self.history.record(sequence, ready.sent, ready.deliver, self.driver.stepped_at)
 
     def transmit(self, peer: str, packet: Packet[Any]) -> None:
         """Send a packet."""

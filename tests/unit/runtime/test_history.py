@@ -11,12 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from thence.core.messages import Envelope
+from thence.core.records import Owed, Skipped, Submitted
 from thence.core.topology_text import parse
 from thence.errors import ConfigError, StorageError, StoreFull
 from thence.runtime import files, history
+from thence.runtime import node as node_module
 from thence.runtime.history import History
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
+from thence.runtime.office import Joined
 from thence.trace import parquet
 from thence.trace.files import read_trace
 from thence.trace.parquet import ParquetSink
@@ -259,3 +262,51 @@ def test_a_disk_that_is_full_again_after_some_parts_doubles_none(
     told.tick()
     told.close()
     assert numbers(tmp_path) == list(range(1, 10))
+
+
+class _Clock:
+    """A clock that tests set."""
+
+    at = 0
+
+    def now(self) -> int:
+        return _Clock.at
+
+
+def test_after_a_kill_events_have_the_time_at_which_they_first_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "Clock", _Clock)
+    options = NodeOptions(data=tmp_path / "data", trace=tmp_path / "trace")
+
+    async def run() -> None:
+        _Clock.at = 1_000
+        first = Node(TOPOLOGY, "s1", options)
+        for number in range(3):
+            _Clock.at += 100
+            first.announce(Joined(f"client {number}", "s1", temporary=False))
+        first.store.commit()
+        first.store.close()  # As a kill does it: nothing of the trace is on disk.
+        _Clock.at = 9_000
+        again = Node(TOPOLOGY, "s1", options)
+        _Clock.at = 9_100
+        again.announce(Joined("another", "s1", temporary=False))
+        await again.close()
+
+    asyncio.run(run())
+    events = sorted(read_trace(tmp_path / "trace"), key=lambda event: event.index)
+    assert [(event.kind, event.time) for event in events] == [
+        *[(kind, at) for at in (1_100, 1_200, 1_300) for kind in ("send", "deliver")],
+        ("recover", 9_000),
+        ("send", 9_100),
+        ("deliver", 9_100),
+    ]
+
+
+def test_a_record_that_does_not_say_when_counts_as_made_with_the_last_that_did(tmp_path: Path) -> None:
+    told = History(tmp_path, "s1", TOPOLOGY)
+    old = Submitted(Envelope("s1", 1, None, b""))
+    assert told.time_of(old) == 0
+    assert told.time_of(Submitted(Envelope("s1", 2, None, b""), 7)) == 7
+    assert [told.time_of(record) for record in (old, Skipped("D", "s2", 1), Owed(1, "x", 99, True, ()))] == [7, 7, 7]
+    told.started(0, 12)
+    assert told.time_of(old) == 12
+    told.close()
