@@ -13,6 +13,8 @@
     │   ├── ImpossibleFrame     it claims what cannot be, such as messages we never sent
     │   └── OverflowingFrame    a named limit is full; the same frame may be accepted later
     ├── Refusal               a server does not go on with this client, and says why
+    │   ├── Fenced              another program has taken the name; what was not accepted never will be
+    │   └── StateLost           the server has lost the mailbox, or what it had accepted or delivered
     ├── TraceError            a trace that cannot be read: names the file, line and column
     ├── StorageError          bytes that we stored come back wrong, or cannot be stored
     │   └── StoreFull           no room on the disk, or a limit of ours; nothing was stored, try again later
@@ -99,8 +101,18 @@ class OverflowingFrame(FrameRefused):
 class Refusal(ThenceError):
     """A server does not go on with this client. What was accepted before stays accepted."""
 
-    fault = "caller"
+    fault: ClassVar[Fault] = "caller"
     happened: ClassVar[Happened] = "maybe"
+
+
+class Fenced(Refusal):
+    """Another program has taken this client's name. What was accepted before stays accepted; the rest never will be."""
+
+
+class StateLost(Refusal):
+    """The server has lost this client's mailbox, or what it had accepted from it or delivered to it. Start the program anew."""
+
+    fault = "machine"
 
 
 class TraceError(ThenceError):

@@ -14,7 +14,7 @@ from tests.integration.scraping import Prometheus
 from tests.unit.cli import refusal
 from tests.unit.cli import run as run_cli
 from tests.unit.runtime.stores import filled
-from thence.errors import ConfigError, Refusal, StorageError
+from thence.errors import ConfigError, StateLost, StorageError
 from thence.runtime import backup as backup_module
 from thence.runtime import boxes, driver
 from thence.runtime.backup import backup, read_restored, restore
@@ -236,7 +236,7 @@ def test_a_program_that_was_connected_before_is_told(tmp_path: Path) -> None:
             shutil.rmtree(tmp_path / "s1")
             restore(tmp_path / "copy", tmp_path / "s1")
             running["s1"] = await started(topology, "s1", tmp_path)
-            with pytest.raises(Refusal, match="or the server was restored from a copy of its store"):
+            with pytest.raises(StateLost, match="'s1' runs on an old copy of its store"):
                 await ann.send("ann", b"three")
             async with thence.connect(url(topology, "s1"), "ann") as again:
                 assert (await again.receive()).body == b"one"

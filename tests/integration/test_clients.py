@@ -228,7 +228,7 @@ def test_a_name_has_one_server_and_one_connection() -> None:
             async with thence.connect(url(topology, "s1"), "ann") as newer:
                 await newer.send("ann", b"to myself")
                 assert (await newer.receive()).body == b"to myself"
-                with pytest.raises(Refusal, match="another connection has taken the name 'ann'"):
+                with pytest.raises(Refusal, match="another program has the name 'ann' since"):
                     await ann.send("ann", b"?")
 
     run(main)

@@ -19,6 +19,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from thence.core.epochs import NEVER_MET, Claim, Epoch
+
 MAX_BOX_LETTERS: Final = 1_000_000
 """How many letters may wait for one client in memory before the server takes no more deliveries, for anyone."""
 
@@ -50,6 +52,12 @@ take is at most twice what they count, however small the letters are."""
 
 MIN_LETTER_BYTES: Final = 16
 """What each of its letters counts for, at least."""
+
+KEEP_FENCED: Final = 4
+"""Of how many epochs of earlier programs a mailbox knows what was accepted in them."""
+
+HOME: Final = "home"
+"""What the streams between a client and its server are called where their numbers are compared (``core.epochs``)."""
 
 PASS_BY_LETTERS: Final = 1_024
 """How many letters a program may have in hand that were never in its box,"""
@@ -96,6 +104,18 @@ class Rejected(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=17):
         return self.first + self.count - 1
 
 
+class MailboxMet(msgspec.Struct, frozen=True, array_like=True, tag=31):
+    """A program and the mailbox of its client have met, and this is what the mailbox shows from here on (``runtime.homes``)."""
+
+    client: str
+    since: int
+    claim: Claim
+    fenced: tuple[str, ...] = ()
+    """The ids of epochs of earlier programs, which nobody may go on with."""
+    sent: int = 0
+    """The number of the last letter that was accepted in these."""
+
+
 class Room(NamedTuple):
     """How much of a box may be in memory."""
 
@@ -123,6 +143,10 @@ NOTHING_UNWRITTEN: Final[dict[int, Bundle]] = {}
 
 
 NOTHING_REJECTED: Final[list[Rejected]] = []
+"""The same."""
+
+
+NOTHING_FENCED: Final[dict[str, int]] = {}
 """The same."""
 
 
@@ -154,6 +178,35 @@ class Box(msgspec.Struct, array_like=True):
     """What its client may not have heard yet: acceptance of a later letter must not pass for acceptance of these."""
     entry: str = ""
     """By which entry of the access file its client last came in; nothing if that is not known (``runtime.revocation``)."""
+
+    id: int = 0
+    """Which mailbox this is, of all that ever were; 0: it was made by a version that drew no ids."""
+    claim: Claim | None = None
+    """What it shows to its client, but for its reach; None: it has never met a program that knows epochs, or only its first."""
+    reach: int = -1
+    """Its position at the first start of the server since it has this claim; below 0: there was none."""
+    fenced: dict[str, int] = msgspec.field(default_factory=lambda: NOTHING_FENCED)
+    """Ids of epochs of earlier programs, the newest last, and the number of the last letter that was accepted in each."""
+
+    @property
+    def shown(self) -> Claim:
+        """What it shows to its client."""
+        claim = self.claim
+        if claim is None:
+            claim = NEVER_MET.agree(Epoch(1, f"{self.id:016x}")) if self.id else NEVER_MET
+        return claim if self.reach < 0 else claim.started({HOME: self.reach})
+
+    def started(self) -> None:
+        """The server has started again."""
+        if self.reach < 0:
+            self.reach = self.position
+
+    def met(self, met: MailboxMet) -> None:
+        """A program has met it."""
+        self.claim, self.reach = met.claim, -1
+        if met.fenced:
+            fenced = {**self.fenced, **dict.fromkeys(met.fenced, met.sent)}
+            self.fenced = dict(list(fenced.items())[-KEEP_FENCED:])
 
     def reject(self, rejected: Rejected) -> None:
         """Note that letters were rejected. Of those long ago the client has heard: it has few unanswered ones at a time."""

@@ -69,6 +69,7 @@ from thence.runtime.protocol import (
     understand,
 )
 from thence.runtime.questions import Questions
+from thence.runtime.resuming import Resuming, failure
 from thence.runtime.tls import TlsFiles, client_side
 from thence.runtime.wire import MAX_FRAME_BYTES, Connection
 
@@ -114,6 +115,7 @@ class Client(Endpoint):
         check_calling(url, self._host, tls=self._secure, token=token is not None)
         self._files, self._authority = tls, authority
         self._tls_context()  # What cannot be read is said now, not when nobody looks.
+        self._resuming = Resuming()
         self.url = url
         self.server = ""
         """The name of the server, once connected."""
@@ -130,10 +132,7 @@ class Client(Endpoint):
         self._questions: deque[asyncio.Future[Any]] = deque()
         self._agent_questions = Questions(lambda number, question: self._ask(AgentQuestion(number, question)))
         self._operator_questions = Questions(lambda number, question: self._ask(OperatorQuestion(number, question)))
-        self._box = 0
         self._heard_accepted = 0
-        self._known_number = 0
-        """The last of our letters that the server had when it last said welcome."""
         self._new = True
         self._welcome = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -204,7 +203,7 @@ class Client(Endpoint):
                         server_hostname=self._host if self._secure else None,
                     )
                 self._let_in = False
-                tell(connection, self._login.hello(connection, self.name, temporary=self._temporary, secure=self._secure))
+                self._introduce(connection)
                 await self._beat(connection, lost)
                 if self._let_in:
                     backoff = FIRST_BACKOFF_S
@@ -216,6 +215,10 @@ class Client(Endpoint):
 
     def _tls_context(self) -> ssl.SSLContext | None:
         return client_side(self._files, self._authority) if self._secure else None
+
+    def _introduce(self, connection: Connection) -> None:
+        hello = self._login.hello(connection, self.name, temporary=self._temporary, secure=self._secure)
+        tell(connection, self._resuming.introduce(hello, self._number, self._received))
 
     def _challenged(self, connection: Connection, challenge: Challenge) -> None:
         try:
@@ -268,6 +271,7 @@ class Client(Endpoint):
             else:
                 self._on_deliver(said.position, said.skip, said.sender, said.topic, said.letters, said.everyone)
         elif isinstance(said, Accepted):
+            self._resuming.stored = max(self._resuming.stored, said.stored)
             self._forget_accepted(said.upto)
         elif isinstance(said, Undeliverable):
             self._forget_accepted(said.first - 1)
@@ -341,10 +345,18 @@ class Client(Endpoint):
         if not refused.later and self._left is not None:
             _answer(self._left, None)
         elif not refused.later:
-            self._fail(Refusal(f"{self.url}: {refused.reason}"))
+            self._forget_accepted(refused.accepted)
+            why = failure(refused, self.url, self._number - self._accepted)
+            waited = {number for number, _ in self._waiters} if refused.cause else range(self._number + 1)
+            posted = [number for number in range(self._accepted + 1, self._number + 1) if number not in waited]
+            self._fail(why)
+            for _ in posted:
+                self.refused(str(why))
 
     def _welcomed(self, connection: Connection, welcome: ClientWelcome) -> None:
-        reason = self._login.objection(connection, welcome) or self._objection(welcome)
+        reason = self._login.objection(connection, welcome)
+        if self._left is None:  # Whoever leaves and was forgotten already exists anew, since it called.
+            reason = reason or self._resuming.objection(welcome, self.name, self._number, self._received)
         if reason:
             connection.close()
             self._fail(Refusal(f"{self.url}: {reason}"))
@@ -358,22 +370,11 @@ class Client(Endpoint):
             return
         if self._new:
             self._begin(welcome)
-        self._known_number = welcome.number
+        self._resuming.welcomed(welcome)
         self._forget_accepted(welcome.accepted)
         if self.name:  # Without one there are only questions.
             self._go_on(connection)
         self._welcome.set()
-
-    def _objection(self, welcome: ClientWelcome) -> str:
-        """Say why not to go on with this server, if so."""
-        if self._new or self._left is not None:  # Whoever leaves and was forgotten already exists anew, since it called.
-            return ""
-        if welcome.box != self._box:
-            lost = f"{self.name!r} was away for too long and was forgotten, with what waited for it"
-            return f"{lost}, or the server was restored from a copy of its store"
-        if welcome.position > self._received or welcome.number > max(self._number, self._known_number):
-            return f"another program has read or sent letters as {self.name!r} while we were away"
-        return ""
 
     def _begin(self, welcome: ClientWelcome) -> None:
         """Go on where a program of this name ended that may have been here before."""
@@ -382,7 +383,6 @@ class Client(Endpoint):
         self._unaccepted = deque(msgspec.structs.replace(publish, first=publish.first + offset) for publish in self._unaccepted)
         self._number = self._accepted = welcome.number
         self._received = self._done = self._told = welcome.position
-        self._box = welcome.box
 
     def _go_on(self, connection: Connection) -> None:
         """Say again what the server may not have heard."""

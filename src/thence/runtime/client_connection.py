@@ -17,8 +17,10 @@ import msgspec
 
 from thence.errors import MalformedFrame, StorageError
 from thence.runtime.access import EVERYTHING, Guest, Rights
-from thence.runtime.boxes import Bundle
-from thence.runtime.door import refuse, tell
+from thence.runtime.boxes import Box, Bundle
+from thence.runtime.door import hang_up, ignore_frame, refuse, tell
+from thence.runtime.homes import FENCED, rejected_before
+from thence.runtime.node import Node
 from thence.runtime.protocol import (
     Accepted,
     Acknowledge,
@@ -32,6 +34,7 @@ from thence.runtime.protocol import (
     OperatorQuestion,
     Ping,
     Publish,
+    Refused,
     Safe,
     SafetyWanted,
     Said,
@@ -58,6 +61,17 @@ ACCEPTED_EVERY: Final = 4_096
 """After how many letters it is told at once all the same."""
 
 
+def reject(node: Node, connection: Connection, name: str, refused: Refused) -> None:
+    """Refuse a program for good, or for now. If letters of it were accepted, it hears before which of them were rejected."""
+    box = node.office.state.boxes.get(name)
+    if box is not None and refused.cause == FENCED:
+        for rejected in rejected_before(box, refused.accepted):
+            tell(connection, Undeliverable(rejected.first, rejected.count, rejected.reason, rejected.forbidden))
+    if not refused.later:
+        connection.complain(f"refused client {name!r}: {refused.reason}")
+    hang_up(connection, refused)
+
+
 class ClientConnection:
     """One connected client: the outlet of its session."""
 
@@ -78,6 +92,8 @@ class ClientConnection:
         self._hurried = 0
         """and up to which somebody waits for that."""
         self._telling: asyncio.TimerHandle | None = None
+        self._session_before = False
+        """Whether there was a session when the connection was silenced."""
         connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
         connection.on_frame = self._frame
         connection.on_lost = self._lost
@@ -96,18 +112,38 @@ class ClientConnection:
         node.office.here.add(self.name)
         self._server.revocation.came(self)
         accepted, acknowledged = min(node.accepted_of(self.name), box.sent), node.acknowledged_of(self.name)
-        unheard = [rejected for rejected in box.rejected if rejected.last <= accepted]  # Perhaps: that is the client's to know.
+        unheard = rejected_before(box, accepted)  # Perhaps: that is the client's to know.
         answered = unheard[0].first - 1 if unheard else accepted
-        self.greet(box.sent, answered, acknowledged, box.since + node.restored)
+        self.greet(box.sent, answered, acknowledged, box)
         for rejected in unheard:
             self.session.answered(self.name, rejected.last, rejected)
         if unheard:
-            tell(self.connection, Accepted(accepted))
+            tell(self.connection, Accepted(accepted, accepted))
 
-    def greet(self, number: int = 0, accepted: int = 0, position: int = 0, box: int = 0) -> None:
+    def greet(self, number: int = 0, accepted: int = 0, position: int = 0, box: Box | None = None) -> None:
         """Say who we are, and where the client stands."""
         node, proof = self._server.node, b"" if self.guest is None else self.guest.proof
-        tell(self.connection, ClientWelcome(node.name, node.topology.name, number, accepted, position, box, proof))
+        welcome = ClientWelcome(node.name, node.topology.name, number, accepted, position, proof=proof)
+        if box is not None:
+            *_, held = box.shown.held
+            which = (box.id or box.since) ^ node.restored  # For clients that know no epochs.
+            welcome = msgspec.structs.replace(welcome, box=which, epoch=held.epoch, mailbox=box.id)
+        tell(self.connection, welcome)
+
+    def silence(self) -> None:
+        """Another connection takes the place of this one: nothing more of it is heard."""
+        self._session_before, self.session = self.session is not None, None
+        self.connection.on_frame = ignore_frame
+
+    def replaced(self) -> None:
+        """The same program has another connection."""
+        hang_up(self.connection, Refused(f"{self.name!r} has another connection", later=True))
+
+    def fence(self, accepted: int) -> None:
+        """Another program has the name; letters up to ``accepted`` of whoever had it were accepted."""
+        reason = f"another program has the name {self.name!r} since"
+        refused = Refused(reason, cause=FENCED, accepted=accepted if self._session_before else 0)
+        reject(self._server.node, self.connection, self.name, refused)
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
         connection.check_kept_up()
@@ -207,7 +243,7 @@ class ClientConnection:
     def _tell_accepted(self) -> None:
         if self._accepted > self._told:
             self._told = self._accepted
-            tell(self.connection, Accepted(self._accepted))
+            tell(self.connection, Accepted(self._accepted, self._server.node.accepted_of(self.name)))
 
     def undeliverable(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
         """Some never will be."""

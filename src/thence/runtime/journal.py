@@ -15,7 +15,7 @@ from thence.core.codec import FORMAT_VERSION, STORED_RECORD
 from thence.core.messages import UNREADABLE
 from thence.core.records import Record
 from thence.errors import StorageError
-from thence.runtime.boxes import Rejected, SpillFile
+from thence.runtime.boxes import MailboxMet, Rejected, SpillFile
 from thence.runtime.ledger import Buried, Reacted
 
 
@@ -53,7 +53,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, tag=16):
     at: int = 0
 
 
-Written = Record | Acknowledged | Rejected | Met | Started | Reacted | Buried | Opened | Removed
+Written = Record | Acknowledged | Rejected | MailboxMet | Met | Started | Reacted | Buried | Opened | Removed
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -84,7 +84,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
 _stored: Any = STORED_RECORD
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(
-    tuple[int, list[_stored | Acknowledged | Rejected | Met | Started | Reacted | Buried | Opened | Removed]]
+    tuple[int, list[_stored | Acknowledged | Rejected | MailboxMet | Met | Started | Reacted | Buried | Opened | Removed]]
 )
 _snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
 

@@ -34,15 +34,16 @@ from thence.errors import Busy, FrameRefused, StorageError, ThenceError, UsageEr
 from thence.runtime import journal
 from thence.runtime.backlog import Backlog
 from thence.runtime.backup import read_restored
-from thence.runtime.boxes import Bundle, Rejected
+from thence.runtime.boxes import Bundle, MailboxMet, Rejected
 from thence.runtime.driver import Clock, Driver
 from thence.runtime.evolution import Evolution, stored_topology
 from thence.runtime.handing import Handing
 from thence.runtime.history import History
+from thence.runtime.homes import Homes
 from thence.runtime.journal import Acknowledged, Met, Opened, Removed, Started, Written
 from thence.runtime.ledger import Buried, Ledger, Reacted
-from thence.runtime.node_options import NodeOptions, limits_of, member_options, open_store
-from thence.runtime.office import Body, Handed, Left, Office, read_body
+from thence.runtime.node_options import NodeOptions, limits_of, member_options, open_office, open_store
+from thence.runtime.office import Body, Handed, Left, read_body
 from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
 from thence.runtime.refusals import note_refusal
@@ -99,13 +100,7 @@ class Node:
         self.topology = topology
         """The one in force: what is stored, not what was given."""
         self.backlog = Backlog(self.store, limits_of(options))
-        self.office = Office(
-            name,
-            topology.processes,
-            embedded=options.embedded,
-            spill=self.backlog.spill,
-            spill_beyond=limits_of(options).in_memory,
-        )
+        self.office = open_office(options, topology, name, self.backlog.spill)
         self.ledger = Ledger()
         self.removal = Removal(self)
         self.member = Member(name, topology, member_options(options))
@@ -130,8 +125,7 @@ class Node:
         self._handing_over = Handing(self)
         self._met: dict[str, str] = {}
         self._submitted: deque[tuple[str, int, int] | None] = deque()
-        """Of each message that is submitted and not accepted: the client, the number of its last letter and how many there are in
-        it; None: a notice."""
+        """Of each message that is submitted and not accepted: client, number of its last letter, how many; None: a notice."""
         self._accepted: dict[str, int] = {}
         """The number of the last letter of each client that was accepted or rejected."""
         self._acknowledging: dict[str, int] = {}
@@ -153,6 +147,7 @@ class Node:
         self._watcher.start()
 
     def _go_on_from_store(self, given: Topology) -> None:
+        self.homes = Homes(self.name, self.office, self.driver.write)
         try:
             self._bring_back()
             self.topology = self.evolution.chosen(given)
@@ -204,8 +199,8 @@ class Node:
         """Let a record have its consequences once more."""
         if isinstance(record, Acknowledged):
             self._acknowledged(record.client, record.upto)
-        elif isinstance(record, Rejected):
-            self.office.reject(record)
+        elif isinstance(record, Rejected | MailboxMet):
+            self.homes.again(record)
         elif isinstance(record, Reacted):
             self.ledger.reacted(record)
             self.reacted(record.agent, record.since, record.upto)
@@ -217,6 +212,7 @@ class Node:
             self._met[record.peer] = record.incarnation
         elif isinstance(record, Started):
             self.history.started(0, record.at)
+            self.homes.started()
         elif isinstance(record, Opened):
             self._note_opened(0, record.at or now)
         else:
@@ -245,6 +241,7 @@ class Node:
             self.store.commit()  # Before any neighbour hears of it: one that dies now must not come back as somebody else.
         else:
             self.driver.write([Started(now)])
+            self.homes.started()
             self.history.started(self.store.appended, now)
 
     def _note_opened(self, sequence: int, now: int) -> None:

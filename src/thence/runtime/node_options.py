@@ -13,6 +13,8 @@ from thence.core.retention import MAX_RETAINED_BYTES
 from thence.core.topology import Topology
 from thence.runtime import boxes
 from thence.runtime.backlog import Limits, share_out
+from thence.runtime.office import Office
+from thence.runtime.spill import Spill
 from thence.runtime.store import MemoryStore, Store
 from thence.runtime.tls import TlsFiles
 
@@ -79,3 +81,9 @@ def open_store(options: NodeOptions, topology: Topology, name: str) -> Store | M
 def limits_of(options: NodeOptions) -> Limits:
     """Return how much may wait in memory and on disk."""
     return share_out(options.max_store_bytes, options.spill_after_bytes)
+
+
+def open_office(options: NodeOptions, topology: Topology, name: str, spill: Spill | None) -> Office:
+    """Return the office of a node, without anything in it."""
+    beyond = limits_of(options).in_memory
+    return Office(name, topology.processes, embedded=options.embedded, spill=spill, spill_beyond=beyond)

@@ -59,6 +59,8 @@ class Joined(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Of an agent: what it begins with."""
     entry: str = ""
     """By which entry of the access file it came in, or whoever made the agent; nothing if there is no such file."""
+    mailbox: int = 0
+    """The id of the mailbox that it gets, drawn for it."""
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -354,7 +356,7 @@ class Office:
             self._joining.pop(notice.client, None)
         if claims[0] == self.server == notice.server:
             if notice.client not in self.state.boxes:
-                self.state.boxes[notice.client] = Box(notice.temporary, since=number)
+                self.state.boxes[notice.client] = Box(notice.temporary, since=number, id=notice.mailbox)
                 self.subscriptions.is_ours_now(notice.client)  # What it follows may be of the server that had the name before.
                 handed = msgspec.structs.replace(handed, made=notice if notice.kind else None)
             if notice.entry and not notice.kind:

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from thence.core.codec import FORMAT_VERSION
+from thence.core.epochs import Claim, Epoch
 from thence.core.flushing import Inventory
 from thence.core.messages import UNREADABLE, Envelope
 from thence.core.progress import Progress
@@ -84,6 +85,10 @@ class Refused(_Said, frozen=True, array_like=True, tag=3):
     """and what it is."""
     gone: int = 0
     """Above 0: whoever called was declared lost, with this version."""
+    cause: str = ""
+    """To a client: ``fenced``, another program has its name; ``lost``, the server has lost what it had of it."""
+    accepted: int = -1
+    """To a client that is fenced: the number of its last letter that was accepted; below 0: that is not known any more."""
 
 
 class Ping(_Said, frozen=True, array_like=True, tag=4):
@@ -105,6 +110,12 @@ class ClientHello(_Said, frozen=True, array_like=True, tag=10):
     """The oldest protocol that it speaks; ``protocol`` is the newest."""
     bound: bool = False
     """Whether its proof will cover the certificate that it saw (``runtime.tokens``)."""
+    claim: Claim | None = None
+    """The epoch that it had at its last welcome, or none: it begins. None at all: it knows no epochs (``runtime.homes``)."""
+    progress: Progress | None = None
+    """How far it is with the server, if it goes on,"""
+    mailbox: int = 0
+    """and in which mailbox."""
 
 
 class Challenge(_Said, frozen=True, array_like=True, tag=28):
@@ -139,6 +150,10 @@ class ClientWelcome(_Said, frozen=True, array_like=True, tag=11):
     """Which box the client has; another one than before means that it was forgotten meanwhile."""
     proof: bytes = b""
     """To a client with a token: that the server knows it."""
+    epoch: Epoch | None = None
+    """The epoch of the client from here on,"""
+    mailbox: int = 0
+    """and the id of its mailbox: to be shown when it calls again."""
 
 
 class Publish(_Said, frozen=True, array_like=True, tag=12):
@@ -159,6 +174,8 @@ class Accepted(_Said, frozen=True, array_like=True, tag=13):
     """The server answers for every letter up to this number."""
 
     upto: int
+    stored: int = 0
+    """Up to which number it has noted that. Letters that nobody wants leave no trace."""
 
 
 class Undeliverable(_Said, frozen=True, array_like=True, tag=14):

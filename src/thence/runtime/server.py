@@ -26,9 +26,10 @@ from thence.runtime.access import Guest, objection_to_new
 from thence.runtime.agent_desk import AgentDesk
 from thence.runtime.agent_kinds import Kind
 from thence.runtime.boxes import Rejected
-from thence.runtime.client_connection import ClientConnection
+from thence.runtime.client_connection import ClientConnection, reject
 from thence.runtime.door import Door, hang_up, refuse, tell
 from thence.runtime.engine import Engine
+from thence.runtime.homes import begins, new_mailbox
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Handed, Joined, Left
@@ -144,6 +145,10 @@ class Server:
         if reason:
             refuse(connection, reason, claims=f"client {hello.name!r}")
             return False
+        refused = self.node.homes.objection(hello) if hello.name else None
+        if refused is not None:
+            reject(self.node, connection, hello.name, refused)
+            return False
         client = ClientConnection(self, connection, hello.name, guest)
         self._connections[client] = None
         if not hello.name:
@@ -152,22 +157,39 @@ class Server:
         if hello.name in self._taking_back:
             hang_up(connection, Refused(f"{hello.name!r} is being removed from {self.node.name!r}: try again", later=True))
             return True
-        older = self._clients.pop(hello.name, None) or self._joining.pop(hello.name, None)
-        if older is not None:
-            refuse(older.connection, f"another connection has taken the name {hello.name!r}", claims=f"client {hello.name!r}")
         self._away.pop(hello.name, None)
         if hello.name in self.node.office.state.boxes:
-            self._clients[hello.name] = client
-            client.welcome()
+            self._meet(client, hello)
             return True
+        older = self._joining.pop(hello.name, None)
+        if older is not None:
+            older.fence(0)
         self._joining[hello.name] = client
         try:
             entry = "" if guest is None else guest.rights.entry
-            self.node.announce(Joined(hello.name, self.node.name, hello.temporary, entry=entry))
+            joined = Joined(hello.name, self.node.name, hello.temporary, entry=entry, mailbox=new_mailbox())
+            self.node.announce(joined)
         except Busy as error:
             del self._joining[hello.name]
             hang_up(connection, Refused(str(error), later=True))
         return True
+
+    def _meet(self, client: ClientConnection, hello: ClientHello) -> None:
+        """Let a program have the mailbox that is there. It is welcome, and whoever had it is told, when that is durable."""
+        older = self._clients.pop(hello.name, None)
+        if older is not None:
+            older.silence()
+        self._clients[hello.name] = client
+
+        def durable(accepted: int) -> None:
+            if older is not None and begins(hello):
+                older.fence(accepted)
+            elif older is not None:
+                older.replaced()
+            if self._clients.get(hello.name) is client:
+                client.welcome()
+
+        self.node.homes.meet(hello, durable)
 
     def _objection(self, name: str) -> str:
         if self.node.name in self.node.topology.fellows:

@@ -1,0 +1,176 @@
+"""Which program a mailbox belongs to: decided when a program calls, and kept across restarts of the server.
+
+A client and its server number what they send to each other, as two servers do, and the numbers are valid within an epoch
+(``core.epochs``). The program has its epoch in memory only; the server has it in the mailbox, on disk.
+
+Rules:
+
+* A program that *begins* shows no epoch. It takes the name over: the mailbox gets a new epoch, and those of earlier programs are
+  *fenced*: nobody goes on with them. A program that knows no epochs counts as one that begins.
+* A program that *goes on* shows the epoch of its last welcome, and gets another one. If the mailbox does not have that epoch,
+  another program has taken the name, or the server runs on an old copy of its store. It is refused for good, with the reason.
+* The new epoch is durable before the program hears of it. Of each mailbox one such record is under way at a time: whoever calls
+  meanwhile is asked to come again.
+* A program that is fenced hears which of its letters were accepted, as long as the mailbox knows (``KEEP_FENCED``).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from thence.core.epochs import MAX_EPOCH_ID_CHARACTERS, NEVER_MET, Comparison, Epoch, Side, compare
+from thence.core.progress import Progress
+from thence.errors import MalformedFrame
+from thence.runtime.boxes import HOME, KEEP_REJECTED, Box, MailboxMet, Rejected
+from thence.runtime.office import Office
+from thence.runtime.protocol import ClientHello, Refused
+
+ID_BYTES: Final = 8
+"""How long the random ids of epochs and mailboxes are."""
+
+FENCED: Final = "fenced"
+LOST: Final = "lost"
+
+Write = Callable[[Sequence[MailboxMet], Callable[[], None]], None]
+
+
+def new_mailbox() -> int:
+    """Return an id that no mailbox has had."""
+    return secrets.randbits(8 * ID_BYTES - 1) | 1
+
+
+def begins(hello: ClientHello) -> bool:
+    """Return whether a program takes a name over, and does not go on as it was."""
+    return hello.claim is None or hello.claim.agreed.epoch == Epoch()
+
+
+class Homes:
+    """See the module's text."""
+
+    def __init__(self, server: str, office: Office, write: Write) -> None:
+        """Decide for the mailboxes of ``server``; ``write`` stores records and calls back when that is durable."""
+        self._server = server
+        self._office = office
+        self._write = write
+        self._meeting: dict[str, None] = {}
+        """Clients whose mailbox has an epoch that is not durable."""
+
+    def started(self) -> None:
+        """The server has started again, now or in what is being brought back."""
+        for box in self._office.state.boxes.values():
+            box.started()
+
+    def again(self, record: MailboxMet | Rejected) -> None:
+        """Bring back what was stored of a mailbox."""
+        if isinstance(record, Rejected):
+            self._office.reject(record)
+            return
+        box = self._office.state.boxes.get(record.client)
+        if box is not None and box.since == record.since:
+            box.met(record)
+
+    def objection(self, hello: ClientHello) -> Refused | None:
+        """Say why a program cannot have its mailbox, if so."""
+        if hello.name in self._meeting:
+            return Refused(f"another connection as {hello.name!r} is just being made", later=True)
+        if begins(hello):
+            return None
+        _check(hello)
+        box = self._office.state.boxes.get(hello.name)
+        if box is None or box.id != hello.mailbox:
+            return Refused(self._gone(hello, box), cause=LOST)
+        comparison = self._compare(hello, box)
+        if not comparison.reason and hello.progress is not None and box.acknowledged > hello.progress.taken:
+            dropped = f"messages up to number {box.acknowledged} for {hello.name!r} were dropped by an operator while it was away"
+            return Refused(f"{dropped}, and it had got {hello.progress.taken} of them. Start the program anew", cause=LOST)
+        if not comparison.reason:
+            return None
+        here, there = box.shown.agreed.epoch, _shown(hello)
+        if there.id in box.fenced or (comparison.behind == "peer" and here.number > there.number):
+            return Refused(f"another program has the name {hello.name!r} since", cause=FENCED, accepted=_accepted(box, there))
+        return Refused(self._lost(hello, comparison), cause=LOST)
+
+    def meet(self, hello: ClientHello, then: Callable[[int], None]) -> None:
+        """Give a program to which there is no objection its mailbox.
+
+        ``then`` is called when that is durable, with the number of the last letter that was accepted before.
+        """
+        box = self._office.state.boxes[hello.name]
+        shown, fenced = box.shown, tuple[str, ...]()
+        if begins(hello):
+            fenced = tuple(held.epoch.id for held in shown.held if held.epoch.id)
+            fresh = Epoch(max(held.epoch.number for held in shown.held) + 1, _new_id())
+            claim = NEVER_MET.agree(fresh)
+        else:
+            comparison = self._compare(hello, box)
+            claim = shown.offer(comparison.common, Epoch(comparison.next_number, _new_id()))
+        met = MailboxMet(hello.name, box.since, claim, fenced, box.sent)
+        box.met(met)
+        self._meeting[hello.name] = None
+
+        def durable() -> None:
+            self._meeting.pop(hello.name, None)
+            then(met.sent)
+
+        self._write([met], durable)
+
+    def _compare(self, hello: ClientHello, box: Box) -> Comparison:
+        mine = Progress(box.position, 0, box.sent, box.sent)  # A program forgets nothing: it has no store to go back to.
+        theirs = hello.progress or Progress(0, 0, 0, 0)
+        return compare(Side(self._server, box.shown, {HOME: mine}), Side(hello.name, hello.claim, {HOME: theirs}))
+
+    def _gone(self, hello: ClientHello, box: Box | None) -> str:
+        what = "no mailbox" if box is None else "another mailbox"
+        if hello.temporary:
+            why = "it was away for too long and was forgotten, with what waited for it, or its name was given up"
+        else:
+            why = "its name was given up"
+        return f"{self._server!r} has {what} of {hello.name!r}: {why}, or the server has lost its store. {_known(hello, box)}"
+
+    def _lost(self, hello: ClientHello, comparison: Comparison) -> str:
+        box = self._office.state.boxes[hello.name]
+        also = "" if comparison.behind == "me" else ", or another program has had the name since"
+        what = f"{self._server!r} has lost what it had of {hello.name!r}: it runs on an old copy of its store{also}"
+        return f"{what}. {comparison.reason}. {_known(hello, box)}"
+
+
+def rejected_before(box: Box, accepted: int) -> list[Rejected]:
+    """Return what was rejected of letters up to a number, and their program may not have heard."""
+    return [rejected for rejected in box.rejected if rejected.last <= accepted]
+
+
+def _known(hello: ClientHello, box: Box | None) -> str:
+    progress = hello.progress or Progress(0, 0, 0, 0)
+    sent, position = (0, 0) if box is None else (box.sent, box.position)
+    return (
+        f"The program was told that its messages up to number {progress.confirmed} are accepted, and the server knows of {sent}. "
+        f"It had got messages up to number {progress.taken}, and the server knows of {position}. What is between may be lost. If "
+        "there is newer data of the server, start it on that; otherwise start the program anew, and it begins with what there is"
+    )
+
+
+def _accepted(box: Box, epoch: Epoch) -> int:
+    """Return the last letter that was accepted within an epoch that is fenced; -1: that is not known any more."""
+    accepted = box.fenced.get(epoch.id, -1)
+    # Of those long ago it is not known any more which were rejected.
+    return accepted if accepted >= box.sent - KEEP_REJECTED // 2 else -1
+
+
+def _shown(hello: ClientHello) -> Epoch:
+    return Epoch() if hello.claim is None else hello.claim.agreed.epoch
+
+
+def _check(hello: ClientHello) -> None:
+    """Refuse what no client shows: it would be compared, and stand in the log."""
+    for held in () if hello.claim is None else hello.claim.held:
+        epoch = held.epoch
+        if len(epoch.id) > MAX_EPOCH_ID_CHARACTERS or not epoch.id.isalnum() or not epoch.id.isascii() or epoch.number < 1:
+            raise MalformedFrame(f"client {hello.name!r} shows an epoch that cannot be")
+    if hello.progress is None or min(hello.progress.sent, hello.progress.confirmed, hello.progress.taken) < 0:
+        raise MalformedFrame(f"client {hello.name!r} does not say how far it is")
+
+
+def _new_id() -> str:
+    return secrets.token_hex(ID_BYTES)

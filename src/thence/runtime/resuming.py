@@ -1,0 +1,71 @@
+"""How a program shows that it is the one that was there before, when it calls its server again.
+
+Rules:
+
+* The epoch of a program (``core.epochs``) is in memory only: whoever starts again begins anew, and takes the name over.
+* A server that knows no epochs gives none. Then only numbers are compared, by ``runtime.client``.
+* Whoever is refused because another program has its name, or because the server has lost something, is told so by an error of its
+  own, which says how many of its messages were not accepted. It does not call again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from thence.core.epochs import NEVER_MET
+from thence.core.progress import Progress
+from thence.errors import Fenced, Refusal, StateLost
+from thence.runtime.protocol import ClientHello, ClientWelcome, Refused
+
+
+class Resuming:
+    """See the module's text."""
+
+    def __init__(self) -> None:
+        """Start without an epoch."""
+        self._welcome: ClientWelcome | None = None
+        """The last one."""
+        self.stored = 0
+        """Up to which number the server has said to have our letters on disk."""
+
+    def introduce(self, hello: ClientHello, number: int, received: int) -> ClientHello:
+        """Add to a hello what shows who we are: up to which number we have sent, and up to which position received."""
+        before = self._welcome
+        if before is None:
+            return msgspec.structs.replace(hello, claim=NEVER_MET)
+        if before.epoch is None:
+            return hello
+        progress = Progress(max(number, before.number), self.stored, received, received)
+        return msgspec.structs.replace(hello, claim=NEVER_MET.agree(before.epoch), progress=progress, mailbox=before.mailbox)
+
+    def welcomed(self, welcome: ClientWelcome) -> None:
+        """The server has let us in."""
+        self._welcome = welcome
+        self.stored = max(self.stored, welcome.accepted)
+
+    def objection(self, welcome: ClientWelcome, name: str, number: int, received: int) -> str:
+        """Say why not to go on with a server, if so."""
+        before = self._welcome
+        if before is None:
+            return ""
+        if before.epoch is not None and welcome.epoch is None:
+            return f"{welcome.server!r} knew epochs and knows none now: it runs on an old copy of its store, or is another one"
+        if welcome.box != before.box and welcome.epoch is None:
+            lost = f"{name!r} was away for too long and was forgotten, with what waited for it"
+            return f"{lost}, or the server was restored from a copy of its store"
+        if welcome.position > received or welcome.number > max(number, before.number):
+            return f"another program has read or sent letters as {name!r} while we were away"
+        return ""
+
+
+def failure(refused: Refused, url: str, unanswered: int) -> Refusal:
+    """Return the error that says why a server refuses us for good; so many messages are not known to be accepted."""
+    messages = "1 message" if unanswered == 1 else f"{unanswered} messages"
+    if refused.cause == "fenced":
+        what = f"{messages} of this program {'was' if unanswered == 1 else 'were'} not accepted, and never will be"
+        if refused.accepted < 0:
+            what = f"of {messages} of this program it is not known whether they were accepted"
+        return Fenced(f"{url}: {refused.reason}; {what}")
+    if refused.cause == "lost":
+        return StateLost(f"{url}: {refused.reason}. Of {messages} of this program it is not known whether they were accepted")
+    return Refusal(f"{url}: {refused.reason}")
