@@ -86,7 +86,7 @@ def list_(url: Url, json: Json = False, token: Token = None, authority: Authorit
     """
     found = _ask(_Server(url, token, authority), lambda agents: agents.list())
     if json:
-        typer.echo(json_.dumps(found))
+        console.say_json(json_.dumps(found))
         return
     rows = [
         (
@@ -110,7 +110,7 @@ def show(url: Url, name: Name, token: Token = None, authority: Authority = None)
 
     Example: thence agent show thence://127.0.0.1:7401 ann
     """
-    typer.echo(json_.dumps(_ask(_Server(url, token, authority), lambda agents: agents.show(name)), ensure_ascii=False))
+    console.say_json(json_.dumps(_ask(_Server(url, token, authority), lambda agents: agents.show(name)), ensure_ascii=False))
 
 
 @command.command("remove", cls=Command)
@@ -141,11 +141,11 @@ def dead(
     """
     server = _Server(url, token, authority)
     if number is not None:
-        typer.echo(json_.dumps(_ask(server, lambda agents: agents.dead_letter(number)), ensure_ascii=False))
+        console.say_json(json_.dumps(_ask(server, lambda agents: agents.dead_letter(number)), ensure_ascii=False))
         return
     letters = _ask(server, lambda agents: agents.dead())
     if json:
-        typer.echo(json_.dumps(letters))
+        console.say_json(json_.dumps(letters))
         return
     console.out.print(console.table(("letter", "agent", "from", "since", "attempts", "error"), map(_row, letters)))
 

@@ -98,7 +98,7 @@ def command(
             progress=progress,
         )
     if json:
-        typer.echo(result.to_json())
+        console.say_json(result.to_json())
     else:
         _print(result, limit, out, report)
         if report and out:

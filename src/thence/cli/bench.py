@@ -76,7 +76,7 @@ def command(
         connected = partial(connect, token=token, authority=authority)
         figures = loops.run(_measure(connected, (url, to or url), size, count, round_trips, tell))
     if json:
-        typer.echo(json_.dumps(msgspec.to_builtins(figures)))
+        console.say_json(json_.dumps(msgspec.to_builtins(figures)))
     else:
         _show(figures)
 

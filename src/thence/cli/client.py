@@ -59,7 +59,7 @@ def list_(url: Url, json: Json = False, token: Token = None, authority: Authorit
     """
     found = _ask(url, token, authority, lambda operator: operator.clients(1_000))
     if json:
-        typer.echo(json_.dumps(found))
+        console.say_json(json_.dumps(found))
         return
     rows = [
         (
@@ -88,7 +88,7 @@ def show(url: Url, name: Name, json: Json = False, token: Token = None, authorit
     """
     client = _ask(url, token, authority, lambda operator: operator.show(name))
     if json:
-        typer.echo(json_.dumps(client))
+        console.say_json(json_.dumps(client))
         return
     where = f"connected from {client['from']}" if client["connected"] else "not connected"
     temporary = ", temporary" if client["temporary"] else ""
@@ -139,7 +139,7 @@ def purge(url: Url, name: Name, json: Json = False, token: Token = None, authori
 
 def _say_dropped(done: dict[str, Any], what: str, json: bool) -> None:
     if json:
-        typer.echo(json_.dumps(done))
+        console.say_json(json_.dumps(done))
         return
     told = "; the program that was connected is told" if done["was_connected"] else ""
     dropped = f"{console.count(done['dropped_messages'], 'message')} dropped, {done['dropped_bytes']:,} bytes"

@@ -5,18 +5,25 @@ This file exists so that all commands look alike. Rules:
 * ``out`` carries results and nothing else, so that it can be piped; ``err`` carries progress, notes and errors.
 * A progress bar shows itself only on a terminal; in a log it would be noise.
 * Nothing is marked up unless asked: names that come from a user may contain square brackets.
+* Nothing reaches the terminal that is a command to it, unless we mean it so: whatever is printed here has its control characters
+  and marks of direction escaped (``runtime.printable``), wherever the text came from. JSON has them escaped as JSON does.
 """
 
 from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from textwrap import indent
 from typing import TYPE_CHECKING, Protocol
 
+import typer
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from thence.runtime.printable import LINES, printable, printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,10 +32,22 @@ if TYPE_CHECKING:
 WIDTH_WITHOUT_TERMINAL_COLUMNS = 160
 
 
+class SafeConsole(Console):
+    """A console to which text is text: only styles and movements of our own are commands."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Return the segments of what is to be printed. Everything comes by here, also what is shown again and again."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(printable(segment.text, keep=LINES), segment.style)
+
+
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout  # None: the shell has closed it.
     width = None if stream is not None and stream.isatty() else WIDTH_WITHOUT_TERMINAL_COLUMNS
-    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+    return SafeConsole(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
 out = _console(stderr=False)
@@ -37,7 +56,17 @@ err = _console(stderr=True)
 
 def error(message: str) -> None:
     """Print the one line that says what went wrong, in the form every command uses."""
-    err.print(Text.assemble(("thence: error: ", "bold red"), " ".join(message.split())), soft_wrap=True)
+    err.print(Text.assemble(("thence: error: ", "bold red"), plain(" ".join(message.split()))), soft_wrap=True)
+
+
+def say_traceback(text: str) -> None:
+    """Print where an error came from. What the error says may come from outside: no line of it looks like one of ours."""
+    err.print(Text(indent(printable(text, keep=LINES), "  ")), soft_wrap=True, end="")
+
+
+def say_json(text: str | bytes) -> None:
+    """Print a result that is JSON."""
+    typer.echo(printable_json(text if isinstance(text, str) else text.decode()))
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -46,8 +75,8 @@ def say(text: str, end: str = "\n") -> None:
 
 
 def plain(text: str) -> str:
-    """Text that comes from files, with what cannot be printed shown escaped."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    """Text that comes from files or from others, as one line, with what cannot be printed shown escaped."""
+    return printable(text)
 
 
 def say_plainly(line: str) -> None:
@@ -126,7 +155,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
         numeric = bool(cells) and all(_is_number(row[position]) for row in cells)
         result.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
-        result.add_row(*(cell if isinstance(cell, Text) else Text(_shown(cell)) for cell in row))
+        result.add_row(*(cell if isinstance(cell, Text) else Text(plain(_shown(cell))) for cell in row))
     return result
 
 

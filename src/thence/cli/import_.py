@@ -67,7 +67,7 @@ def command(
             progress=lambda _step: advance(),
         )
     if json:
-        typer.echo(imported.to_json())
+        console.say_json(imported.to_json())
     else:
         _print(imported)
     if imported.bad:
@@ -87,7 +87,7 @@ def _print(imported: Imported) -> None:
     if imported.bad:
         console.say(f"{console.count(imported.bad, 'bad row')} set aside in {imported.bad_rows}:")
         for row in imported.first_bad:
-            console.say("  " + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in row))
+            console.say_plainly(f"  {row}")
         if imported.bad > len(imported.first_bad):
             console.say(f"  … and {imported.bad - len(imported.first_bad):,} more")
 

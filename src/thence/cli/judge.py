@@ -65,7 +65,7 @@ def command(
     with console.progress("judging", None) as advance:
         verdict = judge(events, required, lambda _done, _total: advance())
     if json:
-        typer.echo(verdict.to_json())
+        console.say_json(verdict.to_json())
     else:
         _print(verdict, events, limit)
     if not verdict.kept:

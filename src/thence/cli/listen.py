@@ -60,7 +60,7 @@ def command(
 async def _forget(connected: Callable[[], Client]) -> None:
     async with connected() as client:
         await client.leave()
-    console.err.print(f"{client.name} is forgotten")
+    console.err.print(console.plain(f"{client.name} is forgotten"))
 
 
 async def _listen(
@@ -69,7 +69,7 @@ async def _listen(
     async with connected() as client:
         for topic in topics:
             await client.subscribe(topic)
-        console.err.print(f"listening as {client.name} at {client.server}")
+        console.err.print(console.plain(f"listening as {client.name} at {client.server}"))
         printed = 0
         while count is None or printed < count:
             try:
@@ -89,7 +89,7 @@ def _print(message: Message, json: bool) -> None:
     except RecursionError:  # JSON has a limit of its own.
         line = _line(message, message.body.decode("utf-8", "replace"), json)
     if json:
-        typer.echo(line)
+        console.say_json(line)
     else:
         console.say_plainly(line)
 

@@ -31,6 +31,7 @@ from thence import __version__
 from thence.cli import console
 from thence.cli.manual import Command, Group
 from thence.errors import ThenceError
+from thence.runtime import logs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,17 +164,18 @@ def build() -> TyperGroup:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
     _open_what_is_closed()
+    logs.set_up_last_resort()
     try:
         build().main(args=arguments, prog_name="thence")
     except (ThenceError, OSError) as error:
         if os.environ.get("THENCE_DEBUG", "0") not in {"", "0"}:
-            traceback.print_exc()
+            console.say_traceback(traceback.format_exc())
         console.error(str(error) or type(error).__name__)
         sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - a bug must not leave with Python's exit code 1, which means "violated"
-        traceback.print_exc()
+        console.say_traceback(traceback.format_exc())
         console.error(f"this is a bug in thence: {type(error).__name__}: {error}")
         sys.exit(EXIT_FAILED)
 

@@ -33,7 +33,7 @@ def command(json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
             }
             for name, ordering in ORDERINGS.items()
         }
-        typer.echo(msgspec.json.encode(listing).decode())
+        console.say_json(msgspec.json.encode(listing).decode())
         return
     rows = [
         (

@@ -98,7 +98,7 @@ def command(
         raise ConfigError("--live without --trace: there is no trace to follow; name one")
     result = _simulate(options, topology, trace, live=live)
     if json:
-        typer.echo(msgspec.json.encode({**_summary(result), "replay": options.replay()}).decode())
+        console.say_json(msgspec.json.encode({**_summary(result), "replay": options.replay()}).decode())
         return
     _print(options, result)
     if trace:

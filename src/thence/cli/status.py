@@ -46,7 +46,7 @@ def command(
 
     if json:
         loops.run(frame())
-        typer.echo(json_.dumps(seen))
+        console.say_json(json_.dumps(seen))
     else:
         live.show(frame, every_s if watch else None)
     if seen["stalled"] or not all(peer["connected"] for peer in seen["neighbours"]):

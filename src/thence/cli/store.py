@@ -116,10 +116,10 @@ def export(folder: Folder) -> None:
     """
     trouble: list[str] = []
     for sequence, entry in read_entries(folder, trouble):
-        typer.echo(json_.dumps({"sequence": sequence, "entry": _shown_entry(entry)}))
+        console.say_json(json_.dumps({"sequence": sequence, "entry": _shown_entry(entry)}))
     for owner, number, spilled in read_spilled(folder, trouble):
         whose, what = ("neighbour", "frame") if isinstance(spilled, WaitingFrame) else ("client", "bundle")
-        typer.echo(json_.dumps({whose: owner, "position": number, what: _shown_entry(msgspec.msgpack.encode(spilled))}))
+        console.say_json(json_.dumps({whose: owner, "position": number, what: _shown_entry(msgspec.msgpack.encode(spilled))}))
     for line in trouble:
         console.err.print(console.plain(f"damage: {line}"), soft_wrap=True)
     if trouble:
@@ -174,7 +174,7 @@ def _whose(report: Report) -> str:
 
 
 def _print_json(report: Report) -> None:
-    typer.echo(json_.dumps({"verdict": "damaged" if report.damage else "whole", **asdict(report)}))
+    console.say_json(json_.dumps({"verdict": "damaged" if report.damage else "whole", **asdict(report)}))
 
 
 def _shown_entry(entry: bytes) -> Any:

@@ -42,7 +42,7 @@ def new(
     token = new_token(name)
     verifier = str(token.verifier())
     if json:
-        typer.echo(json_.dumps({"name": name, "token": str(token), "verifier": verifier}))
+        console.say_json(json_.dumps({"name": name, "token": str(token), "verifier": verifier}))
         return
     key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json_.dumps(name)
     console.err.print("for the client, shown this once: THENCE_TOKEN, --token, or connect(…, token=…)")

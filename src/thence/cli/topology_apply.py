@@ -86,12 +86,12 @@ def command(
         return
 
     def told(what: str) -> None:
-        console.err.print(what)
+        console.err.print(console.plain(what))
 
     if abort:
         loops.run(_abort(before, new, access, told, gone, timeout_s))
         if json:
-            typer.echo(json_.dumps({"aborted": True, "version": before.version}))
+            console.say_json(json_.dumps({"aborted": True, "version": before.version}))
         else:
             console.say(f"{before.name} stays at version {before.version}")
         return
@@ -122,7 +122,7 @@ def _described(old: Topology, new: Topology, found: list[Difference], gone: tupl
 
 def _show_plan(old: Topology, new: Topology, found: list[Difference], gone: tuple[str, ...], *, json: bool) -> None:
     if json:
-        typer.echo(json_.dumps(_described(old, new, found, gone)))
+        console.say_json(json_.dumps(_described(old, new, found, gone)))
         return
     console.say_plainly(f"{new.name}: version {old.version} ({old.fingerprint}) to version {new.version} ({new.fingerprint})")
     for difference in found:
@@ -154,7 +154,7 @@ def _show_applied(applied: Applied, found: list[Difference], *, json: bool) -> N
         described |= {"seconds": round(applied.seconds, 3), "rounds": applied.rounds, "paused_ms": dict(applied.paused_ms)}
         if applied.settlement is not None:
             described["flush"] = _flushed(applied.settlement)
-        typer.echo(json_.dumps(described))
+        console.say_json(json_.dumps(described))
         return
     console.say_plainly(
         f"{applied.new.name} is at version {applied.new.version} ({applied.new.fingerprint}), after {applied.seconds:.2f} s and "

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from thence.runtime.printable import printable
+
 BURST_LINES: Final = 20
 LINE_EVERY_S: Final = 5.0
 ALL_BURST_LINES: Final = 100
@@ -82,5 +84,5 @@ def place_of(host: str) -> str:
 
 def escaped(text: str) -> str:
     """Return a text from outside as one line of bounded length."""
-    line = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text[:MAX_LINE_CHARACTERS])
+    line = printable(text[:MAX_LINE_CHARACTERS])
     return line if len(text) <= MAX_LINE_CHARACTERS else f"{line}… ({len(text)} characters)"

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
 import thence
 from tests.unit.cli import run
@@ -102,3 +104,27 @@ def test_help_is_for_people(command: list[str]) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert "Show this message and exit." in ended.out
     assert "bool" not in ended.out, "a flag takes no value"
+
+
+@pytest.mark.parametrize("what", ["text", "styled", "table", "live", "error", "traceback"])
+def test_nothing_that_is_shown_is_a_command_to_the_terminal(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    evil = "x\x1b]0;owned\x07\x9b2J\u202e"
+    stream = io.StringIO()
+    shown = console.SafeConsole(file=stream, force_terminal=True, width=100, highlight=False, markup=False)
+    monkeypatch.setattr(console, "out", shown)
+    monkeypatch.setattr(console, "err", shown)
+    if what == "live":
+        with Live(console=shown, auto_refresh=False) as live:
+            live.update(Group(Text(evil), evil, console.table((evil,), [(evil,), (Text(evil),)])), refresh=True)
+    else:
+        {
+            "text": lambda: console.say(evil),
+            "styled": lambda: shown.print(Text(evil, style="bold red")),
+            "table": lambda: shown.print(console.table((evil,), [(evil,), (Text(evil),)], title=evil)),
+            "error": lambda: console.error(evil),
+            "traceback": lambda: console.say_traceback(evil),
+        }[what]()
+    written = stream.getvalue()
+    assert "owned" in written
+    for command in ("\x1b]", "\x07", "\x9b", "\u202e"):
+        assert command not in written

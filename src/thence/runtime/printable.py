@@ -1,0 +1,44 @@
+"""Text from outside, made such that it can be shown: on a terminal, in a log, in JSON.
+
+Names, reasons, bodies and addresses come from servers, clients and files that may mean ill. On a terminal a control character is
+a command: it moves the cursor, changes the title, writes what was never typed. A mark of direction makes a name look like
+another one.
+
+Rules:
+
+* What Python does not call printable is written escaped: C0 and C1 controls with ESC among them, marks of direction and other
+  characters that cannot be seen, ends of lines, halves of characters.
+* The escaped text is printable. So what was made printable is not changed a second time.
+* The command line does this where it writes (``cli.console``), and the log where lines are made (``runtime.logs``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LINES: Final = "\n\t"
+"""What a text of several lines may have beside what is printable."""
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return a text with everything escaped that cannot be printed, but for the characters in ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text)
+
+
+def printable_json(text: str) -> str:
+    """Return JSON that says the same, with everything escaped that cannot be printed; the spaces between values stay."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in LINES else _escaped_in_json(letter) for letter in text)
+
+
+def _escaped(letter: str) -> str:
+    return ascii(letter)[1:-1]
+
+
+def _escaped_in_json(letter: str) -> str:
+    """Return a character of a JSON string as JSON has it: above U+FFFF as two halves."""
+    written = letter.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{written[at]:02x}{written[at + 1]:02x}" for at in range(0, len(written), 2))
