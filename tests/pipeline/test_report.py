@@ -17,7 +17,9 @@ from rich.console import Console
 
 from tests.pipeline.made_tables import blank, empty, made, store
 from tests.traces import parse
+from tests.unit.cli import run as run_cli
 from thence.errors import StorageError, TraceError
+from thence.pipeline import auditing, session
 from thence.pipeline.report import Audit, print_report, write_report
 from thence.pipeline.reporting import figures, plots, sections, wording
 from thence.pipeline.reporting.figures import MAX_BARS, MAX_MATRIX, Tables, read_tables
@@ -321,6 +323,20 @@ def test_the_terminal_shows_the_same_and_is_not_steered(tmp_path: Path) -> None:
     print_report(store(made(["a", "b"], ["d"]), tmp_path), None, Console(file=out, width=200))
     for words in ("order was not judged", "50 ms median delay", "Busiest processes", "40 %"):
         assert words in out.getvalue()
+
+
+@pytest.mark.parametrize(("violations", "verdict"), [(0, "kept"), (3, "violated")])
+def test_the_command_gives_one_verdict(violations: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(made(["a", "b"], ["d"]), tmp_path / "metrics")
+    found = auditing.Audit("trace", 9, 1, 2, 1, {"causal": violations}, [], {}, 0, [])
+    monkeypatch.setattr(auditing, "audit", lambda *_, **__: found)
+    monkeypatch.setattr(session, "spark_session", lambda _: None)
+    ended = run_cli("audit", "trace", "--report", "--out", tmp_path)
+    assert ended.code == (1 if violations else 0)
+    assert ended.out.startswith(f"{verdict}: 9 events, {violations} violations\n")
+    assert f"order was {verdict}\n" in ended.out
+    assert "not judged" not in ended.out
+    assert ended.out.count("causal") == 1
 
 
 def test_long_lists_are_cut() -> None:

@@ -104,7 +104,7 @@ def command(
         if report and out:
             from thence.pipeline.report import print_report
 
-            print_report(f"{out}/metrics", console=console.out)
+            print_report(f"{out}/metrics", result.for_report(), console.out, order_told=True)
     if result.verdict == "violated" or result.bad_rows:
         raise typer.Exit(EXIT_VIOLATED)
 

@@ -31,6 +31,8 @@ def write_report(metrics: str | Path, out: str | Path, audit: Audit | None = Non
         raise StorageError(f"{target}: {error.strerror or error}") from error
 
 
-def print_report(metrics: str | Path, audit: Audit | None = None, console: Console | None = None) -> None:
-    """Print the same on the terminal."""
-    show(read_tables(metrics), audit, console)
+def print_report(
+    metrics: str | Path, audit: Audit | None = None, console: Console | None = None, *, order_told: bool = False
+) -> None:
+    """Print the same on the terminal. ``order_told``: what was found about order is there already, and only the verdict comes."""
+    show(read_tables(metrics), audit, console, order_told=order_told)

@@ -13,21 +13,21 @@ from thence.pipeline.reporting.figures import Tables
 from thence.pipeline.reporting.sections import Section, measurements, notes, order, summary
 
 
-def render(tables: Tables, audit: Audit | None = None) -> RenderableType:
-    """What to print."""
+def render(tables: Tables, audit: Audit | None = None, *, order_told: bool = False) -> RenderableType:
+    """What to print; ``order_told`` leaves out the sections on order."""
     parts: list[RenderableType] = [_verdict(audit)]
     parts.append(Text("   ").join(Text.assemble((value, "bold"), f" {name}") for name, value in summary(tables)))
     parts += [Text(f"! {note}", style="yellow") for note in notes(tables, audit)]
-    for section in [*(order(audit) if audit else []), *measurements(tables)]:
+    for section in [*(order(audit) if audit and not order_told else []), *measurements(tables)]:
         parts += [Text(""), Text(section.title, style="bold"), Text(section.lead, style="dim")]
         if section.rows:
             parts.append(Padding(_table(section), (0, 0, 0, 1)))
     return Group(*parts)
 
 
-def show(tables: Tables, audit: Audit | None = None, console: Console | None = None) -> None:
+def show(tables: Tables, audit: Audit | None = None, console: Console | None = None, *, order_told: bool = False) -> None:
     """Print it."""
-    (console or Console(highlight=False, markup=False, emoji=False)).print(render(tables, audit))
+    (console or Console(highlight=False, markup=False, emoji=False)).print(render(tables, audit, order_told=order_told))
 
 
 def _verdict(audit: Audit | None) -> Text:
