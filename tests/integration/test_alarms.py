@@ -32,6 +32,7 @@ from thence.core.topology_text import parse, write
 from thence.runtime import boxes, door, files, history, peers
 from thence.runtime.agent_kinds import kinds_of
 from thence.runtime.client import Client
+from thence.runtime.neighbour import Neighbour
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.protocol import ViewRequest
 from thence.runtime.proxy import Mode, Proxy
@@ -203,7 +204,7 @@ async def one_who_should_have_it_is_away(given: Given) -> None:
                 await given.prometheus.scrape(server)
 
 
-def _is_another(neighbour: peers.Neighbour, lost: Connection) -> bool:
+def _is_another(neighbour: Neighbour, lost: Connection) -> bool:
     return neighbour.connection not in (None, lost)
 
 
@@ -228,13 +229,14 @@ async def a_replica_is_gone(given: Given) -> None:
         await given.prometheus.until_fired(running["r2"], "ThenceNeighbourSuspected")
 
 
-@scenario("ThenceNeighbourForgot", "thence_neighbour_forgot")
+@scenario("ThenceNeighbourForgot", "ThenceFenced", "thence_neighbour_forgot", "thence_fenced")
 async def a_server_comes_back_on_an_empty_store(given: Given) -> None:
     topology = flat("s1", "s2")
     async with servers(topology, given.data) as running:
         await running["s2"].stop(drain_s=0)
         running["s2"] = await started(topology, "s2", given.data / "new")
         await given.prometheus.until_fired(running["s1"], "ThenceNeighbourForgot")
+        await given.prometheus.until_fired(running["s2"], "ThenceFenced")
 
 
 @scenario("ThenceFramesRefused", "thence_refused_frames_total")

@@ -12,6 +12,8 @@ Rules:
 * A meeting has three steps. The caller shows what it has (``Claim``). The called side compares, stores a new epoch as *offered*
   and shows what it has. The caller compares, stores the new epoch as *agreed*, and only then says so and sends. The called side
   then stores it as agreed, too. A crash between two steps leaves both sides with an epoch in common.
+* A fresh epoch has a higher number than all that either side has stored, offers included. So of two runs of one side that both
+  met the other, the one that did so last has the higher number, and the other one is fenced.
 * So if one side has agreed on an epoch, the other has it agreed or offered. If they have no such epoch in common, one of them
   runs on an old copy, or there are two of it. The side whose epoch has the lower number is the older one.
 * A copy that was made within the epoch has the right id. Therefore each side also says its *reach*: the highest number that it
@@ -31,6 +33,9 @@ from thence.core.progress import Progress, forgot
 
 MAX_EPOCH_ID_CHARACTERS = 64
 """The longest id of an epoch that is taken from another side."""
+
+MAX_EPOCH_NUMBER = 2**53
+"""The highest number of an epoch that is. Nobody gets there by meeting."""
 
 
 class Epoch(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -96,11 +101,13 @@ class Comparison(NamedTuple):
     """Why the two must not go on, naming both; empty: they may."""
     common: Epoch
     """The epoch that they have in common, if they may go on."""
+    newest: int = 0
+    """The highest number of an epoch that either has stored."""
 
     @property
     def next_number(self) -> int:
         """The number of the epoch to offer."""
-        return self.common.number + 1
+        return max(self.common.number, self.newest) + 1
 
 
 class Side(NamedTuple):
@@ -118,6 +125,9 @@ def compare(me: Side, peer: Side) -> Comparison:
     mine, theirs = me.claim or NEVER_MET, peer.claim or NEVER_MET
     if peer.claim is None and mine.agreed.epoch == Epoch():
         return _compare_progress(me, peer, Epoch())
+    newest = max(held.epoch.number for claim in (mine, theirs) for held in claim.held)
+    if newest >= MAX_EPOCH_NUMBER:
+        return Comparison("unclear", f"{peer.name!r} shows an epoch with the number {newest} to {me.name!r}", Epoch())
     common = common_epoch(mine, theirs)
     if common is None:
         return _no_common_epoch(me.name, mine, peer.name, theirs)
@@ -125,7 +135,7 @@ def compare(me: Side, peer: Side) -> Comparison:
         return Comparison("peer", reason, Epoch())
     if reason := _beyond_reach(me, peer, common):
         return Comparison("me", reason, Epoch())
-    return _compare_progress(me, peer, common)
+    return _compare_progress(me, peer, common)._replace(newest=newest)
 
 
 def common_epoch(mine: Claim, theirs: Claim) -> Epoch | None:

@@ -309,14 +309,15 @@ def refuse(
     version: int = 0,
     fingerprint: str = "",
     gone: int = 0,
+    behind: bool = False,
 ) -> None:
     """Say why, and hang up.
 
     ``claims``: who it says it is, for the log; ``later``: whether to try again; ``version``: of our topology, if that is why;
-    ``gone``: with which version the caller was declared lost, if it was.
+    ``gone``: with which version the caller was declared lost, if it was; ``behind``: whether it runs on an old copy.
     """
     connection.complain(f"refused{' ' + claims if claims else ''}: {reason}")
-    hang_up(connection, Refused(reason, later, version, fingerprint, gone))
+    hang_up(connection, Refused(reason, later, version, fingerprint, gone, behind=behind))
 
 
 def hang_up(connection: Connection, why: Refused) -> None:

@@ -77,6 +77,9 @@ class Member(Endpoint):
         if address is None:
             raise ConfigError(f"no address for {self.name!r}: the topology needs [servers.{self.name}] address, or give listen=")
         node = self._node = Node(self.topology, self.name, self._options)
+        if node.meetings.fenced:
+            await node.close()
+            raise StorageError(node.meetings.fenced)
         on_client = partial(_only_questions, node)
         self._door = Door((self.name, node.topology.name), node.security, node.peers.called, on_client)
         try:
@@ -102,9 +105,13 @@ class Member(Endpoint):
         node.on_notice = self._notice
         node.on_room = session.go_on
         node.on_failed = node.peers.on_failed = self._fail
+        node.meetings.on_fenced = self._fenced
         session.acknowledge(box.acknowledged, box.acknowledged + WINDOW_LETTERS)
         self._ticker = self._loop.create_task(self._tick(node))
         tell_if_it_fails(self._ticker, f"the clock of {self.name!r}", self._fail)
+
+    def _fenced(self, reason: str) -> None:
+        self._fail(StorageError(reason))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None and self._failure is None:

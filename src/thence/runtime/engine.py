@@ -144,11 +144,16 @@ class Engine:
 
     async def close(self) -> None:
         """Stop. What is being reacted to comes again at the next start."""
+        pumps = self.halt()
+        await asyncio.gather(*(pump.task for pump in pumps), return_exceptions=True)
+
+    def halt(self) -> list[Pump]:
+        """Let nobody react any more, now; return where somebody did."""
         self._closing = True
         pumps = [*self._suspended, *([self._pump] if self._pump is not None else [])]
         for pump in pumps:
             pump.task.cancel()
-        await asyncio.gather(*(pump.task for pump in pumps), return_exceptions=True)
+        return pumps
 
     # What the server tells.
 

@@ -29,6 +29,11 @@ EVENTS: Final[dict[str, Event]] = {
     # Neighbours.
     "connected with %s at %s": Event("neighbour-connected", ("peer", "address")),
     "%s: %s": Event("neighbour-trouble", ("peer", "reason")),
+    "%s runs on a store that was restored from a copy; it has forgotten nothing that %s knows of": Event(
+        "neighbour-restored", ("peer", "name")
+    ),
+    "%s takes nothing more, sends nothing and delivers nothing. %s": Event("fenced", ("name", "reason")),
+    "%s stays as it was left: %s": Event("still-fenced", ("name", "reason")),
     "holding %s for dead": Event("neighbour-suspected", ("peer",)),
     "no longer holding %s for dead": Event("neighbour-trusted", ("peer",)),
     "%s (%d so far): %s": Event("frame-refused", ("kind", "count", "reason")),

@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from thence.core.codec import FORMAT_VERSION, STORED_RECORD
+from thence.core.epochs import Claim
 from thence.core.messages import UNREADABLE
 from thence.core.records import Record
 from thence.errors import StorageError
@@ -53,7 +54,23 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, tag=16):
     at: int = 0
 
 
-Written = Record | Acknowledged | Rejected | MailboxMet | Met | Started | Reacted | Buried | Opened | Removed
+class EpochStored(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Which epochs we have stored with a neighbour (``core.epochs``)."""
+
+    peer: str
+    claim: Claim
+
+
+class Fenced(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """A neighbour has shown that this is an old copy of the store, or one of two: the server must not go on."""
+
+    peer: str
+    reason: str
+
+
+Written = (
+    Record | Acknowledged | Rejected | MailboxMet | Met | Started | Reacted | Buried | Opened | Removed | EpochStored | Fenced
+)
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -79,12 +96,32 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     """What of the letters in boxes was not safe."""
     removing: dict[str, int] = {}
     """Mailboxes, by client, whose removal was written in entries that the snapshot stands for, and had not been made yet."""
+    claims: dict[str, Claim] = {}
+    """Which epochs we have stored with each neighbour."""
+    fenced: str = ""
+    """Why the server must not go on, if so."""
 
 
 _stored: Any = STORED_RECORD
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(
-    tuple[int, list[_stored | Acknowledged | Rejected | MailboxMet | Met | Started | Reacted | Buried | Opened | Removed]]
+    tuple[
+        int,
+        list[
+            _stored
+            | Acknowledged
+            | Rejected
+            | MailboxMet
+            | Met
+            | Started
+            | Reacted
+            | Buried
+            | Opened
+            | Removed
+            | EpochStored
+            | Fenced
+        ],
+    ]
 )
 _snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
 

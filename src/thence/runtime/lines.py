@@ -10,7 +10,7 @@ import asyncio
 from random import Random
 
 from thence.core.topology import Topology
-from thence.runtime.peers import neighbours_of
+from thence.runtime.neighbour import neighbours_of
 from thence.runtime.proxy import Proxy
 
 

@@ -40,8 +40,9 @@ from thence.runtime.evolution import Evolution, stored_topology
 from thence.runtime.handing import Handing
 from thence.runtime.history import History
 from thence.runtime.homes import Homes
-from thence.runtime.journal import Acknowledged, Met, Opened, Removed, Started, Written
+from thence.runtime.journal import Acknowledged, EpochStored, Fenced, Met, Opened, Removed, Started, Written
 from thence.runtime.ledger import Buried, Ledger, Reacted
+from thence.runtime.meetings import Meetings
 from thence.runtime.node_options import NodeOptions, limits_of, member_options, open_office, open_store
 from thence.runtime.office import Body, Handed, Left, read_body
 from thence.runtime.patience import Patience
@@ -123,7 +124,8 @@ class Node:
         """Told of which clients more letters are safe, or that nobody finds out any more."""
         self._held: deque[Delivery] = deque()
         self._handing_over = Handing(self)
-        self._met: dict[str, str] = {}
+        self.meetings = Meetings(self)
+        """In which epoch it is with each neighbour, and whether it may go on at all."""
         self._submitted: deque[tuple[str, int, int] | None] = deque()
         """Of each message that is submitted and not accepted: client, number of its last letter, how many; None: a notice."""
         self._accepted: dict[str, int] = {}
@@ -134,11 +136,16 @@ class Node:
         self.backlog.keep_frames_of(self.member, self.driver)
         self.evolution = Evolution(self)
         self._go_on_from_store(given)
-        self.peers = Peers(self.topology, name, self._met[name], self, self.security)
-        if self.evolution.left:
-            self.peers.enter(None)
+        self.peers = self._meet_peers()
 
     # Starting.
+
+    def _meet_peers(self) -> Peers:
+        peers = Peers(self.topology, self.name, self.meetings.met[self.name], self, self.security)
+        if self.evolution.left:
+            peers.enter(None)
+        self.meetings.begin(peers)
+        return peers
 
     def start(self) -> None:
         """Call the neighbours, and watch over them."""
@@ -151,12 +158,12 @@ class Node:
         try:
             self._bring_back()
             self.topology = self.evolution.chosen(given)
-            if self.name not in self._met:
+            if self.name not in self.meetings.met:
                 self.history.check_new()
         except ThenceError:
             self.store.close()
             raise
-        self._begin(first=self.name not in self._met)
+        self._begin(first=self.name not in self.meetings.met)
 
     def _bring_back(self) -> None:
         written, entries = self.store.take_recovered()
@@ -172,7 +179,7 @@ class Node:
             self.office.restore(snapshot.office)
             self.ledger.restore(snapshot.agents)
             self.safety.restore(snapshot.safety)
-            self._met = dict(snapshot.met)
+            self.meetings.restore(snapshot.met, snapshot.claims, snapshot.fenced)
             self._consumed = snapshot.consumed
             acknowledging = snapshot.acknowledging
             removing = snapshot.removing
@@ -208,9 +215,10 @@ class Node:
             self.ledger.buried(record)
         elif isinstance(record, Removed):
             self.removal.removed(record.client, record.since)
-        elif isinstance(record, Met):
-            self._met[record.peer] = record.incarnation
+        elif isinstance(record, Met | EpochStored | Fenced):
+            self.meetings.again(record)
         elif isinstance(record, Started):
+            self.meetings.started()
             self.history.started(0, record.at)
             self.homes.started()
         elif isinstance(record, Opened):
@@ -235,13 +243,14 @@ class Node:
         self.restored = 0 if self.options.data is None else read_restored(self.options.data)
         self.letters_delivered = self.member.forwarded = 0  # What was brought back happened long ago.
         if first:
-            self._met[self.name] = os.urandom(8).hex()
-            self.driver.write([Opened(write(self.topology), now), Met(self.name, self._met[self.name])])
+            self.meetings.met[self.name] = os.urandom(8).hex()
+            self.driver.write([Opened(write(self.topology), now), Met(self.name, self.meetings.met[self.name])])
             self._note_opened(self.store.appended, now)
             self.store.commit()  # Before any neighbour hears of it: one that dies now must not come back as somebody else.
         else:
             self.driver.write([Started(now)])
             self.homes.started()
+            self.meetings.started()
             self.history.started(self.store.appended, now)
 
     def _note_opened(self, sequence: int, now: int) -> None:
@@ -283,6 +292,8 @@ class Node:
         return full or self.history.full
 
     def _check_takes(self, body: Body | None = None) -> None:
+        if self.meetings.fenced:
+            raise UsageError(self.meetings.fenced)
         # What makes room needs none in a mailbox.
         full = self.full or (self.office.full and not isinstance(body, Left) and self.office.why_full)
         if full:
@@ -466,13 +477,15 @@ class Node:
             self.office.snapshot(),
             self._consumed,
             self.history.events,
-            self._met,
+            self.meetings.met,
             self._acknowledging,
             self.ledger.snapshot(),
             write(self.topology),
             spilled_frames,
             self.safety.snapshot(),
             self.removal.under_way,
+            self.meetings.claims,
+            self.meetings.fenced,
         )
         return journal.encode_snapshot(saved)
 
@@ -500,28 +513,12 @@ class Node:
     @property
     def met(self) -> dict[str, str]:
         """On which store each runs whom we have met, ourselves among them."""
-        return self._met
-
-    def objection(self, peer: str, incarnation: str, progress: dict[str, Progress]) -> str:
-        """Return why not to go on with a neighbour that says this, if so."""
-        known = self._met.get(peer, incarnation)
-        if known != incarnation:
-            return (
-                f"{peer!r} has lost its state: it comes back with store {incarnation}, and {self.name!r} knows it by {known}. "
-                "Start it on its old data, or start the whole fabric anew"
-            )
-        forgotten = self.member.forgotten(peer, progress)
-        if forgotten:
-            return (
-                f"something was forgotten: {forgotten}. One of them runs on an old copy of its store. "
-                "Start it on its newest data, or start the whole fabric anew"
-            )
-        return ""
+        return self.meetings.met
 
     def connected(self, peer: str, incarnation: str) -> None:
         """A neighbour is there, and nothing is wrong with what it said."""
-        if peer not in self._met:
-            self._met[peer] = incarnation
+        if peer not in self.meetings.met:
+            self.meetings.met[peer] = incarnation
             self.driver.write([Met(peer, incarnation)])
         self.driver.step(Connected(peer))
 

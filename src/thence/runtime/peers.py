@@ -9,12 +9,14 @@ Rules:
 * A connection stands for one version of the topology. Whoever has another one is refused and told; one that is prepared for that
   version has been waiting for this (docs/evolution.md).
 * A server that was declared lost is refused for good, and told (docs/removal.md).
-* A neighbour that comes back on another store, or on an old copy of its own (``core.progress``), has forgotten what it had
-  confirmed. It is refused, and both say so: nobody could keep order with it.
+* Two that meet go through three steps (``core.handshake``), each within a limit, and nothing else goes over a connection before.
+  A neighbour that comes back on another store, or on an old copy of its own, has forgotten what it had confirmed. It is refused,
+  and both say so: nobody could keep order with it. What else that means is in ``runtime.meetings``.
 * Whoever has nothing to say for ``HEARTBEAT_S`` says that. Whoever is silent for ``SILENCE_S`` is taken to be gone.
 * A new connection takes the place of an older one with the same neighbour: the older one may be dead without knowing. It does so
-  only when everything that it says has been checked. Without TLS nobody can prove who calls, so then a caller is told to come
-  later while the older connection is alive, which means that it was heard of within ``ALIVE_S``.
+  when everything that it says has been checked, and before it is answered (``core.handshake`` says why). Without TLS nobody can
+  prove who calls, so then a caller is told to come later while the older connection is alive, which means that it was heard of
+  within ``ALIVE_S``.
 * A packet that only confirms waits until the turn of the loop ends, and is left out if another one for the same domain goes the
   same way meanwhile and says all that it says.
 * Packets for a neighbour that is away are dropped here: its channel keeps them, and sends them when it is back. So are those for
@@ -28,17 +30,22 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from thence.core.addresses import parse_address
 from thence.core.codec import decode_packet
-from thence.core.messages import Packet, control_bytes, says_all_of
-from thence.core.progress import Progress
+from thence.core.epochs import Epoch
+from thence.core.messages import Packet, says_all_of
 from thence.core.topology import Topology
 from thence.errors import MalformedFrame, StrangerFrame, ThenceError
-from thence.runtime.counting import SAMPLE_EVERY, Traffic
+from thence.runtime.counting import SAMPLE_EVERY
 from thence.runtime.door import hang_up, ignore_frame, refuse, tell
+from thence.runtime.meetings import Finding, Meetings, Reach
+from thence.runtime.neighbour import Neighbour, neighbours_of
 from thence.runtime.protocol import (
     OLDEST_PROTOCOL,
     PACKET,
@@ -46,6 +53,7 @@ from thence.runtime.protocol import (
     PROTOCOL,
     Ping,
     Refused,
+    ServerAgreed,
     ServerHello,
     ServerWelcome,
     agreed,
@@ -68,6 +76,9 @@ LATER_BACKOFF_S: Final = 0.4
 LONELY_S: Final = 10.0
 """How long we wait for a neighbour whose turn it is to call before we call it."""
 CONNECT_TIMEOUT_S: Final = 5.0
+"""How long a call may take until the neighbour is joined."""
+AGREE_TIMEOUT_S: Final = 5.0
+"""How long whoever called us may take to agree on the epoch that we offer, our own disk included."""
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
 """How much may wait on the connection to a neighbour that is slow; one packet more may."""
 
@@ -77,11 +88,9 @@ log = logging.getLogger("thence.peers")
 class PeerEvents(Protocol):
     """What whoever owns the connections is told."""
 
-    def progress(self, peer: str) -> dict[str, Progress]:
-        """Return how far we are with a neighbour."""
-
-    def objection(self, peer: str, incarnation: str, progress: dict[str, Progress]) -> str:
-        """Return why not to go on with a neighbour that says this, if so. This changes nothing."""
+    @property
+    def meetings(self) -> Meetings:
+        """In which epoch we are with each neighbour."""
 
     def connected(self, peer: str, incarnation: str) -> None:
         """A neighbour is there, and nothing is wrong with what it said."""
@@ -97,74 +106,6 @@ class PeerEvents(Protocol):
 
     def expelled(self, peer: str, version: int) -> None:
         """We were declared lost with this version, a neighbour says."""
-
-
-class Neighbour:
-    """One neighbour, connected or not."""
-
-    def __init__(self, name: str, address: str | None, *, called: bool) -> None:
-        """``called``: whether it is we who call."""
-        self.name = name
-        self.address = address
-        self.called = called
-        self.connection: Connection | None = None
-        self.since = time.monotonic()
-        """Since when it is connected, or is not. The time of day may be set back meanwhile, and this counts what goes by."""
-        self.trouble = "not connected yet"
-        self.later = False
-        """Whether it has said that it may go on with us later."""
-        self.protocol = 0
-        """Which protocol is spoken with it, or was when it was last connected."""
-        self.forgot = False
-        """Whether we do not go on with it, since it has forgotten what it had confirmed."""
-        self.connections = 0
-        self.packets = 0
-        """How many packets with messages went to it; of some of them we know"""
-        self.sampled_stamp_bytes = 0
-        """how many bytes their stamps have,"""
-        self.sampled_body_bytes = 0
-        """and how many their bodies."""
-        self._counted: Connection | None = None
-        self._earlier = Traffic()
-        """What went over the connections before that one."""
-        self.confirmations: dict[str, Packet[Any]] = {}
-        """The last packet for each domain that only confirms, and that has not gone out."""
-
-    @property
-    def traffic(self) -> Traffic:
-        """What went over all connections with it."""
-        return self._earlier if self._counted is None else self._earlier.plus(self._counted.traffic)
-
-    def count(self, connection: Connection) -> None:
-        """Count what goes over this connection, too."""
-        self._earlier, self._counted = self.traffic, connection
-        self.connections += 1
-
-    def sample(self, packet: Packet[Any]) -> None:
-        """Look at how much of a packet is control information."""
-        for frame in packet.frames:
-            self.sampled_stamp_bytes += control_bytes(frame.stamp)
-            if frame.envelope is not None:
-                self.sampled_body_bytes += len(frame.envelope.body)
-
-    def confirm(self) -> None:
-        """Send what no other packet has confirmed meanwhile."""
-        confirmations, self.confirmations = self.confirmations, {}
-        if self.connection is not None:
-            for packet in confirmations.values():
-                self.connection.send(PACKET_KIND, packet)
-
-    @property
-    def up(self) -> bool:
-        """Whether packets can be sent."""
-        return self.connection is not None
-
-
-def neighbours_of(topology: Topology, me: str) -> list[str]:
-    """Return everybody with whom ``me`` shares a domain or a link, in the order of the topology."""
-    found = {name for home in topology.homes[me] for name in topology.domains[home].members}
-    found.update(name for link in topology.links.values() if me in link.members for name in link.members)
-    return [name for name in topology.processes if name in found and name != me]
 
 
 class Peers:
@@ -186,6 +127,7 @@ class Peers:
         self._incarnation = incarnation
         self._events = events
         self._security = security or Security()
+        self.reach = Reach()
         self.neighbours = self._find_neighbours(topology)
         self._cut = False
         """Whether we are between two topologies, and talk to nobody."""
@@ -197,7 +139,12 @@ class Peers:
     def _find_neighbours(self, topology: Topology) -> dict[str, Neighbour]:
         order = {name: at for at, name in enumerate(topology.processes)}
         return {
-            name: Neighbour(name, topology.addresses.get(name), called=order[self.me] < order[name])
+            name: Neighbour(
+                name,
+                topology.addresses.get(name),
+                called=order[self.me] < order[name],
+                written=self.reach.written_to(name),
+            )
             for name in neighbours_of(topology, self.me)
         }
 
@@ -211,23 +158,33 @@ class Peers:
         self._cut = True
         for task in self._tasks:
             task.cancel()
+        self._events.meetings.break_off()  # Also what is being stored for a connection that is not joined.
         for peer in self.neighbours.values():
-            connection, peer.connection = peer.connection, None
-            if connection is not None:
-                connection.on_frame = ignore_frame
-                connection.close()
+            for connection in (peer.connection, peer.meeting):
+                if connection is not None:
+                    connection.on_frame = ignore_frame
+                    connection.close()
+            peer.connection = peer.meeting = None
+
+    def fence(self, reason: str) -> None:
+        """Hang up for good: we are an old copy."""
+        self.cut()
+        for peer in self.neighbours.values():
+            self._note_trouble(peer, reason, logging.INFO)  # The log has said so.
 
     def enter(self, topology: Topology | None) -> None:
         """Call the neighbours that this topology gives us; None: we have left, and there are none."""
         self.neighbours = {} if topology is None else self._find_neighbours(topology)
         self._topology = topology or self._topology
-        self._cut = topology is None
-        if not self._closing and topology is not None:
+        self._cut = topology is None or bool(self._events.meetings.fenced)
+        if not self._closing and not self._cut:
             self.start()
         self._changed.set()
 
     def start(self) -> None:
-        """Begin to call."""
+        """Begin to call, unless there is nobody to talk to any more."""
+        if self._cut:
+            return
         loop = asyncio.get_running_loop()
         within_reach = [peer for peer in self.neighbours.values() if peer.address]
         self._tasks = [loop.create_task(self._call(peer) if peer.called else self._call_lonely(peer)) for peer in within_reach]
@@ -248,8 +205,9 @@ class Peers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for peer in self.neighbours.values():
-            if peer.connection is not None:
-                peer.connection.close()
+            for connection in (peer.connection, peer.meeting):
+                if connection is not None:
+                    connection.close()
 
     def send(self, name: str, packet: Packet[Any]) -> None:
         """Send a packet, if the neighbour is there."""
@@ -272,6 +230,11 @@ class Peers:
         if not peer.packets % SAMPLE_EVERY:
             peer.sample(packet)
         peer.packets += 1
+        numbers = packet.numbers
+        if packet.receipts is not None:
+            self.reach.note_repeated(packet)
+        elif numbers and numbers[-1] > peer.written.get(packet.domain, 0):
+            peer.written[packet.domain] = numbers[-1]
         connection.send(PACKET_KIND, packet)
 
     # Calling.
@@ -282,6 +245,8 @@ class Peers:
         while True:
             began = time.monotonic()
             try:
+                while peer.busy:  # noqa: ASYNC110  It has called us, which is rare.
+                    await asyncio.sleep(HEARTBEAT_S)
                 lost = await self._call_once(peer)
                 await lost.wait()
                 if time.monotonic() - began > HEARTBEAT_S:
@@ -295,8 +260,14 @@ class Peers:
     async def _call_lonely(self, peer: Neighbour) -> None:
         """It is for the neighbour to call. If it does not, call it to hear why: it may have gone on without us."""
         while True:
-            await asyncio.sleep(LONELY_S * random.uniform(0.5, 1.0))  # noqa: S311  It is no secret.
-            if peer.connection is not None or time.monotonic() - peer.since < LONELY_S:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONELY_S * random.uniform(0.5, 1.0)):  # noqa: S311  It is no secret.
+                    await peer.call_soon.wait()
+            asked = peer.call_soon.is_set()
+            peer.call_soon.clear()
+            if peer.busy:
+                continue
+            if not asked and time.monotonic() - peer.since < LONELY_S:
                 continue
             try:
                 lost = await self._call_once(peer)
@@ -306,58 +277,41 @@ class Peers:
 
     async def _call_once(self, peer: Neighbour) -> asyncio.Event:
         host, port = parse_address(peer.address or "")
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[ServerWelcome] = loop.create_future()
-        lost = asyncio.Event()
-
-        def on_lost(connection: Connection, error: Exception | None) -> None:
-            if not answered.done():
-                # asyncio ends a connection whose certificate it does not accept without telling the other side why.
-                guess = "; its log says why, if it does not accept our certificate" if self._security.outgoing else ""
-                answered.set_exception(
-                    ConnectionResetError(f"{peer.name} at {peer.address} hung up{guess} ({error or 'closed'})")
-                )
-            lost.set()
-            self._lost(peer, connection, error)
-
-        def on_frame(connection: Connection, frame: memoryview) -> None:
-            if answered.done():
-                raise MalformedFrame(f"{peer.name} goes on before we do")
-            said = understand(frame, peer.name)
-            if isinstance(said, Refused):
-                peer.later = said.later
-                if said.gone:
-                    self._events.expelled(peer.name, said.gone)
-                answered.set_exception(StrangerFrame(f"{peer.name} at {peer.address} refused us: {said.reason}"))
-                if said.version > self._topology.version:
-                    self._events.told(peer.name, said.version, said.fingerprint)
-            elif isinstance(said, ServerWelcome) and said.server == peer.name:
-                answered.set_result(said)
-                peer.protocol = said.protocol
-                self._joined(peer, connection, said)
-            else:
-                answered.set_exception(StrangerFrame(f"{peer.address} is not {peer.name}: {said}"))
-
         tls = self._security.outgoing
+        call = _Call(self, peer, self._events.meetings, tls=tls is not None)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, connection = await loop.create_connection(
+            _, connection = await asyncio.get_running_loop().create_connection(
                 Connection, host, port, ssl=tls, server_hostname=peer.name if tls else None
             )
-            connection.on_lost, connection.on_frame = on_lost, on_frame
+            connection.on_lost, connection.on_frame = call.on_lost, call.on_frame
             try:
-                tell(connection, self._hello(peer.name))
-                connection.flush()
-                await answered
+                await self._events.meetings.durable()
+                if not peer.busy:
+                    tell(connection, self._hello(peer.name, connection))
+                    connection.flush()
+                    await call.answered
             except BaseException:
+                self._events.meetings.lost(peer.name, connection)
                 connection.close()
                 raise
-        return lost
+            if not call.answered.done():  # It has called us meanwhile.
+                connection.close()
+        return call.lost
 
-    def _hello(self, called: str) -> ServerHello:
+    def refused_by(self, peer: Neighbour, said: Refused) -> None:
+        """A neighbour that we called refuses us."""
+        peer.later = said.later
+        if said.gone:
+            self._events.expelled(peer.name, said.gone)
+        if said.version > self._topology.version:
+            self._events.told(peer.name, said.version, said.fingerprint)
+
+    def _hello(self, called: str, connection: Connection) -> ServerHello:
         topology = self._topology
         fabric = (topology.name, topology.fingerprint)
-        progress = self._events.progress(called)
-        return ServerHello(PROTOCOL, *fabric, self.me, called, self._incarnation, topology.version, progress, OLDEST_PROTOCOL)
+        claim, progress, restored = self._events.meetings.call(called, connection)
+        first = ServerHello(PROTOCOL, *fabric, self.me, called, self._incarnation, topology.version, progress, OLDEST_PROTOCOL)
+        return msgspec.structs.replace(first, claim=claim, restored=restored)
 
     # Being called.
 
@@ -366,6 +320,7 @@ class Peers:
         claims, topology = f"server {hello.server!r}", self._topology
         version, fingerprint = topology.version, topology.fingerprint
         reason = self._security.doubt_server(connection, hello.server)  # Before anything else that it says counts.
+        reason = reason or self._events.meetings.fenced
         gone = self._events.gone(hello.server) if not reason and hello.fabric == topology.name else 0
         if gone:
             reason = (
@@ -384,15 +339,54 @@ class Peers:
             refuse(connection, reason, claims=claims)
             return False
         peer = self.neighbours[hello.server]
-        reason = self._objection_to_place(peer)
+        full = self._events.meetings.full
+        reason = f"{self.me} can store nothing now: {full}" if full else self._objection_to_place(peer)
         if reason:
-            refuse(connection, reason, claims=claims, later=True)
+            older = self._events.meetings.check(hello) if peer.connection is not None else ""
+            refuse(connection, f"{older}. {reason}" if older else reason, claims=claims, later=not older, behind=bool(older))
             return False
-        connection.on_lost = lambda lost, error: self._lost(peer, lost, error)
         peer.protocol = agreed(hello)
-        tell(connection, ServerWelcome(self.me, self._incarnation, self._events.progress(peer.name), peer.protocol))
+        finding = self._events.meetings.called(hello, connection, partial(self._answer, peer, connection))
+        if finding.reason:
+            self._answer(peer, connection)  # It finds out by itself.
+            self.object_to(peer, connection, finding, proven=self._security.outgoing is not None)
+            return False
+        self._make_way(peer)
+        connection.on_lost = lambda lost, error: self.lost(peer, lost, error)
+        if hello.claim is None:
+            self.joined(peer, connection, hello.incarnation)
+            return True
+        peer.meeting = connection
+        connection.on_frame = partial(self._agreed, peer, hello.incarnation)
+        asyncio.get_running_loop().call_later(AGREE_TIMEOUT_S, self._too_slow, peer, connection)
+        return True
+
+    def _answer(self, peer: Neighbour, connection: Connection) -> None:
+        claim, progress, restored = self._events.meetings.introduction(peer.name)
+        tell(connection, ServerWelcome(self.me, self._incarnation, progress, peer.protocol, claim, restored))
         connection.flush()
-        return self._joined(peer, connection, hello)
+
+    def _make_way(self, peer: Neighbour) -> None:
+        """End what there is with a neighbour: it has called anew."""
+        for older in (peer.connection, peer.meeting):
+            if older is not None:
+                older.fail(ConnectionResetError("a newer connection took its place"))
+        if peer.connection is not None:
+            peer.connection, peer.since = None, time.monotonic()
+        peer.meeting = None
+
+    def _agreed(self, peer: Neighbour, incarnation: str, connection: Connection, frame: memoryview) -> None:
+        said = understand(frame, peer.name)
+        if isinstance(said, Refused):
+            raise MalformedFrame(f"{peer.name} refused us: {said.reason}")
+        if not isinstance(said, ServerAgreed) or not self._events.meetings.agreed(peer.name, connection, said.epoch):
+            raise MalformedFrame(f"a {type(said).__name__} from {peer.name}, which has not agreed on the epoch that was offered")
+        peer.meeting = None
+        self.joined(peer, connection, incarnation)
+
+    def _too_slow(self, peer: Neighbour, connection: Connection) -> None:
+        if peer.meeting is connection:
+            connection.fail(TimeoutError(f"{peer.name} has not agreed on an epoch within {AGREE_TIMEOUT_S:g} s"))
 
     def _behind(self, hello: ServerHello) -> str:
         topology = self._topology
@@ -434,30 +428,32 @@ class Peers:
 
     # Connected.
 
-    def _joined(self, peer: Neighbour, connection: Connection, said: ServerHello | ServerWelcome) -> bool:
-        reason = self._events.objection(peer.name, said.incarnation, said.progress)
-        older = peer.connection
-        if reason:
-            hang_up(connection, Refused(reason))
-            if older is None:
-                peer.forgot = True
-                self._note_trouble(peer, reason)
-            else:
-                connection.complain(f"refused another connection of server {peer.name!r}: {reason}")
-            return False
-        if older is not None:
-            peer.connection = None
-            older.fail(ConnectionResetError("a newer connection took its place"))
+    def object_to(self, peer: Neighbour, connection: Connection, finding: Finding, *, proven: bool) -> None:
+        """Do not go on with a neighbour. ``proven``: whether it is known who that is."""
+        hang_up(connection, Refused(finding.reason))
+        if peer.connection is not None:
+            connection.complain(f"refused another connection of server {peer.name!r}: {finding.reason}")
+            return
+        peer.forgot = True
+        self._note_trouble(peer, finding.reason, logging.ERROR)
+        if finding.behind == "me" and proven:
+            self._events.meetings.fence(peer.name, finding.reason)
+        elif finding.behind == "me":
+            peer.call_soon.set()
+
+    def joined(self, peer: Neighbour, connection: Connection, incarnation: str) -> None:
+        """Go on with a neighbour."""
+        if peer.connection is not None:  # One that called us while we called it.
+            self._make_way(peer)
         connection.max_frame_bytes = MAX_FRAME_BYTES
         connection.on_frame = partial(self._frame, peer)
         peer.connection = connection
         peer.forgot = False
-        self._events.connected(peer.name, said.incarnation)
+        self._events.connected(peer.name, incarnation)
         peer.since, peer.trouble = time.monotonic(), ""
         peer.count(connection)
         log.info("connected with %s at %s", peer.name, connection.address)
         self._changed.set()
-        return True
 
     def _frame(self, peer: Neighbour, _: Connection, frame: memoryview) -> None:
         if frame[0] == PACKET:
@@ -469,7 +465,13 @@ class Peers:
         if not isinstance(said, Ping):
             raise MalformedFrame(f"a {type(said).__name__} from {peer.name}, which is a server")
 
-    def _lost(self, peer: Neighbour, connection: Connection, error: Exception | None) -> None:
+    def lost(self, peer: Neighbour, connection: Connection, error: Exception | None) -> None:
+        """A connection is gone."""
+        self._events.meetings.lost(peer.name, connection)
+        if peer.meeting is connection:
+            peer.meeting = None
+            if not self._closing and peer.connection is None:
+                self._note_trouble(peer, f"connection lost before an epoch was agreed on: {error or 'closed by the other side'}")
         if peer.connection is connection:
             peer.connection = None
             peer.since = time.monotonic()
@@ -477,6 +479,8 @@ class Peers:
                 self._note_trouble(peer, f"connection lost: {error or 'closed by the other side'}")
 
     def _note_failed_call(self, peer: Neighbour, error: Exception) -> None:
+        if peer.busy:
+            return  # It called us meanwhile, and that counts.
         if isinstance(error, ConnectionRefusedError):
             # Where all are started at once, somebody is first: that is no reason to warn.
             level = logging.INFO if peer.connections == 0 else logging.WARNING
@@ -504,6 +508,66 @@ class Peers:
                     connection.fail(TimeoutError(f"silent for {SILENCE_S:g} s"))
                 elif now - connection.wrote_at > HEARTBEAT_S:
                     tell(connection, Ping())
+
+
+class _Call:
+    """One call of a neighbour, until it is joined."""
+
+    def __init__(self, peers: Peers, peer: Neighbour, meetings: Meetings, *, tls: bool) -> None:
+        loop = asyncio.get_running_loop()
+        self.answered: asyncio.Future[None] = loop.create_future()
+        """Done when the neighbour is joined, or with the reason why it is not."""
+        self.lost = asyncio.Event()
+        self._peers = peers
+        self._meetings = meetings
+        self._tls = tls
+        self._peer = peer
+        self._heard = False
+
+    def on_lost(self, connection: Connection, error: Exception | None) -> None:
+        peer = self._peer
+        if not self.answered.done():
+            # asyncio ends a connection whose certificate it does not accept without telling the other side why.
+            guess = "; its log says why, if it does not accept our certificate" if self._tls else ""
+            self._fail(ConnectionResetError(f"{peer.name} at {peer.address} hung up{guess} ({error or 'closed'})"))
+        self.lost.set()
+        self._peers.lost(peer, connection, error)
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        peer = self._peer
+        if self.answered.done():
+            raise MalformedFrame(f"{peer.name} goes on before we do")
+        said = understand(frame, peer.name)
+        if isinstance(said, Refused):
+            if said.behind and self._meetings.counts(peer.name, connection):
+                self._meetings.fence(peer.name, said.reason)
+            self._fail(StrangerFrame(f"{peer.name} at {peer.address} refused us: {said.reason}"))
+            self._peers.refused_by(peer, said)
+        elif isinstance(said, ServerWelcome) and said.server == peer.name and not self._heard:
+            self._heard = True
+            self._welcomed(connection, said)
+        else:
+            self._fail(StrangerFrame(f"{peer.address} is not {peer.name}: {said}"))
+
+    def _welcomed(self, connection: Connection, said: ServerWelcome) -> None:
+        finding = self._meetings.welcomed(said, connection, partial(self._joined, connection, said))
+        if finding is None:
+            self._fail(ConnectionResetError(f"{self._peer.name} called us meanwhile"))
+        elif finding.reason:
+            self._peers.object_to(self._peer, connection, finding, proven=True)
+            self._fail(StrangerFrame(finding.reason))
+
+    def _joined(self, connection: Connection, said: ServerWelcome, epoch: Epoch | None) -> None:
+        if epoch is not None:
+            tell(connection, ServerAgreed(epoch))
+        self._peer.protocol = said.protocol
+        if not self.answered.done():
+            self.answered.set_result(None)
+        self._peers.joined(self._peer, connection, said.incarnation)
+
+    def _fail(self, error: Exception) -> None:
+        if not self.answered.done():
+            self.answered.set_exception(error)
 
 
 def _ignore(_: Exception) -> None:

@@ -61,6 +61,10 @@ class ServerHello(_Said, frozen=True, array_like=True, tag=1):
     """How far it is with whom it calls."""
     oldest: int = 1
     """The oldest protocol that it speaks; ``protocol`` is the newest."""
+    claim: Claim | None = None
+    """In which epoch it is with whom it calls (``core.handshake``); None: its version knows no epochs."""
+    restored: bool = False
+    """Whether its store was restored from a copy."""
 
 
 class ServerWelcome(_Said, frozen=True, array_like=True, tag=2):
@@ -71,6 +75,16 @@ class ServerWelcome(_Said, frozen=True, array_like=True, tag=2):
     progress: dict[str, Progress] = {}
     protocol: int = 1
     """The one that is spoken."""
+    claim: Claim | None = None
+    """In which epoch it is with the caller, and which it offers; None: its version knows no epochs."""
+    restored: bool = False
+    """Whether its store was restored from a copy."""
+
+
+class ServerAgreed(_Said, frozen=True, array_like=True, tag=5):
+    """The caller has the offered epoch on disk. Packets follow; a caller that made no claim does not say this."""
+
+    epoch: Epoch
 
 
 class Refused(_Said, frozen=True, array_like=True, tag=3):
@@ -89,6 +103,8 @@ class Refused(_Said, frozen=True, array_like=True, tag=3):
     """To a client: ``fenced``, another program has its name; ``lost``, the server has lost what it had of it."""
     accepted: int = -1
     """To a client that is fenced: the number of its last letter that was accepted; below 0: that is not known any more."""
+    behind: bool = False
+    """Whether whoever called runs on an old copy of its store, beside another run of it that has its place."""
 
 
 class Ping(_Said, frozen=True, array_like=True, tag=4):
@@ -382,6 +398,7 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
 Said = (
     ServerHello
     | ServerWelcome
+    | ServerAgreed
     | Refused
     | Ping
     | ClientHello

@@ -95,6 +95,7 @@ class Server:
         node.on_room = self._room
         node.on_failed = node.peers.on_failed = self._failed
         node.security.on_access = self._access_changed
+        node.meetings.on_fenced = self._fenced
         self._door = Door((node.name, node.topology.name), node.security, node.peers.called, self._called)
         self._ticker: asyncio.Task[None] | None = None
         self.stopping = False
@@ -111,7 +112,8 @@ class Server:
         self._taking_back = dict.fromkeys(node.office.yielded())
         node.start()
         self.revocation.review()
-        self.engine.start()
+        if not node.meetings.fenced:
+            self.engine.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
         tell_if_it_fails(self._ticker, f"the clock of {node.name!r}", self._failed)
         log.info("%s of %s listens on %s", node.name, node.topology.name, self.address)
@@ -192,6 +194,8 @@ class Server:
         self.node.homes.meet(hello, durable)
 
     def _objection(self, name: str) -> str:
+        if self.node.meetings.fenced:
+            return self.node.meetings.fenced
         if self.node.name in self.node.topology.fellows:
             return f"{self.node.name!r} is a replica of a relay: it carries messages of others and has no clients"
         if self.node.evolution.left and name not in self.node.office.state.boxes:
@@ -252,6 +256,13 @@ class Server:
     def connected_from(self) -> dict[str, str]:
         """Return the addresses of clients that are connected, by name."""
         return {name: client.connection.address for name, client in self._clients.items()}
+
+    def _fenced(self, reason: str) -> None:
+        """This is an old copy: clients and agents must see nothing more of it. Whoever only asks stays, and is answered."""
+        self.engine.halt()
+        for client in list(self._connections):
+            if client.name:
+                refuse(client.connection, reason, claims=f"client {client.name!r}")
 
     # Files that change.
 
@@ -414,7 +425,7 @@ class Server:
 
     @property
     def _takes_nothing(self) -> str:
-        return self.node.full or self.node.office.why_full
+        return self.node.meetings.fenced or self.node.full or self.node.office.why_full
 
     @property
     def waiting_clients(self) -> int:
@@ -449,6 +460,7 @@ class Server:
             "awake": polling_of(asyncio.get_running_loop()).status(),
             "stalled": self.stalled,
             "waiting_clients": self.waiting_clients,
+            "fenced": node.meetings.fenced,
             "neighbours": neighbours(node),
             "relay": relay(node),
             "clients": clients(node, self.connected_from()),

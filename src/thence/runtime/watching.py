@@ -20,7 +20,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from thence.core.contract import Suspicion
-from thence.runtime.peers import HEARTBEAT_S, Neighbour
+from thence.runtime.neighbour import Neighbour
+from thence.runtime.peers import HEARTBEAT_S
 from thence.runtime.tasks import tell_if_it_fails
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from thence.runtime.boxes import Box
-from thence.runtime.peers import Neighbour
+from thence.runtime.neighbour import Neighbour
 from thence.runtime.server import Server
 from thence.web import process
 from thence.web.process import ProcessFigures

@@ -197,8 +197,15 @@ FAMILIES: Final = (
         "thence_neighbour_forgot",
         "gauge",
         ("neighbour",),
-        "Whether it was refused because it has forgotten what it had confirmed.",
+        "Whether there is no connection with it because one of the two runs on an old copy of its store.",
         _by(lambda seen: {peer.name: peer.forgot for peer in seen.neighbours}),
+    ),
+    Family(
+        "thence_fenced",
+        "gauge",
+        (),
+        "Whether this server has stopped for good, since a neighbour showed that it runs on an old copy of its store.",
+        _one(lambda seen: bool(seen.server.node.meetings.fenced)),
     ),
     Family(
         "thence_neighbour_frames_received_total",

@@ -11,7 +11,8 @@ from tests.integration.running import run, until
 from thence.core.messages import Envelope, Frame, Packet, Report, Safety
 from thence.core.topology_text import parse
 from thence.runtime import peers
-from thence.runtime.peers import Peers, neighbours_of
+from thence.runtime.neighbour import neighbours_of
+from thence.runtime.peers import Peers
 from thence.runtime.wire import Connection
 
 TOPOLOGY = parse("""

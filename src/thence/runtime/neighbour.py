@@ -1,0 +1,92 @@
+"""One neighbour of a server, connected or not: what is known of it, and what went to it and came from it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from thence.core.messages import Packet, control_bytes
+from thence.core.topology import Topology
+from thence.runtime.counting import Traffic
+from thence.runtime.protocol import PACKET_KIND
+from thence.runtime.wire import Connection
+
+
+class Neighbour:
+    """One neighbour, connected or not."""
+
+    def __init__(self, name: str, address: str | None, *, called: bool, written: dict[str, int]) -> None:
+        """``called``: whether it is we who call; ``written`` is where to note what goes to it."""
+        self.name = name
+        self.address = address
+        self.called = called
+        self.connection: Connection | None = None
+        self.meeting: Connection | None = None
+        """The connection on which we offer it an epoch, and it has not agreed."""
+        self.call_soon = asyncio.Event()
+        """Set if we should call it, though it is for it to call."""
+        self.written = written
+        """The highest number that was written to a connection with it, by place."""
+        self.since = time.monotonic()
+        """Since when it is connected, or is not. The time of day may be set back meanwhile, and this counts what goes by."""
+        self.trouble = "not connected yet"
+        self.later = False
+        """Whether it has said that it may go on with us later."""
+        self.protocol = 0
+        """Which protocol is spoken with it, or was when it was last connected."""
+        self.forgot = False
+        """Whether we do not go on with it, since one of us runs on an old copy of its store, or beside another."""
+        self.connections = 0
+        self.packets = 0
+        """How many packets with messages went to it; of some of them we know"""
+        self.sampled_stamp_bytes = 0
+        """how many bytes their stamps have,"""
+        self.sampled_body_bytes = 0
+        """and how many their bodies."""
+        self._counted: Connection | None = None
+        self._earlier = Traffic()
+        """What went over the connections before that one."""
+        self.confirmations: dict[str, Packet[Any]] = {}
+        """The last packet for each domain that only confirms, and that has not gone out."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """What went over all connections with it."""
+        return self._earlier if self._counted is None else self._earlier.plus(self._counted.traffic)
+
+    def count(self, connection: Connection) -> None:
+        """Count what goes over this connection, too."""
+        self._earlier, self._counted = self.traffic, connection
+        self.connections += 1
+
+    def sample(self, packet: Packet[Any]) -> None:
+        """Look at how much of a packet is control information."""
+        for frame in packet.frames:
+            self.sampled_stamp_bytes += control_bytes(frame.stamp)
+            if frame.envelope is not None:
+                self.sampled_body_bytes += len(frame.envelope.body)
+
+    def confirm(self) -> None:
+        """Send what no other packet has confirmed meanwhile."""
+        confirmations, self.confirmations = self.confirmations, {}
+        if self.connection is not None:
+            for packet in confirmations.values():
+                self.connection.send(PACKET_KIND, packet)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a connection with it, joined or about to be."""
+        return self.connection is not None or self.meeting is not None
+
+    @property
+    def up(self) -> bool:
+        """Whether packets can be sent."""
+        return self.connection is not None
+
+
+def neighbours_of(topology: Topology, me: str) -> list[str]:
+    """Return everybody with whom ``me`` shares a domain or a link, in the order of the topology."""
+    found = {name for home in topology.homes[me] for name in topology.domains[home].members}
+    found.update(name for link in topology.links.values() if me in link.members for name in link.members)
+    return [name for name in topology.processes if name in found and name != me]
