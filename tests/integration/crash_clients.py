@@ -4,6 +4,8 @@
 
 Each client writes what it did into ``FOLDER/clients/CLIENT.jsonl``: a line before it sends anything, and a line for each letter
 that it is handed, before it does anything about it. Every line is on disk at once, so a kill takes none of them back.
+Each line says which life of the client it is of, since two programs with the same clients may run at the same time. The older one
+is told so (``fenced``), with how many of its messages were not accepted, and ends.
 A file ``FOLDER/die/CLIENT`` lets its program die when that client has got the next letter, before it is acknowledged.
 The file ``FOLDER/phase`` says what to do: ``join``, then ``hello`` to everyone, which shows that each knows all others, then
 ``traffic``, then ``quiet``, and then ``end``.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -23,7 +26,7 @@ from typing import Any
 import msgspec
 
 from tests.integration.crash_plan import TOPICS, Plan
-from thence.errors import UsageError
+from thence.errors import Refusal, UsageError
 from thence.runtime import loops
 from thence.runtime.client import Client
 from thence.runtime.letters import EVERYONE, Everyone, Message
@@ -32,15 +35,22 @@ LOOK_S = 0.05
 REQUEST_WITHIN_S = 20.0
 MAX_DEPTH = 3
 """How many answers to answers there are."""
+NOT_ACCEPTED = re.compile(r"(\d+) messages? of this program (?:was|were) not accepted, and never will be")
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """Something that a client did. ``kind``: start, joined, try, sent, got, died, ready, flushed, failed, end."""
+    """Something that a client did.
+
+    ``kind``: start, joined, try, sent, got, died, ready, flushed, fenced, told, failed, end. ``told``: the server does not go on,
+    and said why.
+    """
 
     kind: str
     message: str = ""
     to: list[str] = []
     position: int = 0
+    """Of a letter that came; or how many messages were not accepted: -1 if that is not known."""
+    life: str = ""
 
 
 class Said(msgspec.Struct, omit_defaults=True):
@@ -52,9 +62,15 @@ class Said(msgspec.Struct, omit_defaults=True):
 
 
 class Logged(Client):
-    """A client that also writes down replies, in the moment in which they come."""
+    """A client that also writes down replies, in the moment in which they come, and what ends it."""
 
     on_reply: Callable[[Message], object]
+    on_failure: Callable[[Exception], object]
+
+    def _fail(self, failure: Exception) -> None:
+        if self._failure is None:
+            self.on_failure(failure)
+        super()._fail(failure)
 
     def _replied(self, message: Message, everyone: bool) -> None:
         self.on_reply(message)
@@ -87,16 +103,33 @@ class Worker:
             async with Logged(self.plan.urls[self.name], self.name, connect_timeout=None) as client:
                 self._client = client
                 client.on_reply = self._got
-                client.refused = lambda reason: self._note(Line("failed", f"refused: {reason}"))  # type: ignore[method-assign]
+                client.on_failure = self._failed
+                client.refused = self._refused  # type: ignore[method-assign]
                 client.on_message(self._handle)
                 for topic in self.plan.follows[self.name]:
                     await client.subscribe(topic)
                 self._note(Line("joined"))
                 await self._live()
             self._note(Line("end"))
+        except Refusal:
+            pass  # That is written down.
         except Exception as error:
             self._note(Line("failed", f"{type(error).__name__}: {error}"))
             raise
+
+    def _failed(self, failure: Exception) -> None:
+        """Write down that the client ends here, and why."""
+        counted = NOT_ACCEPTED.search(str(failure))
+        if isinstance(failure, Refusal) and "another program has the name" in str(failure):
+            self._note(Line("fenced", str(failure), position=int(counted[1]) if counted else -1))
+        elif isinstance(failure, Refusal):
+            self._note(Line("told", str(failure)))
+        else:
+            self._note(Line("failed", f"{type(failure).__name__}: {failure}"))
+
+    def _refused(self, reason: str) -> None:
+        if self._client._failure is None:  # Otherwise it was counted among those that were not accepted.
+            self._note(Line("failed", f"refused: {reason}"))
 
     async def _live(self) -> None:
         greeted = False
@@ -153,7 +186,7 @@ class Worker:
     async def _request(self, to: str) -> None:
         try:
             await self._client.request(to, self._try([to]), within=REQUEST_WITHIN_S)
-        except TimeoutError:
+        except (TimeoutError, Refusal):
             pass  # A server may be away for as long; the answer is still written down when it comes.
         except UsageError as error:
             self._note(Line("failed", f"request: {error}"))
@@ -197,6 +230,7 @@ class Worker:
             self._client.post(to, self._try([to], said.depth + 1))
 
     def _note(self, line: Line) -> None:
+        line.life = self._life
         os.write(self._log, _encoder.encode(line) + b"\n")
 
 

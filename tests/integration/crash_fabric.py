@@ -165,6 +165,14 @@ class Fabric:
         arguments = ["-m", "tests.integration.crash_clients", str(self.folder), *clients]
         self.workers[domain] = start_process(self.folder, f"clients-{domain}", arguments, self.clocks[domain].environment())
 
+    def all_joined(self, domain: str) -> bool:
+        """Return whether the newest life of each client of a program was let in."""
+        told = histories(self.folder)
+        newest = (
+            {line.kind for line in told[name] if line.life == told[name][-1].life} for name in groups(self.topology)[domain]
+        )
+        return all("joined" in kinds for kinds in newest)
+
     def look_for_the_dead(self) -> None:
         """Notice who ended though nobody told it to, and start it again."""
         for table, start in ((self.servers, self.start_server), (self.workers, self.start_worker)):

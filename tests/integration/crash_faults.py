@@ -25,6 +25,8 @@ HAPPENS_WITHIN_S: Final = 8.0
 """How long a fault waits for somebody whom it hits."""
 ENDS_WITHIN_S: Final = 15.0
 """How long a server may take to stop when its disk has failed."""
+DUPLICATE_WITHIN_S: Final = 60.0
+"""How long it may take until of two programs with the same clients the newer is let in, and until the older has ended."""
 DAY_NS: Final = 86_400 * 10**9
 POWER_LOSS_TOO: Final = 0.5
 """How often the power fails after a server was killed by a torn write, or stopped for a disk that failed."""
@@ -156,6 +158,29 @@ async def kill_before_ack(run: Fabric) -> bool:
     await asyncio.sleep(0 if happened else 0.1)  # It may have seen the order right before that was taken back.
     if worker.poll() is not None:
         run.start_worker(domain)
+    run.busy.discard(domain)
+    return happened
+
+
+async def duplicate_clients(run: Fabric) -> bool:
+    """Start a program with clients beside one with the same: the older one must hear of it, whatever it was doing, and end."""
+    domain = run.choose_worker()
+    if domain is None:
+        return False
+    older = run.workers[domain]
+    happened = run.all_joined(domain)  # Otherwise nobody knows which of the two comes first.
+    if happened:
+        stands_still = run.chance.random() < 0.5
+        if stands_still:
+            older.send_signal(signal.SIGSTOP)
+        run.start_worker(domain)
+        await _within(DUPLICATE_WITHIN_S, lambda: run.all_joined(domain))
+        older.send_signal(signal.SIGCONT)
+        if not await _within(DUPLICATE_WITHIN_S, lambda: older.poll() is not None):
+            run.wrong.append(f"of two programs with the clients of {domain} the older goes on: {run.last_words(domain)}")
+            older.kill()
+        if older.wait():
+            run.wrong.append(f"the older of two programs with the clients of {domain} ended with {older.returncode}")
     run.busy.discard(domain)
     return happened
 
@@ -321,4 +346,5 @@ CLIENT_FAULTS: Final[tuple[Fault, ...]] = (
     Fault("kills of clients", 1.5, kill_clients),
     Fault("clients killed before they acknowledge", 1.5, kill_before_ack),
     Fault("clients paused", 1, pause_clients),
+    Fault("duplicate programs", 1, duplicate_clients),
 )

@@ -7,6 +7,8 @@ How a history becomes a trace:
 * Letters are handed over in the order of their positions, without a hole. A program that was killed may get again what it had not
   finished: at the same position the same message. That counts once. Within the life of a program it may not happen, and once the
   next life has begun behind a letter, no later one gets it. What a program died with before it could acknowledge it comes again.
+* Of two programs with the same client the one that started later comes later, whatever the older one did meanwhile. When that one
+  is told that so many of its messages were not accepted, exactly those never come anywhere, and the others count as accepted.
 * A reply is written down before other letters that came in the same bundle, which is not how they are ordered. So deliveries with
   nothing sent between them are put in the order of their positions.
 """
@@ -39,8 +41,16 @@ class Told(NamedTuple):
 def histories(folder: Path) -> dict[str, list[Line]]:
     """Read what all clients wrote, by their names."""
     paths = sorted((folder / "clients").glob("*.jsonl"))
-    # A line may be half written at this moment, while the clients still run.
-    return {path.stem: [_decoder.decode(line) for line in path.read_bytes().split(b"\n")[:-1]] for path in paths}
+    return {path.stem: _by_life(path.read_bytes()) for path in paths}
+
+
+def _by_life(data: bytes) -> list[Line]:
+    """Read one history: life after life, in the order in which they started; two programs may have written at the same time."""
+    lives: dict[str, list[Line]] = {}
+    for line in data.split(b"\n")[:-1]:  # One may be half written at this moment, while the clients still run.
+        read = _decoder.decode(line)
+        lives.setdefault(read.life, []).append(read)
+    return [line for lines in lives.values() for line in lines]
 
 
 def accepted_by(lines: list[Line]) -> set[str]:
@@ -56,7 +66,26 @@ def accepted_by(lines: list[Line]) -> set[str]:
             accepted.add(line.message)
         elif line.kind == "flushed":
             accepted.update(tried[: int(line.message)])
+        elif line.kind == "fenced" and line.position >= 0:
+            accepted.update(tried[: len(tried) - line.position])
     return accepted
+
+
+def never_accepted(lines: list[Line]) -> set[str]:
+    """Return the messages of which a client was told that they never will be accepted, or that it tried after that."""
+    never: set[str] = set()
+    tried: list[str] = []
+    fenced = False
+    for line in lines:
+        if line.kind == "start":
+            tried, fenced = [], False
+        elif line.kind == "try":
+            tried.append(line.message)
+            never.update([line.message] if fenced else [])
+        elif line.kind == "fenced":
+            fenced = True
+            never.update(tried[len(tried) - line.position :] if line.position > 0 else [])
+    return never
 
 
 def unfinished(folder: Path) -> str:
@@ -83,6 +112,8 @@ def judge_clients(folder: Path) -> tuple[Counter[str], list[str]]:
     told = [_told(name, lines, accepted_by(lines) | arrived) for name, lines in lives.items()]
     counts = sum((one.counts for one in told), Counter[str]())
     wrong = [what for one in told for what in one.wrong]
+    for name, lines in lives.items():
+        wrong += [f"{name}: {message} was never to be accepted, and came" for message in sorted(never_accepted(lines) & arrived)]
     verdict = judge([event for one in told for event in one.events])
     return counts, [*wrong, *(f"clients: {violation}" for violation in verdict.violations)]
 
@@ -102,7 +133,7 @@ def _told(name: str, lines: list[Line], sent: set[str]) -> Told:
     firsts: dict[int, int] = {}
     """Where each life that got anything began."""
     life, in_vain = 0, False
-    for at, line in enumerate(lines):
+    for line in lines:
         if line.kind == "start":
             life, in_vain = life + 1, False
         elif line.kind == "try" and line.message not in sent:
@@ -113,11 +144,6 @@ def _told(name: str, lines: list[Line], sent: set[str]) -> Told:
             happened.append(line)
             if in_vain:
                 wrong.append(f"{name}: {line.message} was sent, and one that was tried before it was not")
-        elif line.kind == "died":
-            counts["deaths before an acknowledgement"] += 1
-            again = {later.position for later in lines[at + 1 :] if later.kind == "got"}
-            if line.position not in again:
-                wrong.append(f"{name}: died with {line.message} in its hands, which never came again")
         elif line.kind == "got":
             firsts[life] = min(line.position, firsts.get(life, line.position))
             message, when = seen.setdefault(line.position, (line.message, life))
@@ -127,6 +153,7 @@ def _told(name: str, lines: list[Line], sent: set[str]) -> Told:
                 counts["handed over again"] += 1
                 continue
             happened.append(line)
+    wrong += _ends(name, lines, counts)
     counts["deliveries"] = len(seen)
     counts["lives"] = life
     wrong += [
@@ -139,6 +166,22 @@ def _told(name: str, lines: list[Line], sent: set[str]) -> Told:
     if positions != list(range(1, len(positions) + 1)):
         wrong.append(f"{name}: positions have holes, repeat or go back: {_astray(positions)}")
     return Told([_event(name, at, line) for at, line in enumerate(happened)], counts, wrong)
+
+
+def _ends(name: str, lines: list[Line], counts: Counter[str]) -> list[str]:
+    """Look at how lives ended; return what is wrong."""
+    wrong = []
+    for at, line in enumerate(lines):
+        if line.kind == "fenced":
+            counts["fenced"] += 1
+            counts["reported as not accepted"] += max(0, line.position)
+        elif line.kind == "told":
+            wrong.append(f"{name}: {line.message}")
+        elif line.kind == "died":
+            counts["deaths before an acknowledgement"] += 1
+            if line.position not in {later.position for later in lines[at + 1 :] if later.kind == "got"}:
+                wrong.append(f"{name}: died with {line.message} in its hands, which never came again")
+    return wrong
 
 
 def _in_order(happened: list[Line]) -> list[Line]:

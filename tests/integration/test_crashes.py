@@ -43,7 +43,7 @@ def got(message: str, position: int) -> Line:
 
 def found(folder: Path, **histories: list[Line]) -> str:
     """Return what is wrong with these histories of clients."""
-    (folder / "clients").mkdir()
+    (folder / "clients").mkdir(parents=True)
     for name, lines in histories.items():
         written = b"".join(msgspec.json.encode(line) + b"\n" for line in (START, *lines))
         (folder / "clients" / f"{name}.jsonl").write_bytes(written)
@@ -82,6 +82,17 @@ def test_the_verdict_notices(bob: list[Line], what: str, tmp_path: Path) -> None
 def test_the_verdict_notices_a_reply_before_its_cause(tmp_path: Path) -> None:
     ann = [*tried("1", "bob", "eve")]
     assert "causal" in found(tmp_path, ann=ann, bob=[got("1", 1), *tried("2", "eve")], eve=[got("2", 1), got("1", 2)])
+
+
+def test_of_two_programs_the_older_comes_first_and_only_what_was_accepted_of_it_counts(tmp_path: Path) -> None:
+    older = [*tried("1", "bob"), Line("try", "2", ["bob"]), Line("try", "3", ["bob"]), Line("fenced", "", position=1)]
+    newer = [START, *tried("4", "bob")]
+    ann = [msgspec.structs.replace(line, life="newer") for line in newer] + older
+    assert not found(tmp_path / "kept", ann=ann, bob=[got("1", 1), got("2", 2), got("4", 3)]).strip()
+    assert "completeness" in found(tmp_path / "lost", ann=ann, bob=[got("1", 1), got("4", 2)])
+    told = found(tmp_path / "came", ann=ann, bob=[got("1", 1), got("2", 2), got("3", 3), got("4", 4)])
+    assert "3 was never to be accepted, and came" in told
+    assert "fifo" in found(tmp_path / "order", ann=ann, bob=[got("1", 1), got("4", 2), got("2", 3)])
 
 
 def test_the_verdict_notices_a_hole_in_what_a_killed_client_sent(tmp_path: Path) -> None:
