@@ -12,10 +12,12 @@ from tests.integration.running import PATIENCE_S, flat, run, servers, url
 from tests.integration.securing import Speaker
 from tests.integration.test_hostile import complained
 from thence.errors import MalformedFrame
+from thence.runtime import status
 from thence.runtime.agent_kinds import kinds_of
 from thence.runtime.node_options import NodeOptions
-from thence.runtime.protocol import PROTOCOL, ClientHello, Letter, Publish, write_letters
+from thence.runtime.protocol import PROTOCOL, ClientHello, Letter, Publish, StatusAnswer, StatusQuestion, write_letters
 from thence.runtime.server import Server
+from thence.runtime.wire import MAX_WRITE_BUFFER
 
 
 def test_a_body_nested_too_deeply_stops_no_reader_whatever_it_is() -> None:
@@ -73,5 +75,52 @@ def test_bundles_that_only_claim_their_letters_fill_no_box(caplog: pytest.LogCap
             office = running["s1"].node.office
             assert (office.state.boxes["away"].position, office.full) == (1, "")
         assert complained(caplog, "client 'mallory': letters 1 to 131072 of 'mallory' cannot be, or are not there")
+
+    run(main)
+
+
+def test_questions_in_advance_cost_others_nothing_and_the_server_little() -> None:
+    """30 KB of questions took 2 GB, and everybody waited for 7.5 s."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+            server = running["s1"]
+            for number in range(5_000):
+                server.node.office.subscriptions.follow("ann", f"topic {number}")
+            mallory = await Speaker.call(topology.addresses["s1"])
+            mallory.say(ClientHello(PROTOCOL, ""))
+            await mallory.hear()
+            (connection,) = [client.connection for client in server._connections if not client.name]
+            for _ in range(2_000):
+                mallory.say(StatusQuestion())
+            longest = 0.0
+            for number in range(200):
+                begun = asyncio.get_running_loop().time()
+                await ann.send("ann", b"%d" % number)
+                await ann.receive()
+                longest = max(longest, asyncio.get_running_loop().time() - begun)
+                assert connection.unsent_bytes <= MAX_WRITE_BUFFER + 200_000
+            assert connection.paused, "it has not read all questions yet"
+            assert longest < 1.0, longest
+            assert isinstance(await mallory.hear(), StatusAnswer)
+            mallory.close()
+
+    run(main)
+
+
+def test_a_status_lists_so_many_clients_and_topics_and_says_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "MAX_TOLD", 3)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology):
+            for number in range(4):
+                async with thence.connect(url(topology, "s1"), f"away {number}", temporary=False) as away:
+                    await away.subscribe(f"topic {number}")
+            async with thence.connect(url(topology, "s1"), "here") as here:
+                told = await here.status()
+        assert [client["name"] for client in told["clients"]] == ["here", "away 0", "away 1"]
+        assert (told["clients_count"], len(told["topics"]), told["topics_count"]) == (5, 3, 4)
 
     run(main)

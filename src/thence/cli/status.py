@@ -104,6 +104,8 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
         for client in status["clients"]
     ]
     yield console.table(("client", "state", "sent", "waiting for it", "of these in files"), clients)
+    if (more := status.get("clients_count", 0) - len(clients)) > 0:
+        yield f"  … and {more:,} more clients"
     agents = status["agents"]
     if agents["count"]:
         dead = console.count(agents["dead_letters"], "dead letter")

@@ -11,12 +11,12 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from thence.core.messages import UNREADABLE
-from thence.errors import MalformedFrame, ThenceError, UsageError
+from thence.errors import Busy, MalformedFrame, ThenceError, UsageError
 from thence.runtime.agent_questions import Create, ListAll, ListDead, Question, Remove, Retry, Show, ShowDead, read_question
 from thence.runtime.door import tell
 from thence.runtime.engine import Engine
@@ -28,6 +28,9 @@ from thence.runtime.office import Handed, Joined
 from thence.runtime.protocol import AgentAnswer, AgentQuestion, read_letters
 from thence.runtime.reactions import bury, revive
 from thence.runtime.wire import Connection
+
+MAX_WAITING_ANSWERS: Final = 10_000
+"""How many may wait until one agent is made, or removed."""
 
 Answer = Callable[[bytes, str], None]
 """Takes what is to be told, as JSON, or why there is nothing to tell."""
@@ -43,8 +46,8 @@ class AgentDesk:
         self._making: dict[str, list[Answer]] = {}
         self._removing: dict[str, list[Answer]] = {}
 
-    def ask(self, connection: Connection, asked: AgentQuestion, entry: str = "") -> None:
-        """Answer a client, now or later. ``entry``: of the access file, by which it came in."""
+    def ask(self, connection: Connection, asked: AgentQuestion, entry: str = "") -> bool:
+        """Answer a client, now or later; return whether it only looks. ``entry``: of the access file, by which it came in."""
 
         def answer(value: bytes, error: str) -> None:
             tell(connection, AgentAnswer(asked.number, value, error))
@@ -54,6 +57,7 @@ class AgentDesk:
             self._answer(question, answer, entry)
         except ThenceError as error:
             answer(b"", str(error))
+        return isinstance(question, Show | ListAll | ListDead | ShowDead)
 
     def _answer(self, question: Question, answer: Answer, entry: str) -> None:
         node = self._node
@@ -123,6 +127,8 @@ class AgentDesk:
     def _announce(self, notice: Joined, waiting: dict[str, list[Answer]], answer: Answer) -> None:
         """Tell all servers, unless that is under way; when the notice has come back it is answered."""
         others = waiting.get(notice.client)
+        if others is not None and len(others) >= MAX_WAITING_ANSWERS:
+            raise Busy(f"{len(others)} wait for the same; MAX_WAITING_ANSWERS is {MAX_WAITING_ANSWERS}")
         if others is not None:
             others.append(answer)
             return

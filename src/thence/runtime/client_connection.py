@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from thence.errors import MalformedFrame, StorageError
 from thence.runtime.access import EVERYTHING, Guest, Rights
+from thence.runtime.asking import Asker, Done
 from thence.runtime.boxes import Box, Bundle
 from thence.runtime.door import hang_up, ignore_frame, refuse, tell
 from thence.runtime.homes import FENCED, rejected_before
@@ -94,10 +96,11 @@ class ClientConnection:
         self._telling: asyncio.TimerHandle | None = None
         self._session_before = False
         """Whether there was a session when the connection was silenced."""
+        self._asker = Asker(server.answering, connection)
         connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
         connection.on_frame = self._frame
         connection.on_lost = self._lost
-        connection.on_writable = lambda _: self.session.feed() if self.session else None
+        connection.on_writable = self._writable
 
     def welcome(self) -> None:
         """The client has its name: go on."""
@@ -146,7 +149,8 @@ class ClientConnection:
         reject(self._server.node, self.connection, self.name, refused)
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
-        connection.check_kept_up()
+        if connection.full:
+            connection.keep_back()
         said = understand(frame, self.name)
         session = self.session
         if type(said) is Publish and session is not None:  # First what comes most often.
@@ -156,7 +160,7 @@ class ClientConnection:
         elif isinstance(said, Ping):
             pass
         elif isinstance(said, StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest):
-            self._question(connection, said)
+            self._asker.ask(partial(self._question, connection, said))
         elif session is None:
             raise MalformedFrame(f"a {type(said).__name__} before it was welcome")
         elif isinstance(said, Acknowledge):
@@ -180,8 +184,11 @@ class ClientConnection:
         else:
             raise MalformedFrame(f"a {type(said).__name__}, which no client says")
 
-    def _question(self, connection: Connection, said: StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest) -> None:
+    def _question(
+        self, connection: Connection, said: StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest, done: Done
+    ) -> None:
         """Answer what may be asked also by whoever has no name."""
+        looks = False
         if isinstance(said, StatusQuestion):
             if not self._denied("question", "", self.rights.objection_to_status()):
                 tell(connection, StatusAnswer(msgspec.json.encode(self._server.status())))
@@ -191,11 +198,16 @@ class ClientConnection:
                 self.complain(reason)
                 tell(connection, AgentAnswer(said.number, b"", reason, forbidden=True))
             else:
-                self._server.desk.ask(connection, said, "" if self.guest is None else self.rights.entry)
+                looks = self._server.desk.ask(connection, said, "" if self.guest is None else self.rights.entry)
         elif isinstance(said, OperatorQuestion):
             self._server.operator_desk.ask(self, said)
         elif not self._denied("question", "", self.rights.objection_to_change()):
             self._server.node.evolution.request(said, lambda answer: tell(connection, answer))
+            looks = True
+        if looks:
+            self._server.node.driver.when_durable(done)  # Behind the answer, which is long and waits for the same.
+        else:
+            done()
 
     # What it may do.
 
@@ -224,7 +236,14 @@ class ClientConnection:
     def _lost(self, connection: Connection, error: Exception | None) -> None:
         if error is not None:
             self.complain(error)
+        self._asker.close()
         self._server.lost(self)
+
+    def _writable(self, _: Connection) -> None:
+        """The client takes more."""
+        if self.session is not None:
+            self.session.feed()
+        self._asker.go_on()
 
     # Outlet.
 

@@ -256,7 +256,7 @@ def _only_questions(node: Node, connection: Connection, hello: ClientHello, gues
         return False
 
     def on_frame(asking: Connection, frame: memoryview) -> None:
-        asking.check_kept_up()
+        asking.keep_back()
         said = understand(frame, "somebody with questions")
         if isinstance(said, ViewRequest):
             node.evolution.request(said, lambda answer: tell(asking, answer))

@@ -25,6 +25,7 @@ from thence.errors import Busy, ConfigError, MalformedFrame, UsageError
 from thence.runtime.access import Guest, objection_to_new
 from thence.runtime.agent_desk import AgentDesk
 from thence.runtime.agent_kinds import Kind
+from thence.runtime.asking import Answering
 from thence.runtime.boxes import Rejected
 from thence.runtime.client_connection import ClientConnection, reject
 from thence.runtime.door import Door, hang_up, refuse, tell
@@ -44,7 +45,7 @@ from thence.runtime.protocol import (
 )
 from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.revocation import Revocation
-from thence.runtime.status import backlog, clients, neighbours, relay, unsafe
+from thence.runtime.status import backlog, clients, neighbours, relay, topics, unsafe
 from thence.runtime.tasks import tell_if_it_fails
 from thence.runtime.wire import Connection
 
@@ -97,6 +98,8 @@ class Server:
         node.security.on_access = self._access_changed
         node.meetings.on_fenced = self._fenced
         self._door = Door((node.name, node.topology.name), node.security, node.peers.called, self._called)
+        self.answering = Answering()
+        """The turns of those who ask."""
         self._ticker: asyncio.Task[None] | None = None
         self.stopping = False
 
@@ -397,7 +400,9 @@ class Server:
                 self.forget(name)
             for client in list(self._connections):
                 client.connection.rest()
-                if loop_now - client.connection.heard_at > CLIENT_SILENCE_S:
+                if client.connection.paused:
+                    client.connection.check_taken(loop_now)
+                elif loop_now - client.connection.heard_at > CLIENT_SILENCE_S:
                     client.connection.fail(TimeoutError(f"silent for {CLIENT_SILENCE_S:g} s"))
                 elif loop_now - client.connection.wrote_at > 1.0:
                     tell(client.connection, Ping())
@@ -464,6 +469,7 @@ class Server:
             "neighbours": neighbours(node),
             "relay": relay(node),
             "clients": clients(node, self.connected_from()),
+            "clients_count": len(node.office.state.boxes) - len(node.ledger.agents),
             "agents": {
                 "count": len(node.ledger.agents),
                 "reactions": self.engine.reactions,
@@ -472,7 +478,8 @@ class Server:
                 "stopped": dict(self.engine.stopped),
                 "state_bytes": node.ledger.states_bytes,
             },
-            "topics": {topic: len(followers) for topic, followers in node.office.state.followers.items()},
+            "topics": topics(node),
+            "topics_count": len(node.office.state.followers),
             "clocks": node.member.clocks(),
             "held_deliveries": node.held,
             "waiting": [describe_wait(wait, now) for wait in waits[:MAX_WAITS_TOLD]],

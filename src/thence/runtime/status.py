@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Final
 
 from thence.runtime.boxes import MAX_BOXES_BYTES
 from thence.runtime.node import Node
+
+MAX_TOLD: Final = 1_000
+"""How many clients, and how many topics, a status lists; it says how many there are."""
 
 
 def neighbours(node: Node) -> list[dict[str, Any]]:
@@ -41,21 +45,28 @@ def neighbours(node: Node) -> list[dict[str, Any]]:
 
 
 def clients(node: Node, connected: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return how it is with each client; ``connected`` says from where those are that are there."""
+    """Return how it is with each client, or some; ``connected`` says from where those are that are there, who come first."""
+    boxes, agents = node.office.state.boxes, node.ledger.agents
+    others = (name for name in boxes if name not in agents and (len(boxes) <= MAX_TOLD or name not in connected))
+    there = (name for name in connected if name in boxes) if len(boxes) > MAX_TOLD else ()
     return [
         {
             "name": name,
             "connected": name in connected,
             "from": connected.get(name, ""),
-            "temporary": box.temporary,
-            "sent": box.sent,
-            "waiting_letters": box.position - box.acknowledged,
-            "waiting_bytes": box.bytes,
-            "spilled_letters": box.spilled_letters,
+            "temporary": boxes[name].temporary,
+            "sent": boxes[name].sent,
+            "waiting_letters": boxes[name].position - boxes[name].acknowledged,
+            "waiting_bytes": boxes[name].bytes,
+            "spilled_letters": boxes[name].spilled_letters,
         }
-        for name, box in node.office.state.boxes.items()
-        if name not in node.ledger.agents
+        for name in islice(chain(there, others), MAX_TOLD)
     ]
+
+
+def topics(node: Node) -> dict[str, int]:
+    """Return how many follow each topic, or some topics."""
+    return {topic: len(followers) for topic, followers in islice(node.office.state.followers.items(), MAX_TOLD)}
 
 
 def backlog(node: Node) -> dict[str, Any]:

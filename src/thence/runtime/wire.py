@@ -50,8 +50,11 @@ MAX_READ_BYTES: Final = 256 * 1024
 MAX_WRITE_BUFFER: Final = 1024 * 1024
 """With more than this unsent, a connection says that it is full."""
 
-MAX_CLIENT_UNSENT_BYTES: Final = 32 * 1024 * 1024
-"""How much may wait for a client that asks for more and does not read what it is told."""
+MAX_CLIENT_UNSENT_BYTES: Final = 2 * 1024 * 1024
+"""With more than this unsent, nothing is read from a client: whoever does not read what it is told is not listened to."""
+
+MAX_UNREAD_S: Final = 60.0
+"""How long that may last; then the connection ends."""
 
 LINGER_S: Final = 5.0
 """How long a connection that was closed may take to get rid of what was sent; then it ends all the same."""
@@ -105,6 +108,11 @@ class Connection(asyncio.BufferedProtocol):
         """How many bytes at the front of the buffer have come in and were not handed over."""
         self._rested_at = 0
         """How many bytes had come in when the buffer was last looked at."""
+        self._full_since = 0.0
+        self._reading = False
+        """Whether frames that come are handed over: there is a connection, and it is not paused."""
+        self._pauses: dict[str, None] = {}
+        """Why nothing is read at the moment."""
         self._outgoing = bytearray()
         self._failure: Exception | None = None
 
@@ -112,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._reading = True
         self._transport.set_write_buffer_limits(high=MAX_WRITE_BUFFER)
         self.address = address_text(self._transport.get_extra_info("peername"))
         self.heard_at = self.wrote_at = self._loop.time()
@@ -119,6 +128,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._reading = False
         self._filled = 0
         self._resize(READ_BYTES)  # Whoever still knows the connection keeps no more of it.
         self._outgoing = bytearray()
@@ -127,9 +137,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.full = True
+        self._full_since = self._time()
 
     def resume_writing(self) -> None:
         self.full = False
+        self.resume("unsent")
         self.on_writable(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -177,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
     def _read(self, turn: Turn) -> int:
         """Hand over all whole frames, and move the rest to the front; return how long the buffer must be for the next one."""
         at, end, view, wanted = 0, self._filled, self._buffer, 0
-        while end - at >= _HEADER_BYTES and self._transport is not None:
+        while end - at >= _HEADER_BYTES and self._reading:
             length, checksum, check = _unpack(view, at)
             if crc32(view[at : at + _NUMBERS_BYTES]) != check:
                 self.fail(MalformedFrame(_guess(bytes(view[at : at + _HEADER_BYTES]))))
@@ -208,6 +220,33 @@ class Connection(asyncio.BufferedProtocol):
             self._filled = end - at
             view[: self._filled] = view[at:end]
         return wanted
+
+    # Waiting.
+
+    def pause(self, why: str) -> None:
+        """Read nothing more, for this reason, until ``resume``: what comes waits at the other side."""
+        if not self._pauses and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._pauses[why] = None
+        self._reading = False
+
+    def resume(self, why: str) -> None:
+        """Go on, unless there is another reason not to; first with what was read before."""
+        if self._pauses.pop(why, 1) is None and not self._pauses:
+            self._loop.call_soon(self._go_on)
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is read from it now."""
+        return bool(self._pauses)
+
+    def _go_on(self) -> None:
+        if self._pauses or self._transport is None or self._transport.is_closing():
+            return
+        self._reading = True
+        self.buffer_updated(0)
+        if self._reading and self.open:
+            self._transport.resume_reading()
 
     # Writing.
 
@@ -259,10 +298,15 @@ class Connection(asyncio.BufferedProtocol):
         """How much the other side has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    def check_kept_up(self) -> None:
-        """Refuse to listen to somebody who asks for more and does not read what it is told."""
+    def keep_back(self) -> None:
+        """Listen no further to somebody who does not read what it is told, until it does."""
         if self.full and self.unsent_bytes > MAX_CLIENT_UNSENT_BYTES:
-            raise MalformedFrame(f"it does not read what it is told: MAX_CLIENT_UNSENT_BYTES ({MAX_CLIENT_UNSENT_BYTES}) wait")
+            self.pause("unsent")
+
+    def check_taken(self, now: float) -> None:
+        """End a connection, which is paused, if the other side has taken nothing of what it is told for too long."""
+        if self.full and now - self._full_since > MAX_UNREAD_S:
+            self.fail(MalformedFrame(f"it does not read what it is told: {self.unsent_bytes} bytes wait for {MAX_UNREAD_S:g} s"))
 
     def fail(self, error: Exception) -> None:
         """End the connection because of what came in over it."""

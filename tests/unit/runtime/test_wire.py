@@ -23,6 +23,13 @@ class PlayedTransport:
     def __init__(self) -> None:
         self.written = b""
         self.ended = ""
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
 
     def set_write_buffer_limits(self, high: int) -> None:
         pass
@@ -255,3 +262,38 @@ def test_a_connection_that_has_ended_keeps_no_room() -> None:
         assert wire.connection._room == READ_BYTES
 
     with_wire(test)
+
+
+def test_what_comes_to_a_connection_that_is_paused_waits_in_order() -> None:
+    async def main() -> None:
+        wire = Wire()
+        connection = wire.connection
+
+        def pausing(_: Connection, frame: memoryview) -> None:
+            wire.frames.append(bytes(frame))
+            if bytes(frame) == b"pause":
+                connection.pause("a test")
+                connection.pause("another")
+
+        connection.on_frame = pausing
+        wire.receive(b"".join(map(framed, [b"1", b"pause", b"2", b"pause", b"3"])))
+        assert (wire.frames, wire.transport.reading, connection.paused) == ([b"1", b"pause"], False, True)
+        connection.resume("a test")
+        await asyncio.sleep(0)
+        assert len(wire.frames) == 2, "there is another reason"
+        connection.resume("another")
+        await asyncio.sleep(0)
+        assert (wire.frames[2:], wire.transport.reading) == ([b"2", b"pause"], False)
+        connection.resume("another")
+        connection.resume("a test")
+        await asyncio.sleep(0)
+        assert (wire.frames[4:], wire.transport.reading, connection.paused) == ([b"3"], True, False)
+        wire.receive(framed(b"4"))
+        assert wire.frames[5:] == [b"4"]
+        connection.pause("the end")
+        connection.connection_lost(None)
+        connection.resume("the end")
+        await asyncio.sleep(0)
+        assert connection._room == READ_BYTES
+
+    asyncio.run(main())
