@@ -97,6 +97,33 @@ def test_scripts_and_commands_have_tokens_too(tmp_path: Path, monkeypatch: pytes
     run(main)
 
 
+def test_the_environment_is_enough_for_every_command_also_with_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        access = Access(tmp_path / "access.toml", ann=EVERYTHING)
+        tls = certificates(tmp_path / "tls", trustme.CA(), "s1")["s1"]
+        where = secure_url(topology, "s1")
+        (tmp_path / "now.toml").write_text(write(topology), encoding="utf-8")
+        (tmp_path / "next.toml").write_text(write(topology).replace("[domains", "version = 2\n[domains", 1), encoding="utf-8")
+        monkeypatch.setenv("THENCE_TOKEN", access.tokens["ann"])
+        monkeypatch.setenv("THENCE_CA", str(tls.authority))
+        async with servers(topology, tls=tls, access=access.path):
+            for command in (
+                ("status", where),
+                ("client", "list", where),
+                ("agent", "list", where),
+                ("send", where, "--name", "ann", "ann", "hello"),
+                ("listen", where, "--name", "ann", "--count", "1"),
+                ("top", str(tmp_path / "now.toml"), "--every", "0.1"),
+                ("topology", "apply", str(tmp_path / "next.toml"), "--plan"),
+                ("topology", "apply", str(tmp_path / "next.toml")),
+            ):
+                ended = await asyncio.to_thread(run_cli, *command)
+                assert ended.code == 0, (command, ended.err)
+
+    run(main)
+
+
 def test_a_client_without_a_name_is_called_after_its_entry(tmp_path: Path) -> None:
     async def main() -> None:
         topology = flat("s1")

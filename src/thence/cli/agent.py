@@ -16,7 +16,7 @@ import typer
 
 from thence.cli import console
 from thence.cli.manual import Command, Group
-from thence.cli.options import Authority, Token
+from thence.cli.options import Authority, Token, Url
 from thence.errors import ConfigError
 from thence.runtime import loops
 from thence.runtime.agent_client import Agents
@@ -29,7 +29,6 @@ command = typer.Typer(
     help="Make, list, show and remove agents of a server, and look through the letters that they could not react to.",
 )
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent.")]
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="The letter, as 'thence agent dead' numbers it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from thence.cli import console
-from thence.cli.options import Authority, Token
+from thence.cli.options import Authority, Token, Url
 from thence.errors import ConfigError
 from thence.runtime import loops
 from thence.runtime.client import Client, connect
@@ -46,7 +46,7 @@ class Figures(msgspec.Struct):
 
 
 def command(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")],
+    url: Url,
     to: Annotated[
         str | None, typer.Option("--to", metavar="URL", help="The server of the receiver, if it is to be another one.")
     ] = None,

@@ -15,7 +15,7 @@ import typer
 
 from thence.cli import console
 from thence.cli.manual import Command, Group
-from thence.cli.options import Authority, Token
+from thence.cli.options import Authority, Token, Url
 from thence.runtime import loops
 from thence.runtime.client import Client
 from thence.runtime.operator_client import Operator
@@ -32,7 +32,6 @@ command = typer.Typer(
     "where there is an access file, an entry with clients = true, or topology = true.",
 )
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="The client's server: thence://host:port, or thences:// with TLS.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The client.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with everything.")]
 

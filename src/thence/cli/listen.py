@@ -12,7 +12,7 @@ import typer
 from msgspec import to_builtins
 
 from thence.cli import console
-from thence.cli.options import Authority, Token
+from thence.cli.options import Authority, Token, Url
 from thence.errors import MalformedFrame, UsageError
 from thence.runtime import loops
 from thence.runtime.client import Client, connect
@@ -21,7 +21,7 @@ from thence.runtime.names import checked_name
 
 
 def command(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")],
+    url: Url,
     name: Annotated[
         str | None, typer.Option("--name", help="Listen as this client; what came while it was away comes first.")
     ] = None,

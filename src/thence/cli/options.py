@@ -1,4 +1,8 @@
-"""Options that several commands share, and how their text becomes values."""
+"""Options that several commands share, and how their text becomes values.
+
+Rule: every command that connects to servers takes ``Token`` and ``Authority`` from here, and ``Url`` where it asks one server. So
+the environment stands for the same options everywhere; a test goes through all commands.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +38,10 @@ Token = Annotated[
 
 Authority = Annotated[
     Path | None,
-    typer.Option("--tls-ca", metavar="FILE", envvar="THENCE_CA", help="Who signs the certificates of servers, for thences://."),
+    typer.Option("--tls-ca", metavar="FILE", envvar="THENCE_CA", help="Who signs the certificates of servers, for TLS."),
 ]
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")]
 
 
 def ordering_options(words: Iterable[str] | None) -> dict[str, Any]:

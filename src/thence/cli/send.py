@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from thence.cli import console
-from thence.cli.options import Authority, Token
+from thence.cli.options import Authority, Token, Url
 from thence.cli.standard_input import pieces
 from thence.errors import UsageError
 from thence.runtime import loops
@@ -28,7 +28,7 @@ from thence.runtime.names import ALL, SEPARATOR, TOPIC_MARK, checked_name
 
 
 def command(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")],
+    url: Url,
     to: Annotated[str, typer.Argument(metavar="TO", help="A client, several with commas between, or everyone; or #TOPIC.")],
     body: Annotated[list[str] | None, typer.Argument(metavar="BODY", help="Messages; without any, lines are read.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the recipients are known at this server.")] = False,

@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 
 from thence.cli import console, live
-from thence.cli.options import Authority, Token
+from thence.cli.options import Authority, Token, Url
 from thence.runtime import loops
 from thence.runtime.client import ask_status
 
@@ -19,7 +19,7 @@ SHOWN_WAITS = 20
 
 
 def command(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")],
+    url: Url,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object with everything.")] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Look again and again, until Ctrl-C; once, where there is no terminal.")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from thence.cli import console
-from thence.cli.options import Token
+from thence.cli.options import Authority, Token
 from thence.cli.serve import tls_files
 from thence.core.differences import Difference, differences
 from thence.core.flushing import Settlement
@@ -42,10 +42,8 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     tls_certificate: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Our certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of the certificate.")] = None,
-    tls_authority: Annotated[
-        Path | None, typer.Option("--tls-ca", metavar="FILE", help="Who signs the certificates of all servers.")
-    ] = None,
     token: Token = None,
+    authority: Authority = None,
 ) -> None:
     """Change a running fabric to the next version of its topology.
 
@@ -73,8 +71,8 @@ def command(
     Example: thence topology apply city-2.toml --plan
     """
     new = read_topology(file)
-    shown = tls_files(tls_certificate, tls_key, tls_authority) if tls_certificate or tls_key else None
-    access = Access(shown, tls_authority, token)
+    shown = tls_files(tls_certificate, tls_key, authority) if tls_certificate or tls_key else None
+    access = Access(shown, authority, token)
     before = read_topology(old) if old is not None else loops.run(find_old(new, access))
     check_successor(before, new)
     gone = tuple(sorted({name.strip() for names in lost or () for name in names.split(",") if name.strip()}))
