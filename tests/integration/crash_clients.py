@@ -67,10 +67,10 @@ class Logged(Client):
     on_reply: Callable[[Message], object]
     on_failure: Callable[[Exception], object]
 
-    def _fail(self, failure: Exception) -> None:
+    def _fail(self, failure: Exception, *, logged: bool = False) -> None:
         if self._failure is None:
             self.on_failure(failure)
-        super()._fail(failure)
+        super()._fail(failure, logged=logged)
 
     def _replied(self, message: Message, everyone: bool) -> None:
         self.on_reply(message)

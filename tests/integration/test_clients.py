@@ -199,11 +199,17 @@ def test_what_was_not_done_comes_again_to_the_next_program(tmp_path: Path) -> No
         topology = flat("s1")
         async with servers(topology, tmp_path):
             address = url(topology, "s1")
-            async with thence.connect(address, "reader") as reader, thence.connect(address, "writer") as writer:
+            async with thence.connect(address, "reader"), thence.connect(address, "writer") as writer:
                 for number in range(5):
                     await writer.send("reader", b"%d" % number)
-                assert [(await reader.receive()).body for _ in range(3)] == [b"0", b"1", b"2"]
-                # The third is not done: nobody asked for a fourth.
+
+            async def fails() -> None:
+                async with thence.connect(address, "reader") as reader:
+                    assert [(await reader.receive()).body for _ in range(3)] == [b"0", b"1", b"2"]
+                    raise ValueError("the program fails at the third")  # So it is not done.
+
+            with pytest.raises(ValueError, match="the program fails"):
+                await fails()
             async with thence.connect(address, "reader") as reader:
                 assert [(await reader.receive()).body for _ in range(3)] == [b"2", b"3", b"4"]
                 reader.done()

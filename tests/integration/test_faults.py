@@ -113,7 +113,8 @@ def test_a_failing_handler_does_not_stop_the_member_it_runs_in() -> None:
         def fail(message: thence.Message) -> None:
             raise ValueError(message.body)
 
-        async with thence.Member(topology, name="A") as a, thence.Member(topology, name="B") as b:
+        async with thence.Member(topology, name="B") as b:
+            a = await thence.Member(topology, name="A").__aenter__()
             await asyncio.gather(a.connected(), b.connected())
             a.on_message(fail)
             await b.send("A", b"bad")
@@ -121,6 +122,8 @@ def test_a_failing_handler_does_not_stop_the_member_it_runs_in() -> None:
             await b.send("A", b"accepted all the same")
             assert a._node is not None
             assert not a._node.driver._closed
+            with pytest.raises(ValueError, match="bad"):  # Nobody was told before: it comes when the block is left.
+                await a.__aexit__(None, None, None)
 
     run(main)
 
@@ -374,8 +377,8 @@ def test_work_that_is_done_again_waits_until_it_is_durable(tmp_path: Path, monke
         async with (
             servers(topology, tmp_path) as running,
             thence.connect(url(topology, "s1"), "reader") as reader,
-            thence.connect(url(topology, "s1"), "ann") as ann,
         ):
+            ann = await thence.connect(url(topology, "s1"), "ann").__aenter__()
             with monkeypatch.context() as filled:
                 filled.setattr(running["s1"].node.store, "commit", _full)
                 ann.post("reader", b"1")
@@ -392,6 +395,8 @@ def test_work_that_is_done_again_waits_until_it_is_durable(tmp_path: Path, monke
                 assert not working.done()
                 filled.undo()
                 await working
+            with pytest.raises(Refusal, match="another program has the name 'ann' since"):
+                await ann.__aexit__(None, None, None)
             assert (await reader.receive()).body == b"1"
             with pytest.raises(TimeoutError):
                 await reader.receive(within=0.1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
@@ -22,6 +23,8 @@ from thence.runtime.letters import Message
 
 MAX_AWAITED: Final = 65_536
 """How many calls of one program may wait until a message is safe."""
+
+NOT_AWAITED: Final = "a handler of what is safe is called, and nothing that it returns is awaited: give a plain function"
 
 SafeHandler = Callable[[int], None]
 
@@ -63,12 +66,12 @@ class Awaited:
             self.fail(UsageError(reason))
         return news
 
-    def fail(self, failure: Exception) -> None:
-        """Nobody who waits will be told any more."""
-        waiting, self._waiting = self._waiting, []
-        for _, _, waiter in waiting:
-            if not waiter.done():
-                waiter.set_exception(failure)
+    def fail(self, failure: Exception) -> bool:
+        """Nobody who waits will be told any more; return whether anybody does."""
+        waiting, self._waiting = [waiter for _, _, waiter in self._waiting if not waiter.done()], []
+        for waiter in waiting:
+            waiter.set_exception(failure)
+        return bool(waiting)
 
 
 class Awaiting(ABC):
@@ -104,10 +107,12 @@ class Awaiting(ABC):
         """
         if self._awaited.handler is not None:
             raise UsageError("there is a handler of what is safe already")
+        if inspect.iscoroutinefunction(handler):
+            raise UsageError(NOT_AWAITED)
         self._awaited.handler = handler
         try:
             if self._awaited.knows(0) and self._awaited.upto:
-                handler(self._awaited.upto)
+                _call(handler, self._awaited.upto)
             await self._until_safe(0)
         except BaseException:
             self._awaited.handler = None
@@ -133,6 +138,15 @@ class Awaiting(ABC):
         """The other side tells what is safe."""
         if self._awaited.told(upto, reason) and self._awaited.handler is not None:
             try:
-                self._awaited.handler(upto)
+                _call(self._awaited.handler, upto)
             except Exception as error:  # noqa: BLE001  As with messages.
                 self._handler_failed(error)
+
+
+def _call(handler: Callable[[int], object], upto: int) -> None:
+    """Call a handler of what is safe; raise if it has only begun."""
+    result = handler(upto)
+    if result is not None and inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise UsageError(NOT_AWAITED)

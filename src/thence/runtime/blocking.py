@@ -31,6 +31,8 @@ class BlockingClient:
         """The same arguments as for ``connect``."""
         self._make: Callable[[], Client] = lambda: connect(url, name, **options)
         self._client: Client | None = None
+        self._receiver: threading.Thread | None = None
+        """Who has received a message last."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="thence-client", daemon=True)
 
@@ -45,6 +47,8 @@ class BlockingClient:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
+            if self._receiver is not None and self._receiver is not threading.current_thread():
+                self._running._inbox.held_by(self._receiver)  # noqa: SLF001  It works on the message, and we are not it.
             self._wait(self._running.__aexit__(kind, error, trace))
         finally:
             self._end()
@@ -127,10 +131,13 @@ class BlockingClient:
 
     def receive(self, within: float | None = None) -> Message:
         """Return the next message; the one before counts as done. ``TimeoutError`` if none comes within so many seconds."""
-        return self._wait(self._running.receive(within))
+        message = self._wait(self._running.receive(within))
+        self._receiver = threading.current_thread()
+        return message
 
     def done(self) -> None:
         """Say that the message last received is done with."""
+        self._receiver = None
         self._wait(self._done())
 
     async def _done(self) -> None:

@@ -30,7 +30,7 @@ from thence.core.messages import UNREADABLE
 from thence.errors import ConfigError, MalformedFrame, NotAllowed, Refusal, ThenceError, UsageError
 from thence.runtime.agent_client import Agents
 from thence.runtime.door import tell
-from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
+from thence.runtime.endpoint import CLOSE_TIMEOUT_S, Endpoint
 from thence.runtime.exposure import check_calling
 from thence.runtime.letters import checked_topic
 from thence.runtime.login import Login
@@ -121,6 +121,7 @@ class Client(Endpoint):
         """The name of the server, once connected."""
         self._temporary = name is None if temporary is None else temporary
         self._connect_timeout = connect_timeout
+        self._close_timeout: float | None = CLOSE_TIMEOUT_S
         self._connection: Connection | None = None
         self._unaccepted: deque[Publish] = deque()
         self._topics: dict[str, asyncio.Future[None]] = {}
@@ -132,12 +133,15 @@ class Client(Endpoint):
         self._questions: deque[asyncio.Future[Any]] = deque()
         self._agent_questions = Questions(lambda number, question: self._ask(AgentQuestion(number, question)))
         self._operator_questions = Questions(lambda number, question: self._ask(OperatorQuestion(number, question)))
+        self._answers = False
+        """Whether the server says when it has on disk what is done."""
         self._heard_accepted = 0
         self._new = True
         self._welcome = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        self._enter()
         self._task = self._loop.create_task(self._stay_connected())
         try:
             async with asyncio.timeout(self._connect_timeout):
@@ -152,28 +156,27 @@ class Client(Endpoint):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None and self._failure is None and not self._closed:
-            self._send_bundle()
-            await self.flush()
-        self._tell_done()
-        if self._temporary and self._connection is not None:
-            tell(self._connection, Leave())
-        await self._hang_up()
+        try:
+            await self._leave_block(orderly=kind is None, within=self._close_timeout)
+            if self._temporary and self._connection is not None:
+                tell(self._connection, Leave())
+        finally:
+            await self._hang_up()
 
     async def _hang_up(self) -> None:
-        self._closed = True
+        self._close()
         if self._connection is not None:
             await _end(self._connection)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._wake_all(UsageError(f"{self.name!r} is closed"))
+        await self._inbox.end_at_once()
 
-    def _fail(self, failure: Exception) -> None:
-        super()._fail(failure)
+    def _fail(self, failure: Exception, *, logged: bool = False) -> None:
+        super()._fail(failure, logged=logged or not self._welcome.is_set())  # Whoever connects is told.
         self._welcome.set()
         if self._connection is not None:
-            self._tell_done()
+            self._acks.tell()
             self._connection.close()
 
     # The connection.
@@ -218,7 +221,7 @@ class Client(Endpoint):
 
     def _introduce(self, connection: Connection) -> None:
         hello = self._login.hello(connection, self.name, temporary=self._temporary, secure=self._secure)
-        tell(connection, self._resuming.introduce(hello, self._number, self._received))
+        tell(connection, self._resuming.introduce(hello, self._number, self._inbox.received))
 
     def _challenged(self, connection: Connection, challenge: Challenge) -> None:
         try:
@@ -294,6 +297,8 @@ class Client(Endpoint):
             self._found(said)
         elif isinstance(said, Stable):
             self._stable(said)
+        elif isinstance(said, Acknowledge):
+            self._acks.on_durable(said.upto)
         elif isinstance(said, Safe):
             self._on_safe(said.upto, said.reason)
         elif isinstance(said, StatusAnswer | ViewAnswer):
@@ -326,10 +331,8 @@ class Client(Endpoint):
     def _withheld(self, said: Deliver) -> None:
         """Letters came in our mailbox, and we may not have them any more: they count as done."""
         last = said.position - said.skip + claimed_letters(said.letters) - 1
-        if last > self._received and self._failure is None:
-            self._received = last
-            if not self._inbox and not self._in_hand:
-                self._finish(last)
+        if last > self._inbox.received and self._failure is None:
+            self._inbox.skip(last)
             self.withdrawn(said.topic or "", said.withheld)
 
     def withdrawn(self, topic: str, reason: str) -> None:
@@ -356,13 +359,14 @@ class Client(Endpoint):
     def _welcomed(self, connection: Connection, welcome: ClientWelcome) -> None:
         reason = self._login.objection(connection, welcome)
         if self._left is None:  # Whoever leaves and was forgotten already exists anew, since it called.
-            reason = reason or self._resuming.objection(welcome, self.name, self._number, self._received)
+            reason = reason or self._resuming.objection(welcome, self.name, self._number, self._inbox.received)
         if reason:
             connection.close()
             self._fail(Refusal(f"{self.url}: {reason}"))
             return
         connection.max_frame_bytes = MAX_FRAME_BYTES
         self.server = welcome.server
+        self._answers = welcome.answers
         self._connection = connection
         self._let_in = True
         if self._left is not None:
@@ -382,12 +386,12 @@ class Client(Endpoint):
         offset = welcome.number - self._number
         self._unaccepted = deque(msgspec.structs.replace(publish, first=publish.first + offset) for publish in self._unaccepted)
         self._number = self._accepted = welcome.number
-        self._received = self._done = self._told = welcome.position
+        self._inbox.received = welcome.position
+        self._acks.begin(welcome.position)
 
     def _go_on(self, connection: Connection) -> None:
         """Say again what the server may not have heard."""
-        self._told = self._done
-        tell(connection, Acknowledge(self._done, self._done + WINDOW_LETTERS))
+        self._acks.tell_again()
         for topic, wanted in self._wanted.items():
             if topic in self._topics:
                 tell(connection, Subscribe(topic, wanted))
@@ -414,9 +418,13 @@ class Client(Endpoint):
             unaccepted.popleft()
         self._on_accepted(upto)
 
-    def _acknowledge(self, upto: int, limit: int) -> None:
+    def _acknowledge(self, upto: int, limit: int, answer: bool) -> None:
         if self._connection is not None:
-            tell(self._connection, Acknowledge(upto, limit))
+            tell(self._connection, Acknowledge(upto, limit, answer))
+
+    async def _until_durable(self) -> None:
+        if self._answers and not self._temporary:  # What is kept for a temporary client goes with it.
+            await self._acks.durable()
 
     async def subscribe(self, topic: str) -> None:
         await self._follow(topic, wanted=True)
@@ -528,6 +536,7 @@ class Client(Endpoint):
             return await answer
 
     def _ask(self, question: Said) -> None:
+        self._check_usable()
         if self._connection is None:
             raise ConnectionError(f"not connected to {self.url}: {self._trouble}")
         tell(self._connection, question)
@@ -570,14 +579,21 @@ def connect(
     tls: TlsFiles | None = None,
     authority: str | Path | None = None,
     connect_timeout: float | None = CONNECT_TIMEOUT_S,
+    close_timeout: float | None = CLOSE_TIMEOUT_S,
 ) -> Client:
     """Return a client of the server at ``url``, to be used in an ``async with`` block.
 
     ``name`` is how others write to it, and under which its letters are kept while it is away; without one it is temporary.
     ``token`` is what ``thence token new`` printed, for a server with an access file. ``authority`` is the certificate of whoever
     signs those of the servers, for ``thences://``. ``connect_timeout=None`` waits for the server for ever.
+
+    Whoever leaves the block without an error waits until the message in hand is done, everything that was posted is accepted, and
+    the server has on disk what is done. If nothing of it goes on for ``close_timeout`` seconds, that is a ``TimeoutError``:
+    it says what is left; ``None`` waits for ever.
     """
     if name is not None and name != "":
         checked_name(name)
     path = None if authority is None else Path(authority)
-    return Client(url, name, temporary=temporary, token=token, tls=tls, authority=path, connect_timeout=connect_timeout)
+    client = Client(url, name, temporary=temporary, token=token, tls=tls, authority=path, connect_timeout=connect_timeout)
+    client._close_timeout = close_timeout  # noqa: SLF001  It is ours.
+    return client

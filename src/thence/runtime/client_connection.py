@@ -126,7 +126,7 @@ class ClientConnection:
     def greet(self, number: int = 0, accepted: int = 0, position: int = 0, box: Box | None = None) -> None:
         """Say who we are, and where the client stands."""
         node, proof = self._server.node, b"" if self.guest is None else self.guest.proof
-        welcome = ClientWelcome(node.name, node.topology.name, number, accepted, position, proof=proof)
+        welcome = ClientWelcome(node.name, node.topology.name, number, accepted, position, proof=proof, answers=True)
         if box is not None:
             *_, held = box.shown.held
             which = (box.id or box.since) ^ node.restored  # For clients that know no epochs.
@@ -164,7 +164,8 @@ class ClientConnection:
         elif session is None:
             raise MalformedFrame(f"a {type(said).__name__} before it was welcome")
         elif isinstance(said, Acknowledge):
-            session.acknowledge(said.upto, said.limit)
+            upto, limit = said.upto, said.limit
+            session.acknowledge(upto, limit, (lambda: tell(connection, Acknowledge(upto, limit))) if said.answer else None)
         elif isinstance(said, Subscribe):
             if not said.wanted or not self._denied("topic", said.topic, self.rights.objection_to_subscription(said.topic)):
                 session.follow(said.topic, said.wanted)

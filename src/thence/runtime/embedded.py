@@ -16,9 +16,10 @@ from typing import Any, Self
 from thence.core.topology import Topology
 from thence.errors import ConfigError, MalformedFrame, StorageError, UsageError
 from thence.runtime.access import EVERYTHING, Guest
+from thence.runtime.acks import WINDOW_LETTERS
 from thence.runtime.boxes import Bundle
 from thence.runtime.door import Door, refuse, tell
-from thence.runtime.endpoint import WINDOW_LETTERS, Endpoint
+from thence.runtime.endpoint import CLOSE_TIMEOUT_S, Endpoint
 from thence.runtime.letters import checked_topic
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
@@ -87,6 +88,7 @@ class Member(Endpoint):
         except ConfigError:
             await node.close()
             raise
+        self._enter()
         self._begin(node)
         node.start()
         return self
@@ -94,7 +96,8 @@ class Member(Endpoint):
     def _begin(self, node: Node) -> None:
         box = node.office.state.boxes[self.name]
         self._number = self._accepted = box.sent
-        self._received = self._done = self._told = box.acknowledged
+        self._inbox.received = box.acknowledged
+        self._acks.begin(box.acknowledged)
         self._session = session = Session(node, self.name, self)
         node.office.here.add(self.name)
         node.on_answered = session.answered
@@ -114,16 +117,16 @@ class Member(Endpoint):
         self._fail(StorageError(reason))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None and self._failure is None:
-            self._send_bundle()
-            self._tell_done()
-        self._closed = True
-        if self._ticker is not None:
-            self._ticker.cancel()
-        await self._door.close()
-        if self._node is not None:
-            await self._node.close()
-        self._wake_all(UsageError(f"{self.name!r} is closed"))
+        try:
+            await self._leave_block(orderly=kind is None, within=CLOSE_TIMEOUT_S)
+        finally:
+            self._close()
+            if self._ticker is not None:
+                self._ticker.cancel()
+            await self._inbox.end_at_once()
+            await self._door.close()
+            if self._node is not None:
+                await self._node.close()
 
     async def connected(self) -> None:
         """Wait until all neighbours are connected."""
@@ -152,9 +155,9 @@ class Member(Endpoint):
             raise UsageError("use the member in an 'async with' block")
         self._session.submit(publish)
 
-    def _acknowledge(self, upto: int, limit: int) -> None:
+    def _acknowledge(self, upto: int, limit: int, answer: bool) -> None:
         if self._session is not None:
-            self._session.acknowledge(upto, limit)
+            self._session.acknowledge(upto, limit, partial(self._acks.on_durable, upto) if answer else None)
 
     async def subscribe(self, topic: str) -> None:
         await self._follow(topic, wanted=True)

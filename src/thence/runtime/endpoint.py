@@ -23,13 +23,14 @@ import asyncio
 import weakref
 from abc import abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from thence.core.views import FABRIC, NewView
+from thence.core.views import NewView
 from thence.errors import Busy, InternalError, MalformedFrame, NotAllowed, UsageError
+from thence.runtime.acks import Acks
 from thence.runtime.awaiting import Awaited, Awaiting
+from thence.runtime.inbox import BatchHandler, Handler, Inbox, Owner
 from thence.runtime.letters import (
     EVERYONE,
     MAX_LETTER_BYTES,
@@ -45,7 +46,7 @@ from thence.runtime.protocol import Letter, Publish, claimed_letters, read_lette
 from thence.runtime.requests import Requests
 from thence.runtime.spans import spans_of_program
 from thence.runtime.turns import turn_of
-from thence.runtime.view_news import ViewHandler, ViewNews
+from thence.runtime.view_news import ViewHandler
 
 MAX_UNACCEPTED: Final = 65_536
 MAX_UNACCEPTED_BYTES: Final = 64 * 1024 * 1024
@@ -55,18 +56,8 @@ BUNDLE_BYTES: Final = 512 * 1024
 """From this size on a bundle takes no more letters."""
 LETTER_WEIGHT: Final = 16
 """What a letter counts for in limits by bytes, beside its body."""
-WINDOW_LETTERS: Final = 16_384
-ACKNOWLEDGE_EVERY: Final = 1_024
-"""After how many letters done the other side is told at once,"""
-ACKNOWLEDGE_SOON: Final = 64
-"""after how many when the loop comes to rest,"""
-ACKNOWLEDGE_SOON_BYTES: Final = 64 * 1024
-"""or after how many bytes of them;"""
-ACKNOWLEDGE_WITHIN_S: Final = 0.005
-"""and how much later if there are fewer: nobody waits for it, and a letter alone is answered sooner without."""
-
-Handler = Callable[[Message], None]
-BatchHandler = Callable[[Sequence[Message]], None]
+CLOSE_TIMEOUT_S: Final = 30.0
+"""How long whoever leaves waits while nothing more is accepted."""
 
 
 class Endpoint(Awaiting):
@@ -97,22 +88,15 @@ class Endpoint(Awaiting):
         self._short_of_room = False
         """Whether somebody waits for it."""
         self._requests = Requests()
-        self._received = 0
-        """The position of the last letter that came."""
-        self._done = 0
-        """The position of the last letter that is done with."""
-        self._told = 0
-        self._inbox: deque[Message] = deque()
-        self._arrival = asyncio.Event()
-        self._handler: BatchHandler | None = None
-        self._views = ViewNews()
-        self._acknowledging = False
-        """Whether the other side is told at the end of this turn,"""
-        self._acknowledging_later = False
-        """or a little later."""
-        self._untold_bytes = 0
+        self._acks = Acks(self._acknowledge)
+        owner = Owner(self._check_usable, lambda error: self.unreadable(error), self._handler_failed)  # noqa: PLW0108  It is replaced.
+        self._inbox = Inbox(name, self._acks, owner)
         self._awaited = Awaited()
+        self._usable = False
+        """Whether it was entered, has not failed and is not closed."""
         self._failure: Exception | None = None
+        self._failure_seen = False
+        """Whether the program was told."""
         self._closed = False
         self._spans = spans_of_program(name)
 
@@ -123,8 +107,8 @@ class Endpoint(Awaiting):
         """Send a bundle on. It is kept by whoever implements this until it is accepted."""
 
     @abstractmethod
-    def _acknowledge(self, upto: int, limit: int) -> None:
-        """Tell what is done, and up to where more may come."""
+    def _acknowledge(self, upto: int, limit: int, answer: bool) -> None:
+        """Tell what is done, and up to where more may come; ``answer``: and that ``Acks.on_durable`` is wanted then."""
 
     @abstractmethod
     async def subscribe(self, topic: str) -> None:
@@ -199,6 +183,7 @@ class Endpoint(Awaiting):
 
     async def flush(self) -> None:
         """Wait until everything that was posted is accepted."""
+        self._check_usable()
         await self._until(self._number)
 
     async def stable(self) -> None:
@@ -235,7 +220,7 @@ class Endpoint(Awaiting):
         request: int = 0,
         reply: int = 0,
     ) -> None:
-        if self._closed or self._failure is not None:
+        if not self._usable:
             self._check_usable()
         if self._number - self._accepted >= MAX_UNACCEPTED or self._unaccepted_bytes >= MAX_UNACCEPTED_BYTES:
             raise Busy(
@@ -323,118 +308,47 @@ class Endpoint(Awaiting):
     # Listening.
 
     def on_message(self, handler: Handler) -> None:
-        """Call ``handler`` with each message, in order, from the loop. It must not block; a message is done when it returns.
+        """Call ``handler`` with each message, in order, from the loop. A message is done when it returns.
 
-        If it raises ``MalformedFrame``, as ``Message.value`` does, the message is left out, and ``unreadable`` is told.
+        It may be ``async``, or return anything else to be awaited: the message is done when that has ended, and only then
+        the next one comes. A plain one must not block. If it raises, the endpoint ends; but if it raises ``MalformedFrame``, as
+        ``Message.value`` does, the message is left out, and ``unreadable`` is told.
         """
-
-        def each(messages: Sequence[Message]) -> None:
-            for message in messages:
-                try:
-                    handler(message)
-                except MalformedFrame as error:  # The handler could not read it: whoever wrote it must not stop what is behind.
-                    self.unreadable(error)
-                except Exception:
-                    self._finish(message.position - 1)
-                    raise
-
-        self.on_batch(each)
+        self._inbox.on_message(handler)
 
     def on_batch(self, handler: BatchHandler) -> None:
-        """Call ``handler`` with all messages that came together. This is the quickest way to listen."""
-        if self._handler is not None:
-            raise UsageError("there is a handler already")
-        self._handler = handler
-        self._loop.call_soon(self._handle_inbox, handler)  # Until then what comes waits behind what is there (``_hand``).
+        """Call ``handler`` with all messages that came together. This is the quickest way to listen. It may be ``async`` too."""
+        self._inbox.on_batch(handler)
 
     def on_view(self, handler: ViewHandler) -> None:
         """Call ``handler`` when the fabric has changed, in the order of the messages: all before it are of the old view.
 
-        At every server the same messages come before it. It must not block, and may send.
+        At every server the same messages come before it. It must not block, and may send; it may be ``async``, as for messages.
         """
-        self._views.tell(handler)
+        self._inbox.on_view(handler)
 
     @property
     def view(self) -> NewView | None:
         """The view of which this endpoint was told last; None: there was no change since it was made."""
-        return self._views.view
-
-    def _handle_inbox(self, handler: BatchHandler) -> None:
-        """Hand over what came before there was a handler; what waits behind news of a view is not done before its turn."""
-        while self._inbox and not self._failed:
-            if self._inbox[0].sender == FABRIC:
-                self._handle_view(self._inbox.popleft())
-                continue
-            batch = list(takewhile(lambda message: message.sender != FABRIC, self._inbox))
-            for _ in batch:
-                self._inbox.popleft()
-            self._handle(handler, batch)
-        if not self._failed:
-            self._finish(self._received)
-
-    def _handle_view(self, message: Message) -> None:
-        try:
-            self._views.came(message, self.unreadable)
-        except Exception as error:  # noqa: BLE001  As with messages.
-            self._handler_failed(error)
-            return
-        self._finish(message.position)
+        return self._inbox.views.view
 
     def __aiter__(self) -> AsyncIterator[Message]:
-        if self._handler is not None:
-            raise UsageError("messages go to the handler; they cannot be iterated over too")
-        return self._messages()
-
-    async def _messages(self) -> AsyncIterator[Message]:
-        while True:
-            while self._inbox:
-                message = self._inbox.popleft()
-                if message.sender == FABRIC:
-                    self._views.came(message, self.unreadable)
-                else:
-                    self._in_hand = True
-                    yield message
-                    self._in_hand = False
-                self._finish(message.position if self._inbox else self._received)
-            if self._closed or self._failure is not None:
-                break
-            self._arrival.clear()
-            await self._arrival.wait()
-        if self._failure is not None:
-            raise self._failure
+        self._check_entered()
+        self._inbox.check_asking()
+        return self._inbox.messages()
 
     async def receive(self, within: float | None = None) -> Message:
         """Return the next message, or raise ``TimeoutError`` if none comes within so many seconds.
 
-        It counts as done when the next one is asked for, or with ``done``.
+        It counts as done when the next one is asked for, with ``done``, or when the block is left without an error.
         """
-        if self._handler is not None:
-            raise UsageError("messages go to the handler")
-        self.done()
-        async with asyncio.timeout(within):
-            while not self._inbox or self._inbox[0].sender == FABRIC:
-                if self._inbox:
-                    news = self._inbox.popleft()
-                    self._views.came(news, self.unreadable)
-                    self._finish(news.position)
-                    continue
-                self._check_usable()
-                self._arrival.clear()
-                await self._arrival.wait()
-        self._current = self._inbox.popleft()
-        self._in_hand = True
-        return self._current
-
-    _current: Message | None = None
-    _in_hand = False
-    """Whether the program has a message that it has not done with."""
+        self._check_entered()
+        self._inbox.check_asking()
+        return await self._inbox.receive(within)
 
     def done(self) -> None:
         """Say that the message last received is done with: it will not come again."""
-        self._in_hand = False
-        if self._current is not None:
-            self._finish(self._current.position if self._inbox else self._received)
-            self._current = None
+        self._inbox.done()
 
     def _on_deliver(self, position: int, skip: int, sender: str, topic: str | None, written: bytes, everyone: bool) -> None:
         """Letters have come. What came before is left out: the other side may not have heard that it did."""
@@ -446,14 +360,14 @@ class Endpoint(Awaiting):
         except MalformedFrame as error:
             self._leave_out(first + claimed_letters(written) - 1, error)
             return
-        if first != self._received + 1:
-            if position > self._received + 1:
-                raise InternalError(f"letter {position} of {self.name!r} came after {self._received}")
-            had = self._received + 1 - first
+        if first != self._inbox.received + 1:
+            if position > self._inbox.received + 1:
+                raise InternalError(f"letter {position} of {self.name!r} came after {self._inbox.received}")
+            had = self._inbox.received + 1 - first
             letters, first = letters[had:], first + had
         if not letters:
             return
-        self._untold_bytes += len(written)
+        self._acks.untold_bytes += len(written)
         me, replies, fresh, at = self._myself, False, [], first
         for letter in letters:
             fresh.append(Message(me, at, sender, topic, letter, letter.body))
@@ -465,16 +379,14 @@ class Endpoint(Awaiting):
         if replies:
             fresh = self._hand_replies(fresh, everyone)
         if not self._failed:
-            self._hand(fresh, at - 1)
+            self._inbox.hand(fresh, at - 1)
 
     def _leave_out(self, last: int, error: MalformedFrame) -> None:
         """Everything up to ``last`` has come, and cannot be read. What came before may still be waiting to be done."""
-        if last <= self._received:
+        if last <= self._inbox.received:
             return  # It was left out before.
-        self._received = last
         self.unreadable(error)
-        if not self._inbox and not self._in_hand:
-            self._finish(last)
+        self._inbox.skip(last)
 
     def unreadable(self, error: MalformedFrame) -> None:
         """Called for letters that cannot be read, and are left out. Meant to be replaced; by default it is a warning."""
@@ -493,27 +405,13 @@ class Endpoint(Awaiting):
                 others.append(message)
                 continue
             if others:
-                self._hand(others, others[-1].position)
+                self._inbox.hand(others, others[-1].position)
                 others = []
             if self._failure is not None:
                 break
-            self._received = message.position
+            self._inbox.received = message.position
             self._replied(message, everyone)
         return others
-
-    def _hand(self, messages: Sequence[Message], last: int) -> None:
-        """Hand messages to the program; everything up to ``last`` has come."""
-        self._received = last
-        if self._handler is not None and not self._inbox:
-            if messages and messages[0].sender == FABRIC:
-                self._handle_view(messages[0])
-            else:
-                self._handle(self._handler, messages)
-        else:
-            self._inbox.extend(messages)
-            self._arrival.set()
-            if not self._inbox and not self._in_hand:
-                self._finish(self._received)
 
     def _replied(self, message: Message, everyone: bool) -> None:
         """Give a reply to whoever waits for it; otherwise it is left out."""
@@ -521,74 +419,111 @@ class Endpoint(Awaiting):
         if wrong:
             self._loop.call_exception_handler({"message": f"thence: {self.name!r} leaves out {wrong}"})
 
-    def _handle(self, handler: BatchHandler, messages: Sequence[Message]) -> None:
-        if messages:
-            try:
-                handler(messages)
-            except Exception as error:  # noqa: BLE001  Whatever it is, the program has not done with these letters.
-                self._handler_failed(error)
-                return
-        if not self._inbox:
-            self._finish(self._received)
-        elif messages:
-            self._finish(messages[-1].position)
-
-    def _finish(self, position: int) -> None:
-        """Everything up to this position is done with: tell so, a little later or at once if it is much."""
-        self._done = max(self._done, position)
-        untold = self._done - self._told
-        if untold >= ACKNOWLEDGE_EVERY:
-            self._tell_done()
-        elif untold >= ACKNOWLEDGE_SOON or self._untold_bytes >= ACKNOWLEDGE_SOON_BYTES:
-            if not self._acknowledging:
-                self._acknowledging = True
-                self._soon(self._tell_done)
-        elif untold and not self._acknowledging_later:
-            self._acknowledging_later = True
-            self._loop.call_later(ACKNOWLEDGE_WITHIN_S, self._tell_done_later)
-
-    def _tell_done_later(self) -> None:
-        self._acknowledging_later = False
-        self._tell_done()
-
-    def _tell_done(self) -> None:
-        self._acknowledging = False
-        if self._done > self._told and not self._closed:
-            self._told = self._done
-            self._untold_bytes = 0
-            self._acknowledge(self._done, self._done + WINDOW_LETTERS)
-
     # The end.
 
+    def _check_entered(self) -> None:
+        if not self._usable and self._failure is None and not self._closed:
+            raise UsageError(f"{self.name!r} is not connected: use it in an 'async with' block")
+
     def _check_usable(self) -> None:
+        self._check_entered()
         if self._failure is not None:
+            self._failure_seen = True
             raise self._failure
         if self._closed:
             raise UsageError(f"{self.name!r} is closed")
 
+    def _enter(self) -> None:
+        """The program enters the block in which this is used."""
+        if self._closed or self._usable:
+            raise UsageError(f"{self.name!r} was used in a block already: make another one")
+        self._usable = True
+
+    async def _leave_block(self, *, orderly: bool, within: float | None) -> None:
+        """End what is in hand and wait until all that was sent is accepted and what is done is on disk; or end at once."""
+        if self._closed:
+            return
+        if orderly and self._failure is None:
+            await self._patiently(self._end_in_order(asyncio.current_task()), within)
+        await self._inbox.end_at_once()
+        self._acks.tell()
+        if orderly and self._failure is not None and not self._failure_seen:
+            raise self._failure
+
+    async def _end_in_order(self, who: object) -> None:
+        await self._inbox.end_in_order(who)
+        await self.flush()
+        await self._until_durable()
+
+    async def _until_durable(self) -> None:
+        """Wait until the other side has on disk what is done."""
+        await self._acks.durable()
+
+    async def _patiently(self, work: Coroutine[Any, Any, None], within: float | None) -> None:
+        """Wait for something as long as more is accepted from time to time."""
+        task = self._loop.create_task(work)
+        try:
+            accepted = -1
+            while accepted < self._accepted:
+                accepted = self._accepted
+                await asyncio.wait((task,), timeout=within)
+                if task.done():
+                    return task.result()
+            raise TimeoutError(self._left_behind(within or 0.0))
+        finally:
+            task.cancel()
+
+    def _left_behind(self, within: float) -> str:
+        """Say what was not done in time when the program left."""
+        unaccepted = self._number - self._accepted
+        if self._inbox.busy:
+            what = "a handler still awaits something; its message is not done, and comes again"
+        elif unaccepted:
+            what = f"{unaccepted} messages were not accepted"
+        else:
+            what = f"it is not known that the server has noted what is done, up to message {self._acks.done}: it may come again"
+        return f"{self.name!r} was left, and nothing happened for {within:g} s (close_timeout): {what}"
+
     def _handler_failed(self, error: Exception) -> None:
         self._loop.call_exception_handler({"message": f"thence: a handler of {self.name!r} failed", "exception": error})
-        self._fail(error)
+        self._fail(error, logged=True)
 
     def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
         """Return what else somebody may wait for."""
         return ()
 
-    def _fail(self, failure: Exception) -> None:
-        """Nothing can be done any more: tell everybody who waits."""
+    def _fail(self, failure: Exception, *, logged: bool = False) -> None:
+        """Nothing can be done any more: tell everybody who waits, and who calls later; if nobody waits, the loop's handler."""
+        if self._failure is not None:
+            return
         self._failure = failure
         self._filling = None
-        self._wake_all(failure)
+        self._usable = False
+        self._inbox.stopped = True
+        if self._wake_all(failure):
+            self._failure_seen = True
+        elif not logged:
+            context = {"message": f"thence: {self.name!r} has ended, and nobody waits for anything", "exception": failure}
+            self._loop.call_exception_handler(context)
 
-    def _wake_all(self, failure: Exception) -> None:
-        while self._waiters:
-            _, waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_exception(failure)
+    def _close(self) -> None:
+        """Nothing is done any more, since the program wants it so."""
+        self._closed = self._acks.closed = self._inbox.stopped = True
+        self._usable = False
+        self._wake_all(UsageError(f"{self.name!r} is closed"))
+
+    def _wake_all(self, failure: Exception) -> bool:
+        """Tell everybody who waits, and return whether anybody does."""
+        all_of_them: list[asyncio.Future[Any]] = [waiter for _, waiter in self._waiters]
+        all_of_them += (*self._requests.waiting, *self._others_waiting())
+        waiting = [one for one in all_of_them if not one.done()]
+        for one in waiting:
+            one.set_exception(failure)
+        self._waiters.clear()
+        woken = bool(waiting) or self._short_of_room or self._inbox.waited_for
+        woken = self._awaited.fail(failure) or woken
         self._short_of_room = False
-        self._awaited.fail(failure)
-        for answer in (*self._requests.waiting, *self._others_waiting()):
-            if not answer.done():
-                answer.set_exception(failure)
         self._room.set()
-        self._arrival.set()
+        self._acks.fail(failure)
+        self._inbox.wake()
+        return woken

@@ -330,23 +330,21 @@ class Node:
             self._refused_some = False
             self.on_room()
 
-    def acknowledge(self, client: str, upto: int) -> None:
-        """A client has done with its letters up to a position.
-
-        Its box has room for others when that is durable: what would go out before could be unknown after a crash.
-        """
+    def acknowledge(self, client: str, upto: int, then: Callable[[], None] | None = None) -> None:
+        """A client has done with its letters up to a position; ``then``: when that is durable. Only then its box has room."""
         self._acknowledging[client] = upto
-        self.driver.write([Acknowledged(client, upto)], lambda: self._acknowledged(client, upto))
+        self.driver.write([Acknowledged(client, upto)], lambda: self._acknowledged(client, upto, then))
 
     def acknowledged_of(self, client: str) -> int:
         """Return up to which position a client has done with its letters, durable or not."""
         return max(self.office.state.boxes[client].acknowledged, self._acknowledging.get(client, 0))
 
-    def _acknowledged(self, client: str, upto: int) -> None:
+    def _acknowledged(self, client: str, upto: int, then: Callable[[], None] | None = None) -> None:
         if self._acknowledging.get(client) == upto:
             del self._acknowledging[client]
         was_full = self.office.full
         self.office.acknowledge(client, upto)
+        (then or _ignore)()
         if was_full and not self.office.full:
             self.go_on_with_room()
 

@@ -170,6 +170,8 @@ class ClientWelcome(_Said, frozen=True, array_like=True, tag=11):
     """The epoch of the client from here on,"""
     mailbox: int = 0
     """and the id of its mailbox: to be shown when it calls again."""
+    answers: bool = False
+    """Whether the server says when an ``Acknowledge`` is on disk, if it is asked to."""
 
 
 class Publish(_Said, frozen=True, array_like=True, tag=12):
@@ -226,10 +228,15 @@ class ReadDeliver(Deliver, frozen=True, array_like=True, tag=15):
 
 
 class Acknowledge(_Said, frozen=True, array_like=True, tag=16):
-    """The client has done with every letter up to ``upto`` and takes more up to position ``limit``."""
+    """The client has done with every letter up to ``upto`` and takes more up to position ``limit``.
+
+    From a server, to a client that wanted an answer: that is on disk.
+    """
 
     upto: int
     limit: int
+    answer: bool = False
+    """Whether the client wants to be told when it is on disk (``ClientWelcome.answers``)."""
 
 
 class Subscribe(_Said, frozen=True, array_like=True, tag=17):

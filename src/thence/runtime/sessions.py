@@ -21,8 +21,9 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from thence.errors import Busy, MalformedFrame, StorageError, UsageError
+from thence.runtime.acks import WINDOW_LETTERS
 from thence.runtime.boxes import Box, Bundle, Rejected
-from thence.runtime.endpoint import MAX_UNACCEPTED, MAX_UNACCEPTED_BYTES, WINDOW_LETTERS
+from thence.runtime.endpoint import MAX_UNACCEPTED, MAX_UNACCEPTED_BYTES
 from thence.runtime.node import Node
 from thence.runtime.office import MAX_TOPIC_CHARACTERS, Follows
 from thence.runtime.protocol import Publish, count_letters, read_letters, write_letters
@@ -254,8 +255,8 @@ class Session:
 
     # What is for the client.
 
-    def acknowledge(self, upto: int, limit: int) -> None:
-        """The client has done with its letters up to a position, and takes more up to another."""
+    def acknowledge(self, upto: int, limit: int, then: Callable[[], None] | None = None) -> None:
+        """The client has done with its letters up to a position, and takes more up to another; ``then``: when that is on disk."""
         box = self._box
         if upto > box.position or limit > upto + WINDOW_LETTERS:
             raise MalformedFrame(f"{self.client!r} acknowledges letter {upto} of {box.position} and takes up to {limit}")
@@ -265,7 +266,9 @@ class Session:
             handed = self._handed
             while handed and handed[0][0] <= upto:
                 self._handed_bytes -= handed.popleft()[1]
-            self._node.acknowledge(self.client, upto)
+            self._node.acknowledge(self.client, upto, then)
+        elif then is not None:
+            self._node.acknowledge(self.client, self._acknowledged, then)
         self.feed()
 
     def hand(self, bundle: Bundle) -> bool:

@@ -11,7 +11,7 @@ from thence.core.views import NewView
 from thence.errors import MalformedFrame, UsageError
 from thence.runtime.letters import Message
 
-ViewHandler = Callable[[NewView], None]
+ViewHandler = Callable[[NewView], object]
 
 
 class ViewNews:
@@ -29,12 +29,11 @@ class ViewNews:
             raise UsageError("there is a handler of views already")
         self._handler = handler
 
-    def came(self, message: Message, unreadable: Callable[[MalformedFrame], None]) -> None:
-        """It is the turn of the news that a message has; if it has none, ``unreadable`` is told."""
+    def came(self, message: Message, unreadable: Callable[[MalformedFrame], None]) -> object:
+        """Tell the handler the news that a message has, and return what it returns; if there is none, ``unreadable`` is told."""
         try:
             self.view = message.value(NewView)
         except MalformedFrame as error:
             unreadable(error)
-            return
-        if self._handler is not None:
-            self._handler(self.view)
+            return None
+        return None if self._handler is None else self._handler(self.view)

@@ -23,6 +23,7 @@ class Played(Endpoint):
 
     def __init__(self) -> None:
         super().__init__("me")
+        self._enter()
         self.sent: list[Publish] = []
         self.acknowledged: list[int] = []
         self.happened: list[str] = []
@@ -31,8 +32,10 @@ class Played(Endpoint):
         self.sent.append(publish)
         self._on_accepted(publish.first + publish.count - 1)
 
-    def _acknowledge(self, upto: int, limit: int) -> None:
+    def _acknowledge(self, upto: int, limit: int, answer: bool) -> None:
         self.acknowledged.append(upto)
+        if answer:
+            self._acks.on_durable(upto)
 
     def _replied(self, message: Message, everyone: bool) -> None:
         self.happened.append(f"reply {message.body.decode()}")
@@ -85,7 +88,7 @@ def test_a_reply_comes_in_its_turn_among_the_letters_of_its_bundle() -> None:
         assert me.happened == ["letter a", "letter b", "reply answer", "letter c"]
         assert (await asked).body == b"answer"
         me.done()
-        me._tell_done()  # Which it would do by itself, a little later.
+        me._acks.tell()  # Which it would do by itself, a little later.
         assert me.acknowledged == [4]
 
     run(test)
@@ -240,7 +243,7 @@ def test_what_waits_behind_the_news_is_not_done_before_it_is_handed_over() -> No
         me.come(3, Letter(b"b"))
 
         def handle(messages: Sequence[Message]) -> None:
-            me._tell_done()  # Which it may do at any moment.
+            me._acks.tell()  # Which it may do at any moment.
             me.happened.append(f"{messages[0].body.decode()}, done {me.acknowledged}")
 
         me.on_batch(handle)
@@ -361,7 +364,7 @@ def test_a_message_whose_value_cannot_be_read_does_not_stop_its_reader(body: byt
         me.come(4, good)
         assert values == [1, 1, 1]
         assert [str(error).partition(":")[0] for error in errors] == ["a message from 'you' is no int"]
-        assert (me._done, me._failure) == (4, None)
+        assert (me._acks.done, me._failure) == (4, None)
 
     run(test)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -30,6 +32,7 @@ class PlayedNode:
         self.accepted = 0
         self.not_durable = 0
         self.unsafe = 0
+        self.thens: list[Callable[[], None]] = []
         self.why_untold = ""
         self.why_never = "never"
 
@@ -59,8 +62,10 @@ class PlayedNode:
             raise UsageError("it has left")
         self.announced.append(notice)
 
-    def acknowledge(self, client: str, upto: int) -> None:
+    def acknowledge(self, client: str, upto: int, then: Callable[[], None] | None = None) -> None:
         self.office.acknowledge(client, upto)
+        if then is not None:
+            self.thens.append(then)
 
     def acknowledged_of(self, client: str) -> int:
         return max(self.not_durable, self.office.state.boxes[client].acknowledged)
@@ -289,6 +294,19 @@ def test_a_new_connection_begins_behind_what_is_done() -> None:
     client.told.clear()
     again(node, client).acknowledge(3, 10)
     assert client.told == [("deliver", 4, 3, 5)]
+
+
+def test_who_asks_is_told_when_what_is_done_is_durable_also_if_it_said_so_before() -> None:
+    node, _, session = played()
+    node.deliver(Bundle("bob", 1, 5, ("ann",), None, b"12345"))
+    told: list[int] = []
+    session.acknowledge(2, 10)
+    for upto in (2, 2, 1, 3):
+        node.thens.clear()
+        session.acknowledge(upto, 10, partial(told.append, upto))
+        node.thens[0]()
+    assert told == [2, 2, 1, 3]
+    assert node.office.state.boxes["ann"].acknowledged == 3
 
 
 def test_a_new_connection_gets_nothing_again_that_is_done_and_not_durable_yet() -> None:
