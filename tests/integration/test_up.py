@@ -46,3 +46,12 @@ def test_a_server_stops_with_nobody_but_whoever_started_it(tmp_path: Path) -> No
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 2
     assert "--stop-with 1: this process was started by" in done.stderr
+
+
+def test_no_server_leaves_the_folder_of_the_fabric(tmp_path: Path) -> None:
+    (tmp_path / "pair.toml").write_text('name = "pair"\n[domains.all]\nmembers = ["s1", "../s2"]\n', encoding="utf-8")
+    command = [*THENCE, "up", str(tmp_path / "pair.toml"), "--data", str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 2
+    assert "pair.toml:3: '../s2' is no name: servers keep their data in folders called after them" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pair.toml"]

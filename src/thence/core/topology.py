@@ -41,6 +41,9 @@ from thence.errors import ConfigError, TopologyError
 
 Promise = Literal["causal", "fifo", "total", "nothing"]
 
+MAX_NAME_BYTES = 240
+"""How long a name may be as UTF-8: file systems have room for 255, and something is put behind it."""
+
 MAX_PROCESSES = 1_000_000
 MAX_DOMAINS = 100_000
 
@@ -71,6 +74,7 @@ class Topology:
         """Counts the changes of a fabric, from 1 (docs/evolution.md)."""
         self.stability = stability
         """Whether a message is kept by its origin until every recipient has it (docs/stability.md)."""
+        _check_name(name, "name", spaces=True)
         if version < 1:
             raise TopologyError(f"version {version}: versions count from 1", "version")
         self.addresses = {name: address for name, address in (addresses or {}).items() if address is not None}
@@ -249,11 +253,11 @@ class Topology:
             self._check_domain(domain)
 
     def _check_domain(self, domain: Domain) -> None:
-        _check_name("domains", domain.name)
+        _check_name(domain.name, "domains", domain.name)
         if len(domain.members) < 1:
             raise TopologyError(f"domain {domain.name!r} has no members", "domains", domain.name)
         for member in domain.members:
-            _check_name("domains", domain.name, "members", member)
+            _check_name(member, "domains", domain.name, "members", member)
         try:
             make_ordering(domain.ordering, domain.members[0], domain.members, domain.options)
         except ConfigError as error:
@@ -275,7 +279,7 @@ class Topology:
     def _check_links(self) -> None:
         for link in self.links.values():
             about = ("links", link.name)
-            _check_name(*about)
+            _check_name(link.name, *about)
             if link.name in self.domains:
                 raise TopologyError(f"{link.name!r} is the name of a domain and of a link", *about)
             if link.between[0] == link.between[1]:
@@ -493,10 +497,23 @@ def _distinct(what: str, parts: Iterable[Any]) -> list[Any]:
     return list(found.values())
 
 
-def _check_name(*about: str) -> None:
-    name = about[-1]
-    if not name or len(name) > MAX_NAME_CHARACTERS or any(character.isspace() for character in name):
-        raise TopologyError(f"{name!r} is no name: 1 to {MAX_NAME_CHARACTERS} characters, without spaces", *about)
+def _check_name(name: str, *about: str, spaces: bool = False) -> None:
+    """Refuse a name that cannot be one.
+
+    Names become parts of paths, log lines and commands, and may come in a file that somebody else wrote. So they hold nothing
+    that leads to another folder or that a terminal would obey.
+    """
+    why = ""
+    if not name or len(name) > MAX_NAME_CHARACTERS or (not spaces and any(character.isspace() for character in name)):
+        why = f"1 to {MAX_NAME_CHARACTERS} characters{'' if spaces else ', without spaces'}"
+    elif not name.isprintable():
+        why = "it has characters that cannot be printed"
+    elif "/" in name or name in {".", ".."}:
+        why = "servers keep their data in folders called after them, so it must not lead to another folder"
+    elif len(name.encode()) > MAX_NAME_BYTES:
+        why = f"{len(name.encode())} bytes; MAX_NAME_BYTES is {MAX_NAME_BYTES}"
+    if why:
+        raise TopologyError(f"{name!r} is no name: {why}", *about)
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

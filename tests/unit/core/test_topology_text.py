@@ -226,6 +226,24 @@ def test_what_is_forced_is_not_refused_for_a_cycle() -> None:
         parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "name"),
+    [
+        ('name = "../up"\n[domains.A]\nmembers = ["a", "b"]\n', 1, "../up"),
+        ('name = "a\\u001b[2J"\n[domains.A]\nmembers = ["a", "b"]\n', 1, "a\x1b[2J"),
+        ('name = "up"\n[domains."A/B"]\nmembers = ["a", "b"]\n', 2, "A/B"),
+        ('name = "up"\n[domains.A]\nmembers = ["a",\n  "../../b"]\n', 4, "../../b"),
+        (('name = "up"\n[domains.A]\nmembers = ["a"]\n[domains.B]\nmembers = ["b"]\n'
+         '[[links]]\nname = "x/y"\nbetween = ["A", "B"]\nrelays = [["a", "b"]]\n'), 6, "x/y"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("force", [False, True])
+def test_a_name_that_leads_elsewhere_is_told_with_its_line(text: str, line: int, name: str, force: bool) -> None:
+    with pytest.raises(TopologyError) as refused:
+        parse(text, "up.toml", force=force)
+    assert str(refused.value).startswith(f"up.toml:{line}: {name!r} is no name: ")
+
+
 # --- there and back ------------------------------------------------------------------------------------------------------
 
 
@@ -241,13 +259,13 @@ def test_what_is_written_is_read_again(seed: int) -> None:
     assert same(parse(write(topology)), topology)
 
 
-NAMES = st.text(st.characters(exclude_categories=["Cs", "Z"]), min_size=1, max_size=12).filter(
-    lambda text: not any(character.isspace() for character in text)
+NAMES = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="/"), min_size=1, max_size=12).filter(
+    lambda text: text not in {".", ".."}
 )
 
 
 @given(
-    fabric=st.text(st.characters(exclude_categories=["Cs"])),
+    fabric=st.lists(NAMES, min_size=1, max_size=3).map(" ".join),
     members=st.lists(NAMES, min_size=2, max_size=5, unique=True),
     domain=NAMES,
     addresses=st.booleans(),
