@@ -26,12 +26,13 @@ from thence.core.topology import Topology
 from thence.core.topology_text import parse
 from thence.errors import Busy
 from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.boxes import Bundle, Rejected
+from thence.runtime.boxes import Bundle
 from thence.runtime.engine import Engine
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Handed, Joined
 from thence.runtime.protocol import Letter, encode_value, read_letters, write_letters
+from thence.runtime.rejections import Rejected
 
 HOMES = {"ann": "s1", "bob": "s2", "carl": "s1"}
 FIRST_BALANCE = 100

@@ -20,6 +20,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from thence.core.epochs import NEVER_MET, Claim, Epoch
+from thence.runtime import rejections
+from thence.runtime.rejections import Rejected
 
 MAX_BOX_LETTERS: Final = 1_000_000
 """How many letters may wait for one client in memory before the server takes no more deliveries, for anyone."""
@@ -42,9 +44,6 @@ BLOCK_BUNDLES: Final = 1_024
 
 BLOCK_BYTES: Final = 256 * 1024
 """unless they have so many bytes before."""
-
-KEEP_REJECTED: Final = 2 * 65_536
-"""How many numbers back it is kept that letters were rejected: twice ``MAX_UNACCEPTED`` (``runtime.endpoint``)."""
 
 MIN_BUNDLE_BYTES: Final = 512
 """What a bundle counts for in limits by bytes, at least: about what it takes in memory beside its letters. So what boxes really
@@ -86,22 +85,6 @@ class ReadBundle(Bundle, frozen=True, array_like=True, gc=False, tag=1):
 def weight_of(bundle: Bundle) -> int:
     """Return what a bundle counts for in limits by bytes."""
     return max(len(bundle.letters), MIN_BUNDLE_BYTES, MIN_LETTER_BYTES * bundle.count)
-
-
-class Rejected(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=17):
-    """Letters of a client that were not accepted, and never will be."""
-
-    client: str
-    first: int
-    count: int
-    reason: str
-    forbidden: bool
-    """Whether the access file is why."""
-
-    @property
-    def last(self) -> int:
-        """The number of the last of them."""
-        return self.first + self.count - 1
 
 
 class MailboxMet(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -209,15 +192,9 @@ class Box(msgspec.Struct, array_like=True):
             self.fenced = dict(list(fenced.items())[-KEEP_FENCED:])
 
     def reject(self, rejected: Rejected) -> None:
-        """Note that letters were rejected. Of those long ago the client has heard: it has few unanswered ones at a time."""
-        known = self.rejected = self.rejected or []
-        while known and known[0].last < rejected.first - KEEP_REJECTED:
-            del known[0]
-        before = known[-1] if known else None
-        if before is not None and before.last + 1 == rejected.first and before.reason == rejected.reason:
-            known[-1] = msgspec.structs.replace(before, count=before.count + rejected.count)
-        else:
-            known.append(rejected)
+        """Note that letters were rejected (``runtime.rejections``)."""
+        self.rejected = self.rejected or []
+        rejections.note(self.rejected, rejected)
         self.sent = max(self.sent, rejected.last)
 
     @property

@@ -23,9 +23,10 @@ from typing import Final
 from thence.core.epochs import MAX_EPOCH_ID_CHARACTERS, NEVER_MET, Comparison, Epoch, Side, compare
 from thence.core.progress import Progress
 from thence.errors import MalformedFrame
-from thence.runtime.boxes import HOME, KEEP_REJECTED, Box, MailboxMet, Rejected
+from thence.runtime.boxes import HOME, Box, MailboxMet
 from thence.runtime.office import Office
 from thence.runtime.protocol import ClientHello, Refused
+from thence.runtime.rejections import KEEP_REJECTED, Rejected, runs
 
 ID_BYTES: Final = 8
 """How long the random ids of epochs and mailboxes are."""
@@ -138,7 +139,7 @@ class Homes:
 
 def rejected_before(box: Box, accepted: int) -> list[Rejected]:
     """Return what was rejected of letters up to a number, and their program may not have heard."""
-    return [rejected for rejected in box.rejected if rejected.last <= accepted]
+    return [rejected for rejected in runs(box.rejected) if rejected.last <= accepted]
 
 
 def _known(hello: ClientHello, box: Box | None) -> str:

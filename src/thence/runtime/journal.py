@@ -16,8 +16,9 @@ from thence.core.epochs import Claim
 from thence.core.messages import UNREADABLE
 from thence.core.records import Record
 from thence.errors import StorageError
-from thence.runtime.boxes import MailboxMet, Rejected, SpillFile
+from thence.runtime.boxes import MailboxMet, SpillFile
 from thence.runtime.ledger import Buried, Reacted
+from thence.runtime.rejections import Rejected
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=11):

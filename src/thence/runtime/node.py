@@ -34,7 +34,7 @@ from thence.errors import Busy, FrameRefused, StorageError, ThenceError, UsageEr
 from thence.runtime import journal
 from thence.runtime.backlog import Backlog
 from thence.runtime.backup import read_restored
-from thence.runtime.boxes import Bundle, MailboxMet, Rejected
+from thence.runtime.boxes import Bundle, MailboxMet
 from thence.runtime.driver import Clock, Driver
 from thence.runtime.evolution import Evolution, stored_topology
 from thence.runtime.handing import Handing
@@ -48,6 +48,7 @@ from thence.runtime.office import Body, Handed, Left, read_body
 from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
 from thence.runtime.refusals import note_refusal
+from thence.runtime.rejections import Rejected
 from thence.runtime.removal import Removal
 from thence.runtime.safety import BoxSafety, why_untold
 from thence.runtime.security import Security

@@ -34,7 +34,8 @@ import msgspec
 from thence.core.messages import UNREADABLE, Envelope
 from thence.errors import MalformedFrame, StorageError, UsageError
 from thence.runtime import boxes
-from thence.runtime.boxes import Box, Bundle, ReadBundle, Rejected, Room, SpillFile, weight_of
+from thence.runtime.boxes import Box, Bundle, ReadBundle, Room, SpillFile, weight_of
+from thence.runtime.rejections import Rejected
 from thence.runtime.spill import Spill
 from thence.runtime.subscriptions import Subscriptions
 

@@ -26,7 +26,6 @@ from thence.runtime.access import Guest, objection_to_new
 from thence.runtime.agent_desk import AgentDesk
 from thence.runtime.agent_kinds import Kind
 from thence.runtime.asking import Answering
-from thence.runtime.boxes import Rejected
 from thence.runtime.client_connection import ClientConnection, reject
 from thence.runtime.door import Door, hang_up, refuse, tell
 from thence.runtime.engine import Engine
@@ -43,6 +42,7 @@ from thence.runtime.protocol import (
     Ping,
     Refused,
 )
+from thence.runtime.rejections import Rejected
 from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.revocation import Revocation
 from thence.runtime.status import backlog, clients, neighbours, relay, topics, unsafe

@@ -22,11 +22,12 @@ import msgspec
 
 from thence.errors import Busy, MalformedFrame, StorageError, UsageError
 from thence.runtime.acks import WINDOW_LETTERS
-from thence.runtime.boxes import Box, Bundle, Rejected
+from thence.runtime.boxes import Box, Bundle
 from thence.runtime.endpoint import MAX_UNACCEPTED, MAX_UNACCEPTED_BYTES
 from thence.runtime.node import Node
 from thence.runtime.office import MAX_TOPIC_CHARACTERS, Follows
 from thence.runtime.protocol import Publish, count_letters, read_letters, write_letters
+from thence.runtime.rejections import Rejected
 from thence.runtime.spill import Reader
 
 

@@ -10,12 +10,13 @@ import pytest
 
 from thence.core.messages import Envelope
 from thence.errors import Busy, MalformedFrame, StorageError, UsageError
-from thence.runtime import boxes, sessions
-from thence.runtime.boxes import Bundle, Rejected
+from thence.runtime import rejections, sessions
+from thence.runtime.boxes import Bundle
 from thence.runtime.endpoint import MAX_UNACCEPTED
 from thence.runtime.node import Node
 from thence.runtime.office import Body, Joined, Office, write_body
 from thence.runtime.protocol import Letter, Publish, claimed_letters, count_letters, write_letters
+from thence.runtime.rejections import Rejected
 from thence.runtime.sessions import Session
 
 
@@ -183,8 +184,8 @@ def test_what_was_rejected_is_not_submitted_again_over_the_next_connection() -> 
 
 
 def test_what_a_client_must_have_heard_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert boxes.KEEP_REJECTED == 2 * MAX_UNACCEPTED, "more than are on their way"
-    monkeypatch.setattr(boxes, "KEEP_REJECTED", 4)
+    assert rejections.KEEP_REJECTED == 2 * MAX_UNACCEPTED, "more than are on their way"
+    monkeypatch.setattr(rejections, "KEEP_REJECTED", 4)
     node, _, session = played()
     for number in range(1, 21):
         session.publish(letters(number, topic="never" if number % 2 else None))
