@@ -246,6 +246,17 @@ def test_every_command_of_a_scenario_is_explained() -> None:
     assert told == set(Stage()._commands)
 
 
+def test_every_threat_names_a_test_that_there_is() -> None:
+    table = rows(read("docs/security.md"), "| attacker | what it can do | what it cannot | the test that shows it |")
+    assert table[0][0]
+    for attacker, can, cannot, shown in table:
+        assert bool(attacker) == bool(can), "who is named can do something"
+        assert cannot
+        file, _, name = shown.strip("`").partition("::")
+        text = (ROOT / "tests" / "integration" / file).resolve().read_text(encoding="utf-8")
+        assert f"\ndef {name}(" in text, shown
+
+
 def test_every_package_is_in_the_architecture() -> None:
     tree = read("docs/architecture.md")
     packages = [path.parent.name for path in (ROOT / "src" / "thence").glob("*/__init__.py")]
