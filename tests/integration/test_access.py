@@ -186,7 +186,7 @@ def test_without_the_right_token_nobody_gets_in(
         access = Access(tmp_path / "access.toml", ann={}, bob={})
         async with servers(topology, access=access.path) as running:
             with pytest.raises(Refusal, match=why):
-                async with thence.connect(url(topology, "s1"), name, token=token(access.tokens)):
+                async with Client(url(topology, "s1"), name, token=token(access.tokens)):
                     pass
             assert not running["s1"].node.office.state.boxes
         assert complained(caplog, f"refused client '{name}' .*{why}")
@@ -462,11 +462,11 @@ def test_who_may_lead_changes_of_an_embedded_member(tmp_path: Path) -> None:
         access = Access(tmp_path / "access.toml", ann={"topology": True}, bob={"status": True})
         async with thence.Member(topology, name="a", access=access.path):
             address = url(topology, "a")
-            async with thence.connect(address, "", token=access.tokens["ann"]) as ann:
+            async with Client(address, "", token=access.tokens["ann"]) as ann:
                 assert (await ann.ask_view(ViewRequest("ask"))).server == "a"
             for token, why in ((access.tokens["bob"], "does not let 'bob' lead a change"), (None, "a wants a token")):
                 with pytest.raises(Refusal, match=why):
-                    async with thence.connect(address, "", token=token):
+                    async with Client(address, "", token=token):
                         pass
 
     run(main)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -78,6 +80,12 @@ def test_topics_headers_and_typed_bodies() -> None:
             assert message.value(Order) == Order("tea", 3)
             with pytest.raises(thence.MalformedFrame, match="is no"):
                 message.value(int)
+            await ann.send("cleo", bytes(16))
+            raw = await cleo.receive()
+            assert [raw.value(), raw.value(bytes), raw.value(bytes | None), raw.value(bytearray)] == [bytes(16)] * 4
+            for wrong in (int, str, Order, list[int], UUID, int | None):
+                with pytest.raises(thence.MalformedFrame, match="it was sent as bytes, which are its body"):
+                    raw.value(wrong)
             await cleo.unsubscribe("room.42")
             await until(lambda: not running["s1"].node.office.state.followers)
             await ann.publish("room.42", b"too late")
@@ -241,6 +249,7 @@ def test_a_name_has_one_server_and_one_connection() -> None:
 
 
 NOT_NAMES = {
+    "": "it is empty",
     "everyone": "the word stands for all clients",
     "#news": "what begins with # is a topic",
     "ann,bob": "a comma stands between several names",
@@ -260,6 +269,8 @@ def test_nobody_is_called_what_nobody_could_write_to() -> None:
             for name, why in NOT_NAMES.items():
                 with pytest.raises(UsageError, match=why):
                     thence.connect(url(topology, "s1"), name)
+                if not name:
+                    continue  # It is that of those who only ask questions.
                 with pytest.raises(Refusal, match=why):  # Somebody else's client may not look.
                     async with Client(url(topology, "s1"), name) if len(name) < 200 else careless(url(topology, "s1"), name):
                         pass
@@ -299,6 +310,26 @@ def test_clients_and_subscriptions_are_bounded(durable: bool, tmp_path: Path, mo
                 await bob.subscribe("news")
                 await bob.publish("news", b"still followed")
                 assert (await bob.receive()).body == b"still followed"
+
+    run(main)
+
+
+def test_who_has_no_name_can_only_ask_questions(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running:
+            acts: list[Callable[[Client], Awaitable[None]]] = [
+                lambda client: client.send("ann", b"?"),
+                lambda client: client.subscribe("news"),
+                lambda client: client.known("ann"),
+            ]
+            for act in acts:
+                async with Client(url(topology, "s1"), "", temporary=False) as nobody:
+                    assert (await nobody.status())["server"] == "s1"
+                    with pytest.raises(Refusal, match="from a client without a name, which can only ask questions"):
+                        await act(nobody)
+                    assert "connect with a name" in caplog.text
+            assert not running["s1"].node.office.state.boxes
 
     run(main)
 

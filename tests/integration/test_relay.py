@@ -105,10 +105,10 @@ def test_a_captured_server_cannot_use_the_login_of_an_operator_elsewhere(
         captured = Captured(topology.addresses["s1"], tls["s2"], **lies)
         async with servers(topology, tls=tls["s1"], access=access.path), captured.running():
             with pytest.raises(Refusal):
-                async with thence.connect(captured.url, "", token=access.tokens["ops"], authority=tls["s1"].authority):
+                async with Client(captured.url, "", token=access.tokens["ops"], authority=tls["s1"].authority):
                     pass
             assert not [answer for answer in captured.answers if not isinstance(answer, Refused)], captured.answers
-            async with thence.connect(
+            async with Client(
                 secure_url(topology, "s1"), "", token=access.tokens["ops"], authority=tls["s1"].authority
             ) as operator:
                 assert (await operator.ask_view(ViewRequest("ask"))).server == "s1"
@@ -219,7 +219,7 @@ def test_without_tls_there_is_nothing_to_bind_to(tmp_path: Path) -> None:
         captured = Captured(topology.addresses["s1"], None)
         async with servers(topology, access=access.path), captured.running():
             with pytest.raises(Refusal, match="it is over"):
-                async with thence.connect(captured.url, "", token=access.tokens["ops"]):
+                async with Client(captured.url, "", token=access.tokens["ops"]):
                     pass
             assert [type(answer) for answer in captured.answers] == [ClientWelcome, ViewAnswer]
 

@@ -18,6 +18,7 @@ from tests.integration.securing import EVERYTHING, Access
 from thence.core.topology import Topology
 from thence.errors import NotAllowed, Refusal
 from thence.runtime.agent_kinds import kinds_of
+from thence.runtime.client import Client
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.server import Server
 
@@ -271,7 +272,7 @@ def test_agents_rest_while_whoever_made_them_may_not_have_them(tmp_path: Path, c
             serving(topology, access, tmp_path / "data") as server,
             thence.connect(here, "bob", token=access.tokens["bob"]) as bob,
         ):
-            async with thence.connect(here, "", token=access.tokens["ann"]) as ann:
+            async with Client(here, "", token=access.tokens["ann"]) as ann:
                 await ann.agents.create("echo", "Echo")
             await bob.agents.create("other", "Echo")
             assert (await bob.request("echo", b"")).value() == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json as json_
 from collections.abc import Callable
 from functools import partial
@@ -78,8 +77,6 @@ async def _listen(
                 return count is None
             _print(message, json)
             printed += 1
-        client.done()
-        await asyncio.sleep(0)
     return True
 
 

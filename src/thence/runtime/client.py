@@ -591,8 +591,8 @@ def connect(
     the server has on disk what is done. If nothing of it goes on for ``close_timeout`` seconds, that is a ``TimeoutError``:
     it says what is left; ``None`` waits for ever.
     """
-    if name is not None and name != "":
-        checked_name(name)
+    if name is not None:
+        checked_name(name)  # Also the empty one: that of tools that only ask questions, to which nobody can write.
     path = None if authority is None else Path(authority)
     client = Client(url, name, temporary=temporary, token=token, tls=tls, authority=path, connect_timeout=connect_timeout)
     client._close_timeout = close_timeout  # noqa: SLF001  It is ours.

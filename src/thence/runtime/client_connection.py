@@ -162,7 +162,7 @@ class ClientConnection:
         elif isinstance(said, StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest):
             self._asker.ask(partial(self._question, connection, said))
         elif session is None:
-            raise MalformedFrame(f"a {type(said).__name__} before it was welcome")
+            self._too_early(said)
         elif isinstance(said, Acknowledge):
             upto, limit = said.upto, said.limit
             session.acknowledge(upto, limit, (lambda: tell(connection, Acknowledge(upto, limit))) if said.answer else None)
@@ -174,6 +174,13 @@ class ClientConnection:
                 self._server.find(self, said.name)
         else:
             self._seldom(connection, said)
+
+    def _too_early(self, said: Said) -> None:
+        """Something was said by a client that is not let in, or that has no name and never will be."""
+        if self.name:
+            raise MalformedFrame(f"a {type(said).__name__} before it was welcome")
+        why = f"a {type(said).__name__} from a client without a name, which can only ask questions: connect with a name"
+        refuse(self.connection, why, claims="client ''")
 
     def _seldom(self, connection: Connection, said: Said) -> None:
         if isinstance(said, StableQuestion):

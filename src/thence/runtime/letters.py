@@ -64,15 +64,32 @@ class Message(msgspec.Struct, eq=False, gc=False):
     def value(self, as_type: Any = Any) -> Any:
         """Return the body as a value: what was sent if that was no bytes, checked to be of this type.
 
+        A body that was sent as bytes is ``bytes`` and nothing else: its bytes are not taken for a value of another type.
         Raises ``MalformedFrame`` if it is none. That is the sender's fault: ``on_message`` leaves the message out.
         """
-        if not self.letter.coded and as_type in (Any, bytes):
-            return self.letter.body
+        if not self.letter.coded:
+            return self._raw(as_type)
         try:
             return msgspec.msgpack.decode(self.letter.body, type=as_type)
         except UNREADABLE as error:
             wanted = as_type.__name__ if isinstance(as_type, type) else as_type
             raise MalformedFrame(f"a message from {self.sender!r} is no {wanted}: {error}") from None
+
+    def _raw(self, as_type: Any) -> Any:
+        """Return a body that was sent as bytes, if that is of this type."""
+        if as_type in (Any, bytes):
+            return self.letter.body
+        try:
+            value = msgspec.convert(self.letter.body, type=as_type)  # It may be bytes among others, such as ``bytes | None``.
+        except UNREADABLE:
+            value = None
+        if isinstance(value, bytes | bytearray | memoryview):
+            return value
+        wanted = as_type.__name__ if isinstance(as_type, type) else as_type
+        raise MalformedFrame(
+            f"a message from {self.sender!r} is no {wanted}: it was sent as bytes, which are its body; "
+            f"whoever wants to give a {wanted} sends one, and not its bytes"
+        )
 
     @property
     def wants_reply(self) -> bool:

@@ -4,7 +4,8 @@ Rules:
 
 * Both sides ask here, so that they agree: the client before it calls anybody, the server whoever calls.
 * A client that has its box already keeps its name, whatever was allowed when it came.
-* The empty name is that of clients which only ask questions. Nobody can write to it, and it is never looked at here.
+* The empty name is that of tools which only ask questions. Nobody can write to it: ``connect`` refuses it, and a server takes
+  nothing but questions from whoever has it.
 """
 
 from __future__ import annotations
