@@ -37,6 +37,7 @@ class Around(Transport, Generic[HeardT]):
         self.inner = inner
         self.exact = inner.exact
         self.one_queue = inner.one_queue
+        self.repeated_by_others = inner.repeated_by_others
         self._patience_ns = resend_after_ns or 0
         self._within_ns = 0 if inner.exact else within_ns
         self._peers: dict[str, HeardT] = {peer: self._new_peer() for peer in self.peers}

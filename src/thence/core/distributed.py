@@ -65,7 +65,7 @@ class Distributed(Transport):
         self._mine = self._index[me]
         self._others = [self._index[member] for member in self.peers]
         self._near = [self._index[member] for member in confirmation.nearest(me, members)]
-        self._copying = confirmation.retransmission == "nearest"
+        self._copying = self.repeated_by_others = confirmation.retransmission == "nearest"
         self._lanes = Lanes(self._mine, [(self._index[one], self._index[other]) for one, other in pairs]) if pairs else None
         self._came_by: dict[tuple[int, int], int] = {}
         """With lanes: from whom what has come within this step came."""

@@ -18,7 +18,8 @@ Rules:
   runs on an old copy, or there are two of it. The side whose epoch has the lower number is the older one.
 * A copy that was made within the epoch has the right id. Therefore each side also says its *reach*: the highest number that it
   can have sent within the epoch. A side that started again reaches as far as its store did at its *first* start within the
-  epoch. If the other has taken more, another run of the same store has sent it.
+  epoch. If the other has taken more, another run of the same store has sent it. This holds for what goes over the connection of
+  the two only: a stream that others repeat has no reach.
 * A peer of a version without epochs makes no claim. It is compared by counters only, until it has made its first claim.
 """
 
@@ -54,7 +55,8 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
 
     epoch: Epoch
     reach: dict[str, int] | None = None
-    """By stream, the highest number that this side can have sent within the epoch; None: it has not started again since."""
+    """By stream, the highest number that this side can have sent within the epoch; None: it has not started again since. A stream
+    that is not in it may have gone further: others repeat what is sent there."""
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
@@ -161,8 +163,8 @@ def _beyond_reach(who: Side, other: Side, common: Epoch) -> str:
     if held is None or held.reach is None:
         return ""
     for stream, progress in other.progress.items():
-        reach = held.reach.get(stream, 0)
-        if progress.taken_highest > reach:
+        reach = held.reach.get(stream)
+        if reach is not None and progress.taken_highest > reach:
             return (
                 f"{other.name!r} has taken number {progress.taken_highest} of {stream!r} from {who.name!r}, which knew of "
                 f"{reach} when it started again: {who.name!r} runs on an old copy of its store"

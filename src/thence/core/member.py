@@ -202,6 +202,11 @@ class Member(Limiting):
         found = {name: place.transport.progress(peer) for name, place in self._places.items() if peer in place.peers}
         return {name: progress for name, progress in found.items() if progress is not None}
 
+    @property
+    def repeated_places(self) -> list[str]:
+        """The domains and links where peers may get our frames from others, too."""
+        return [name for name, place in self._places.items() if place.transport.repeated_by_others]
+
     def forgotten(self, peer: str, told: dict[str, Progress]) -> str:
         """Say who of the two has forgotten what, if anybody has; ``told`` is how far the peer says it is."""
         mine = self.progress(peer)

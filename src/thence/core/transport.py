@@ -45,6 +45,8 @@ class Transport(ABC):
 
     exact = False
     """Whether the network is trusted to be so: then nothing comes again."""
+    repeated_by_others = False
+    """Whether a peer may get our frames from others, too: then it may have more of them than we sent to it."""
     queued = 0
     """How many frames are not confirmed, of all peers together, as far as they are in memory."""
     queued_bytes = 0

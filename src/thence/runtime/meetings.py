@@ -6,6 +6,8 @@ Rules:
 * Each start since a meeting is noted with the record ``Started``: what the store knew of at the first of them is all that can
   have been sent within the epoch. A program that goes on, but in an older state, as a machine does that is brought back from a
   snapshot of its memory, knows the highest number that it wrote to a connection (``Reach``).
+* Where others repeat what a server sends, a neighbour gets its frames also while the two cannot meet. There nothing is known of
+  what can have been sent within the epoch, and only ids and counters are compared.
 * A server that is shown to be the old copy, or the copy that has lost its place, is *fenced*, and that is stored. It must stop as
   a whole, not only towards the neighbour that noticed: it has forgotten messages that others have seen, so what it sends to
   anybody else, delivers to its clients or lets its agents do comes before its own causes, or contradicts them.
@@ -123,8 +125,10 @@ class Meetings:
 
     def started(self) -> None:
         """The server starts, or did so at this point of what is brought back."""
+        repeated = self._node.member.repeated_places
         for peer, claim in self.claims.items():
-            self.claims[peer] = claim.started({place: known.sent for place, known in self._node.progress(peer).items()})
+            known = self._node.progress(peer).items()
+            self.claims[peer] = claim.started({place: progress.sent for place, progress in known if place not in repeated})
 
     def begin(self, peers: Peers) -> None:
         """Everything is brought back, and these are the neighbours."""
