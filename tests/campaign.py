@@ -10,11 +10,12 @@ repeats it, and the campaign then ends with 1.
     python -m tests.campaign --kind removals --runs 1000
     python -m tests.campaign --kind explorer
     python -m tests.campaign --kind servers --seconds 600 --seed 0
+    python -m tests.campaign --kind copies --seconds 600 --seed 0
     python -m tests.campaign --kind agents --seconds 600 --seed 0
     python -m tests.campaign --kind hostile --seconds 600 --seed 0
 
-The last three crash real servers (``tests/integration/crashes.py`` and ``agent_crashes.py``) or attack them (``hostile.py``), in
-rounds of ``ROUND_S`` seconds with a seed each.
+The last four crash real servers (``tests/integration/crashes.py`` and ``agent_crashes.py``), put them on old copies of their
+stores (``crash_copies.py``) or attack them (``hostile.py``), in rounds of ``ROUND_S`` seconds, or ``COPIES_S``, with a seed each.
 
 The explorer's cases are ``CAMPAIGN_CASES`` in ``tests/explorer_cases.py`` and whatever a module of ``tests/papers`` calls
 ``CAMPAIGN``: a list of cases, or, where the module has a ``main`` of its own, whatever that makes of it.
@@ -39,7 +40,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from rich.progress import Progress
 
 from tests import evolving, explorer_cases, fabrics
-from tests.integration import agent_crashes, crashes, hostile
+from tests.integration import agent_crashes, crash_copies, crashes, hostile
 from thence.core.ordering import ORDERINGS
 from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
@@ -50,6 +51,8 @@ ALWAYS = frozenset({"well-formed", "creation", "duplication", "completeness"})
 CHUNK = 50
 ROUND_S = 60.0
 """How long the faults of one round last, in a campaign with servers."""
+COPIES_S = 12.0
+"""The same, where one server goes back to an old copy of its store."""
 
 
 class Outcome(NamedTuple):
@@ -121,7 +124,7 @@ def run_many(seeds: Iterable[int]) -> list[Outcome]:
     return [run_one(seed) for seed in seeds]
 
 
-KINDS: Final = ("orderings", "fabrics", "changes", "removals", "explorer", "servers", "agents", "hostile")
+KINDS: Final = ("orderings", "fabrics", "changes", "removals", "explorer", "servers", "copies", "agents", "hostile")
 
 
 class Run(Protocol):
@@ -263,7 +266,7 @@ def run_explorer(arguments: argparse.Namespace) -> int:
     return broken
 
 
-def run_rounds(title: str, rounds_of: Any, counted: str, arguments: argparse.Namespace) -> int:
+def run_rounds(title: str, rounds_of: Any, counted: str, arguments: argparse.Namespace, round_s: float = ROUND_S) -> int:
     """Crash running servers in one round after the other, report, and return how many rounds broke a promise.
 
     ``rounds_of`` is the module that makes a round, and ``counted`` what of its counts is told of each.
@@ -275,7 +278,7 @@ def run_rounds(title: str, rounds_of: Any, counted: str, arguments: argparse.Nam
     left = arguments.seconds
     while left > 0:
         more = {"small": arguments.small} if rounds_of is crashes else {}
-        options = rounds_of.Options(seed=arguments.seed + rounds, fault_s=min(ROUND_S, left), **more)
+        options = rounds_of.Options(seed=arguments.seed + rounds, fault_s=min(round_s, left), **more)
         outcome = rounds_of.run_once(options)
         left -= options.fault_s
         rounds += 1
@@ -325,6 +328,8 @@ def main() -> int:
         broken += run_explorer(arguments)
     if arguments.kind in ("servers", "all"):
         broken += run_rounds("servers", crashes, "accepted", arguments)
+    if arguments.kind in ("copies", "all"):
+        broken += run_rounds("copies", crash_copies, "accepted", arguments, COPIES_S)
     if arguments.kind in ("agents", "all"):
         broken += run_rounds("agents", agent_crashes, "moves", arguments)
     if arguments.kind in ("hostile", "all"):

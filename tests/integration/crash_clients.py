@@ -1,6 +1,6 @@
 """The clients of a crash campaign: a program with several of them, which may be killed and started again at any moment.
 
-    python -m tests.integration.crash_clients FOLDER CLIENT...
+    python -m tests.integration.crash_clients FOLDER CLIENT[=URL]...
 
 Each client writes what it did into ``FOLDER/clients/CLIENT.jsonl``: a line before it sends anything, and a line for each letter
 that it is handed, before it does anything about it. Every line is on disk at once, so a kill takes none of them back.
@@ -80,8 +80,9 @@ class Logged(Client):
 class Worker:
     """One client and what it does."""
 
-    def __init__(self, plan: Plan, name: str, folder: Path) -> None:
+    def __init__(self, plan: Plan, name: str, folder: Path, url: str = "") -> None:
         self.plan = plan
+        self._url = url or plan.urls[name]
         self.name = name
         self.folder = folder
         self._life = os.urandom(4).hex()
@@ -100,13 +101,13 @@ class Worker:
         """Live until the end."""
         self._note(Line("start"))
         try:
-            async with Logged(self.plan.urls[self.name], self.name, connect_timeout=None) as client:
-                self._client = client
-                client.on_reply = self._got
-                client.on_failure = self._failed
-                client.refused = self._refused  # type: ignore[method-assign]
+            self._client = client = Logged(self._url, self.name, connect_timeout=None)
+            client.on_reply = self._got
+            client.on_failure = self._failed
+            client.refused = self._refused  # type: ignore[method-assign]
+            async with client:
                 client.on_message(self._handle)
-                for topic in self.plan.follows[self.name]:
+                for topic in self.plan.follows.get(self.name, ()):
                     await client.subscribe(topic)
                 self._note(Line("joined"))
                 await self._live()
@@ -240,7 +241,8 @@ _encoder = msgspec.json.Encoder()
 async def work(folder: Path, names: list[str]) -> None:
     """Run some of the clients."""
     plan = msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
-    await asyncio.gather(*(Worker(plan, name, folder).run() for name in names))
+    clients = [name.partition("=") for name in names]
+    await asyncio.gather(*(Worker(plan, name, folder, url).run() for name, _, url in clients))
 
 
 def main(arguments: list[str]) -> Any:

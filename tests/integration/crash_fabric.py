@@ -54,6 +54,10 @@ class Options(NamedTuple):
     kill_clients: bool = True
     small: bool = False
     """Five servers, and not twelve, and no fault for long."""
+    trace: bool = True
+    """Whether servers write a trace. One that is put on an old copy of its store does not fit the trace it wrote before."""
+    program: str = ""
+    """The module to run servers from; nothing: as the seed has it."""
     lie: bool = False
     """A planted mistake: syncs of servers do nothing, and say that they did."""
 
@@ -74,6 +78,7 @@ class Fabric:
         """The programs with clients, by their domain."""
         self.busy: set[str] = set()
         """Servers and programs with which something is being done."""
+        self.lines: Lines
         self.links: dict[tuple[str, str], Proxy] = {}
         self.doors: dict[str, Proxy] = {}
         """The proxies between servers and their clients."""
@@ -90,7 +95,7 @@ class Fabric:
         chance = Random(os.urandom(8))  # Another run with the same seed may be under way.
         names = self.topology.processes
         addresses = dict(zip(names, stable_addresses(len(names), chance), strict=True))
-        lines = Lines(self.topology.at(addresses), self.chance)
+        lines = self.lines = Lines(self.topology.at(addresses), self.chance)
         self.links = lines.proxies
         self.doors = {name: Proxy(addresses[name], self.chance) for name in names}
         for proxy in self.proxies:
@@ -151,13 +156,18 @@ class Fabric:
 
     def start_server(self, name: str, *options: str) -> None:
         """Start a server, or start it again."""
-        # Every other run has small limits, which are reached all the time.
-        program = "tests.integration.small_server" if self.options.seed % 2 else "thence.cli.main"
-        arguments = ["-m", program, "serve", str(self.folder / f"{name}.toml"), "--server", name, "--drain", "3"]
-        arguments += ["--data", str(self.folder / "data" / name), "--trace", str(self.folder / "trace"), *options]
+        arguments = [*self.server_arguments(name), *options]
         if self.chance.random() < SPILLING_STARTS:  # A server may spill once and not the next time.
             arguments += ["--backlog", "spill", "--spill-after-bytes", "4000"]
         self.servers[name] = start_process(self.folder, name, arguments, self.disks[name].environment())
+
+    def server_arguments(self, name: str, file: str = "") -> list[str]:
+        """Return what a server is started with; its topology and its store are called ``file``, or as it is."""
+        # Every other run has small limits, which are reached all the time.
+        program = "tests.integration.small_server" if self.options.seed % 2 else "thence.cli.main"
+        arguments = ["-m", self.options.program or program, "serve", str(self.folder / f"{file or name}.toml")]
+        arguments += ["--server", name, "--drain", "3", "--data", str(self.folder / "data" / (file or name))]
+        return arguments + (["--trace", str(self.folder / "trace")] if self.options.trace else [])
 
     def start_worker(self, domain: str) -> None:
         """Start a program with clients, or start it again."""

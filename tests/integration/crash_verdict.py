@@ -16,9 +16,10 @@ How a history becomes a trace:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,6 +27,9 @@ from tests.integration.crash_clients import Line
 from thence.trace.events import DELIVER, SEND, Event
 from thence.trace.files import read_trace
 from thence.trace.judge import judge
+
+CLONE: Final = "clone"
+"""What the names of clients end with whose server is a copy that runs beside the original."""
 
 _decoder = msgspec.json.Decoder(Line)
 
@@ -39,9 +43,10 @@ class Told(NamedTuple):
 
 
 def histories(folder: Path) -> dict[str, list[Line]]:
-    """Read what all clients wrote, by their names."""
+    """Read what all clients wrote, by their names. What those of a clone got is nobody's: there are two of their server."""
     paths = sorted((folder / "clients").glob("*.jsonl"))
-    return {path.stem: _by_life(path.read_bytes()) for path in paths}
+    found = {path.stem: _by_life(path.read_bytes()) for path in paths}
+    return {name: [line for line in lines if line.kind != "got" or not name.endswith(CLONE)] for name, lines in found.items()}
 
 
 def _by_life(data: bytes) -> list[Line]:
@@ -88,6 +93,41 @@ def never_accepted(lines: list[Line]) -> set[str]:
     return never
 
 
+def accepted_before(lines: list[Line], sent: set[str]) -> set[str]:
+    """Return what must have been accepted, since something was that the same life tried later: servers accept in order."""
+    found: set[str] = set()
+    tried: list[str] = []
+    for line in lines:
+        if line.kind == "start":
+            tried = []
+        elif line.kind == "try":
+            tried.append(line.message)
+            if line.message in sent:
+                found.update(tried)
+                tried = []
+    return found
+
+
+class Missing(NamedTuple):
+    """A message that was accepted, and has not come to somebody."""
+
+    message: str
+    sender: str
+    to: str
+
+
+def missing(told: dict[str, list[Line]]) -> list[Missing]:
+    """Return what was accepted, or came to anybody, and has not come to everybody."""
+    got = {name: {line.message for line in lines if line.kind == "got"} for name, lines in told.items()}
+    arrived = set[str]().union(*got.values())
+    found = []
+    for name, lines in told.items():
+        sent = accepted_before(lines, accepted_by(lines) | arrived)
+        tried = [line for line in lines if line.kind == "try" and line.message in sent]
+        found += [Missing(line.message, name, to) for line in tried for to in line.to if line.message not in got[to]]
+    return found
+
+
 def unfinished(folder: Path) -> str:
     """Say what clients still wait for, if they do."""
     told = histories(folder)
@@ -105,21 +145,37 @@ def unfinished(folder: Path) -> str:
     return ", ".join(f"{count} {what}" for what, count in missing.most_common(8))
 
 
-def judge_clients(folder: Path) -> tuple[Counter[str], list[str]]:
-    """Judge what clients did; return how much there was, and what is wrong."""
+def told(folder: Path) -> dict[str, str]:
+    """Return what clients were told with which a server did not go on."""
+    return {name: line.message for name, lines in histories(folder).items() for line in lines if line.kind == "told"}
+
+
+def judge_clients(folder: Path, excused: Collection[Missing] = ()) -> tuple[Counter[str], list[str]]:
+    """Judge what clients did; return how much there was, and what is wrong.
+
+    ``excused`` is what need not come, since somebody was told that it may not.
+    """
     lives = histories(folder)
     arrived = {line.message for lines in lives.values() for line in lines if line.kind == "got"}
-    told = [_told(name, lines, accepted_by(lines) | arrived) for name, lines in lives.items()]
+    gone = {(one.message, one.to) for one in excused}
+    told = [_told(name, lines, accepted_by(lines) | arrived | {one.message for one in excused}) for name, lines in lives.items()]
     counts = sum((one.counts for one in told), Counter[str]())
     wrong = [what for one in told for what in one.wrong]
     for name, lines in lives.items():
         wrong += [f"{name}: {message} was never to be accepted, and came" for message in sorted(never_accepted(lines) & arrived)]
-    verdict = judge([event for one in told for event in one.events])
+    events = [
+        msgspec.structs.replace(event, to=tuple(to for to in event.to if (event.message, to) not in gone)) if event.to else event
+        for one in told
+        for event in one.events
+    ]
+    verdict = judge(events)
     return counts, [*wrong, *(f"clients: {violation}" for violation in verdict.violations)]
 
 
 def judge_servers(folder: Path) -> tuple[Counter[str], list[str]]:
     """Judge what servers wrote."""
+    if not any((folder / "trace").iterdir()):
+        return Counter(), ["the servers wrote no trace"]
     events = read_trace(folder / "trace")
     counts = Counter(f"server {event.kind}" for event in events)
     return counts, [f"servers: {violation}" for violation in judge(events).violations]
@@ -176,7 +232,7 @@ def _ends(name: str, lines: list[Line], counts: Counter[str]) -> list[str]:
             counts["fenced"] += 1
             counts["reported as not accepted"] += max(0, line.position)
         elif line.kind == "told":
-            wrong.append(f"{name}: {line.message}")
+            counts["told that the server does not go on"] += 1
         elif line.kind == "died":
             counts["deaths before an acknowledgement"] += 1
             if line.position not in {later.position for later in lines[at + 1 :] if later.kind == "got"}:

@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.integration import crash_copies
 from tests.integration.crash_clients import Line
+from tests.integration.crash_copies import KINDS
 from tests.integration.crash_verdict import judge_clients, unfinished
 from tests.integration.crashes import MAX_WRONG_TOLD, Options, replay, run_once
 
@@ -28,6 +30,27 @@ def test_disks_that_lie_are_noticed(tmp_path: Path) -> None:
     assert outcome.wrong
     assert outcome.faults["syncs that lied"] > 0
     assert outcome.faults["unsynced changes taken by power losses"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(len(KINDS)), ids=KINDS)
+def test_nothing_vanishes_without_a_word_when_a_server_goes_back(seed: int, tmp_path: Path) -> None:
+    options = Options(seed=seed, fault_s=3.0, mean_gap_s=0.08)
+    outcome = crash_copies.run_once(options, tmp_path / "run")
+    assert not outcome.wrong, "\n".join([*outcome.wrong[:MAX_WRONG_TOLD], crash_copies.replay(options)])
+    assert not outcome.never
+    assert outcome.counts["accepted"] > 100
+    assert outcome.counts["servers that refuse each other"] > 0
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", ["rollback", "clone"])
+def test_servers_that_trust_old_copies_are_noticed(kind: str, tmp_path: Path) -> None:
+    """The planted mistake: servers that go on with whoever meets them."""
+    program = "tests.integration.trusting_server"
+    options = Options(seed=KINDS.index(kind), fault_s=6.0, mean_gap_s=0.08, program=program)
+    outcome = crash_copies.run_once(options, tmp_path / "run")
+    assert any("vanished without a word" in what for what in outcome.wrong)
 
 
 START, END = Line("start"), Line("end")
