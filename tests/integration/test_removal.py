@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 import thence
 from tests.integration.evolving_load import SEND_EVERY_S, following, load, written
 from tests.integration.leading import APPLY, phases, stopped_at
 from tests.integration.running import addressed, assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
+from tests.integration.securing import certificates
 from tests.integration.test_evolution import quietly
 from thence.cli.up import free_addresses
 from thence.core.topology import Topology
@@ -175,6 +177,38 @@ def test_a_server_that_was_declared_lost_by_mistake_is_refused_and_says_so(
 
     run(main)
     assert_kept(tmp_path / "trace", sends=2)
+
+
+def test_one_that_comes_back_over_tls_is_told_by_all_at_once_and_goes_on_quietly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = flat("s1", "s2", "s3", ordering="matrix")
+    new = following(old, {"D": ("s2", "s3")})
+    tls = certificates(tmp_path / "tls", trustme.CA(), *old.processes)
+    wrong: list[Any] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+        running = {name: await started(old, name, tmp_path, tls=tls[name]) for name in old.processes}
+        try:
+            for server in running.values():
+                await server.node.peers.wait_connected()
+            await running["s1"].stop(drain_s=0)
+            access = Access(tls["s2"], tls["s2"].authority)
+            await Applying(old, new, access, quietly, ("s1",)).apply(60.0)
+            # It calls both of the others at the same moment, and both refuse it: the second one when it has left by the first.
+            running["s1"] = await started(old, "s1", tmp_path, tls=tls["s1"])
+            await until(lambda: running["s1"].status()["change"]["phase"] == "left")
+            await running["s1"].stop(drain_s=0)
+            caplog.clear()
+            running["s1"] = await started(old, "s1", tmp_path, tls=tls["s1"])
+            assert "s1 has left flat, which had version 1" in caplog.messages  # Also at the next start.
+        finally:
+            for server in running.values():
+                await server.stop(drain_s=0)
+
+    run(main)
+    assert not wrong, "nothing of this is an error of ours"
 
 
 def test_only_members_that_the_new_topology_lacks_can_be_lost() -> None:

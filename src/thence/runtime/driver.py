@@ -24,6 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from thence.core.contract import Delivery, Input, Ready, Timer
@@ -31,6 +32,7 @@ from thence.core.member import Member
 from thence.core.messages import Envelope, Packet
 from thence.errors import Busy, FrameRefused, StorageError, StoreFull
 from thence.runtime.counting import COMMIT_ENTRIES, COMMIT_SECONDS, Histogram
+from thence.runtime.files import failure
 from thence.runtime.journal import Written, encode_entry
 from thence.runtime.store import MAX_BUFFERED_BYTES, MAX_ENTRY_BYTES, MemoryStore, Store
 
@@ -285,11 +287,19 @@ class Driver:
                 if due or self._compact_soon or self._refused >= COMPACT_AFTER_REFUSALS:
                     self._compact_soon, self._refused = False, 0
                     await self._compact()
+        except OSError as error:
+            self._closed = True
+            self._actions.failed(failure(error, "using", self._path_of(error)))
         except Exception as error:  # noqa: BLE001  Whatever it is, nothing may be acknowledged after it.
             self._closed = True
             self._actions.failed(error)
         finally:
             self._committing = None
+
+    def _path_of(self, error: OSError) -> Path:
+        """Return what was in use when the system failed, as well as that is known."""
+        folder = "the store" if isinstance(self.store, MemoryStore) else self.store.folder
+        return Path(error.filename if isinstance(error.filename, str) else folder)
 
     async def _commit_once(self, *, over_limit: bool = False) -> None:
         began, before = time.monotonic(), self.store.durable

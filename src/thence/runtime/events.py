@@ -70,7 +70,8 @@ EVENTS: Final[dict[str, Event]] = {
     "nobody has led the change for %g s: going back to normal": Event("change-abandoned", ("seconds",)),
     "%s has left %s, which had version %d": Event("left", ("name", "fabric", "version")),
     "%s says that %s was declared lost: %s has gone on without it since version %d. "
-    "It takes nothing more; what it has that others lack is lost": Event("expelled", ("peer", "name", "fabric", "version")),
+    "It takes nothing more; what it has that others lack is lost. Start it as a new server, under a new name, with an empty "
+    "store": Event("expelled", ("peer", "name", "fabric", "version")),
     "without %s: %d messages that %s lacked were handed over": Event("flushed", ("lost", "messages", "name")),
     "%s switched to version %d, %s": Event("switched", ("name", "version", "fingerprint")),
     "the file has version %d; the store is at version %d, which counts": Event("topology-older", ("version", "stored")),

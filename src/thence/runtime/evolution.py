@@ -151,7 +151,7 @@ class Evolution:
         if not self.left and behind and not self._node.driver.full:
             log.critical(
                 "%s says that %s was declared lost: %s has gone on without it since version %d. It takes nothing more; what it "
-                "has that others lack is lost",
+                "has that others lack is lost. Start it as a new server, under a new name, with an empty store",
                 peer,
                 self._node.name,
                 self._node.topology.name,

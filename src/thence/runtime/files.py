@@ -20,6 +20,11 @@ from pathlib import Path
 from thence.errors import ConfigError, StorageError, StoreFull
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+BROKEN = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, errno.EROFS, getattr(errno, "EUCLEAN", errno.EIO)})
+"""What a disk says that does not work, or that the system has given up on."""
+
+BROKEN_ADVICE = "The disk does not work: look at the system's log. When it does again, start on the same data, which is read anew"
+
 UNFINISHED = ".tmp"
 """What the name of a file ends with before it is whole."""
 
@@ -61,7 +66,10 @@ def cut(descriptor: int, size: int, path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise failure(error, "opening", folder) from error
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -110,6 +118,24 @@ def name_finished(unfinished: Path, path: Path) -> None:
     sync_folder(path.parent)
 
 
+def read_whole(path: Path) -> bytes:
+    """Read a file; StorageError names it if the disk does not give it."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise failure(error, "reading", path) from error
+
+
+def read_at(descriptor: int, size: int, offset: int, path: Path) -> bytes:
+    """Read a part of an open file; StorageError names it if the disk does not give it."""
+    try:
+        return os.pread(descriptor, size, offset)
+    except OSError as error:
+        raise failure(error, f"reading {size} bytes at offset {offset} of", path) from error
+
+
 def read_from_disk(path: Path) -> bytes:
     """Read a file that is synced, past what memory holds of it where the system lets us say so."""
     with path.open("rb") as file:
@@ -130,9 +156,10 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 def failure(error: OSError, doing: str, path: Path) -> StorageError:
     """Return what an error of the system means for the store."""
     kind = StoreFull if error.errno in FULL else StorageError
-    return kind(f"{doing} {path} failed: {error.strerror or error}")
+    advice = f". {BROKEN_ADVICE}" if error.errno in BROKEN else ""
+    return kind(f"{doing} {path} failed: {error.strerror or error}{advice}")
 
 
 def _sync_failed(error: OSError, path: Path) -> StorageError:
     why = error.strerror or error
-    return StorageError(f"fsync failed on {path}: {why}; stop this process: the next start reads what is really on disk")
+    return StorageError(f"fsync failed on {path}: {why}; this process stores nothing more. {BROKEN_ADVICE}")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from thence.errors import ConfigError, StorageError
-from thence.runtime.files import UNFINISHED
+from thence.runtime.files import UNFINISHED, read_whole
 from thence.runtime.segments import (
     MARK_BYTES,
     SEGMENT,
@@ -115,7 +115,7 @@ class Segment:
 
 def read_segment(path: Path, first: int) -> Segment:
     """Read a segment; its name says which entry it begins with."""
-    data = path.read_bytes()
+    data = read_whole(path)
     header = decode_header(data, SEGMENT, str(path))
     if header.number != first:
         raise StorageError(f"{path}, offset 0: the header says that it begins with entry {header.number}")
@@ -127,7 +127,7 @@ def read_segment(path: Path, first: int) -> Segment:
 
 def read_snapshot(path: Path, upto: int) -> tuple[Header, bytes]:
     """Read a snapshot; its name says what it stands for."""
-    header, body = decode_snapshot(path.read_bytes(), str(path))
+    header, body = decode_snapshot(read_whole(path), str(path))
     if header.number != upto:
         raise StorageError(f"{path}, offset 0: the header says that it stands for entries up to {header.number}")
     return header, body
@@ -206,6 +206,8 @@ def _take_segment(path: Path, first: int, identity: str, found: Recovered, *, is
     try:
         segment = read_segment(path, first)
     except StorageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise  # The disk does not give it: whether it is damaged nobody knows.
         raise StorageError(f"{error}. {ADVICE}") from None
     check_identity(segment.header, identity, path)
     for damage in segment.damage():

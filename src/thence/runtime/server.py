@@ -120,6 +120,8 @@ class Server:
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
         tell_if_it_fails(self._ticker, f"the clock of {node.name!r}", self._failed)
         log.info("%s of %s listens on %s", node.name, node.topology.name, self.address)
+        if node.evolution.left:
+            log.warning("%s has left %s, which had version %d", node.name, node.topology.name, node.topology.version)
 
     async def stop(self, *, drain_s: float = DRAIN_S) -> None:
         """Take nothing more, wait for what is on its way to neighbours that are there to be confirmed, and stop."""

@@ -338,8 +338,10 @@ def read_header(path: Path) -> tuple[Header, int]:
     """Return the header of a file, and how long the file is."""
     descriptor = _opened(path)
     try:
-        return decode_header(os.pread(descriptor, _HEADER_BYTES, 0), SPILL, str(path)), os.fstat(descriptor).st_size
+        return decode_header(files.read_at(descriptor, _HEADER_BYTES, 0, path), SPILL, str(path)), os.fstat(descriptor).st_size
     except StorageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
         raise StorageError(f"{error}. {ADVICE}") from None
     finally:
         os.close(descriptor)
@@ -350,7 +352,7 @@ def read_block(
 ) -> tuple[dict[int, EntryT], int]:
     """Return the entries of a block by their numbers, and where the block ends."""
     outline = _outline(descriptor, file, offset, path)
-    data = os.pread(descriptor, outline.size, offset)
+    data = files.read_at(descriptor, outline.size, offset, path)
     batch = batch_at(memoryview(data), 0, file.marker)
     if batch is None or batch.end != len(data):
         raise _unreadable(path, offset, f"the checksum of a block of {outline.size} bytes is wrong")
@@ -387,7 +389,7 @@ def _find(descriptor: int, file: SpillFile, wanted: int, path: Path) -> int:
 
 
 def _outline(descriptor: int, file: SpillFile, offset: int, path: Path) -> Outline:
-    outline = outline_at(os.pread(descriptor, OUTLINE_BYTES, offset), file.marker)
+    outline = outline_at(files.read_at(descriptor, OUTLINE_BYTES, offset, path), file.marker)
     if outline is None or offset + outline.size > file.end:
         raise _unreadable(path, offset, "a block should begin here")
     return outline

@@ -321,3 +321,20 @@ def test_letters_in_files_of_a_store_that_is_not_there_cannot_be_read(tmp_path: 
     home, _, _ = damaged(tmp_path)
     with pytest.raises(StorageError, match="in file 1 of a store that is not there"):
         Reader(None, "ann").at(home.box(), 5)
+
+
+def test_a_disk_that_does_not_give_a_block_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path)
+    home.put("ann", *bodies(1, 21))
+    (path,) = list_spill(tmp_path).values()
+
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", broken)
+        with pytest.raises(
+            StorageError, match=rf"at offset \d+ of {path} failed: Input/output error\. The disk does not work: look"
+        ):
+            home.kept()
+    assert home.kept() == bodies(1, 21)

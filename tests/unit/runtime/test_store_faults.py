@@ -255,7 +255,7 @@ def test_a_sync_that_failed_is_never_tried_again(folder: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fdatasync", fail)
-        with pytest.raises(StorageError, match=r"fsync failed on .*stop this process"):
+        with pytest.raises(StorageError, match=r"fsync failed on .*this process stores nothing more\. The disk does not work"):
             store.commit()
         for again in (store.commit, lambda: store.append(b"third"), lambda: store.compact(b"", 1)):
             with pytest.raises(StorageError, match="fsync failed"):
@@ -290,3 +290,18 @@ def test_a_write_that_fails_stores_nothing(folder: Path, monkeypatch: pytest.Mon
         assert store.commit() == 2
     store.close()
     assert found_in(folder)[1] == ([b"first", b"second"] if kind is StoreFull else [b"first"])
+
+
+def test_a_disk_that_does_not_give_a_segment_is_named_with_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(folder, [b"first"])
+    path = only_segment(folder)
+
+    def broken(_: Path) -> bytes:
+        raise failing(errno.EIO)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", broken)
+        with pytest.raises(StorageError) as raised:
+            opened(folder)
+    assert str(raised.value) == f"reading {path} failed: Input/output error. {files.BROKEN_ADVICE}"
+    assert found_in(folder) == (None, [b"first"], "")
