@@ -52,17 +52,14 @@ members = ["s1", "s2"]
 ordering = "matrix"
 [domains.B]
 members = ["s2", "s3"]
-ordering = "vector"
 """
 
 LINKED: Final = """
 name = "linked"
 [domains.A]
 members = ["a1", "a2"]
-ordering = "vector"
 [domains.C]
 members = ["c1", "c2"]
-ordering = "vector"
 [[links]]
 between = ["A", "C"]
 relays = [["a1", "c1"], ["a2", "c2"]]
@@ -373,6 +370,18 @@ async def a_client_does_not_empty_its_box(given: Given) -> None:
             assert (await operator.operator.remove("bob"))["dropped_messages"] == 10
         seen = await given.prometheus.scrape(running["s1"])
         assert seen["thence_stalled"][frozenset({("by", "box")})] == 0
+
+
+@scenario("thence_letters_undeliverable_total")
+async def a_name_is_given_twice(given: Given) -> None:
+    topology = flat("s1", "s2")
+    for server in ("s2", "s1"):
+        alone = await started(topology, server, given.data)
+        await posted(topology, server, "ann", 1, "ann")
+        await alone.stop(drain_s=0)
+    async with servers(topology, given.data) as running:
+        await until(lambda: running["s2"].node.returning.counts["returned"])
+        await given.prometheus.scrape(running["s2"])
 
 
 @scenario("thence_spilled_bytes")

@@ -42,6 +42,7 @@ from thence.runtime.letters import (
     recipients,
     written_body,
 )
+from thence.runtime.names import RETURNED
 from thence.runtime.protocol import Letter, Publish, claimed_letters, read_letters, write_letters
 from thence.runtime.requests import Requests
 from thence.runtime.spans import spans_of_program
@@ -376,10 +377,27 @@ class Endpoint(Awaiting):
             at += 1
             if letter.reply:
                 replies = True
+        if sender.startswith(RETURNED):
+            self._hand_back(fresh, at - 1)
+            return
         if replies:
             fresh = self._hand_replies(fresh, everyone)
         if not self._failed:
             self._inbox.hand(fresh, at - 1)
+
+    def _hand_back(self, messages: Sequence[Message], last: int) -> None:
+        """Messages of ours have come back."""
+        for message in messages:
+            self.returned(message, message.sender.removeprefix(RETURNED))
+        self._inbox.skip(last)
+
+    def returned(self, message: Message, to: str) -> None:
+        """Called for a message of ours to ``to`` that was accepted and has come back, since that client has lost its name.
+
+        The client may have handled it all the same. Meant to be replaced; by default it is a warning.
+        """
+        where = f"to {to!r}, which has lost its name"
+        self._loop.call_exception_handler({"message": f"thence: a message of {self.name!r} came back, undeliverable: {where}"})
 
     def _leave_out(self, last: int, error: MalformedFrame) -> None:
         """Everything up to ``last`` has come, and cannot be read. What came before may still be waiting to be done."""

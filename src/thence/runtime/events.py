@@ -41,6 +41,9 @@ EVENTS: Final[dict[str, Event]] = {
     "%d letters of %s are left out: they are for %s, a server in which no program runs (%d times so far)": Event(
         "letters-for-nobody", ("letters", "sender", "receiver", "times")
     ),
+    "client %s has lost its name to one of %s; messages that go back: %d": Event("name-lost", ("client", "home", "messages")),
+    "messages for %s cannot go back now: %s": Event("return-trouble", ("client", "reason")),
+    "messages of agent %s to %s came back, since that name was lost: %d": Event("agent-returned", ("agent", "to", "messages")),
     # At the door.
     "%s: %s%s": Event("complaint", ("address", "reason", "left_out")),
     "%s: read again": Event("reloaded", ("what",)),

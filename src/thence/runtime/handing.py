@@ -17,7 +17,8 @@ from thence.core.messages import Envelope
 from thence.core.views import FABRIC
 from thence.errors import MalformedFrame
 from thence.runtime.boxes import Bundle
-from thence.runtime.office import Body
+from thence.runtime.names import RETURNED
+from thence.runtime.office import Body, Handed
 from thence.runtime.protocol import Letter, count_letters, write_letters
 
 if TYPE_CHECKING:
@@ -48,27 +49,42 @@ class Handing:
         body = self._read(envelope)
         if body is None:
             return
-        direct = isinstance(body, Bundle) and self._is_for_program(body)
-        if isinstance(body, Bundle) and direct and self._hand_to_program(delivery.position, body):
-            node.letters_delivered += body.count
+        if isinstance(body, Bundle):
+            self._hand_letters(delivery.position, body, envelope, boxes)
+        else:
+            self._hand_notice(delivery.position, node.office.take(body, envelope), envelope.number)
+
+    def _hand_letters(self, position: int, bundle: Bundle, envelope: Envelope, boxes: dict[str, None]) -> None:
+        node, direct = self._node, self._is_for_program(bundle)
+        if direct and self._hand_to_program(position, bundle):
+            node.letters_delivered += bundle.count
             return
-        handed = node.office.take(body, envelope)
+        if bundle.sender.startswith(RETURNED) and node.returning.is_for_agent(bundle):
+            return
+        handed = node.office.take(bundle, envelope)
         for name in handed.boxes:
             boxes[name] = None
-        if isinstance(body, Bundle):
-            if not direct:
-                self._note(delivery.position, body.count, handed.boxes)
-            node.letters_delivered += body.count * len(handed.boxes)
-            if node.spans is not None:
-                node.spans.delivering(body, handed.boxes)
-        if not handed.boxes:
-            if isinstance(body, Bundle) and body.to is not None and node.name in body.to:
-                self._complain(body)
-            if handed.left is not None:
-                node.forget_client(handed.left)
-            if handed.made is not None:
-                node.ledger.made(handed.made, envelope.number)
-            node.on_notice(handed)
+        if not direct:
+            self._note(position, bundle.count, handed.boxes)
+        node.letters_delivered += bundle.count * len(handed.boxes)
+        if node.spans is not None:
+            node.spans.delivering(bundle, handed.boxes)
+        if bundle.to is not None and len(handed.boxes) < len(bundle.to):
+            node.returning.astray(position, bundle, envelope)
+            if not handed.boxes and node.name in bundle.to:
+                self._complain(bundle)
+
+    def _hand_notice(self, position: int, handed: Handed, number: int) -> None:
+        node = self._node
+        if handed.left is not None:
+            node.forget_client(handed.left)
+            if handed.lost is not None:
+                node.returning.lost(position, handed.left, handed.lost)
+        if handed.joined is not None and handed.joined in node.office.state.boxes:
+            node.returning.found(handed.joined)
+        if handed.made is not None:
+            node.ledger.made(handed.made, number)
+        node.on_notice(handed)
 
     def _read(self, envelope: Envelope) -> Body | None:
         """Return what a message says; None: nobody can read it, and it is left out."""

@@ -34,6 +34,7 @@ from thence.runtime.recovery import (
     read_segment,
     read_snapshot,
 )
+from thence.runtime.returning import read_returning
 from thence.runtime.segments import FORMAT_VERSION, SPILL, Gap, decode_header, read_batches
 from thence.runtime.spill import NOUNS, Entry, WaitingFrame, list_spill, read_entry, spill_path
 
@@ -176,6 +177,8 @@ def needed_files(snapshot: bytes | None) -> list[NeededFile]:
     except StorageError:
         return []  # It is no server's: a store keeps whatever bytes it is given.
     letters = [NeededFile(client, Bundle, file) for client, box in state.boxes.items() for file in box.spilled]
+    orphans = read_returning(read.returning).orphans.values()
+    letters += [NeededFile(orphan.client, Bundle, file) for orphan in orphans for file in orphan.box.spilled]
     return letters + [NeededFile(str(Way(*way)), WaitingFrame, file) for *way, files in read.spilled_frames for file in files]
 
 

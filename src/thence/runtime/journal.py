@@ -19,6 +19,7 @@ from thence.errors import StorageError
 from thence.runtime.boxes import MailboxMet, SpillFile
 from thence.runtime.ledger import Buried, Reacted
 from thence.runtime.rejections import Rejected
+from thence.runtime.returning import Returned
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -70,7 +71,19 @@ class Fenced(msgspec.Struct, frozen=True, array_like=True, tag=24):
 
 
 Written = (
-    Record | Acknowledged | Rejected | MailboxMet | Met | Started | Reacted | Buried | Opened | Removed | EpochStored | Fenced
+    Record
+    | Acknowledged
+    | Rejected
+    | MailboxMet
+    | Met
+    | Started
+    | Reacted
+    | Buried
+    | Opened
+    | Removed
+    | EpochStored
+    | Fenced
+    | Returned
 )
 
 
@@ -101,6 +114,8 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     """Which epochs we have stored with each neighbour."""
     fenced: str = ""
     """Why the server must not go on, if so."""
+    returning: bytes = b""
+    """What goes back to its senders (``runtime.returning``)."""
 
 
 _stored: Any = STORED_RECORD
@@ -121,6 +136,7 @@ _decoder = msgspec.msgpack.Decoder(
             | Removed
             | EpochStored
             | Fenced
+            | Returned
         ],
     ]
 )

@@ -20,6 +20,8 @@ ALL: Final = "everyone"
 """The word that stands for all, where a person writes to whom."""
 TOPIC_MARK: Final = "#"
 """What a topic begins with there,"""
+RETURNED: Final = f"{TOPIC_MARK}undeliverable:"
+"""What the sender of a message that has come back begins with (``runtime.returning``); the name that it was for follows."""
 SEPARATOR: Final = ","
 """and what stands between several names."""
 UNWRITABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})

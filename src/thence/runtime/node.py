@@ -50,6 +50,7 @@ from thence.runtime.peers import Peers
 from thence.runtime.refusals import note_refusal
 from thence.runtime.rejections import Rejected
 from thence.runtime.removal import Removal
+from thence.runtime.returning import Returned, Returning
 from thence.runtime.safety import BoxSafety, why_untold
 from thence.runtime.security import Security
 from thence.runtime.spans import ServerSpans
@@ -63,7 +64,7 @@ log = logging.getLogger("thence.node")
 class Node:
     """See the module's text."""
 
-    _coming_back = True
+    coming_back = True
     """Whether what is in the store is being brought back; then nothing waits for room."""
     _came_back_full = False
     """Whether a box has been full since then: it may have more in it than it should."""
@@ -155,7 +156,7 @@ class Node:
         self._watcher.start()
 
     def _go_on_from_store(self, given: Topology) -> None:
-        self.homes = Homes(self.name, self.office, self.driver.write)
+        self.homes, self.returning = Homes(self.name, self.office, self.driver.write), Returning(self)
         try:
             self._bring_back()
             self.topology = self.evolution.chosen(given)
@@ -169,8 +170,7 @@ class Node:
     def _bring_back(self) -> None:
         written, entries = self.store.take_recovered()
         restored = Ready()
-        acknowledging: dict[str, int] = {}
-        removing: dict[str, int] = {}
+        acknowledging, removing = dict[str, int](), dict[str, int]()
         now = self.clock.now()
         if written is None:
             self.member.step(Restored(None, (), 0), now)
@@ -180,13 +180,14 @@ class Node:
             self.office.restore(snapshot.office)
             self.ledger.restore(snapshot.agents)
             self.safety.restore(snapshot.safety)
+            self.returning.restore(snapshot.returning)
             self.meetings.restore(snapshot.met, snapshot.claims, snapshot.fenced)
             self._consumed = snapshot.consumed
             acknowledging = snapshot.acknowledging
             removing = snapshot.removing
             self.history.resume(snapshot.events)
             restored = self.member.step(Restored(snapshot.member, (), snapshot.consumed), now)
-            self.backlog.restore(self.office.spilled(), snapshot.spilled_frames)
+            self.backlog.restore(self.office.spilled() + self.returning.spilled(), snapshot.spilled_frames)
         self.deliver(restored.deliver)
         self.safe(restored.safe)
         for client, upto in acknowledging.items():
@@ -199,7 +200,7 @@ class Node:
                 self._again(record, now)
         self._accepted = {name: box.sent for name, box in self.office.state.boxes.items()}
         self.history.release(self.store.durable)
-        self._coming_back = False
+        self.coming_back = False
         self.office.look_for_room()
         self._came_back_full = bool(self.office.full)
 
@@ -212,6 +213,8 @@ class Node:
         elif isinstance(record, Reacted):
             self.ledger.reacted(record)
             self.reacted(record.agent, record.since, record.upto)
+        elif isinstance(record, Returned):
+            self.returning.again(record)
         elif isinstance(record, Buried):
             self.ledger.buried(record)
         elif isinstance(record, Removed):
@@ -352,7 +355,7 @@ class Node:
     def go_on_with_room(self) -> None:
         """Go on with what waited for room in a mailbox."""
         self._came_back_full = False
-        if not self._coming_back:
+        if not self.coming_back:
             self.deliver(())
             self._tell_of_room()
 
@@ -363,6 +366,7 @@ class Node:
         try:
             self._look_for_room()
             self.backlog.try_frames_again()
+            self.returning.go_on()
         except StorageError as error:
             self.failed(error)
         if self.backlog.release_overdue():
@@ -485,6 +489,7 @@ class Node:
             self.removal.under_way,
             self.meetings.claims,
             self.meetings.fenced,
+            self.returning.snapshot(),
         )
         return journal.encode_snapshot(saved)
 
@@ -558,9 +563,9 @@ class Node:
             return  # Whoever was told has sent something that is for us too: it comes behind what is being handed over.
         self._handing = True
         try:
-            while held and (not office.full or self._coming_back):
+            while held and (not office.full or self.coming_back):
                 boxes: dict[str, None] = {}
-                while held and (not office.full or self._coming_back):
+                while held and (not office.full or self.coming_back):
                     self._consumed = held[0].position
                     self._held_bytes -= held[0].frame.weight
                     self._handing_over.hand(held.popleft(), boxes)

@@ -120,6 +120,8 @@ class Handed(msgspec.Struct, frozen=True):
     """An agent of this server that there is from now on."""
     gone: str | None = None
     """A name that this server claimed, and does not any more."""
+    lost: Box | None = None
+    """The mailbox of the client that has lost its name to another server: what is in it goes back."""
 
 
 class Office:
@@ -363,7 +365,8 @@ class Office:
             if notice.entry and not notice.kind:
                 self.state.boxes[notice.client].entry = notice.entry
         elif claims[0] != self.server and self.server in claims:
-            handed = msgspec.structs.replace(self._drop(notice.client), joined=notice.client, yielded=notice.client)
+            lost, handed = self.state.boxes.get(notice.client), self._drop(notice.client, keep_files=True)
+            handed = msgspec.structs.replace(handed, joined=notice.client, yielded=notice.client, lost=lost)
         return handed
 
     def _left(self, notice: Left) -> Handed:
@@ -393,12 +396,12 @@ class Office:
         self.look_for_room()
         return handed
 
-    def _drop(self, client: str) -> Handed:
+    def _drop(self, client: str, *, keep_files: bool = False) -> Handed:
         box = self.state.boxes.pop(client, None)
         if box is not None:
             self.subscriptions.was_ours(client)
             self.in_memory -= box.in_memory
-            if self.spill is not None:
+            if self.spill is not None and not keep_files:
                 self.spill.done_with(box.spilled)
         self.here.discard(client)
         self._full.pop(client, None)

@@ -60,12 +60,18 @@ class Resuming:
 
 def failure(refused: Refused, url: str, unanswered: int) -> Refusal:
     """Return the error that says why a server refuses us for good; so many messages are not known to be accepted."""
-    messages = "1 message" if unanswered == 1 else f"{unanswered} messages"
+    reason = f"{url}: {refused.reason}"
     if refused.cause == "fenced":
-        what = f"{messages} of this program {'was' if unanswered == 1 else 'were'} not accepted, and never will be"
-        if refused.accepted < 0:
-            what = f"of {messages} of this program it is not known whether they were accepted"
-        return Fenced(f"{url}: {refused.reason}; {what}")
+        return Fenced(reason + _say(unanswered, known=refused.accepted >= 0))
     if refused.cause == "lost":
-        return StateLost(f"{url}: {refused.reason}. Of {messages} of this program it is not known whether they were accepted")
-    return Refusal(f"{url}: {refused.reason}")
+        return StateLost(reason + _say(unanswered, known=False))
+    return Refusal(reason)
+
+
+def _say(unanswered: int, *, known: bool) -> str:
+    messages = "1 message" if unanswered == 1 else f"{unanswered} messages"
+    if not unanswered:
+        return ""
+    if known:
+        return f"; {messages} of this program {'was' if unanswered == 1 else 'were'} not accepted, and never will be"
+    return f"; of {messages} of this program it is not known whether {'it was' if unanswered == 1 else 'they were'} accepted"

@@ -29,7 +29,7 @@ from thence.runtime.asking import Answering
 from thence.runtime.client_connection import ClientConnection, reject
 from thence.runtime.door import Door, hang_up, refuse, tell
 from thence.runtime.engine import Engine
-from thence.runtime.homes import begins, new_mailbox
+from thence.runtime.homes import FENCED, begins, new_mailbox
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Handed, Joined, Left
@@ -149,6 +149,9 @@ class Server:
         reason = self._objection(hello.name) if hello.name else ""
         if hello.name and hello.name not in self.node.office.state.boxes:
             reason = reason or objection_to_new(hello.name, guest)
+        if reason and not begins(hello) and self.node.office.home(hello.name) not in (None, self.node.name):
+            reject(self.node, connection, hello.name, self._lost_name(hello.name))
+            return False
         if reason:
             refuse(connection, reason, claims=f"client {hello.name!r}")
             return False
@@ -197,6 +200,11 @@ class Server:
                 client.welcome()
 
         self.node.homes.meet(hello, durable)
+
+    def _lost_name(self, name: str) -> Refused:
+        home = self.node.office.home(name)
+        reason = f"another program has the name {name!r} since: {home!r} gave it the name too, while it and {self.node.name!r} "
+        return Refused(f"{reason}could not hear each other. Choose another name, or connect to {home!r}", cause=FENCED)
 
     def _objection(self, name: str) -> str:
         if self.node.meetings.fenced:
@@ -339,6 +347,8 @@ class Server:
                 refuse(waiting.connection, self._objection(handed.yielded))
         if handed.left is not None:
             self.engine.forget(handed.left)
+            if handed.lost is not None and handed.left in self._clients:
+                reject(self.node, self._clients.pop(handed.left).connection, handed.left, self._lost_name(handed.left))
             self.end_session(handed.left, f"{handed.left!r} is no longer a client of {self.node.name!r}")
             if handed.yielded is None and self.node.name in self.node.office.state.claims.get(handed.left, ()):
                 self._take_back(handed.left)
@@ -490,6 +500,7 @@ class Server:
             "oldest_wait_seconds": round(max(0, now - oldest) / 1e9, 3),
             "letters_accepted": node.letters_accepted,
             "letters_delivered": node.letters_delivered,
+            "letters_undeliverable": dict(node.returning.counts),
             "letters_withheld": self.revocation.withheld,
             "messages_forwarded": node.member.forwarded,
             "refused_frames": dict(node.refusals),

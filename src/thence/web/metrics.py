@@ -157,6 +157,13 @@ FAMILIES: Final = (
         "Letters that waited for a client and were dropped: it left, or an operator removed it or emptied its mailbox.",
         _by(lambda seen: dict(seen.server.node.removal.dropped)),
     ),
+    Family(
+        "thence_letters_undeliverable_total",
+        "counter",
+        ("by",),
+        "Letters for a client that lost its name to one of another server: sent back, or published, or without a sender.",
+        _by(lambda seen: dict(seen.server.node.returning.counts)),
+    ),
     # Neighbours.
     Family(
         "thence_neighbour_up",

@@ -1,0 +1,179 @@
+"""A name that two servers gave while they could not hear each other: one keeps it, and nothing that was accepted vanishes."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thence
+from tests.integration.running import flat, run, started, until, url
+from tests.integration.test_faults import proxied
+from thence.core.topology import Topology
+from thence.errors import Fenced
+from thence.runtime import boxes, returning
+from thence.runtime.proxy import Mode, Proxy
+from thence.runtime.server import Server
+
+
+def returned_to(client: thence.Client) -> list[tuple[str, bytes]]:
+    """Return what comes back to a client: whom it was for, and what it was."""
+    heard: list[tuple[str, bytes]] = []
+    vars(client)["returned"] = lambda message, to: heard.append((to, message.body))
+    return heard
+
+
+@pytest.mark.parametrize("spilled", [False, True], ids=["memory", "files"])
+@pytest.mark.parametrize("crash", [False, True], ids=["", "crash"])
+def test_what_waits_for_the_loser_goes_back_to_its_senders(
+    spilled: bool, crash: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    options: dict[str, Any] = {}
+    if spilled:
+        monkeypatch.setattr(boxes, "BLOCK_BYTES", 200)
+        options["spill_after_bytes"] = 300
+    bodies = [b"%100d" % number for number in range(10)]
+
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        second = await started(topology, "s2", tmp_path, **options)
+        async with (
+            thence.connect(url(topology, "s2"), "ann") as ann,
+            thence.connect(url(topology, "s2"), "bob") as bob,
+        ):
+            await bob.send("ann", b"done with")
+            assert (await ann.receive(10)).body == b"done with"
+            ann.done()
+            await until(lambda: second.node.acknowledged_of("ann") == 1)
+        async with thence.connect(url(topology, "s2"), "bob") as bob:
+            for body in bodies:
+                await bob.send("ann", body)
+            await bob.publish("nobody follows it", b"")
+        assert bool(second.node.office.state.boxes["ann"].spilled) == spilled
+        await second.stop(drain_s=0)
+        first = await started(topology, "s1", tmp_path, **options)
+        async with thence.connect(url(topology, "s1"), "ann"):
+            pass  # s1 does not know that s2, which is not running, has given the name.
+        if crash:  # Between the loss of the name and the first that goes back.
+            monkeypatch.setattr(returning.Returning, "go_on", lambda _: None)
+            second = await started(topology, "s2", tmp_path, **options)
+            await until(lambda: second.node.returning.state.orphans)
+            await second.stop(drain_s=0)
+            monkeypatch.undo()
+        second = await started(topology, "s2", tmp_path, **options)
+        async with thence.connect(url(topology, "s2"), "bob") as bob:
+            heard = returned_to(bob)
+            await until(lambda: len(heard) == 10)
+            assert heard == [("ann", body) for body in bodies]
+            assert second.node.returning.counts["returned"] == 10
+            assert not second.node.returning.state.orphans
+            await bob.send("ann", b"to the winner")
+        async with thence.connect(url(topology, "s1"), "ann") as winner:
+            assert (await winner.receive(10)).body == b"to the winner"
+        await second.stop(drain_s=0)
+        second = await started(topology, "s2", tmp_path, **options)  # None of it goes back twice.
+        async with thence.connect(url(topology, "s2"), "bob") as bob:
+            heard = returned_to(bob)
+            await bob.send("bob", b"last")
+            assert (await bob.receive(10)).body == b"last"
+            assert heard == []
+        await second.stop(drain_s=0)
+        await first.stop(drain_s=0)
+
+    run(main)
+    assert "client ann has lost its name to one of s1; messages that go back: 10" in caplog.text
+
+
+class Apart:
+    """Servers, with a proxy on each way between two of them, all cut."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.ways: dict[tuple[str, str], Proxy] = {}
+        self.running: dict[str, Server] = {}
+
+    async def start(self, data: Path) -> None:
+        for caller in self.topology.processes:
+            addresses = dict(self.topology.addresses)
+            for called in addresses.keys() - {caller}:
+                self.ways[caller, called] = proxy = await proxied(self.topology, called)
+                proxy.set_mode(Mode.CUT)
+                addresses[called] = proxy.address
+            self.running[caller] = await started(self.topology.at(addresses), caller, data)
+
+    def join(self, one: str, other: str) -> None:
+        self.ways[one, other].set_mode(Mode.WELL)
+        self.ways[other, one].set_mode(Mode.WELL)
+
+    def cut(self, one: str, other: str) -> None:
+        self.ways[one, other].set_mode(Mode.CUT)
+        self.ways[other, one].set_mode(Mode.CUT)
+
+    async def stop(self) -> None:
+        for server in self.running.values():
+            await server.stop(drain_s=0)
+        for proxy in self.ways.values():
+            await proxy.close()
+
+
+def test_the_program_that_loses_its_name_is_told_with_an_error(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        apart = Apart(topology)
+        await apart.start(tmp_path)
+        proxy = await proxied(topology, "s2")
+        async with (
+            thence.connect(url(topology, "s2"), "ann") as there,
+            thence.connect(f"thence://{proxy.address}", "cleo") as away,
+            thence.connect(url(topology, "s1"), "ann") as winner,
+            thence.connect(url(topology, "s1"), "cleo"),
+        ):
+            heard = returned_to(winner)  # The sender's name is the winner's: what comes back reaches whoever has it.
+            await there.send("ann", b"to myself")
+            proxy.set_mode(Mode.CUT)
+            await until(lambda: away.trouble)
+            apart.join("s1", "s2")
+            with pytest.raises(Fenced, match="'s1' gave it the name too"):
+                await there.known("nobody")
+            proxy.set_mode(Mode.WELL)
+            with pytest.raises(Fenced, match="'s1' gave it the name too"):
+                await away.receive(20)
+            await until(lambda: heard == [("ann", b"to myself")])
+        await proxy.close()
+        await apart.stop()
+
+    run(main)
+
+
+def test_what_is_on_its_way_to_the_loser_goes_back_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2", "s3")
+        apart = Apart(topology)
+        await apart.start(tmp_path)
+        apart.join("s2", "s3")
+        for server in ("s1", "s2"):
+            async with thence.connect(url(topology, server), "ann"):
+                pass
+        async with (
+            thence.connect(url(topology, "s3"), "bob") as bob,
+            thence.connect(url(topology, "s3"), "cleo") as cleo,
+        ):
+            heard = returned_to(bob)
+            await bob.known("ann")
+            apart.cut("s2", "s3")
+            for number in range(5):
+                await bob.send("ann", b"%d" % number)
+            await bob.send(["cleo", "ann"], b"both")
+            assert (await cleo.receive(10)).body == b"both"
+            apart.join("s1", "s2")
+            await until(lambda: "ann" not in apart.running["s2"].node.office.state.boxes)
+            apart.join("s2", "s3")
+            apart.join("s1", "s3")  # What goes back comes behind the news of the name, which s1 has.
+            await until(lambda: len(heard) == 6)
+            assert heard == [("ann", b"%d" % number) for number in range(5)] + [("ann", b"both")]
+        await apart.stop()
+
+    run(main)
