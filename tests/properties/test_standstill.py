@@ -1,6 +1,7 @@
 """Members that are full of what goes one way still take what goes the other: tiny limits, heavy traffic, and everything arrives.
 
-Before ``core/limits.py`` said so, each of these fabrics stood still for ever.
+Before ``core/limits.py`` said so, each of these fabrics stood still for ever. So did rings, and relays with replicas, for longer:
+``tests.properties.standstill_search`` looks for more of them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import fabrics
+from tests.properties.standstill_search import found
 from thence.core import limits
 from thence.core.topology import Topology
 from thence.core.topology_text import parse
@@ -46,6 +48,19 @@ between = ["A", "D"]
 relays = [["a1", "d1"], ["a2", "d2"]]
 takeover = {takeover}
 """
+RING = """
+name = "ring"
+stability = {stability}
+domains.R = {{ members = ["r1", "r2", "r3", "r4", "r5", "r6"], ordering = {{ name = "flood", links = "ring" }} }}
+domains.A.members = ["r1", "a1"]
+domains.D.members = ["r4", "d1"]
+"""
+FLAT_RING = """
+name = "ring"
+domains.R = { members = ["r1", "r2", "r3", "r4", "r5"], ordering = { name = "flood", links = "ring" } }
+"""
+FOUND = (16, 44, 53, 59, 67, 81, 89, 93, 148, 220, 226)
+"""Random fabrics with rings or replicas that stood still by tiny limits."""
 
 
 def row(ordering: str, *, delivery: str = "at once", stability: bool = False) -> Topology:
@@ -64,6 +79,9 @@ def rows() -> Iterator[object]:
     yield pytest.param(row("sequenced"), "MAX_ECHOES", 4, id="row-echoes")
     yield pytest.param(parse(TWIN), "MAX_QUEUED_HARD", SMALL, id="replicas")
     yield pytest.param(parse(TWIN), "MAX_KEPT", 3, id="replicas-kept")
+    yield pytest.param(parse(FLAT_RING), "MAX_QUEUED_HARD", 2, id="flat-ring")
+    yield pytest.param(parse(RING.format(stability="false")), "MAX_QUEUED_HARD", SMALL, id="ring")
+    yield pytest.param(parse(RING.format(stability="true")), "MAX_QUEUED_HARD", SMALL, id="ring-stability")
     yield pytest.param(parse(LINKED.format(takeover="false")), "MAX_QUEUED_HARD", SMALL, id="link")
     yield pytest.param(parse(LINKED.format(takeover="true")), "MAX_QUEUED_HARD", SMALL, id="link-takeover")
 
@@ -84,19 +102,17 @@ def test_what_goes_one_way_does_not_hold_up_what_goes_the_other(
     assert run.statistics.refused, "the limit was never reached"
 
 
-def in_rings(topology: Topology) -> bool:
-    """Return whether members of a domain hand on what they get in a circle, in which they can still wait for each other."""
-    return any(domain.options.get("links") == "ring" for domain in topology.domains.values())
+@pytest.mark.parametrize("seed", FOUND)
+def test_rings_and_replicas_at_several_tiny_limits_do_not_stand_still(seed: int) -> None:
+    assert [found(seed, limit) for limit in (1, 3)] == ["", ""]
 
 
 def test_random_fabrics_with_tiny_limits_and_faults_do_not_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_QUEUED_HARD", SMALL)
     monkeypatch.setattr(limits, "MAX_ECHOES", SMALL)
+    monkeypatch.setattr(limits, "MAX_KEPT", SMALL)
     refused = 0
     for seed in range(SEEDS):
-        topology = fabrics.fabric_for(seed, fabrics.promise_for(seed))
-        if topology.replicas or in_rings(topology):
-            continue
         try:
             outcome = fabrics.run_one(seed, reliable=True, deaths=0)
         except InternalError as error:

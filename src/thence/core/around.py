@@ -102,8 +102,8 @@ class Around(Transport, Generic[HeardT]):
     def queue_of(self, peer: str) -> tuple[int, int]:
         return self.inner.queue_of(peer)
 
-    def queue_sizes(self) -> Iterator[tuple[int, int]]:
-        return self.inner.queue_sizes()
+    def queue_sizes(self, *, on_the_way: bool = False) -> Iterator[tuple[int, int]]:
+        return self.inner.queue_sizes(on_the_way=on_the_way)
 
     def slowest(self, peer: str) -> str:
         return self.inner.slowest(peer)

@@ -547,7 +547,7 @@ class Distributed(Transport):
     def queue_of(self, peer: str) -> tuple[int, int]:
         return self.queued, self.queued_bytes
 
-    def queue_sizes(self) -> Iterator[tuple[int, int]]:
+    def queue_sizes(self, *, on_the_way: bool = False) -> Iterator[tuple[int, int]]:
         return iter([(self.queued, self.queued_bytes)])
 
     def slowest(self, peer: str) -> str:

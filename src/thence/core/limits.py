@@ -14,6 +14,26 @@ Rules:
   that is not for them (``vector``, ``clocked``), their queues count by the hard limit.
 * What is sent on is refused in the same way, by the share of each queue in the domain or link that it goes into. So a frame waits
   only for a queue that leads further away than the one it is in. With less than its share in it no queue is waited for at all.
+* Only what is on its way counts then. A frame that was acknowledged may be kept until all have its message (``core.settling``),
+  and that may have to wait for just the one that asks for room: a later one of the link, or what a fellow replica is to forward.
+  How much is kept so is bounded where messages come from: there the application is refused for it.
+* Who hands on a message within a domain and hands it back to its sender, too (``sequenced``, ``grouped``), does not refuse it for
+  want of room in the queue to that one, or to its fellows where it is a replica, before that is twice as long: it is full of
+  what goes the other way.
+* *Around a ring* (``flood``) waits do not lead away: they would lead back. There a place is kept free, as in rings of switches
+  ("bubble flow control"). A message is put into the ring, by the application or from another domain, while less than the limit
+  waits in our queue there; it is handed on around the ring while less than the limit and one more does. What waits here in other
+  domains for its turn, and will go into the ring without being asked, counts with the queue, and its most with the limit. So a
+  member's *load* is its queue and what waits here, and its *room* the limit, the most that may wait here, and one. Putting a
+  message in leaves the load below the room; handing on never takes it above; and both ends of a hop are counted once, when the
+  frame is acknowledged. So when a message was last put in, the loads of all together were below their rooms, and handing on does
+  not add to that: some member has room, the one before it can hand on its first frame or has none, and so on around the ring.
+  By bytes the room has one message of the largest size more for each member. What the application sends into a ring keeps to
+  the hard limit, too, however large ``max_queued`` is. Other circles than a ring: see ``docs/orderings/flood.md``.
+* *A replica that does not forward* puts nothing into queues, and is refused nothing for want of room there. It refuses what it
+  would keep beyond ``MAX_KEPT``; what another one has forwarded already does not count, though that copy may still have to wait
+  here for others. So it waits for the one that forwards, and that one for nobody but those further away. Otherwise two directions
+  could wait for each other here: the copies that go one way wait for messages that come the other way.
 * For want of room for what is not known to be safe (``core.noticing``) no frame is refused: whatever holds that up is not
   acknowledged by somebody, and fills a queue.
 * In a domain with safe delivery
@@ -33,8 +53,10 @@ import msgspec
 
 from thence.core.channel import RESEND_AFTER_NS
 from thence.core.contract import Submit
-from thence.core.messages import Envelope
+from thence.core.links import MAX_EARLY, MAX_EARLY_BYTES
+from thence.core.messages import MAX_BODY_BYTES, Envelope
 from thence.core.ordering import MAX_HELD
+from thence.core.ordering.holding import MAX_HELD_BYTES
 from thence.core.overflow import SpillRoom
 from thence.core.places import DomainPlace, LinkPlace
 from thence.core.quotas import FullQueue, Limit, Limits, first_full, fullest, harmless
@@ -187,7 +209,9 @@ class Limiting(Spilling):
 
     def _full_beside(self, place: DomainPlace | LinkPlace, peers: Collection[str], *, hard: bool) -> FullQueue | None:
         """Return what else keeps a message of ours from a domain or link, if something does."""
-        others = peers if hard else [peer for peer in place.peers if peer not in peers]  # These may get a marker.
+        # Others may get a marker. Into a ring nothing is put beyond the limit on what is sent on, whoever it comes from.
+        around = isinstance(place, DomainPlace) and place.ordering.circular
+        others = peers if hard or around else [peer for peer in place.peers if peer not in peers]
         most = MAX_QUEUED_HARD if hard else self.options.max_queued
         full = _full_of_echoes(place)
         if not full and place.notice is not None and place.notice.unsafe >= most:
@@ -245,9 +269,12 @@ class Limiting(Spilling):
     def _full_ahead(self, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:
         """Say which limit is reached where a frame would go from here, if one is."""
         peer, envelope = incoming.peer, incoming.frame.envelope
-        within = place.hands_on_to(peer)
-        if within:
-            full = self._full_place(place, within)
+        back = self.topology.fellows.get(peer, (peer,))
+        within = [name for name in place.hands_on_to(peer) if name not in back]
+        if within or place.hands_on_to(peer):
+            around = isinstance(place, DomainPlace) and place.ordering.circular
+            full = self._full_around(place, within) if around else self._full_place(place, within)
+            full = full or _full_of_returned(place, back)
             if full is not None or isinstance(place, LinkPlace):  # Another relay of the link puts it into the domain.
                 return str(full or "")
         if envelope is None or not self._knows(envelope) or str(envelope.id) in place.echoes:
@@ -264,19 +291,46 @@ class Limiting(Spilling):
         if full := _full_of_echoes(place):
             return full
         kept = 0 if self._takeover is None else self._takeover.kept_for(name)
-        if kept >= MAX_KEPT and not self._copy_waits(place, envelope):
+        if kept >= MAX_KEPT and not self._copy_waits(place, envelope) and kept - self._copies_in(place) >= MAX_KEPT:
             return f"{name!r}: {kept} are kept for the replica that forwards; the limit is MAX_KEPT"
+        if self._takeover is not None and not self._takeover.forwards and name in plan.into:
+            return ""  # It is kept, and goes into no queue.
         return str(self._full_place(place, self._room_in(name, plan)) or "")
 
     def _full_place(self, place: DomainPlace | LinkPlace, peers: Collection[str]) -> FullQueue | None:
         """Return which queue of a domain or link has no room for what we send on for others, if one has none."""
-        return first_full(_hard_limits(), [place.transport], [(place.transport, peer) for peer in peers])
+        return first_full(_hard_limits(), [place.transport], [(place.transport, peer) for peer in peers], on_the_way=True)
+
+    def _full_around(self, place: DomainPlace | LinkPlace, peers: Collection[str]) -> FullQueue | None:
+        """Return which queue has no room for what is handed on around a ring, if one has none. See the module's text."""
+        frames, size = MAX_QUEUED_HARD + 1, MAX_QUEUED_BYTES_HARD + (len(place.peers) + 2) * MAX_BODY_BYTES
+        held = held_bytes = 0
+        for other in self._places.values():
+            if other is place:
+                continue
+            room = (MAX_EARLY, MAX_EARLY_BYTES) if isinstance(other, LinkPlace) else (self.options.max_held, MAX_HELD_BYTES)
+            waits = other.end.early if isinstance(other, LinkPlace) else (other.ordering.held, other.ordering.held_bytes)
+            frames, size = frames + room[0], size + room[1]
+            held, held_bytes = held + waits[0], held_bytes + waits[1]
+        for peer in peers:
+            count, weight = place.transport.on_the_way_to(peer)
+            if count + held >= frames:
+                return FullQueue(place.name, peer, f"{count} frames are not acknowledged; the limit around a ring is {frames}")
+            if weight + held_bytes >= size:
+                return FullQueue(place.name, peer, f"{weight} bytes are not acknowledged; the limit around a ring is {size}")
+        return None
 
     def _copy_waits(self, place: DomainPlace | LinkPlace, envelope: Envelope) -> bool:
         """Return whether another replica has forwarded a message already, and what came behind it waits for the original."""
         if not isinstance(place, DomainPlace) or not isinstance(place.ordering.gate, OriginalFirst):
             return False
         return place.ordering.awaits(*place.ordering.gate.awaited(envelope))
+
+    def _copies_in(self, place: DomainPlace | LinkPlace) -> int:
+        """Return of how many messages that we keep the copy that another replica forwarded is here, and waits for others."""
+        if self._takeover is None or not isinstance(place, DomainPlace):
+            return 0
+        return sum([self._takeover.keeps(place.name, envelope) for envelope in place.ordering.held_messages()])
 
     @property
     def _echoes(self) -> int:
@@ -293,6 +347,17 @@ def _full_of_echoes(place: DomainPlace | LinkPlace) -> str:
     """Say that too many that we put into a domain have not come back to us, if that is so."""
     count = len(place.echoes)
     return f"{place.name!r}: {count} have not come back to us; the limit is MAX_ECHOES" if count >= MAX_ECHOES else ""
+
+
+def _full_of_returned(place: DomainPlace | LinkPlace, peers: Collection[str]) -> FullQueue | None:
+    """Return the queue to whom a frame comes from, or to a fellow, that has no room even for what comes back to them, if any."""
+    if isinstance(place, LinkPlace) or not place.ordering.returns:
+        return None
+    for peer in [peer for peer in peers if peer in place.peers]:
+        count, weight = place.transport.on_the_way_to(peer)
+        if count >= MAX_QUEUED_HARD + MAX_ECHOES or weight >= 2 * MAX_QUEUED_BYTES_HARD:
+            return FullQueue(place.name, peer, f"{count} frames of {weight} bytes are not acknowledged, most of them its own")
+    return None
 
 
 def _carries_to(place: DomainPlace, to: Collection[str] | None) -> list[str]:

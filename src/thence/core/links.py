@@ -254,6 +254,11 @@ class LinkEnd:
 
     # For all.
 
+    @property
+    def early(self) -> tuple[int, int]:
+        """How many messages have arrived before their turn, and their bytes."""
+        return len(self.state.arrived), self._early_bytes
+
     def waiting(self) -> list[Wait]:
         """List the messages that wait here, in the order of their numbers; all wait for the same one."""
         missing = Predecessor(f"link {self.link.name}", self.state.passed + 1)

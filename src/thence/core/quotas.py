@@ -61,16 +61,21 @@ def harmless(most: int) -> int:
     return most - most // RESERVED_PART
 
 
-def first_full(limits: Limits, queues: Sequence[Transport], asked: Collection[tuple[Transport, str]]) -> FullQueue | None:
-    """Return the first full queue of those that are ``asked`` for, each by its transport and its peer; None: all have room."""
+def first_full(
+    limits: Limits, queues: Sequence[Transport], asked: Collection[tuple[Transport, str]], *, on_the_way: bool = False
+) -> FullQueue | None:
+    """Return the first full queue of those that are ``asked`` for, each by its transport and its peer; None: all have room.
+
+    ``on_the_way``: what was acknowledged does not count, also where it is kept until all have it.
+    """
     count = sum([transport.queues for transport in queues])
     for at, limit in enumerate(limits):
         share = limit.share(count)
         for transport, peer in asked:
-            size = transport.queue_of(peer)[at]
+            size = (transport.on_the_way_to(peer) if on_the_way else transport.queue_of(peer))[at]
             if size < share:
                 continue
-            beyond = sum([max(0, sizes[at] - share) for one in queues for sizes in one.queue_sizes()])
+            beyond = sum([max(0, sizes[at] - share) for one in queues for sizes in one.queue_sizes(on_the_way=on_the_way)])
             if beyond < limit.common(count):
                 break  # So is none of the others.
             why = f"{size} {limit.unit} are not acknowledged; {limit.name} is {limit.most}"

@@ -260,8 +260,11 @@ class Settling(Around[_Peer]):
         state = self._peers[peer]
         return len(state.unsettled), state.unsettled_bytes
 
-    def queue_sizes(self) -> Iterator[tuple[int, int]]:
-        return map(self.queue_of, self.peers)
+    def queue_sizes(self, *, on_the_way: bool = False) -> Iterator[tuple[int, int]]:
+        return self.inner.queue_sizes(on_the_way=True) if on_the_way else map(self.queue_of, self.peers)
+
+    def on_the_way_to(self, peer: str) -> tuple[int, int]:
+        return self.inner.on_the_way_to(peer)
 
     def slowest(self, peer: str) -> str:
         return peer

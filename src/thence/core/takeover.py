@@ -88,6 +88,10 @@ class Takeover:
         """How many of them go into this domain."""
         return len(self._kept.get(domain, ()))
 
+    def keeps(self, domain: str, envelope: Envelope) -> bool:
+        """Return whether we keep a message that goes into this domain."""
+        return str(envelope.id) in self._kept.get(domain, ())
+
     def is_copy(self, domain: str, envelope: Envelope) -> bool:
         """Return whether a message that came by this domain is one that another replica forwarded into it."""
         return bool(self.group) and domain != self._routes.upstream(self.me, envelope.origin)

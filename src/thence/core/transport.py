@@ -131,9 +131,13 @@ class Transport(ABC):
     def queue_of(self, peer: str) -> tuple[int, int]:
         """Return how many frames wait in memory in the queue to a peer, and about how many bytes they take."""
 
-    def queue_sizes(self) -> Iterator[tuple[int, int]]:
-        """Give that of each queue."""
-        return map(self.queue_of, self.peers)
+    def on_the_way_to(self, peer: str) -> tuple[int, int]:
+        """The same, also where frames count as queued for longer than until they are acknowledged (``core.settling``)."""
+        return self.queue_of(peer)
+
+    def queue_sizes(self, *, on_the_way: bool = False) -> Iterator[tuple[int, int]]:
+        """Give ``queue_of`` of each queue, or ``on_the_way_to``."""
+        return map(self.on_the_way_to if on_the_way else self.queue_of, self.peers)
 
     def slowest(self, peer: str) -> str:
         """Return who has not acknowledged most of what is in the queue to a peer."""
@@ -232,7 +236,7 @@ class Direct(Transport):
     def queue_of(self, peer: str) -> tuple[int, int]:
         return 0, 0
 
-    def queue_sizes(self) -> Iterator[tuple[int, int]]:
+    def queue_sizes(self, *, on_the_way: bool = False) -> Iterator[tuple[int, int]]:
         return iter(())
 
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:

@@ -109,6 +109,8 @@ class Ordering(ABC):
     one_stamp: ClassVar[bool] = False
     """Whether a message goes to all other members with one and the same stamp, as itself or as a marker, in any order of
     arrival: so one number stands for it everywhere, and whoever has it can repeat it to anybody."""
+    returns: ClassVar[bool] = False
+    """Whether who hands on a message hands it back to the one that it came from, too."""
     centralised: ClassVar[bool] = False
     """Whether every message goes through one and the same member, who passes it on."""
     gated: ClassVar[bool] = False
@@ -121,6 +123,8 @@ class Ordering(ABC):
     State: ClassVar[type[msgspec.Struct]]
     state: Any
     """Everything that changes, except the frames that wait. An ordering names its type."""
+    circular = False
+    """Whether members hand on what they get in a ring, each to the next one."""
     gate: Gate | None = None
     """Put up by whoever owns the ordering, again after a restart or a fork: it is no part of the state."""
 
@@ -260,6 +264,11 @@ class Ordering(ABC):
     def held(self) -> int:
         """How many frames wait."""
         return len(self._holding)
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes they have, about."""
+        return self._holding.bytes
 
     def held_messages(self) -> list[Envelope]:
         """Return the messages that wait, without markers."""

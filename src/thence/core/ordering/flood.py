@@ -68,6 +68,7 @@ class Flood(Ordering):
         neighbours = self._join(options.links)
         self._refuse_islands(neighbours)
         self.neighbours = tuple(sorted(neighbours[self.my_index]))
+        self.circular = count > 3 and all(len(joined) == 2 for joined in neighbours)
         self.state = FloodState([0] * count, [0] * count, [0] * count)
 
     def _join(self, links: Literal["full", "ring"] | list[tuple[str, str]]) -> list[set[int]]:

@@ -87,6 +87,7 @@ class Grouped(Ordering):
 
     name = "grouped"
     direct = False
+    returns = True
     passes_on = True
     guarantees = frozenset({"fifo", "causal"})
     stamps = (GroupedRequest, GroupedGlobal, GroupedLocal)
@@ -153,7 +154,7 @@ class Grouped(Ordering):
             return ()
         local = self.groups[self.my_group]
         members = local if self.index[peer] not in local else (*local, *self.gateways)
-        return [self.members[member] for member in dict.fromkeys(members) if member != self.my_index]
+        return [name for member in dict.fromkeys(members) if (name := self.members[member]) not in (self.me, peer)]
 
     def _order(self, envelope: Envelope, to: tuple[int, ...] | None, vector: list[int], out: Output) -> None:
         """As gateway: give a message of my subgroup its place, here and in the other subgroups."""

@@ -61,6 +61,7 @@ class Sequenced(Ordering):
     gated = True
     centralised = True
     direct = False
+    returns = True
     passes_on = True
     guarantees = frozenset({"fifo", "causal", "total"})
     stamps = (SequencedRequest, SequencedOrder)
@@ -93,7 +94,7 @@ class Sequenced(Ordering):
         return [self.members[self.coordinator]]
 
     def hands_on_to(self, peer: str) -> Collection[str]:
-        return [name for name in self.members if name != self.me] if self.my_index == self.coordinator else ()
+        return [name for name in self.members if name not in (self.me, peer)] if self.my_index == self.coordinator else ()
 
     def _pass_on(self, envelope: Envelope, recipients: Collection[int], out: Output) -> None:
         self._number(envelope, recipients, self.state.passed_on, SequencedOrder, out)
