@@ -18,6 +18,7 @@ from tests.integration.running import flat, run, servers, url
 from tests.integration.securing import HOST, Access, Speaker, certificates, prove, secure_url
 from thence.core.topology import Topology
 from thence.errors import Refusal
+from thence.runtime import tokens
 from thence.runtime.client import Client
 from thence.runtime.protocol import (
     PROTOCOL,
@@ -30,7 +31,7 @@ from thence.runtime.protocol import (
     ViewAnswer,
     ViewRequest,
 )
-from thence.runtime.tls import client_side, server_side
+from thence.runtime.tls import binding_of, client_side, server_side, shown_by
 from thence.runtime.tokens import new_nonce, new_token, parse_token
 
 OPERATOR = {"topology": True, "names": ["*"]}
@@ -206,6 +207,88 @@ def test_a_new_certificate_binds_those_who_come_and_leaves_the_others(tmp_path: 
             # Its TLS was agreed on with the old certificate.
             assert (await prove(between, "", parse_token(access.tokens["ops"]))).server == "s1"
             between.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_what_a_captured_server_that_has_the_verifier_learns_from_a_login(tmp_path: Path, signed: bool) -> None:
+    """Both servers have the same access file. From a login by a proof the captured one gets the key of the client, as the server
+    of SCRAM does; from one by a signature it gets nothing, and docs/security.md says which tokens sign."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        tls = certificates(tmp_path / "tls", trustme.CA(), "s1", "s2")
+        token = new_token("ops")
+        verifier = token.signed_verifier() if signed else token.verifier()
+        path = tmp_path / "access.toml"
+        path.write_text(f'[clients.ops]\ntokens = ["{verifier}"]\ntopology = true\n', encoding="utf-8")
+        taken: list[tuple[ClientHello, Challenge, Proof]] = []
+
+        async def captured(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            server = Speaker(reader, writer)
+            hello = await server.hear()
+            challenge = Challenge("s2", "flat", new_nonce(), bound=True, signed=signed)
+            server.say(challenge)
+            proof = await server.hear()
+            assert isinstance(hello, ClientHello)
+            assert isinstance(proof, Proof)
+            taken.append((hello, challenge, proof))
+            server.say(Refused("that was all"))
+            server.close()
+
+        async def forged() -> Said:
+            """Log in at s1 with what was taken."""
+            said, asked, proof = taken[0]
+            binding = binding_of(shown_by(server_side(tls["s2"])))
+            text = tokens._said(said, asked, binding)
+            key = tokens._combined(proof.proof, tokens._mac(verifier.stored[:32], text))
+            eve = await Speaker.call(topology.addresses["s1"], client_side(tls["s2"]), HOST)
+            hello = ClientHello(PROTOCOL, "", entry="ops", nonce=new_nonce(), bound=True)
+            eve.say(hello)
+            challenge = await eve.hear()
+            assert isinstance(challenge, Challenge)
+            text = tokens._said(hello, challenge, binding_of(shown_by(server_side(tls["s1"]))))
+            made = tokens._combined(key, tokens._mac(verifier.stored[:32], text))
+            eve.say(Proof(made, tokens._mac(verifier.answering, b"ticket" + text), proof.signature))
+            answer = await eve.hear()
+            eve.close()
+            return answer
+
+        async with (
+            servers(topology, tls=tls["s1"], access=path),
+            await asyncio.start_server(captured, HOST, 0, ssl=server_side(tls["s2"])) as listener,
+        ):
+            there = f"thences://{HOST}:{listener.sockets[0].getsockname()[1]}"
+            with pytest.raises(Refusal, match="that was all"):
+                async with Client(there, "", token=str(token), authority=tls["s1"].authority):
+                    pass
+            assert isinstance(await forged(), Refused if signed else ClientWelcome)
+            async with Client(secure_url(topology, "s1"), "", token=str(token), authority=tls["s1"].authority) as operator:
+                assert (await operator.ask_view(ViewRequest("ask"))).server == "s1"
+
+    run(main)
+
+
+def test_a_client_that_signs_nothing_is_told_why(tmp_path: Path) -> None:
+    """A client of version 0.1, on one machine without TLS."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        token = new_token("ops")
+        path = tmp_path / "access.toml"
+        path.write_text(f'[clients.ops]\ntokens = ["{token.signed_verifier()}"]\n', encoding="utf-8")
+        async with servers(topology, access=path):
+            old = await Speaker.call(topology.addresses["s1"])
+            hello = ClientHello(PROTOCOL, "", entry="ops", nonce=new_nonce())
+            old.say(hello)
+            challenge = await old.hear()
+            assert isinstance(challenge, Challenge)
+            old.say(Proof(token.prove(hello, challenge)))
+            refused = await old.hear()
+            assert isinstance(refused, Refused)
+            assert "it takes signatures, and clients of version 0.1 make none" in refused.reason
+            old.close()
 
     run(main)
 

@@ -28,6 +28,9 @@ def _group() -> None:
 @command.command("new", cls=Command)
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The entry of the access file that it is for.")],
+    signed: Annotated[
+        bool, typer.Option("--signed", help="Logins are signed: no server can use them elsewhere. For operators.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make a token, and print it with what to write into the access file.
@@ -35,12 +38,15 @@ def new(
     The client keeps the token. The server keeps only the lines for the file:
     nobody can connect with these, and the token is shown this once.
 
+    With --signed a server that was taken over learns nothing from a login
+    that it could use at another one. A login then takes some milliseconds.
+
     Exits with 0.
 
     Example: thence token new ann
     """
     token = new_token(name)
-    verifier = str(token.verifier())
+    verifier = str(token.signed_verifier() if signed else token.verifier())
     if json:
         console.say_json(json_.dumps({"name": name, "token": str(token), "verifier": verifier}))
         return

@@ -31,7 +31,7 @@ import msgspec
 from thence.core.messages import MAX_NAME_CHARACTERS
 from thence.errors import ConfigError
 from thence.runtime.names import objection_to_name
-from thence.runtime.protocol import Challenge, ClientHello
+from thence.runtime.protocol import Challenge, ClientHello, Proof
 from thence.runtime.tokens import TEMPORARY_MARK, Verifier, answer, is_proof, new_token, parse_verifier
 
 MAX_TOKENS_EACH: Final = 4
@@ -202,7 +202,11 @@ class AccessFile:
         self._tokens = tokens
         self._rights = {entry: Rights(entry, line) for entry, line in says.clients.items()}
 
-    def admit(self, hello: ClientHello, challenge: Challenge, proof: bytes, binding: bytes = b"") -> Guest | None:
+    def wants_signature(self, entry: str) -> bool:
+        """Say whether a token of an entry is proved by a signature."""
+        return any(verifier.signed for verifier in self._tokens.get(entry, ()))
+
+    def admit(self, hello: ClientHello, challenge: Challenge, proof: Proof, binding: bytes = b"") -> Guest | None:
         """Return what a client may do that has proved which entry it is, over a channel with this binding."""
         found = None
         for verifier in self._tokens.get(hello.entry, [self._nobody]):

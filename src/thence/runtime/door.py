@@ -275,7 +275,9 @@ class Door:
         if reason:
             self._refuse_client(connection, hello, reason)
             return
-        challenge = Challenge(*self._server, new_nonce(), bool(connection.binding))
+        access = self._security.access
+        signed = access is not None and access.wants_signature(hello.entry)
+        challenge = Challenge(*self._server, new_nonce(), bool(connection.binding), signed)
         connection.on_frame = partial(self._proved, hello, challenge)
         tell(connection, challenge)
 
@@ -284,9 +286,11 @@ class Door:
         if not isinstance(said, Proof):
             raise MalformedFrame(f"it says {type(said).__name__} where it must prove its token")
         access = self._security.access
-        guest = None if access is None else access.admit(hello, challenge, said.proof, connection.binding)
+        guest = None if access is None else access.admit(hello, challenge, said, connection.binding)
         if guest is None:
             other = ", or its proof was made for another certificate than that of this server" if connection.binding else ""
+            if challenge.signed and not said.signature:
+                other = ": it takes signatures, and clients of version 0.1 make none. Upgrade the client"
             self._refuse_client(connection, hello, f"the token of {hello.entry!r} is not right{other}")
             return
         reason = guest.rights.objection_to_name(hello.name)

@@ -56,6 +56,8 @@ class Login:
         if reason:
             raise Refusal(reason)
         self._challenge = challenge
+        if challenge.signed:
+            return self._token.signed(self._hello, challenge, connection.binding)
         return Proof(self._token.prove(self._hello, challenge, connection.binding))
 
     def objection(self, connection: Connection, welcome: ClientWelcome) -> str:

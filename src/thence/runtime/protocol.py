@@ -143,12 +143,18 @@ class Challenge(_Said, frozen=True, array_like=True, tag=28):
     """A number that it uses once."""
     bound: bool = False
     """Whether the proof must cover the certificate that the server shows."""
+    signed: bool = False
+    """Whether a signature is wanted, too."""
 
 
 class Proof(_Said, frozen=True, array_like=True, tag=29):
     """The answer to ``Challenge``."""
 
     proof: bytes
+    ticket: bytes = b""
+    """Where a signature is wanted: that the client has the token or the verifier. It is checked first, since it costs little,"""
+    signature: bytes = b""
+    """and that it has the token."""
 
 
 class ClientWelcome(_Said, frozen=True, array_like=True, tag=11):

@@ -9,6 +9,9 @@ Rules:
 * Over TLS a proof also covers the certificate of the server, as each side sees it: the channel binding ``tls-server-end-point``
   of RFC 5929, section 4, but always with SHA-256. So a server with another certificate cannot pass a login on to this one.
   Neither side goes on over TLS with a proof that covers no certificate; those of version 0.1 are told so.
+* A proof with a verifier of the first kind shows the server the key of the client: a server that has the verifier, and was taken
+  over, can prove the token wherever that verifier is. With one of the second kind the client signs instead, which shows nothing
+  (``runtime.signing``). That takes milliseconds, so it is for those who may do much and log in seldom: operators.
 * The token never crosses the wire, and what does is worth nothing a second time: the server's nonce is new each time.
 * Whoever reads the access file cannot connect with what is in it.
 * There is no salt and no slow hash, as for passwords: nobody can guess 32 random bytes, and no other tokens are taken.
@@ -27,15 +30,18 @@ from typing import Final, NamedTuple
 import msgspec
 
 from thence.errors import ConfigError
-from thence.runtime.protocol import Challenge, ClientHello
+from thence.runtime.protocol import Challenge, ClientHello, Proof
+from thence.runtime.signing import is_public_key, is_signature, public_key, sign
 
 SECRET_BYTES: Final = 32
 MAX_ENTRY_CHARACTERS: Final = 100
 NONCE_BYTES: Final = 32
 VERIFIER_FORMAT: Final = "v1"
+SIGNED_FORMAT: Final = "v2"
 TEMPORARY_MARK: Final = "~"
 """Stands between the name of an entry and what is drawn at random, in the name of a client that was given none."""
 
+_TICKET: Final = b"ticket"
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
 
 
@@ -43,12 +49,15 @@ class Verifier(NamedTuple):
     """What a server keeps of a token."""
 
     stored: bytes
-    """The digest of the key with which the client proves itself."""
+    """The digest of the key with which the client proves itself; or the public key with which its signatures are checked."""
     answering: bytes
-    """The key with which the server does."""
+    """The key with which the server proves itself."""
+    signed: bool = False
+    """Which of the two ``stored`` is."""
 
     def __str__(self) -> str:
-        return ":".join((VERIFIER_FORMAT, _written(self.stored), _written(self.answering)))
+        kind = SIGNED_FORMAT if self.signed else VERIFIER_FORMAT
+        return ":".join((kind, _written(self.stored), _written(self.answering)))
 
 
 class Token(NamedTuple):
@@ -67,6 +76,10 @@ class Token(NamedTuple):
         """Return what the server is to keep."""
         return Verifier(hashlib.sha256(self._proving).digest(), _mac(self.secret, b"thence server"))
 
+    def signed_verifier(self) -> Verifier:
+        """Return what the server is to keep of a token that signs."""
+        return Verifier(public_key(self.secret), _mac(self.secret, b"thence server"), signed=True)
+
     @property
     def _proving(self) -> bytes:
         return _mac(self.secret, b"thence client")
@@ -74,6 +87,12 @@ class Token(NamedTuple):
     def prove(self, hello: ClientHello, challenge: Challenge, binding: bytes = b"") -> bytes:
         """Return the proof that the server asks for; ``binding`` is that of the channel, nothing without TLS."""
         return _combined(self._proving, _mac(self.verifier().stored, _said(hello, challenge, binding)))
+
+    def signed(self, hello: ClientHello, challenge: Challenge, binding: bytes = b"") -> Proof:
+        """Return the proof with a signature."""
+        said = _said(hello, challenge, binding)
+        ticket = _mac(self.verifier().answering, _TICKET + said)
+        return Proof(self.prove(hello, challenge, binding), ticket, sign(self.secret, said))
 
     def is_answer(self, hello: ClientHello, challenge: Challenge, answer: bytes, binding: bytes = b"") -> bool:
         """Say whether whoever answered has the verifier of this token."""
@@ -108,19 +127,25 @@ def parse_verifier(text: str, where: str) -> Verifier:
     """Return what an access file says of a token."""
     parts = text.split(":")
     digests = [_read(part) for part in parts[1:]]
-    if parts[0] != VERIFIER_FORMAT or len(digests) != 2:
+    if parts[0] not in {VERIFIER_FORMAT, SIGNED_FORMAT} or len(digests) != 2:
         raise ConfigError(f"{where}: {text[:12]!r}… is nothing that 'thence token new' prints")
     stored, answering = digests
-    if stored is None or answering is None or {len(stored), len(answering)} != {_DIGEST_BYTES}:
+    signed = parts[0] == SIGNED_FORMAT
+    whole = stored is not None and (is_public_key(stored) if signed else len(stored) == _DIGEST_BYTES)
+    if stored is None or answering is None or not whole or len(answering) != _DIGEST_BYTES:
         raise ConfigError(f"{where}: {text[:12]!r}… was cut or changed; make another one with 'thence token new'")
-    return Verifier(stored, answering)
+    return Verifier(stored, answering, signed)
 
 
-def is_proof(verifier: Verifier, hello: ClientHello, challenge: Challenge, proof: bytes, binding: bytes = b"") -> bool:
+def is_proof(verifier: Verifier, hello: ClientHello, challenge: Challenge, said: Proof, binding: bytes = b"") -> bool:
     """Say whether whoever wrote the proof has the token of this verifier."""
-    if len(proof) != _DIGEST_BYTES:
+    if verifier.signed:
+        text = _said(hello, challenge, binding)
+        ticket = _mac(verifier.answering, _TICKET + text)
+        return hmac.compare_digest(ticket, said.ticket) and is_signature(verifier.stored, text, said.signature)
+    if len(said.proof) != _DIGEST_BYTES:
         return False
-    proving = _combined(proof, _mac(verifier.stored, _said(hello, challenge, binding)))
+    proving = _combined(said.proof, _mac(verifier.stored, _said(hello, challenge, binding)))
     return hmac.compare_digest(hashlib.sha256(proving).digest(), verifier.stored)
 
 

@@ -33,6 +33,15 @@ def test_as_json() -> None:
     assert str(parse_token(said["token"]).verifier()) == said["verifier"]
 
 
+def test_a_token_that_signs(tmp_path: Path) -> None:
+    said = json.loads(run("token", "new", "ops", "--signed", "--json").out)
+    assert str(parse_token(said["token"]).signed_verifier()) == said["verifier"]
+    token, *lines = run("token", "new", "ops", "--signed").out.splitlines()
+    assert tomllib.loads("\n".join(lines))["clients"]["ops"]["tokens"] == [str(parse_token(token).signed_verifier())]
+    (tmp_path / "access.toml").write_text("\n".join(lines), encoding="utf-8")
+    assert AccessFile(tmp_path / "access.toml").wants_signature("ops")
+
+
 def test_no_two_tokens_are_the_same() -> None:
     assert run("token", "new", "ann").out != run("token", "new", "ann").out
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from thence.errors import ConfigError
 from thence.runtime.access import EVERYTHING, MAX_TOKENS_EACH, AccessFile, Patterns
-from thence.runtime.protocol import PROTOCOL, Challenge, ClientHello
+from thence.runtime.protocol import PROTOCOL, Challenge, ClientHello, Proof
 from thence.runtime.tokens import Token, new_nonce, new_token, parse_token, parse_verifier
 
 short = st.text("ab*", max_size=6)
@@ -59,7 +59,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def proved(access: AccessFile, token: Token, entry: str) -> bool:
     hello = ClientHello(PROTOCOL, "x", entry=entry, nonce=new_nonce())
     challenge = Challenge("s1", "flat", new_nonce())
-    return access.admit(hello, challenge, token.prove(hello, challenge)) is not None
+    return access.admit(hello, challenge, Proof(token.prove(hello, challenge))) is not None
 
 
 def test_only_the_token_of_an_entry_proves_it(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_what_stands_in_the_file_is_no_token() -> None:
     verifier = token.verifier()
     hello, challenge = ClientHello(PROTOCOL, "ann", entry="ann", nonce=new_nonce()), Challenge("s1", "flat", new_nonce())
     right = token.prove(hello, challenge)
-    stolen = [Token("ann", secret).prove(hello, challenge) for secret in verifier]
-    assert right not in (*stolen, *verifier)
+    stolen = [Token("ann", secret).prove(hello, challenge) for secret in verifier[:2]]
+    assert right not in (*stolen, *verifier[:2])
     assert str(token) not in str(verifier)
 
 
