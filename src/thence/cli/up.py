@@ -18,6 +18,7 @@ from typing import IO, Annotated
 import typer
 
 from thence.cli import console
+from thence.cli.supervisor import Supervisor
 from thence.core.topology import Topology
 from thence.core.topology_text import write
 from thence.runtime import files
@@ -58,7 +59,14 @@ def command(
     each line behind the name of its server. If this command is killed, they
     stop too.
 
-    Exits with 0 after it was told to stop, with 2 if a server ends by itself.
+    A server that ends by itself is started again after a while, and the
+    others go on. One that ends 4 times in a row within 10 s of its start
+    stays down, and so does one that was told to stop. With --memory each
+    stays down: it has forgotten what its neighbours rely on.
+
+    Exits after it was told to stop, or when no server is left: with 0; with
+    1 if a server ended by itself and was started again; with 2 if one that
+    ended by itself stayed down.
 
     Example: thence up city.toml --data data
     """
@@ -74,15 +82,17 @@ def command(
         # Also where whoever started us ignores them, as shells do for what runs in the background.
         signal.signal(number, signal.default_int_handler)
     fleet.start()
+    supervisor = Supervisor(fleet, fabric.processes, forgetful=memory)
     try:
         for name, address in fabric.addresses.items():
             console.say_plainly(f"{name}  thence://{address}")
         console.err.print("Ctrl-C stops all of them")
-        fleet.wait()
+        supervisor.run()
     except KeyboardInterrupt:
         pass
     finally:
         fleet.stop()
+    raise typer.Exit(supervisor.exit_code)
 
 
 def with_addresses(topology: Topology, kept: Path) -> Topology:
@@ -176,15 +186,9 @@ class Fleet:
             for line in log:
                 self._log(f"{name:{self._width}} | {console.plain(line.rstrip())}")
 
-    def wait(self) -> None:
-        """Wait until one of them ends by itself."""
-        while True:
-            for name, process in self.processes.items():
-                code = process.poll()
-                if code is not None:
-                    console.error(f"{name} has ended with exit code {code}")
-                    raise typer.Exit(2)
-            time.sleep(0.2)
+    def exit_code(self, name: str) -> int | None:
+        """Return how a server has ended; None: it runs."""
+        return self.processes[name].poll()
 
     def kill(self, name: str) -> None:
         """Kill one server, as a crash would."""
