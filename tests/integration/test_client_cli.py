@@ -17,6 +17,7 @@ from tests.integration.running import PATIENCE_S, flat, run, servers, until, url
 from tests.integration.securing import EVERYTHING, Access, certificates, secure_url
 from tests.unit.cli import Ran
 from tests.unit.cli import run as run_cli
+from thence.cli.options import MAILBOX_ADVICE
 from thence.core.topology import Topology
 from thence.errors import Refusal, UsageError
 from thence.runtime import boxes
@@ -67,7 +68,7 @@ def test_the_remedy_for_a_full_mailbox_works_while_it_is_full(
                 else:
                     ended = await cli("client", remedy, url(topology, "s1"), "bob")
                     what = {"remove": "is removed from", "purge": "has an empty mailbox at"}[remedy]
-                    assert (ended.code, ended.out) == (0, f"bob {what} s1: 5 messages dropped, 2,560 bytes\n")
+                    assert (ended.code, ended.out) == (0, f"bob {what} s1: 5 messages dropped, counted as 2,560 bytes\n")
                 await blocked
             assert (await ann.receive(PATIENCE_S)).body == b"waits"
             ann.done()
@@ -92,15 +93,17 @@ def test_what_clients_there_are_is_shown_while_the_server_takes_nothing(tmp_path
             rows = [" ".join(line.split()) for line in listed.out.splitlines() if line.strip() and "─" not in line]
             assert rows[1] == "bob away 5 2,560 full"
             assert rows[2].startswith("ann 127.0.0.1:")
-            assert rows[-1] == "s1 takes nothing now: the box of 'bob' is full"
+            assert rows[-2:] == ["s1 is stalled: the box of 'bob' is full", MAILBOX_ADVICE]
+            assert f"stalled: the box of 'bob' is full\n{MAILBOX_ADVICE}\n" in (await cli("status", url(topology, "s1"))).out
             shown = await cli("client", "show", url(topology, "s1"), "bob")
             assert shown.code == 0
             assert shown.out.splitlines() == [
                 "bob, a client of s1: not connected",
-                "waiting: 5 messages, 2,560 bytes, 0 of the messages in files; its mailbox is full",
-                "so far: 0 messages sent, 5 came for it, 0 of them are done",
+                "waiting: 5 messages, counted as 2,560 bytes; in files: 0; its mailbox is full",
+                "so far: 0 messages sent, 5 came for it, 0 of them done",
                 "follows: news",
-                "s1 takes nothing now: the box of 'bob' is full",
+                "s1 is stalled: the box of 'bob' is full",
+                MAILBOX_ADVICE,
             ]
             as_json = json.loads((await cli("client", "list", url(topology, "s1"), "--json")).out)
             assert (as_json["count"], [client["name"] for client in as_json["clients"]]) == (2, ["bob", "ann"])
@@ -130,7 +133,7 @@ def test_a_program_that_is_connected_is_told_for_good(
                 await ann.send("bob", b"letter")
                 assert (await bob.receive(PATIENCE_S)).body == b"letter"  # And not done.
                 ended = await cli("client", remedy, url(topology, "s1"), "bob")
-                assert "1 message dropped, 512 bytes; the program that was connected is told" in ended.out
+                assert "1 message dropped, counted as 512 bytes; the program that was connected is told" in ended.out
                 with pytest.raises(Refusal, match=told):
                     await bob.receive(PATIENCE_S)
             async with thence.connect(url(topology, "s1"), "bob") as bob:

@@ -15,7 +15,7 @@ import typer
 
 from thence.cli import console
 from thence.cli.manual import Command, Group
-from thence.cli.options import Authority, Token, Url
+from thence.cli.options import Authority, Token, Url, lines_on_stall
 from thence.runtime import loops
 from thence.runtime.client import Client
 from thence.runtime.operator_client import Operator
@@ -71,7 +71,7 @@ def list_(url: Url, json: Json = False, token: Token = None, authority: Authorit
         )
         for client in found["clients"][:SHOWN_CLIENTS]
     ]
-    console.out.print(console.table(("client", "connected from", "", "waiting messages", "bytes", "mailbox"), rows))
+    console.out.print(console.table(("client", "connected from", "", "waiting messages", "counted bytes", "mailbox"), rows))
     if found["count"] > len(rows):
         console.out.print(f"and {found['count'] - len(rows):,} more, for whom less waits")
     _say_stalled(found)
@@ -94,11 +94,12 @@ def show(url: Url, name: Name, json: Json = False, token: Token = None, authorit
     full = "; its mailbox is full" if client["full"] else ""
     console.say_plainly(f"{client['name']}, a client of {client['server']}{temporary}: {where}")
     console.say_plainly(
-        f"waiting: {client['waiting_messages']:,} messages, {client['waiting_bytes']:,} bytes, "
-        f"{client['in_files']:,} of the messages in files{full}"
+        f"waiting: {console.count(client['waiting_messages'], 'message')}, counted as {client['waiting_bytes']:,} bytes; "
+        f"in files: {client['in_files']:,}{full}"
     )
     console.say_plainly(
-        f"so far: {client['sent']:,} messages sent, {client['received']:,} came for it, {client['done']:,} of them are done"
+        f"so far: {console.count(client['sent'], 'message')} sent, {client['received']:,} came for it, "
+        f"{client['done']:,} of them done"
     )
     more = len(client["topics"]) + client["topics_left_out"] - SHOWN_TOPICS
     topics = ", ".join(client["topics"][:SHOWN_TOPICS]) + (f" and {more:,} more" if more > 0 else "")
@@ -141,11 +142,11 @@ def _say_dropped(done: dict[str, Any], what: str, json: bool) -> None:
         console.say_json(json_.dumps(done))
         return
     told = "; the program that was connected is told" if done["was_connected"] else ""
-    dropped = f"{console.count(done['dropped_messages'], 'message')} dropped, {done['dropped_bytes']:,} bytes"
+    dropped = f"{console.count(done['dropped_messages'], 'message')} dropped, counted as {done['dropped_bytes']:,} bytes"
     console.say_plainly(f"{done['name']} {what} {done['server']}: {dropped}{told}")
     _say_stalled(done)
 
 
 def _say_stalled(answer: dict[str, Any]) -> None:
-    if answer["stalled"]:
-        console.say_plainly(f"{answer['server']} takes nothing now: {answer['stalled']}")
+    for line in lines_on_stall(f"{answer['server']} is stalled: ", answer["stalled"]):
+        console.say_plainly(line)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import typer
@@ -42,6 +42,18 @@ Authority = Annotated[
 ]
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The server: thence://host:port, or thences:// with TLS.")]
+
+
+MAILBOX_ADVICE: Final = "start the program of that client, or make room with: thence client purge URL NAME, or remove"
+"""What to do about a server that a mailbox stalls."""
+
+
+def lines_on_stall(begin: str, stalled: str) -> list[str]:
+    """Return what to print of why a server is stalled, if it is, and what to do."""
+    if not stalled:
+        return []
+    is_of_mailbox = "box of " in stalled or "in all boxes" in stalled
+    return [f"{begin}{stalled}", MAILBOX_ADVICE] if is_of_mailbox else [f"{begin}{stalled}"]
 
 
 def ordering_options(words: Iterable[str] | None) -> dict[str, Any]:

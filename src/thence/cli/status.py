@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 
 from thence.cli import console, live
-from thence.cli.options import Authority, Token, Url
+from thence.cli.options import Authority, Token, Url, lines_on_stall
 from thence.runtime import loops
 from thence.runtime.client import ask_status
 
@@ -65,8 +65,7 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
             f"{change['phase']}: version {change['next_version']} ({change['next_fingerprint']}) is to follow; "
             f"{change['waiting_submissions']} submissions wait; last led {change['led_seconds_ago']:,.0f} s ago"
         )
-    if status["stalled"]:
-        yield console.plain(f"stalled: {status['stalled']}")
+    yield from map(console.plain, lines_on_stall("stalled: ", status["stalled"]))
     store = status["store"]
     if store["durable"]:
         yield f"store: {store['commits']:,} commits, {store['mean_commit_ms']:.2f} ms each on average"

@@ -105,8 +105,8 @@ class Supervisor:
         if deaths >= MAX_QUICK_DEATHS:
             self._failed.add(name)
             self._say(
-                f"{how}, for the {deaths}th time in a row within {QUICK_S:g} s: it stays down, and the others go on. Its log "
-                "says why. Stop this command and start it again when that is repaired"
+                f"{how}, for the {deaths}th time in a row within {QUICK_S:g} s of its start: it stays down, and the others "
+                "go on. Its log says why. Stop this command and start it again when that is repaired"
             )
             return
         pause_s = FIRST_PAUSE_S * 2 ** max(0, deaths - 1)

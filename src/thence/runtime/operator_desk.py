@@ -147,7 +147,7 @@ class OperatorDesk:
         )
 
         def done(dropped: Dropped) -> None:
-            what = "removed" if removes else "emptied"
+            what = "removed" if removes else "purged"
             log.warning("client %s was %s by %s; messages dropped: %d (%d bytes)", escaped(name), what, who, *dropped)
             answer(
                 {

@@ -59,7 +59,9 @@ def test_one_that_ends_at_once_again_and_again_stays_down_and_the_others_go_on()
     assert [said.partition(": ")[2] for said in played.said[:-1]] == [
         f"it is started again in {pause:g} s, and the others go on" for pause in pauses
     ]
-    assert played.said[-1].startswith("s2 has ended with exit code 2, for the 4th time in a row within 10 s: it stays down")
+    assert played.said[-1].startswith(
+        "s2 has ended with exit code 2, for the 4th time in a row within 10 s of its start: it stays down"
+    )
     assert len(played.started) == MAX_QUICK_DEATHS - 1
     assert played.wait(1_000)
     assert len(played.said) == MAX_QUICK_DEATHS
