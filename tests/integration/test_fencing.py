@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import trustme
 
 import thence
-from tests.integration.running import flat, run, servers, started, until, url
+from tests.integration.running import PATIENCE_S, flat, run, servers, started, until, url
+from tests.integration.securing import EVERYTHING, Access, certificates, secure_url
 from tests.integration.test_faults import proxied
 from thence.errors import Fenced, Refusal, StateLost
+from thence.runtime import client_connection, door
+from thence.runtime.protocol import ClientWelcome
 from thence.runtime.proxy import Mode
+from thence.runtime.resuming import Resuming
 
 QUEUED = 20
+
+
+@asynccontextmanager
+async def left_by(kind: type[Exception], client: thence.Client) -> AsyncIterator[thence.Client]:
+    """Enter a client that ends with an error, which is raised once more where its block is left."""
+    try:
+        async with client:
+            yield client
+    except kind:
+        pass
 
 
 def heard_by(client: thence.Client) -> list[str]:
@@ -219,6 +239,83 @@ def test_a_blocking_client_is_told_too() -> None:
             async with thence.connect(url(topology, "s1"), "ann"):
                 await waiting
 
+    run(main)
+
+
+def test_a_command_says_it_in_one_line_and_exits_with_2() -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology):
+            listen = (sys.executable, "-m", "thence", "listen", url(topology, "s1"), "--name", "ann")
+            command = await asyncio.create_subprocess_exec(*listen, stderr=asyncio.subprocess.PIPE)
+            assert command.stderr is not None
+            assert await asyncio.wait_for(command.stderr.readline(), PATIENCE_S) == b"listening as ann at s1\n"
+            async with thence.connect(url(topology, "s1"), "ann"):
+                _, said = await asyncio.wait_for(command.communicate(), PATIENCE_S)
+        assert command.returncode == 2
+        assert said.decode() == f"thence: error: {url(topology, 's1')}: another program has the name 'ann' since\n"
+
+    run(main)
+
+
+def test_it_is_the_same_with_tls_and_tokens(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    tls = certificates(tmp_path / "tls", authority, "s1")["s1"]
+    access = Access(tmp_path / "access.toml", ann=EVERYTHING)
+
+    async def main() -> None:
+        topology = flat("s1")
+        options: dict[str, Any] = {"tls": tls, "access": access.path}
+        credentials: dict[str, Any] = {"token": access.tokens["ann"], "authority": tmp_path / "tls" / "authority.pem"}
+        server = await started(topology, "s1", tmp_path, **options)
+        async with left_by(StateLost, thence.connect(secure_url(topology, "s1"), "ann", **credentials)) as newer:
+            async with (
+                left_by(Fenced, thence.connect(secure_url(topology, "s1"), "bob", **credentials)) as older,
+                thence.connect(secure_url(topology, "s1"), "bob", **credentials),
+            ):
+                with pytest.raises(Fenced):
+                    await older.receive(20)
+            for _ in range(2):  # The same program goes on after a restart,
+                await server.stop(drain_s=0)
+                server = await started(topology, "s1", tmp_path, **options)
+                await newer.send("ann", b"")
+            await server.stop(drain_s=0)
+            server = await started(topology, "s1", tmp_path / "elsewhere", **options)  # and not with another store.
+            with pytest.raises(StateLost):
+                await newer.send("ann", b"")
+        await server.stop(drain_s=0)
+
+    run(main)
+
+
+def test_programs_and_servers_without_epochs_go_on_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of version 0.1 shows no epoch, and a server of version 0.1 gives none."""
+
+    async def main() -> None:
+        topology = flat("s1")
+        server = await started(topology, "s1", tmp_path)
+        proxy = await proxied(topology, "s1")
+        async with thence.connect(f"thence://{proxy.address}", "ann") as ann:
+            for number in range(4):
+                await ann.send("ann", b"%d" % number)
+                proxy.set_mode(Mode.CUT)
+                await server.stop(drain_s=0)
+                server = await started(topology, "s1", tmp_path)
+                proxy.set_mode(Mode.WELL)
+            assert [(await ann.receive(10)).body for _ in range(4)] == [b"%d" % number for number in range(4)]
+        await proxy.close()
+        await server.stop(drain_s=0)
+
+    with monkeypatch.context() as old:
+        old.setattr(Resuming, "introduce", lambda _, hello, *__: hello)
+        run(main)
+    greet: Any = door.tell
+
+    def tell(connection: Any, said: Any) -> None:
+        greet(connection, msgspec.structs.replace(said, epoch=None, mailbox=0) if isinstance(said, ClientWelcome) else said)
+
+    monkeypatch.setattr(client_connection, "tell", tell)
+    shutil.rmtree(tmp_path / "s1")
     run(main)
 
 
