@@ -85,7 +85,7 @@ class Worker:
         self._url = url or plan.urls[name]
         self.name = name
         self.folder = folder
-        self._life = os.urandom(4).hex()
+        self._life = os.environ.get("CRASH_PROGRAM", "") + os.urandom(4).hex()
         self._chance = Random(f"crash client/{plan.seed}/{name}/{self._life}")
         self._others = [client for client in plan.homes if client != name]
         self._tried = 0

@@ -76,8 +76,12 @@ class Fabric:
         self.servers: dict[str, subprocess.Popen[bytes]] = {}
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         """The programs with clients, by their domain."""
+        self._programs: Counter[str] = Counter()
+        """How many programs with the clients of each domain were started; their number begins the names of their lives."""
         self.busy: set[str] = set()
         """Servers and programs with which something is being done."""
+        self.failed_disks: dict[str, subprocess.Popen[bytes]] = {}
+        """Servers whose disk failed, as they were started then. They may go on, or stop at any time later and say why."""
         self.lines: Lines
         self.links: dict[tuple[str, str], Proxy] = {}
         self.doors: dict[str, Proxy] = {}
@@ -173,24 +177,32 @@ class Fabric:
         """Start a program with clients, or start it again."""
         clients = groups(self.topology)[domain]
         arguments = ["-m", "tests.integration.crash_clients", str(self.folder), *clients]
-        self.workers[domain] = start_process(self.folder, f"clients-{domain}", arguments, self.clocks[domain].environment())
+        self._programs[domain] += 1
+        environment = {**self.clocks[domain].environment(), "CRASH_PROGRAM": f"{self._programs[domain]}-"}
+        self.workers[domain] = start_process(self.folder, f"clients-{domain}", arguments, environment)
 
     def all_joined(self, domain: str) -> bool:
-        """Return whether the newest life of each client of a program was let in."""
-        told = histories(self.folder)
-        newest = (
-            {line.kind for line in told[name] if line.life == told[name][-1].life} for name in groups(self.topology)[domain]
-        )
-        return all("joined" in kinds for kinds in newest)
+        """Return whether each client of the newest program was let in."""
+        told, mark = histories(self.folder), f"{self._programs[domain]}-"
+        joined = {name for name, lines in told.items() for line in lines if line.kind == "joined" and line.life.startswith(mark)}
+        return joined >= set(groups(self.topology)[domain])
 
     def look_for_the_dead(self) -> None:
         """Notice who ended though nobody told it to, and start it again."""
         for table, start in ((self.servers, self.start_server), (self.workers, self.start_worker)):
             for name, process in list(table.items()):
                 if name not in self.busy and process.poll() is not None:
+                    if self.failed_disks.get(name) is process and self.says_that_its_disk_failed(name):
+                        start(name)
+                        continue
                     self.wrong.append(f"{name} ended by itself with {process.returncode}: {self.last_words(name)}")
                     self.give_up_if_broken()
                     start(name)
+
+    def says_that_its_disk_failed(self, name: str) -> bool:
+        """Return whether a server has ended with an error that names its store."""
+        self.faults["servers stopped for a disk that failed"] += 1
+        return self.servers[name].returncode > 0 and str(self.disks[name].root) in self.last_words(name)
 
     def last_words(self, name: str) -> str:
         """Return the end of somebody's log."""

@@ -201,6 +201,7 @@ async def _spoil(proxies: list[Proxy], mode: Mode, run: Fabric) -> bool:
         proxy.bytes_per_s = run.chance.choice((5_000, 50_000, 500_000))
         proxy.corrupt_every_bytes = run.chance.choice((500, 5_000, 50_000))
         proxy.set_mode(mode)
+    await _within(HAPPENS_WITHIN_S, lambda: sum(proxy.happened[mode] for proxy in proxies) > before)
     # Sometimes for longer than it takes to notice that nobody answers.
     await asyncio.sleep(run.how_long(0.2, 1.0, 3.0, 9.0))
     for proxy in proxies:
@@ -224,6 +225,7 @@ async def write_short(run: Fabric) -> bool:
     name = run.chance.choice(list(run.disks))
     disk, before = run.disks[name], run.disks[name].counts["short writes"]
     disk.set(short_one_in=run.chance.randint(1, 3))
+    await _within(HAPPENS_WITHIN_S, lambda: disk.counts["short writes"] > before)
     await asyncio.sleep(run.how_long(1.0, 2.0, 4.0))
     disk.set(short_one_in=0)
     return disk.counts["short writes"] > before
@@ -254,6 +256,8 @@ async def fail_disk(run: Fabric, setting: str, counter: str) -> bool:
     disk.set(**{setting: 0})
     happened = disk.counts[counter] > before
     # A mark that could not be written is nothing to stop for.
+    if happened:
+        run.failed_disks[name] = server
     if happened and await _within(ENDS_WITHIN_S if setting != "eio_writes" else 2.0, lambda: server.poll() is not None):
         _check_last_words(run, name, setting)
         if run.chance.random() < POWER_LOSS_TOO:
@@ -271,8 +275,7 @@ def _check_last_words(run: Fabric, name: str, setting: str) -> None:
         if code != -signal.SIGKILL:
             run.wrong.append(f"{name} ended with {code} and not by a torn write: {words}")
         return
-    run.faults["servers stopped for a disk that failed"] += 1
-    if code <= 0 or str(run.disks[name].root) not in words:
+    if not run.says_that_its_disk_failed(name):
         run.wrong.append(f"{name} ended with {code} and does not say that its disk failed: {words}")
 
 

@@ -22,7 +22,7 @@ from typing import Final
 from tests.integration.crash_fabric import Fabric, Options
 from tests.integration.crash_faults import CLIENT_FAULTS, FAULTS, Fault
 from tests.integration.crash_verdict import judge_clients, judge_servers, told, unfinished
-from tests.integration.server_processes import Outcome, in_folder
+from tests.integration.server_processes import Outcome, in_folder, tracebacks
 from thence.runtime.client import ask_status
 
 HEAL_WITHIN_S: Final = 180.0
@@ -63,6 +63,7 @@ class Crashes:
             fabric.wrong += wrong
         if counts["told that the server does not go on"]:
             fabric.wrong.append(f"a server did not go on with a client: {told(fabric.folder)}")
+        fabric.wrong += tracebacks(fabric.folder)
         fabric.faults["bits flipped"] = sum(proxy.bits_flipped for proxy in fabric.proxies)
         for disk in fabric.disks.values():
             fabric.faults["syncs that lied"] += disk.counts["syncs that lied"]

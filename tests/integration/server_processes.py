@@ -91,6 +91,17 @@ def last_words(folder: Path, name: str) -> str:
     return (folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")[-600:].strip()
 
 
+def tracebacks(folder: Path) -> list[str]:
+    """Return the tracebacks in the logs of servers: whatever happens to one, it says so in words."""
+    found = []
+    for path in sorted((folder / "logs").glob("*.log")):
+        told = path.read_text(encoding="utf-8", errors="replace")
+        count = told.count("Traceback (most recent call last)")
+        if count and not path.name.startswith("clients-"):
+            found.append(f"{count} tracebacks in {path.name}, the last one: {told.rpartition('Traceback')[2][:1_500]}")
+    return found
+
+
 class Processes(ABC):
     """The servers of a run, each with its log in ``folder/logs``."""
 

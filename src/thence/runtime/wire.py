@@ -26,7 +26,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from thence.errors import MalformedFrame
+from thence.errors import Busy, MalformedFrame, StorageError
 from thence.runtime.checksum import crc32
 from thence.runtime.counting import Traffic
 from thence.runtime.polling import polling_of
@@ -211,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
                 turn.alone = not turn.busy
             try:
                 self.on_frame(self, frame)
-            except MalformedFrame as error:
+            except (MalformedFrame, StorageError, Busy) as error:  # The last two: we are about to stop, and say why elsewhere.
                 self.fail(error)
                 break
         if at >= end:

@@ -13,7 +13,7 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from thence.errors import MalformedFrame
+from thence.errors import Busy, MalformedFrame, StorageError, ThenceError
 from thence.runtime.wire import HEADER, MAX_CLIENT_FRAME_BYTES, READ_BYTES, Connection
 
 
@@ -147,10 +147,11 @@ def test_a_length_is_checked_before_anything_is_kept() -> None:
     with_wire(test)
 
 
-def test_whoever_cannot_read_a_frame_ends_the_connection() -> None:
+@pytest.mark.parametrize("error", [MalformedFrame("nonsense"), StorageError("the disk failed"), Busy("the server is stopping")])
+def test_whoever_cannot_take_a_frame_ends_the_connection(error: ThenceError) -> None:
     def test(wire: Wire) -> None:
         def refuse(*_: object) -> None:
-            raise MalformedFrame("nonsense")
+            raise error
 
         wire.connection.on_frame = refuse
         wire.receive(framed(b"x"))
