@@ -8,11 +8,12 @@ import pytest
 
 import thence
 from examples.bank import Account
-from tests.integration.running import PATIENCE_S, flat, run, servers, url
-from tests.integration.securing import Speaker
+from tests.integration.running import PATIENCE_S, flat, run, servers, until, url
+from tests.integration.securing import Speaker, framed
 from tests.integration.test_hostile import complained
 from thence.errors import MalformedFrame
-from thence.runtime import status
+from thence.runtime import boxes, pool, status
+from thence.runtime import server as server_module
 from thence.runtime.agent_kinds import kinds_of
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.protocol import PROTOCOL, ClientHello, Letter, Publish, StatusAnswer, StatusQuestion, write_letters
@@ -122,5 +123,86 @@ def test_a_status_lists_so_many_clients_and_topics_and_says_how_many_there_are(m
                 told = await here.status()
         assert [client["name"] for client in told["clients"]] == ["here", "away 0", "away 1"]
         assert (told["clients_count"], len(told["topics"]), told["topics_count"]) == (5, 3, 4)
+
+    run(main)
+
+
+HALF_A_FRAME = framed(b"x" * (8 * 1024 * 1024))[: 4 * 1024 * 1024]
+
+
+def test_frames_that_never_end_take_no_more_than_clients_may_have_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of many sends half of a long frame, and nothing more. Whoever holds most is shown out, until others can go on."""
+    monkeypatch.setattr(pool, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(server_module, "LOOK_EVERY_S", 0.1)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+            server = running["s1"]
+            shared = server.node.pools.clients
+            shared.limit = 32 * 1024 * 1024
+            speakers = []
+            for number in range(12):
+                mallory = await Speaker.call(topology.addresses["s1"])
+                mallory.say(ClientHello(PROTOCOL, f"mallory {number}"))
+                await mallory.hear()
+                mallory.writer.write(HALF_A_FRAME)
+                speakers.append(mallory)
+            most = 0
+            for number in range(100):
+                body = b"%d" % number + bytes(200_000)
+                await ann.send("ann", body)
+                assert (await ann.receive(within=PATIENCE_S)).body == body
+                most = max(most, shared.used)
+            assert most <= shared.limit
+            async with asyncio.timeout(PATIENCE_S):
+                while shared.waiting or not shared.shown_out:
+                    await asyncio.sleep(0.05)
+                    most = max(most, shared.used)
+            assert most <= shared.limit
+            told = (await ann.status())["memory"]["in_flight"]["clients"]
+            assert (told["limit_bytes"], told["shown_out"]) == (shared.limit, shared.shown_out)
+            for mallory in speakers:
+                mallory.close()
+            await until(lambda: len(server._connections) == 1)
+            assert shared.used <= 1024 * 1024, "all of it was given back"
+        assert complained(caplog, r"refused client 'mallory \d+': shown out: \d+ bytes are on their way to and from it")
+        assert len([record for record in caplog.records if "shown out" in record.getMessage()]) <= 12
+
+    run(main)
+
+
+def test_what_waits_while_a_server_takes_nothing_is_held_back_at_its_senders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mailbox is full: what clients go on to send waits in their own memory when the server has no more for it."""
+    monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 1)
+    monkeypatch.setattr(server_module, "LOOK_EVERY_S", 0.1)
+
+    async def main() -> None:
+        topology = flat("s1")
+        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+            shared = running["s1"].node.pools.clients
+            shared.limit = 16 * 1024 * 1024
+            async with thence.connect(url(topology, "s1"), "away", temporary=False):
+                pass
+            senders = [thence.connect(url(topology, "s1"), f"sender {number}") for number in range(4)]
+            for sender in senders:
+                await sender.__aenter__()
+            await ann.send("away", b"fills it")
+            for sender in senders:
+                for _ in range(24):
+                    sender.post("away", bytes(500_000))
+            (connection,) = [client.connection for client in running["s1"]._connections if client.name == "sender 3"]
+            await until(lambda: connection.paused)
+            assert shared.used <= shared.limit + 1024 * 1024
+            async with thence.connect(url(topology, "s1"), "away", temporary=False) as back:
+                for _ in range(1 + 4 * 24):
+                    await back.receive(within=PATIENCE_S)
+                back.done()
+                for sender in senders:
+                    await sender.flush()
+                    await sender.__aexit__(None, None, None)
+            await until(lambda: shared.used < 1024 * 1024)
 
     run(main)

@@ -28,6 +28,7 @@ from thence.cli.serve_options import (
     LogForm,
     LogLines,
     MaxStoreBytes,
+    Memory,
     MetricsAt,
     ServerName,
     Spans,
@@ -45,6 +46,7 @@ from thence.errors import ConfigError, StorageError
 from thence.runtime import agent_kinds, logs, loops, memory
 from thence.runtime.agent_kinds import Kind
 from thence.runtime.boxes import SPILL_AFTER_BYTES
+from thence.runtime.budget import parse_size
 from thence.runtime.exposure import check_answering
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.polling import stay_awake
@@ -76,6 +78,7 @@ def command(
     max_store_bytes: MaxStoreBytes = None,
     backlog: Backlog = BacklogMode.MEMORY,
     spill_after_bytes: SpillAfterBytes = SPILL_AFTER_BYTES,
+    memory_size: Memory = None,
     drain_s: DrainSeconds = DRAIN_S,
     stop_with: StopWith = None,
     awake_us: AwakeMicroseconds = 0,
@@ -111,6 +114,8 @@ def command(
         trace=trace,
         max_store_bytes=max_store_bytes,
         spill_after_bytes=spill_after_bytes if backlog is BacklogMode.SPILL else None,
+        memory=0 if memory_size is None else parse_size(memory_size),
+        agents=bool(agents),
     )
     if stop_with is not None:
         _stop_with(stop_with)

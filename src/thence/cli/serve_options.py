@@ -75,6 +75,10 @@ Backlog = Annotated[
 SpillAfterBytes = Annotated[
     int, typer.Option("--spill-after-bytes", min=1, metavar="N", help="How much stays in memory for each of them then.")
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", help="The most memory to take, such as 2G. Without: half of what there is."),
+]
 DrainSeconds = Annotated[
     float, typer.Option("--drain", min=0, metavar="SECONDS", help="How long to wait for confirmations when stopped.")
 ]

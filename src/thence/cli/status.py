@@ -80,6 +80,7 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
         )
     if backlog["frames_stay_in_memory"]:
         yield console.plain(f"frames for neighbours stay in memory: {backlog['frames_stay_in_memory']}")
+    yield from _memory(status.get("memory", {}))
     neighbours = [
         (
             console.plain(peer["name"]),
@@ -123,3 +124,14 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
         unsafe = status["unsafe"]
         letters, sent = console.count(unsafe["letters"], "letter"), console.count(unsafe["sent"], "message")
         yield f"not safe yet: {letters} for clients, {sent} from here"
+
+
+def _memory(memory: dict[str, Any]) -> Iterator[str]:
+    """Say what the server may take, and how much of that is on its way."""
+    if memory.get("limit_bytes"):
+        held = [
+            f"{pool['bytes']:,} of {pool['limit_bytes']:,} bytes to and from {name}"
+            for name, pool in memory["in_flight"].items()
+            if pool["limit_bytes"]
+        ]
+        yield f"memory: at most {memory['limit_bytes']:,} bytes; on their way are {', '.join(held)}"

@@ -80,6 +80,9 @@ MAX_QUEUED_BYTES = 256 * 1024 * 1024
 MAX_QUEUED_BYTES_HARD = 4 * MAX_QUEUED_BYTES
 """The same for frames that we send on for others."""
 
+MIN_QUEUED_BYTES_HARD = 64 * 1024 * 1024
+"""The least that it is made where ``max_queued_bytes`` is less than usual: a few messages as large as can be."""
+
 MAX_ECHOES = MAX_QUEUED_HARD
 """How many messages that we put into domains may be on their way back to us, by way of a sequencer: we keep their names."""
 
@@ -243,7 +246,7 @@ class Limiting(Spilling):
     @property
     def _may_be_full_for_others(self) -> bool:
         """Whether what we would send on may have to be refused somewhere."""
-        if self._queued >= harmless(MAX_QUEUED_HARD) or self.queued_bytes >= harmless(MAX_QUEUED_BYTES_HARD):
+        if self._queued >= harmless(MAX_QUEUED_HARD) or self.queued_bytes >= harmless(_hard_bytes(self.options)):
             return True
         if not self._flat and self._echoes >= MAX_ECHOES:
             return True
@@ -299,7 +302,9 @@ class Limiting(Spilling):
 
     def _full_place(self, place: DomainPlace | LinkPlace, peers: Collection[str]) -> FullQueue | None:
         """Return which queue of a domain or link has no room for what we send on for others, if one has none."""
-        return first_full(_hard_limits(), [place.transport], [(place.transport, peer) for peer in peers], on_the_way=True)
+        return first_full(
+            _hard_limits(self.options), [place.transport], [(place.transport, peer) for peer in peers], on_the_way=True
+        )
 
     def _full_around(self, place: DomainPlace | LinkPlace, peers: Collection[str]) -> FullQueue | None:
         """Return which queue has no room for what is handed on around a ring, if one has none. See the module's text."""
@@ -337,10 +342,15 @@ class Limiting(Spilling):
         return sum([len(place.echoes) for place in self._domains.values()])
 
 
-def _hard_limits() -> Limits:
+def _hard_bytes(options: MemberOptions) -> int:
+    """Return how many bytes may be queued of what we send on for others: less where the application's limit is less."""
+    return min(MAX_QUEUED_BYTES_HARD, max(4 * options.max_queued_bytes, MIN_QUEUED_BYTES_HARD))
+
+
+def _hard_limits(options: MemberOptions) -> Limits:
     """Return the limits on what we send on for others, for each domain and link."""
     frames = Limit("MAX_QUEUED_HARD", MAX_QUEUED_HARD, "frames")
-    return Limits(frames, Limit("MAX_QUEUED_BYTES_HARD", MAX_QUEUED_BYTES_HARD, "bytes"))
+    return Limits(frames, Limit("MAX_QUEUED_BYTES_HARD", _hard_bytes(options), "bytes"))
 
 
 def _full_of_echoes(place: DomainPlace | LinkPlace) -> str:

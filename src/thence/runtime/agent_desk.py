@@ -20,7 +20,7 @@ from thence.errors import Busy, MalformedFrame, ThenceError, UsageError
 from thence.runtime.agent_questions import Create, ListAll, ListDead, Question, Remove, Retry, Show, ShowDead, read_question
 from thence.runtime.door import tell
 from thence.runtime.engine import Engine
-from thence.runtime.ledger import MAX_AGENTS, MAX_STATE_BYTES, MAX_STATES_BYTES, Dead, Kept
+from thence.runtime.ledger import MAX_AGENTS, MAX_STATE_BYTES, Dead, Kept
 from thence.runtime.letters import Message, nobody
 from thence.runtime.names import checked_name
 from thence.runtime.node import Node
@@ -109,8 +109,9 @@ class AgentDesk:
             raise UsageError(f"{len(ledger.agents)} agents live at {self._node.name!r}; MAX_AGENTS is {MAX_AGENTS}")
         if size > MAX_STATE_BYTES:
             raise UsageError(f"a state of {size} bytes; MAX_STATE_BYTES is {MAX_STATE_BYTES}")
-        if ledger.states_bytes + size > MAX_STATES_BYTES:
-            raise UsageError(f"the states of all agents have {ledger.states_bytes} bytes; MAX_STATES_BYTES is {MAX_STATES_BYTES}")
+        if ledger.states_bytes + size > ledger.most_bytes:
+            have, most = ledger.states_bytes, ledger.most_bytes
+            raise UsageError(f"the states of all agents have {have} bytes; MAX_STATES_BYTES is {most}")
 
     def _remove(self, name: str, answer: Answer) -> None:
         """Remove an agent, also while its own mailbox is full; when all servers have been told it is answered."""

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 ACCEPTED_WITHIN_S: Final = 0.005
 """How much later a client for whose letters nobody waits is told that they are accepted, if nothing else goes to it before."""
+MAX_BACKLOG_BYTES: Final = 1024 * 1024
+"""How much of what a client sent may wait to be done before it is looked at whether there is memory for it."""
 ACCEPTED_EVERY: Final = 4_096
 """After how many letters it is told at once all the same."""
 
@@ -98,6 +100,7 @@ class ClientConnection:
         """Whether there was a session when the connection was silenced."""
         self._asker = Asker(server.answering, connection)
         connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
+        connection.enter(server.node.pools.clients)
         connection.on_frame = self._frame
         connection.on_lost = self._lost
         connection.on_writable = self._writable
@@ -149,14 +152,15 @@ class ClientConnection:
         reject(self._server.node, self.connection, self.name, refused)
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
-        if connection.full:
-            connection.keep_back()
+        connection.keep_back()
         said = understand(frame, self.name)
         session = self.session
         if type(said) is Publish and session is not None:  # First what comes most often.
             if said.hurry:
                 self._hurried = said.first + said.count - 1
             session.publish(said)
+            if session.backlog_bytes > MAX_BACKLOG_BYTES:
+                self._wait_for_memory()
         elif isinstance(said, Ping):
             pass
         elif isinstance(said, StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest):
@@ -308,5 +312,41 @@ class ClientConnection:
 
     @property
     def blocked(self) -> bool:
-        """Whether its connection is full."""
-        return self.connection.full
+        """Whether its connection is full, or there is no memory for more that is on its way."""
+        connection = self.connection
+        if connection.full:
+            return True
+        pool = connection.pool
+        if 2 * pool.used <= pool.limit or pool.has_room(connection.held):  # Said again: it is asked with every bundle.
+            return False
+        pool.wait(self._feed_later)
+        return True
+
+    # Memory.
+
+    def _feed_later(self) -> None:
+        """There may be memory for what is for the client."""
+        if self.session is not None and self.connection.open:
+            self.session.feed()
+
+    def count_waiting(self) -> None:
+        """Count what the client has sent and what has not been done."""
+        self.connection.hold(0 if self.session is None else self.session.backlog_bytes)
+
+    def _wait_for_memory(self) -> None:
+        """Much that the client sent waits to be done: read no more of it, if others need the memory too."""
+        self.count_waiting()
+        connection = self.connection
+        if not connection.open or connection.pool.has_room(connection.held):
+            connection.resume("memory of what waits")
+        else:
+            connection.pause("memory of what waits")
+            connection.pool.wait(self._wait_for_memory)
+
+    def show_out(self, why: str) -> None:
+        """Others wait for the memory that is held for the client: end its connection. It may come again."""
+        reason = f"{self.connection.held} bytes are on their way to and from it, more than for any other client; {why}"
+        if self.connection.full:
+            self.connection.fail(MalformedFrame(f"shown out: {reason}"))  # It reads nothing.
+        else:
+            refuse(self.connection, f"shown out: {reason}", claims=f"client {self.name!r}", later=True)

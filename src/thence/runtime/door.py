@@ -96,6 +96,8 @@ class Door:
         """Those with whom TLS is being agreed on."""
         self._closed = False
         self._most = MAX_CONNECTIONS
+        self.limit = MAX_CONNECTIONS
+        """How many connections there may be, where memory allows no more."""
         self.turned_away = 0
 
     async def open(self, address: str, *, neighbours: bool) -> str:
@@ -104,6 +106,7 @@ class Door:
         self._security.check_listening(host, neighbours=neighbours)
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files - RESERVED_FILES)
+        self._most = min(self._most, self.limit)
         if self._most < 1:
             raise ConfigError(f"the system allows {files} open files, and RESERVED_FILES ({RESERVED_FILES}) are for other things")
         loop = asyncio.get_running_loop()
@@ -161,7 +164,7 @@ class Door:
     def _came(self, came: socket.socket, address: str) -> None:
         if len(self._open) >= self._most:
             self.turned_away += 1
-            allowed = f"MAX_CONNECTIONS and the limit on open files allow {self._most}"
+            allowed = f"MAX_CONNECTIONS, --memory and the limit on open files allow {self._most}"
             self.complaints.say(address, f"turned away: there are {len(self._open)} connections; {allowed}")
             came.close()
             return

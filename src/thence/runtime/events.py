@@ -37,7 +37,7 @@ EVENTS: Final[dict[str, Event]] = {
     "holding %s for dead": Event("neighbour-suspected", ("peer",)),
     "no longer holding %s for dead": Event("neighbour-trusted", ("peer",)),
     "%s (%d so far): %s": Event("frame-refused", ("kind", "count", "reason")),
-    "a delivery that cannot be read: %s": Event("delivery-unreadable", ("reason",)),
+    "a delivery that cannot be read is left out (%d so far): %s": Event("delivery-unreadable", ("count", "reason")),
     "%d letters of %s are left out: they are for %s, a server in which no program runs (%d times so far)": Event(
         "letters-for-nobody", ("letters", "sender", "receiver", "times")
     ),

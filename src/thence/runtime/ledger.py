@@ -93,11 +93,17 @@ class LedgerState(msgspec.Struct, array_like=True):
 class Ledger:
     """See the module's text."""
 
-    def __init__(self) -> None:
-        """Start without agents."""
+    def __init__(self, most_bytes: int = MAX_STATES_BYTES) -> None:
+        """Start without agents. ``most_bytes``: how large their states may be together, if less than ``MAX_STATES_BYTES``."""
+        self._most_bytes = most_bytes
         self.state = LedgerState()
         self.states_bytes = 0
         self.dead_bytes = 0
+
+    @property
+    def most_bytes(self) -> int:
+        """How large the states of all agents may be together."""
+        return min(MAX_STATES_BYTES, self._most_bytes)
 
     @property
     def agents(self) -> dict[str, Kept]:
@@ -130,9 +136,9 @@ class Ledger:
             size = len(reacted.state)
             if size > MAX_STATE_BYTES:
                 raise UsageError(f"the state of {reacted.agent!r} has {size} bytes; MAX_STATE_BYTES is {MAX_STATE_BYTES}")
-            if size > len(kept.state) and self.states_bytes + size - len(kept.state) > MAX_STATES_BYTES:
+            if size > len(kept.state) and self.states_bytes + size - len(kept.state) > self.most_bytes:
                 raise UsageError(
-                    f"the states of all agents have {self.states_bytes} bytes; MAX_STATES_BYTES is {MAX_STATES_BYTES}"
+                    f"the states of all agents have {self.states_bytes} bytes; MAX_STATES_BYTES is {self.most_bytes}"
                 )
         if reacted.dead is not None and not self.room_for(len(reacted.dead.bundle.letters)):
             raise Busy(

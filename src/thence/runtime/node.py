@@ -31,7 +31,7 @@ from thence.core.records import Changed, Owed
 from thence.core.topology import Topology
 from thence.core.topology_text import write
 from thence.errors import Busy, FrameRefused, StorageError, ThenceError, UsageError
-from thence.runtime import journal
+from thence.runtime import journal, node_options
 from thence.runtime.backlog import Backlog
 from thence.runtime.backup import read_restored
 from thence.runtime.boxes import Bundle, MailboxMet
@@ -43,7 +43,7 @@ from thence.runtime.homes import Homes
 from thence.runtime.journal import Acknowledged, EpochStored, Fenced, Met, Opened, Removed, Started, Written
 from thence.runtime.ledger import Buried, Ledger, Reacted
 from thence.runtime.meetings import Meetings
-from thence.runtime.node_options import NodeOptions, limits_of, member_options, open_office, open_store
+from thence.runtime.node_options import NodeOptions
 from thence.runtime.office import Body, Handed, Left, read_body
 from thence.runtime.patience import Patience
 from thence.runtime.peers import Peers
@@ -98,15 +98,15 @@ class Node:
         self.options = options
         self.clock = Clock()
         self.security = Security(options.tls, options.access, insecure=options.insecure)
-        self.store = open_store(options, topology, name)
+        self.limits, self.pools = node_options.budget_of(options, topology, name)
+        self.store = node_options.open_store(options, topology, name)
         given, topology = topology, stored_topology(self.store) or topology
-        self.topology = topology
-        """The one in force: what is stored, not what was given."""
-        self.backlog = Backlog(self.store, limits_of(options))
-        self.office = open_office(options, topology, name, self.backlog.spill)
-        self.ledger = Ledger()
+        self.topology = topology  # The one in force: what is stored, not what was given.
+        self.backlog = Backlog(self.store, node_options.limits_of(options))
+        self.office = node_options.open_office(options, topology, name, self.backlog.spill, self.limits)
+        self.ledger = Ledger(self.limits.states_bytes)
         self.removal = Removal(self)
-        self.member = Member(name, topology, member_options(options))
+        self.member = Member(name, topology, node_options.member_options(options, self.limits))
         self.safety = BoxSafety()
         self.stalls, self.patience = Stalls(self.member), Patience(self.member)
         self._durable = options.data is not None
@@ -144,6 +144,7 @@ class Node:
 
     def _meet_peers(self) -> Peers:
         peers = Peers(self.topology, self.name, self.meetings.met[self.name], self, self.security)
+        peers.pool = self.pools.peers
         if self.evolution.left:
             peers.enter(None)
         self.meetings.begin(peers)
@@ -536,8 +537,8 @@ class Node:
             self._tell_of_room()
 
     def _holds_too_many(self) -> bool:
-        limits = self.options.member
-        too_many = len(self._held) >= limits.max_unconsumed or self._held_bytes >= limits.max_unconsumed_bytes
+        most, most_bytes = self.member.options.max_unconsumed, self.member.options.max_unconsumed_bytes
+        too_many = len(self._held) >= most or self._held_bytes >= most_bytes
         return self._came_back_full or too_many
 
     def told(self, peer: str, version: int, fingerprint: str) -> None:

@@ -149,6 +149,7 @@ class Office:
         self.room = in_memory if spill is None or spill_beyond is None else spill_beyond
         """How much of a box may be in memory."""
         self._embedded = embedded
+        self._most_subscriptions = 2**62
         self.state = OfficeState({server: Box()} if embedded else {})
         self._servers = frozenset(servers)
         self._leaving: frozenset[str] = frozenset()
@@ -158,6 +159,8 @@ class Office:
         """The clients that take letters now; others are away, and little of what waits for them needs to be in memory."""
         self.in_memory = 0
         """How many bytes all boxes have in memory."""
+        self._most_bytes, self._most_clients = 2**62, 2**62
+        """Limits that a budget makes smaller (``limit``)."""
         self._full: dict[str, None] = {}
         self.full = ""
         """The client whose box is full, if there is one: then no more deliveries are taken."""
@@ -176,12 +179,22 @@ class Office:
         if isinstance(notice, Follows) and notice.wanted:
             self.subscriptions.check(notice.client, notice.topic)
 
+    def limit(self, boxes_bytes: int, clients: int, subscriptions: int) -> None:
+        """Make limits smaller, where these are."""
+        self._most_bytes, self._most_clients = boxes_bytes, clients
+        self._most_subscriptions = self.subscriptions.most = subscriptions
+
+    @property
+    def most_bytes(self) -> int:
+        """How many bytes all boxes may have in memory."""
+        return min(boxes.MAX_BOXES_BYTES, self._most_bytes)
+
     def objection(self, client: str) -> str:
         """Say why no client of this name may come in, if so; one that is known always may."""
         count = len(self.state.boxes) + len(self._joining)
-        if client in self.state.boxes or client in self._joining or count < MAX_CLIENTS:
+        if client in self.state.boxes or client in self._joining or count < (most := min(MAX_CLIENTS, self._most_clients)):
             return ""
-        return f"{self.server!r} has {count} clients; MAX_CLIENTS is {MAX_CLIENTS}: connect to another server"
+        return f"{self.server!r} has {count} clients; MAX_CLIENTS is {most}: connect to another server"
 
     @contextmanager
     def announcing(self, notice: Body) -> Iterator[None]:
@@ -207,7 +220,9 @@ class Office:
             self.subscriptions.asks_no_longer(notice.client, notice.topic)
 
     def _subscribed(self) -> Subscriptions:
-        return Subscriptions(self.server, lambda client: client in self.state.boxes, self.state.followers)
+        made = Subscriptions(self.server, lambda client: client in self.state.boxes, self.state.followers)
+        made.most = self._most_subscriptions
+        return made
 
     def _forget_routes_of(self, client: str) -> None:
         """A client has come, gone, or is elsewhere: what it follows goes another way."""
@@ -322,11 +337,11 @@ class Office:
 
     def _room(self) -> Room:
         """Return how much of a box may be in memory now."""
-        if self.in_memory < boxes.MAX_BOXES_BYTES // 2:
+        if self.in_memory < self.most_bytes // 2:
             return self.room
         if self.spills:
             return Room(boxes.BLOCK_BUNDLES, boxes.BLOCK_BYTES)
-        return self.room if self.in_memory < boxes.MAX_BOXES_BYTES else Room(0, 0)
+        return self.room if self.in_memory < self.most_bytes else Room(0, 0)
 
     def _crowded(self, name: str, box: Box) -> None:
         """A box has no room in memory."""
@@ -343,7 +358,7 @@ class Office:
         self.in_memory -= before - box.in_memory
 
     def _is_full(self, box: Box) -> bool:
-        if self.in_memory >= boxes.MAX_BOXES_BYTES and box.in_memory:
+        if self.in_memory >= self.most_bytes and box.in_memory:
             return True
         if self.spills and self.spill is not None:
             return box.spilling and bool(self.spill.full)
@@ -490,9 +505,9 @@ class Office:
         """Say whose box is full, and why, if one is."""
         if not self.full:
             return ""
-        if self.in_memory >= boxes.MAX_BOXES_BYTES:
+        if self.in_memory >= self.most_bytes:
             largest = max(self.state.boxes, key=lambda name: self.state.boxes[name].in_memory)
-            limit = f"MAX_BOXES_BYTES is {boxes.MAX_BOXES_BYTES}"
+            limit = f"MAX_BOXES_BYTES is {self.most_bytes}"
             return f"{self.in_memory} bytes wait in memory in all boxes, most of them for {largest!r}; {limit}"
         because = f": {self.spill.full}" if self.spills and self.spill is not None else ""
         return f"the box of {self.full!r} is full{because}"

@@ -46,6 +46,7 @@ from thence.runtime.counting import SAMPLE_EVERY
 from thence.runtime.door import hang_up, ignore_frame, refuse, tell
 from thence.runtime.meetings import Finding, Meetings, Reach
 from thence.runtime.neighbour import Neighbour, neighbours_of
+from thence.runtime.pool import UNLIMITED
 from thence.runtime.protocol import (
     OLDEST_PROTOCOL,
     PACKET,
@@ -129,6 +130,8 @@ class Peers:
         self._security = security or Security()
         self.reach = Reach()
         self.neighbours = self._find_neighbours(topology)
+        self.pool = UNLIMITED
+        """What all neighbours may have on its way."""
         self._cut = False
         """Whether we are between two topologies, and talk to nobody."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -208,6 +211,14 @@ class Peers:
             for connection in (peer.connection, peer.meeting):
                 if connection is not None:
                     connection.close()
+
+    def hungriest(self) -> Callable[[str], None] | None:
+        """Return how to end the connection for which most is kept, if there is one: what was on its way comes again."""
+        held = {peer: peer.connection.held for peer in self.neighbours.values() if peer.connection is not None}
+        most = max(held, key=held.__getitem__, default=None)
+        if most is None or not held[most] or (connection := most.connection) is None:
+            return None
+        return lambda why: connection.fail(MalformedFrame(f"{held[most]} bytes are on their way to and from it; {why}"))
 
     def send(self, name: str, packet: Packet[Any]) -> None:
         """Send a packet, if the neighbour is there."""
@@ -446,6 +457,7 @@ class Peers:
         if peer.connection is not None:  # One that called us while we called it.
             self._make_way(peer)
         connection.max_frame_bytes = MAX_FRAME_BYTES
+        connection.enter(self.pool)
         connection.on_frame = partial(self._frame, peer)
         peer.connection = connection
         peer.forgot = False

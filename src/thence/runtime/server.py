@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from thence.core.member import describe_wait
@@ -45,7 +45,7 @@ from thence.runtime.protocol import (
 from thence.runtime.rejections import Rejected
 from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.revocation import Revocation
-from thence.runtime.status import backlog, clients, neighbours, relay, topics, unsafe
+from thence.runtime.status import backlog, clients, memory, neighbours, relay, topics, unsafe
 from thence.runtime.tasks import tell_if_it_fails
 from thence.runtime.wire import Connection
 
@@ -98,6 +98,7 @@ class Server:
         node.security.on_access = self._access_changed
         node.meetings.on_fenced = self._fenced
         self._door = Door((node.name, node.topology.name), node.security, node.peers.called, self._called)
+        self._door.limit = node.limits.connections
         self.answering = Answering()
         """The turns of those who ask."""
         self._ticker: asyncio.Task[None] | None = None
@@ -410,6 +411,7 @@ class Server:
             now, loop_now = time.monotonic(), asyncio.get_running_loop().time()
             for name in [name for name, since in self._away.items() if now - since > AWAY_S]:
                 self.forget(name)
+            self._look_after_memory(loop_now)
             for client in list(self._connections):
                 client.connection.rest()
                 if client.connection.paused:
@@ -418,6 +420,17 @@ class Server:
                     client.connection.fail(TimeoutError(f"silent for {CLIENT_SILENCE_S:g} s"))
                 elif loop_now - client.connection.wrote_at > 1.0:
                     tell(client.connection, Ping())
+
+    def _look_after_memory(self, now: float) -> None:
+        """Let those go on who wait for memory; if that lasts, show out whoever holds most of it."""
+        for client in self._connections:
+            client.count_waiting()
+        self.node.pools.clients.look(now, self._hungriest)
+        self.node.pools.peers.look(now, self.node.peers.hungriest)
+
+    def _hungriest(self) -> Callable[[str], None] | None:
+        most = max(self._connections, key=lambda client: client.connection.held, default=None)
+        return None if most is None or not most.connection.held else most.show_out
 
     # Seen from outside.
 
@@ -511,6 +524,7 @@ class Server:
                 "bytes_since_snapshot": node.store.bytes_since_snapshot,
             },
             "backlog": backlog(node),
+            "memory": memory(node),
             "queued_bytes": node.member.queued_bytes,
             "unstable": len(node.member.unstable()) if node.topology.stability else None,
             "unsafe": unsafe(node),

@@ -147,6 +147,11 @@ class Session:
             raise MalformedFrame(f"{self.client!r} does not keep to MAX_UNACCEPTED and MAX_UNACCEPTED_BYTES")
         self.submit(publish)
 
+    @property
+    def backlog_bytes(self) -> int:
+        """How many bytes of letters wait for room."""
+        return self._backlog_bytes
+
     def submit(self, publish: Publish) -> None:
         """Send letters on whose numbers are right: now, or when there is room for them, in order."""
         if self._going or self._backlog:

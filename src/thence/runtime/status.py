@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from itertools import chain, islice
 from typing import Any, Final
 
-from thence.runtime.boxes import MAX_BOXES_BYTES
 from thence.runtime.node import Node
+from thence.runtime.pool import NO_LIMIT
 
 MAX_TOLD: Final = 1_000
 """How many clients, and how many topics, a status lists; it says how many there are."""
@@ -77,12 +77,30 @@ def backlog(node: Node) -> dict[str, Any]:
         "box_letters": office.room.letters,
         "box_bytes": office.room.bytes,
         "boxes_in_memory_bytes": office.in_memory,
-        "max_boxes_in_memory_bytes": MAX_BOXES_BYTES,
+        "max_boxes_in_memory_bytes": office.most_bytes,
         "spilled_bytes": 0 if spill is None else spill.bytes,
         "max_spilled_bytes": spill.limit_bytes if spill is not None and office.spills else None,
         "spilled_frame_bytes": 0 if outgoing is None else outgoing.bytes,
         "max_spilled_frame_bytes": outgoing.limit_bytes if outgoing is not None and office.spills else None,
         "frames_stay_in_memory": "" if outgoing is None else outgoing.full,
+    }
+
+
+def memory(node: Node) -> dict[str, Any]:
+    """Return what the server may take, for what, and what is on its way; nothing is limited where it may take ``None``."""
+    pools = {"clients": node.pools.clients, "neighbours": node.pools.peers}
+    return {
+        "limit_bytes": node.limits.memory or None,
+        "parts": dict(node.limits.parts),
+        "in_flight": {
+            name: {
+                "bytes": pool.used,
+                "limit_bytes": pool.limit if pool.limit < NO_LIMIT else None,
+                "waiting": pool.waiting,
+                "shown_out": pool.shown_out,
+            }
+            for name, pool in pools.items()
+        },
     }
 
 

@@ -40,6 +40,8 @@ class Subscriptions:
         self._followers = followers
         self._topics: dict[str, dict[str, None]] = {}
         """What each client follows."""
+        self.most = MAX_SUBSCRIPTIONS
+        """How many there may be, if that is less than ``MAX_SUBSCRIPTIONS``."""
         self.count = 0
         """How many subscriptions clients of ours have."""
         self._asking: dict[tuple[str, str], None] = {}
@@ -110,9 +112,9 @@ class Subscriptions:
         if count >= MAX_SUBSCRIPTIONS_EACH:
             raise UsageError(f"{client!r} follows {count} topics; MAX_SUBSCRIPTIONS_EACH is {MAX_SUBSCRIPTIONS_EACH}")
         count = self.count + len(self._asking)
-        if count >= MAX_SUBSCRIPTIONS:
+        if count >= (most := min(MAX_SUBSCRIPTIONS, self.most)):
             raise UsageError(
-                f"clients of {self._server!r} follow topics {count} times; MAX_SUBSCRIPTIONS is {MAX_SUBSCRIPTIONS}: "
+                f"clients of {self._server!r} follow topics {count} times; MAX_SUBSCRIPTIONS is {most}: "
                 "follow it as a client of another server"
             )
 

@@ -30,6 +30,7 @@ from thence.errors import Busy, MalformedFrame, StorageError
 from thence.runtime.checksum import crc32
 from thence.runtime.counting import Traffic
 from thence.runtime.polling import polling_of
+from thence.runtime.pool import UNLIMITED, Pool
 from thence.runtime.turns import WRITES, Turn, turn_of
 
 MAX_FRAME_BYTES: Final = 96 * 1024 * 1024
@@ -49,6 +50,9 @@ MAX_READ_BYTES: Final = 256 * 1024
 
 MAX_WRITE_BUFFER: Final = 1024 * 1024
 """With more than this unsent, a connection says that it is full."""
+
+MAX_COLLECTED_BYTES: Final = 256 * 1024
+"""From this size on, what was collected in one turn of the loop leaves before that ends."""
 
 MAX_CLIENT_UNSENT_BYTES: Final = 2 * 1024 * 1024
 """With more than this unsent, nothing is read from a client: whoever does not read what it is told is not listened to."""
@@ -108,6 +112,12 @@ class Connection(asyncio.BufferedProtocol):
         """How many bytes at the front of the buffer have come in and were not handed over."""
         self._rested_at = 0
         """How many bytes had come in when the buffer was last looked at."""
+        self.pool = UNLIMITED
+        """Where it is counted what is kept for it."""
+        self._unsent = 0
+        """How much was unsent when that was last looked at,"""
+        self._waiting = 0
+        """and how much of what was read from it waits to be done."""
         self._full_since = 0.0
         self._reading = False
         """Whether frames that come are handed over: there is a connection, and it is not paused."""
@@ -129,6 +139,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._reading = False
+        self._count_unsent()
+        self.hold(0)
         self._filled = 0
         self._resize(READ_BYTES)  # Whoever still knows the connection keeps no more of it.
         self._outgoing = bytearray()
@@ -138,9 +150,11 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self.full = True
         self._full_since = self._time()
+        self._count_unsent()
 
     def resume_writing(self) -> None:
         self.full = False
+        self._count_unsent()
         self.resume("unsent")
         self.on_writable(self)
 
@@ -171,16 +185,55 @@ class Connection(asyncio.BufferedProtocol):
     def _grow(self, wanted: int) -> None:
         """Double the buffer, which was full, up to what the next frame needs; for a stranger that is the one that it may send."""
         most = max(wanted, min(MAX_READ_BYTES, self.max_frame_bytes + _HEADER_BYTES))
-        if self._room < most:
-            self._resize(min(2 * self._room, most))
+        if self._room >= most:
+            return
+        size = min(2 * self._room, most)
+        if self.pool.has_room(self.held, size - self._room):
+            self._resize(size)
+        elif self._filled == self._room:  # It waits, and so does the other side.
+            self.pause("memory")
+            self.pool.wait(self._grow_later)
+
+    def _grow_later(self) -> None:
+        """There may be room for what is being read."""
+        if self.pool.has_room(self.held, self._room):
+            self.resume("memory")
+        elif self._transport is not None:
+            self.pool.wait(self._grow_later)
 
     def _resize(self, size: int) -> None:
         buffer = memoryview(bytearray(size))
         buffer[: self._filled] = self._buffer[: self._filled]
+        self.pool.used += size - self._room
         self._buffer, self._room = buffer, size
+
+    # What it holds of what all may.
+
+    def enter(self, pool: Pool) -> None:
+        """Count what it holds in a pool from here on."""
+        self.pool.used -= self.held
+        self.pool = pool
+        pool.used += self.held
+
+    @property
+    def held(self) -> int:
+        """How many bytes are kept for it: of frames that are read in part, of what is not sent, and of what waits to be done."""
+        return self._room - READ_BYTES + self._unsent + self._waiting
+
+    def hold(self, waiting: int) -> None:
+        """Note how many bytes of what was read from it wait to be done."""
+        self.pool.used += waiting - self._waiting
+        self._waiting = waiting
+
+    def _count_unsent(self) -> None:
+        """Note how much is not sent; not with every frame, for which it would cost too much."""
+        unsent = self.unsent_bytes
+        self.pool.used += unsent - self._unsent
+        self._unsent = unsent
 
     def rest(self) -> None:
         """Give back the room that was not needed since the last time; to be called now and then."""
+        self._count_unsent()
         came, self._rested_at = self.bytes_in - self._rested_at, self.bytes_in
         size = max(READ_BYTES if came < MAX_READ_BYTES else MAX_READ_BYTES, 2 * self._filled)
         if size < self._room:
@@ -282,6 +335,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.flush()
             else:
                 self._turn.soon(self.flush, WRITES)
+        elif at > MAX_COLLECTED_BYTES:
+            self.flush()  # Whoever has more to send learns whether the other side takes it.
         return length
 
     def flush(self) -> None:

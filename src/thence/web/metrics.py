@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from thence import __version__
+from thence.runtime.pool import Pool
 from thence.runtime.protocol import PROTOCOL
 from thence.runtime.server import Server
 from thence.web.exposition import Kind, Samples, Value, write_family
@@ -79,6 +80,10 @@ def _stalled(seen: Seen) -> Samples:
 def _used_ratio(seen: Seen) -> float:
     store = seen.server.node.store
     return (store.held_bytes + store.buffered_bytes) / store.limit_bytes if store.limit_bytes else 0.0
+
+
+def _pools(seen: Seen) -> tuple[tuple[str, Pool], ...]:
+    return ("clients", seen.server.node.pools.clients), ("neighbours", seen.server.node.pools.peers)
 
 
 def _spilled(seen: Seen) -> float:
@@ -408,6 +413,35 @@ FAMILIES: Final = (
         (),
         "Connections that were turned away because too many had not introduced themselves.",
         _one(lambda seen: seen.server.turned_away),
+    ),
+    # Memory.
+    Family(
+        "thence_memory_limit_bytes",
+        "gauge",
+        (),
+        "What the server may take in all (--memory).",
+        _one(lambda seen: seen.server.node.limits.memory),
+    ),
+    Family(
+        "thence_in_flight_bytes",
+        "gauge",
+        ("of",),
+        "Frames that are read in part, what is not sent yet and what waits to be done, of clients and of neighbours.",
+        _by(lambda seen: {name: pool.used for name, pool in _pools(seen)}),
+    ),
+    Family(
+        "thence_in_flight_limit_bytes",
+        "gauge",
+        ("of",),
+        "How much that may be.",
+        _by(lambda seen: {name: pool.limit for name, pool in _pools(seen)}),
+    ),
+    Family(
+        "thence_shown_out_total",
+        "counter",
+        ("of",),
+        "Connections that were ended because others waited for the memory that was held for them.",
+        _by(lambda seen: {name: pool.shown_out for name, pool in _pools(seen)}),
     ),
     # The store.
     Family(

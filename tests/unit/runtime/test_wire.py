@@ -31,6 +31,9 @@ class PlayedTransport:
     def resume_reading(self) -> None:
         self.reading = True
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def set_write_buffer_limits(self, high: int) -> None:
         pass
 

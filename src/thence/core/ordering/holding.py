@@ -28,6 +28,12 @@ MAX_HELD = 1 << 20
 MAX_HELD_BYTES = 1024 * 1024 * 1024
 """and of how many bytes, about."""
 
+HELD_BYTES_EACH = MAX_HELD_BYTES // MAX_HELD
+"""How many bytes are allowed for each frame that is, where fewer are,"""
+
+MIN_HELD_BYTES = 32 * 1024 * 1024
+"""and how many at least."""
+
 
 class Held(msgspec.Struct, Generic[StampT], array_like=True, gc=False):
     """A frame that waits: the ``number``-th of ``stream``, received from ``sender`` at ``since``."""
@@ -54,6 +60,7 @@ class Holding:
     def __init__(self, limit: int) -> None:
         """Hold at most ``limit`` frames."""
         self._limit = limit
+        self._share_bytes = max(MIN_HELD_BYTES, HELD_BYTES_EACH * limit)
         self._blocked: dict[tuple[int, int], list[Held[Any]]] = {}
         """What is missing, to the frames that wait for it."""
         self.held: set[tuple[int, int]] = set()
@@ -69,14 +76,14 @@ class Holding:
     @property
     def full(self) -> bool:
         """Whether no further frame may wait."""
-        return len(self.held) >= self._limit or self.bytes >= MAX_HELD_BYTES
+        return len(self.held) >= self._limit or self.bytes >= min(MAX_HELD_BYTES, self._share_bytes)
 
     @property
     def why_full(self) -> str:
         """What keeps further frames from waiting, for people."""
         if len(self.held) >= self._limit:
             return f"{len(self.held)} frames wait, the limit is max_held"
-        return f"{len(self.held)} frames of {self.bytes} bytes wait; MAX_HELD_BYTES is {MAX_HELD_BYTES}"
+        return f"{len(self.held)} frames of {self.bytes} bytes wait; MAX_HELD_BYTES is {min(MAX_HELD_BYTES, self._share_bytes)}"
 
     def holds(self, stream: int, number: int) -> bool:
         """Return whether this very frame waits already."""

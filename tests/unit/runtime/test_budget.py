@@ -1,0 +1,210 @@
+"""The memory of a server: limits that fit together, or an error that says why not; and pools in which nobody starves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.runtime.test_node import alone
+from tests.unit.runtime.test_wire import Wire, framed
+from thence.core.limits import MAX_QUEUED_BYTES
+from thence.errors import ConfigError
+from thence.runtime import budget
+from thence.runtime.boxes import MAX_BOXES_BYTES
+from thence.runtime.budget import MIB, NO_BUDGET, Needs, machine_memory, parse_size, parts_of, share_out
+from thence.runtime.node import Node
+from thence.runtime.node_options import NodeOptions
+from thence.runtime.pool import PATIENCE_S, SHARE_OF_POOL, Pool
+from thence.runtime.wire import MAX_CLIENT_FRAME_BYTES, READ_BYTES
+
+NEEDS = Needs(
+    connections=10_000,
+    tls_bytes=320 * 1024,
+    stranger_bytes=100 * MIB,
+    neighbours=3,
+    places=2,
+    clients=1_000_000,
+    subscriptions=1_000_000,
+    durable=True,
+    buffered_bytes=128 * MIB,
+    spill_after_bytes=None,
+    agents=True,
+)
+
+
+def cost(limits: budget.Limits, needs: Needs) -> int:
+    """Return what limits cost at most, counted once more from what they are."""
+    copies = 3 if needs.durable else 1
+    return (
+        budget.PROCESS_BYTES
+        + needs.stranger_bytes
+        + needs.buffered_bytes
+        + limits.connections * (needs.tls_bytes + budget.CONNECTION_BYTES)
+        + limits.clients_pool_bytes
+        + (limits.peers_pool_bytes if needs.neighbours else 0)
+        + (1 + copies) * limits.boxes_bytes
+        + copies * needs.places * max(64 * MIB, 4 * limits.queued_bytes)
+        + copies * limits.unconsumed_bytes
+        + copies * needs.places * max(32 * MIB, 1024 * limits.held)
+        + copies * (limits.states_bytes if needs.agents else 0)
+        + copies * (limits.clients * budget.CLIENT_BYTES + limits.subscriptions * budget.SUBSCRIPTION_BYTES)
+    )
+
+
+@pytest.mark.parametrize("gib", [3, 4, 8, 12, 20, 100])
+@pytest.mark.parametrize(
+    "needs",
+    [NEEDS, NEEDS._replace(durable=False, tls_bytes=0), NEEDS._replace(neighbours=0, places=1, agents=False)],
+    ids=["all", "in memory", "alone"],
+)
+def test_the_product_of_all_limits_fits(gib: int, needs: Needs) -> None:
+    memory = gib * 1024 * MIB
+    limits = share_out(memory, needs)
+    assert sum(size for _, size in limits.parts) <= memory
+    assert cost(limits, needs) <= memory
+    assert limits.clients_pool_bytes >= 2 * MAX_CLIENT_FRAME_BYTES, "a frame as long as can be comes through"
+    if gib == 100:
+        assert (limits.boxes_bytes, limits.queued_bytes, limits.connections) == (MAX_BOXES_BYTES, MAX_QUEUED_BYTES, 10_000)
+
+
+def test_what_cannot_fit_is_refused_with_what_each_part_needs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--memory 256 MiB: the limits cannot fit, they need [\d,]+ MiB at least: process 128"):
+        Node(alone(), "s1", NodeOptions(data=tmp_path, memory=256 * MIB))
+    assert not list(tmp_path.iterdir()), "nothing was begun"
+    assert all(part.least <= part.most for part in parts_of(NEEDS))
+
+
+def test_a_node_works_within_its_budget_and_without_one_as_ever(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = Node(alone(), "s1", NodeOptions(data=tmp_path / "small", memory=1024 * MIB))
+        assert node.limits.memory == 1024 * MIB
+        assert node.office.most_bytes == node.limits.boxes_bytes < MAX_BOXES_BYTES
+        assert node.member.options.max_queued_bytes == node.limits.queued_bytes < MAX_QUEUED_BYTES
+        assert "MAX_CLIENTS is" in _crowded(node)
+        await node.close()
+        other = Node(alone(), "s1", NodeOptions(data=tmp_path / "other"))
+        assert (other.limits, other.office.most_bytes) == (NO_BUDGET, MAX_BOXES_BYTES)
+        await other.close()
+        default = Node(alone(), "s1", NodeOptions(memory=0))
+        assert 0 < default.limits.memory <= max(machine_memory(), 1024 * MIB)
+        await default.close()
+
+    asyncio.run(main())
+
+
+def _crowded(node: Node) -> str:
+    node.office._joining = dict.fromkeys(map(str, range(node.limits.clients)))
+    objection = node.office.objection("one more")
+    node.office._joining = {}
+    return objection
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("2G", 2**31), ("512M", 2**29), ("1.5GiB", 3 * 2**29), ("64kb", 65536), ("123456", 123456), ("1T", 2**40)],
+)
+def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "G", "-1G", "0", "much", "nan", "1e999"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be a number of bytes"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "expected"),
+    [
+        ("0::/a/b\n", {"sys/fs/cgroup/a/memory.max": "1048576\n", "sys/fs/cgroup/a/b/memory.max": "max\n"}, 1048576),
+        ("5:cpu,memory:/c\n", {"sys/fs/cgroup/memory/c/memory.limit_in_bytes": "2097152\n"}, 2097152),
+        ("nonsense\n", {}, None),
+        (None, {}, None),
+    ],
+    ids=["version 2", "version 1", "nonsense", "nothing"],
+)
+def test_the_limit_of_a_container_counts(group: str | None, files: dict[str, str], expected: int | None, tmp_path: Path) -> None:
+    for name, text in {**files, **({} if group is None else {"proc/self/cgroup": group})}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = machine_memory(tmp_path)
+    assert found == expected if expected is not None else found > 2**28
+
+
+# --- pools -----------------------------------------------------------------------------------------------------------
+
+
+def test_nobody_holds_more_than_its_share_of_a_pool_that_others_need() -> None:
+    pool = Pool(1_600)
+    assert pool.has_room(0, 800)
+    pool.used = 800
+    assert not pool.has_room(800, 1)
+    assert pool.has_room(0, 1_600 // SHARE_OF_POOL)
+    pool.used = 1_600
+    assert not pool.has_room(0, 1)
+
+
+def test_who_holds_most_is_shown_out_when_somebody_waits_for_long() -> None:
+    pool, shown = Pool(100), list[str]()
+    pool.used = 100
+
+    def wait() -> None:
+        if not pool.has_room(0):
+            pool.wait(wait)
+
+    wait()
+
+    def most() -> Any:
+        def show_out(why: str) -> None:
+            shown.append(why)
+            pool.used = 10
+
+        return show_out
+
+    for now in range(int(PATIENCE_S) + 1):
+        pool.look(float(now), most)
+        assert not shown
+    pool.look(PATIENCE_S + 1.0, most)
+    assert shown == ["the limit of all is 100, 100 are used"]
+    pool.look(PATIENCE_S + 2.0, most)
+    assert (pool.waiting, pool.shown_out) == (0, 1)
+
+
+def is_paused(wire: Wire) -> bool:
+    return wire.connection.paused
+
+
+def test_a_frame_for_which_there_is_no_memory_waits_and_comes_whole_when_there_is() -> None:
+    payload = bytes(range(256)) * 4_000
+
+    async def main() -> None:
+        wire, pool = Wire(), Pool(1024 * 1024)
+        connection = wire.connection
+        connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
+        connection.enter(pool)
+        pool.used += 900_000  # Of others.
+        frame = framed(payload)
+        at = 0
+        while wire.transport.reading and at < len(frame):
+            taken = min(len(connection.get_buffer(1)), len(frame) - at)
+            wire.receive(frame[at : at + taken])
+            at += taken
+        assert is_paused(wire)
+        assert pool.used <= pool.limit
+        pool.look(0.0, lambda: None)
+        await asyncio.sleep(0)
+        assert is_paused(wire)
+        pool.used -= 900_000
+        pool.limit *= 4
+        pool.look(1.0, lambda: None)
+        await asyncio.sleep(0)
+        assert not is_paused(wire)
+        wire.receive(frame[at:])
+        assert wire.frames == [payload]
+        connection.connection_lost(None)
+        assert (pool.used, connection.held, connection._room) == (0, 0, READ_BYTES)
+
+    asyncio.run(main())
