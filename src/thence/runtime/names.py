@@ -26,6 +26,8 @@ SEPARATOR: Final = ","
 """and what stands between several names."""
 UNWRITABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """The categories of characters that no name has: controls, halves of characters, and ends of lines."""
+DIRECTIONS: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Marks of direction, which no name has either: they make it look like another one."""
 
 
 def objection_to_name(name: str) -> str:
@@ -45,6 +47,8 @@ def objection_to_name(name: str) -> str:
         why = "it begins or ends with a space"
     elif any(category(character) in UNWRITABLE for character in name):
         why = "it has characters that cannot be written"
+    elif not DIRECTIONS.isdisjoint(name):
+        why = "it has marks of direction, which make it look like another one"
     return f"{name!r} cannot be a name: {why}" if why else ""
 
 
