@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import thence
 from tests.integration.running import flat, run, servers, started, until, url
 from thence.core.topology import Topology
-from thence.errors import Refusal, StoreFull
+from thence.errors import Refusal, StoreFull, UsageError
 from thence.runtime.acks import Acks
 
 
@@ -144,6 +146,61 @@ def test_an_async_handler_at_work_when_its_program_leaves(tmp_path: Path) -> Non
                     asyncio.get_running_loop().call_later(0.05, gate.set)
                 assert handled == [b"re: 0", b"re: 1"]
             assert await left(topology) == [b"2", b"3"]
+
+    run(main)
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "send": lambda one: one.send("ann", b"?"),
+    "publish": lambda one: one.publish("news", b"?"),
+    "request": lambda one: one.request("ann", b"?"),
+    "flush": lambda one: one.flush(),
+    "receive": lambda one: one.receive(),
+    "iterate": lambda one: anext(aiter(one)),
+    "subscribe": lambda one: one.subscribe("news"),
+    "unsubscribe": lambda one: one.unsubscribe("news"),
+    "known": lambda one: one.known("bob"),
+    "stable": lambda one: one.stable(),
+}
+
+
+@pytest.mark.parametrize("kind", ["client", "member", "script"])
+def test_outside_of_its_block_nothing_hangs(kind: str) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        ran = 0
+
+        async def refuses(one: thence.Client | thence.Member, why: str) -> None:
+            nonlocal ran
+            for name, call in CALLS.items():
+                if name == "iterate" and why == "is closed":
+                    continue  # It ends.
+                async with asyncio.timeout(5.0):
+                    with pytest.raises(UsageError, match=why):
+                        await call(one)
+                ran += 1
+
+        if kind == "script":
+            script = thence.connect_blocking(url(topology, "s1"), "ann")
+            for name, call in CALLS.items():
+                if name not in ("flush", "iterate"):
+                    with pytest.raises(UsageError, match="use the client in a 'with' block"):
+                        call(script)
+            script._loop.close()
+        elif kind == "member":
+            member = thence.Member(topology, name="s1")
+            await refuses(member, "'s1' is not connected: use it in an 'async with' block")
+            async with member:
+                await member.send("s1", b"to myself")
+            await refuses(member, "is closed")
+        else:
+            async with servers(topology):
+                client = thence.connect(url(topology, "s1"), "ann")
+                await refuses(client, "'ann' is not connected: use it in an 'async with' block")
+                async with client:
+                    await client.send("ann", b"to myself")
+                await refuses(client, "is closed")
+        assert kind == "script" or ran == 2 * len(CALLS) - 1
 
     run(main)
 

@@ -89,14 +89,17 @@ class Acks:
         self.untold_bytes = 0
         self._tell(self.done, self.done + WINDOW_LETTERS, self._waiter is not None)
 
+    def ask(self) -> bool:
+        """Tell what is done if the other side has not said that it has it on disk, and return whether it has."""
+        if self._durable < self.done and self._waiter is None and not self.closed:
+            self._waiter = self._loop.create_future()
+            self._say()  # Which may be answered at once.
+        return self._durable >= self.done
+
     async def durable(self) -> None:
         """Tell what is done, and wait until the other side has it on disk."""
-        while self._durable < self.done and not self.closed:
-            waiter = self._waiter
-            if waiter is None:
-                waiter = self._waiter = self._loop.create_future()
-                self._say()  # Which may be answered at once.
-            await asyncio.shield(waiter)
+        while not self.ask() and self._waiter is not None:
+            await asyncio.shield(self._waiter)
 
     def on_durable(self, upto: int) -> None:
         """The other side has on disk what is done up to this position."""

@@ -130,6 +130,7 @@ class Member(Endpoint):
 
     async def connected(self) -> None:
         """Wait until all neighbours are connected."""
+        self._check_usable()
         await self._running.peers.wait_connected()
 
     @property
@@ -150,10 +151,15 @@ class Member(Endpoint):
 
     # Endpoint.
 
-    def _transmit(self, publish: Publish) -> None:
+    @property
+    def _in_use(self) -> Session:
+        self._check_usable()
         if self._session is None:
-            raise UsageError("use the member in an 'async with' block")
-        self._session.submit(publish)
+            raise UsageError(f"{self.name!r} has not begun yet")
+        return self._session
+
+    def _transmit(self, publish: Publish) -> None:
+        self._in_use.submit(publish)
 
     def _acknowledge(self, upto: int, limit: int, answer: bool) -> None:
         if self._session is not None:
@@ -166,13 +172,13 @@ class Member(Endpoint):
         await self._follow(topic, wanted=False)
 
     async def _follow(self, topic: str, *, wanted: bool) -> None:
-        if self._session is None:
-            raise UsageError("use the member in an 'async with' block")
+        session = self._in_use
         done = self._following.setdefault(checked_topic(topic), self._loop.create_future())
-        self._session.follow(topic, wanted)
+        session.follow(topic, wanted)
         await asyncio.shield(done)
 
     async def known(self, name: str) -> None:
+        self._check_usable()
         if self._running.office.home(name) is None:
             found = self._looked_for.setdefault(name, self._loop.create_future())
             await asyncio.shield(found)
@@ -192,9 +198,7 @@ class Member(Endpoint):
         await done
 
     def _ask_safety(self) -> None:
-        if self._session is None:
-            raise UsageError("use the member in an 'async with' block")
-        self._session.want_safety()
+        self._in_use.want_safety()
 
     def _others_waiting(self) -> Iterable[asyncio.Future[Any]]:
         return (*self._following.values(), *self._looked_for.values(), *self._unstable)

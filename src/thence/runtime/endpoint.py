@@ -461,12 +461,19 @@ class Endpoint(Awaiting):
         """End what is in hand and wait until all that was sent is accepted and what is done is on disk; or end at once."""
         if self._closed:
             return
-        if orderly and self._failure is None:
+        if orderly and self._failure is None and not self._nothing_left(asyncio.current_task()):
             await self._patiently(self._end_in_order(asyncio.current_task()), within)
         await self._inbox.end_at_once()
         self._acks.tell()
         if orderly and self._failure is not None and not self._failure_seen:
             raise self._failure
+
+    def _nothing_left(self, who: object) -> bool:
+        """Return whether there is nothing to wait for when ``who`` leaves."""
+        if self._inbox.busy:
+            return False
+        self._inbox.release(who)
+        return self._accepted == self._number and self._acks.ask()
 
     async def _end_in_order(self, who: object) -> None:
         await self._inbox.end_in_order(who)

@@ -225,25 +225,27 @@ class Inbox:
 
     async def _one_waits(self, *, closing: bool) -> bool:
         """Wait until a message is there; return whether one is. ``closing``: return if the endpoint is closed, else raise."""
-        while not self._waiting or self._waiting[0].sender == FABRIC:
+        while True:
+            if closing and self._acks.closed:
+                return False
+            self._owner.check_usable()  # What is done after the end is told nobody: it would come again.
+            if self._waiting and self._waiting[0].sender != FABRIC:
+                return True
             if self._waiting:
                 news = self._waiting[0]  # It stays until it is done: nothing behind it may be.
                 result = self._viewed(news)
                 if result is not None:
                     await result
-                self._waiting.popleft()
-                self._finish(news.position)
+                if self._waiting and self._waiting[0] is news:  # Another task may have asked too.
+                    self._waiting.popleft()
+                    self._finish(news.position)
                 continue
-            if closing and self._acks.closed:
-                return False
-            self._owner.check_usable()
             self._arrival.clear()
             self._askers += 1
             try:
                 await self._arrival.wait()
             finally:
                 self._askers -= 1
-        return True
 
     def _take(self) -> Message:
         self._current, self._holder = self._waiting.popleft(), asyncio.current_task()
@@ -276,6 +278,11 @@ class Inbox:
         task = self._task
         if task is not None and task is not who:
             await asyncio.wait((task,))
+        self.release(who)
+
+    def release(self, who: object) -> None:
+        """Be done with the message that was asked for last, if that was by ``who`` leaves, or by a task that has returned."""
+        self.stopped = True
         holder = self._holder
         if holder is who or (isinstance(holder, asyncio.Task) and _has_returned(holder)):
             self.done()
