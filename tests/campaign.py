@@ -8,6 +8,7 @@ repeats it, and the campaign then ends with 1.
     python -m tests.campaign --kind fabrics --runs 1000
     python -m tests.campaign --kind changes --runs 1000
     python -m tests.campaign --kind removals --runs 1000
+    python -m tests.campaign --kind rollbacks --runs 1000
     python -m tests.campaign --kind explorer
     python -m tests.campaign --kind servers --seconds 600 --seed 0
     python -m tests.campaign --kind copies --seconds 600 --seed 0
@@ -39,7 +40,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from rich.progress import Progress
 
-from tests import evolving, explorer_cases, fabrics
+from tests import copied, evolving, explorer_cases, fabrics
 from tests.integration import agent_crashes, crash_copies, crashes, hostile
 from thence.core.ordering import ORDERINGS
 from thence.sim.explorer import Case, explore
@@ -124,7 +125,7 @@ def run_many(seeds: Iterable[int]) -> list[Outcome]:
     return [run_one(seed) for seed in seeds]
 
 
-KINDS: Final = ("orderings", "fabrics", "changes", "removals", "explorer", "servers", "copies", "agents", "hostile")
+KINDS: Final = ("orderings", "fabrics", "changes", "removals", "rollbacks", "explorer", "servers", "copies", "agents", "hostile")
 
 
 class Run(Protocol):
@@ -324,6 +325,8 @@ def main() -> int:
         broken += run_random("changes", evolving.run_many, lambda outcome: f"{len(outcome.done)} changes", arguments)
     if arguments.kind in ("removals", "all"):
         broken += run_random("removals", evolving.run_many_losing, lambda outcome: f"{len(outcome.done)} changes", arguments)
+    if arguments.kind in ("rollbacks", "all"):
+        broken += run_random("rollbacks", copied.run_many, lambda outcome: outcome.ordering, arguments)
     if arguments.kind in ("explorer", "all"):
         broken += run_explorer(arguments)
     if arguments.kind in ("servers", "all"):

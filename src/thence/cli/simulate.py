@@ -13,6 +13,7 @@ from thence.cli import console
 from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
 from thence.errors import ConfigError
 from thence.runtime.topology_file import read_topology
+from thence.sim.copies import CopiesSimulation
 from thence.sim.options import MAX_LOSS, SimulationOptions
 from thence.sim.simulation import Result, Simulation
 from thence.trace.files import TraceWriter
@@ -21,6 +22,18 @@ from thence.trace.live import LiveTraceWriter
 DEFAULT = SimulationOptions()
 TRAFFIC, NETWORK, FAULTS = "Traffic", "Network", "Faults"
 Law = "as constant:2ms, uniform:1ms..5ms, exponential:10ms, pareto:5ms,1.5 or lognormal:5ms,0.8"
+
+Rollbacks = Annotated[
+    int, typer.Option(help="How many times a process comes back on an old copy of its disk.", rich_help_panel=FAULTS)
+]
+Clones = Annotated[int, typer.Option(help="How many times a copy of a process begins to run beside it.", rich_help_panel=FAULTS)]
+LostDisks = Annotated[int, typer.Option(help="How many times a process comes back with an empty disk.", rich_help_panel=FAULTS)]
+Durable = Annotated[
+    bool | None, typer.Option(help="Whether records go to disk; default: if there are crashes.", rich_help_panel=FAULTS)
+]
+Reliable = Annotated[
+    bool | None, typer.Option(help="Whether members confirm and repeat; default: if faulty.", rich_help_panel=FAULTS)
+]
 
 
 def command(
@@ -62,14 +75,12 @@ def command(
     ] = DEFAULT.crashes,
     suspicions: Annotated[int, typer.Option(help="How many times some suspect others wrongly.", rich_help_panel=FAULTS)] = 0,
     deaths: Annotated[int, typer.Option(help="How many replicas of relays die for good.", rich_help_panel=FAULTS)] = 0,
+    rollbacks: Rollbacks = 0,
+    clones: Clones = 0,
+    lost_disks: LostDisks = 0,
     sync: Annotated[str, typer.Option(help="How long the disk takes to sync, a law.", rich_help_panel=FAULTS)] = DEFAULT.sync,
-    durable: Annotated[
-        bool | None, typer.Option(help="Whether records go to disk; default: if there are crashes.", rich_help_panel=FAULTS)
-    ] = None,
-    reliable: Annotated[
-        bool | None,
-        typer.Option(help="Whether members confirm and repeat; default: if faulty.", rich_help_panel=FAULTS),
-    ] = None,
+    durable: Durable = None,
+    reliable: Reliable = None,
     seed: Annotated[int, typer.Option(help="Same seed and options, same trace, byte for byte.")] = DEFAULT.seed,
     trace: Annotated[
         Path | None, typer.Option(help="Write the trace here: JSON lines if it ends in .jsonl, else a Parquet folder.")
@@ -87,8 +98,11 @@ def command(
     Everything happens in simulated time and comes from the seed. Where
     frames can get lost, members number, acknowledge and repeat them, as
     servers do. The summary says what was delivered, how long it took, what
-    waited and what the order cost.
-    Exits with 0, or with 2 if an option cannot be used.
+    waited and what the order cost. Processes that forget (--rollbacks,
+    --clones, --lost-disks) meet in epochs, as servers do, and the summary
+    says what vanished without a word.
+    Exits with 0, with 1 if something did, or with 2 if an option cannot be
+    used.
 
     Example: thence simulate --ordering matrix --loss 0.1 --trace run.jsonl
     """
@@ -97,12 +111,21 @@ def command(
     if live and trace is None:
         raise ConfigError("--live without --trace: there is no trace to follow; name one")
     result = _simulate(options, topology, trace, live=live)
+    _tell(options, result, trace, json=json)
+
+
+def _tell(options: SimulationOptions, result: Result, trace: Path | None, *, json: bool) -> None:
+    broken = () if result.copies is None else result.copies.broken
     if json:
         console.say_json(msgspec.json.encode({**_summary(result), "replay": options.replay()}).decode())
-        return
-    _print(options, result)
-    if trace:
-        console.say(f"Trace: {trace}   Judge it: thence judge {shlex.quote(str(trace))}")
+    else:
+        _print(options, result)
+        for what in broken:
+            console.say(what)
+        if trace:
+            console.say(f"Trace: {trace}   Judge it: thence judge {shlex.quote(str(trace))}")
+    if broken:
+        raise typer.Exit(1)
 
 
 def _options(given: dict[str, Any]) -> SimulationOptions:
@@ -119,11 +142,12 @@ def _options(given: dict[str, Any]) -> SimulationOptions:
 def _simulate(options: SimulationOptions, topology: Path | None, trace: Path | None, *, live: bool) -> Result:
     fabric = None if topology is None else read_topology(topology)
     check_ordering_options(options.ordering, options.ordering_options)
+    kind = CopiesSimulation if options.copied else Simulation
     with console.progress("simulating (messages)", options.messages) as advance:
         if trace is None:
-            return Simulation(options, _nowhere, where=fabric, progress=advance).run()
+            return kind(options, _nowhere, where=fabric, progress=advance).run()
         with LiveTraceWriter(trace) if live else TraceWriter(trace) as writer:
-            return Simulation(options, writer.write, where=fabric, progress=advance).run()
+            return kind(options, writer.write, where=fabric, progress=advance).run()
 
 
 def _nowhere(event: object) -> None:
@@ -133,6 +157,8 @@ def _nowhere(event: object) -> None:
 def _summary(result: Result) -> dict[str, Any]:
     statistics = result.statistics
     messages = max(1, statistics.messages)
+    copies = result.copies
+    told = {} if copies is None else {"fenced": copies.fenced, "lost": len(copies.lost), "false_alarms": len(copies.false_alarms)}
     return {
         "messages": statistics.messages,
         "deliveries": statistics.deliveries,
@@ -149,6 +175,7 @@ def _summary(result: Result) -> dict[str, Any]:
         "frames_refused": statistics.refused,
         "crashes": statistics.crashes,
         "suspicions": statistics.suspicions,
+        **told,
         **{f"network_{name}": count for name, count in result.network.items()},
         "events": result.events,
         "simulated_s": result.duration_ns / 1e9,

@@ -385,8 +385,9 @@ class Channel:
     @property
     def progress(self) -> Progress:
         """How far we are with the peer."""
-        taken = self.state.taken
-        return Progress(self.state.last_number, self._oldest() - 1, taken.upto, max(taken.beyond, default=taken.upto))
+        taken, confirmed = self.state.taken, self._oldest() - 1
+        highest = max(taken.beyond, default=taken.upto)
+        return Progress(self.state.last_number, confirmed, taken.upto, highest, max(confirmed, self._taken_early))
 
     @property
     def wake_at(self) -> int | None:

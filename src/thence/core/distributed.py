@@ -566,8 +566,9 @@ class Distributed(Transport):
     def progress(self, peer: str) -> Progress | None:
         other = self._index[peer]
         taken = self.state.taken[other]
-        confirmed = self._known(other, self._mine).upto
-        return Progress(self.state.last_number, confirmed, taken.upto, max(taken.beyond, default=taken.upto))
+        known = self._known(other, self._mine)
+        highest = max(known.beyond, default=known.upto)
+        return Progress(self.state.last_number, known.upto, taken.upto, max(taken.beyond, default=taken.upto), highest)
 
     def save(self) -> DistributedState[Any]:
         return self.state

@@ -15,7 +15,8 @@ Rules:
 * A fresh epoch has a higher number than all that either side has stored, offers included. So of two runs of one side that both
   met the other, the one that did so last has the higher number, and the other one is fenced.
 * So if one side has agreed on an epoch, the other has it agreed or offered. If they have no such epoch in common, one of them
-  runs on an old copy, or there are two of it. The side whose epoch has the lower number is the older one.
+  runs on an old copy, or there are two of it. The side whose newest epoch, offers included, has the lower number is the older
+  one.
 * A copy that was made within the epoch has the right id. Therefore each side also says its *reach*: the highest number that it
   can have sent within the epoch. A side that started again reaches as far as its store did at its *first* start within the
   epoch. If the other has taken more, another run of the same store has sent it. This holds for what goes over the connection of
@@ -150,9 +151,11 @@ def common_epoch(mine: Claim, theirs: Claim) -> Epoch | None:
 def _no_common_epoch(me: str, mine: Claim, peer: str, theirs: Claim) -> Comparison:
     here, there = mine.agreed.epoch, theirs.agreed.epoch
     said = f"{me!r} is in epoch {here} with {peer!r}, and {peer!r} is in epoch {there} with {me!r}"
-    if here.number == there.number:
+    # What one has offered counts: it did so after it had met the other, or another run of it, in all epochs before.
+    newest_here, newest_there = (max(held.epoch.number for held in claim.held) for claim in (mine, theirs))
+    if newest_here == newest_there:
         return Comparison("unclear", f"{said}: one of them runs on an old copy of its store, or there are two of it", Epoch())
-    behind: Behind = "me" if here.number < there.number else "peer"
+    behind: Behind = "me" if newest_here < newest_there else "peer"
     older = me if behind == "me" else peer
     return Comparison(behind, f"{said}: {older!r} runs on an old copy of its store, or another copy of it has its place", Epoch())
 

@@ -12,6 +12,8 @@ Rules:
   may be at its other end.
 * Whoever is called while it calls lets its own call go. So an answer that comes late, to a call that was let go, changes nothing:
   otherwise each side could agree on what the other has offered, and they would have no epoch in common.
+* A call that crosses ours may show what its caller had before it answered us. So one that does not fit is told to come later
+  while we agree, and is refused without an alarm while we are joined: if its caller means it, it compares by itself.
 * A comparison that finds something wrong changes nothing. A caller that does not fit takes nobody's place.
 * A peer that makes no claim is of a version without epochs. It is joined as soon as it has shown itself.
 """
@@ -53,8 +55,10 @@ class Handshake:
         self.claim = claim
         """To be stored whenever a step below has changed it."""
         self.stage: Stage = "idle"
-        self._link: Hashable = None
-        self._fresh = Epoch()
+        self.link: Hashable = None
+        """The connection that counts,"""
+        self.fresh = Epoch()
+        """and the epoch that is being agreed on over it."""
 
     def shows(self, own: Own) -> Claim:
         """Return the claim to show."""
@@ -66,7 +70,7 @@ class Handshake:
 
     def is_current(self, link: Hashable) -> bool:
         """Whether this link is the one that counts."""
-        return self.stage != "idle" and self._link == link
+        return self.stage != "idle" and self.link == link
 
     # The caller.
 
@@ -76,7 +80,7 @@ class Handshake:
 
     def welcome(self, link: Hashable, own: Own, shown: Shown) -> Comparison | None:
         """The called side answers; None: the call was let go before. If nothing is wrong, store the claim, then ``agreeing``."""
-        if self.stage != "calling" or self._link != link:
+        if self.stage != "calling" or self.link != link:
             return None
         found = self.compare(own, shown)
         if not found.reason and shown.claim is not None:
@@ -86,7 +90,7 @@ class Handshake:
         elif shown.claim is None:
             self.stage = "joined"
         else:
-            self.claim = self.claim.agree(self._fresh)
+            self.claim = self.claim.agree(self.fresh)
             self.stage = "agreeing"
         return found
 
@@ -97,37 +101,40 @@ class Handshake:
             what = "nothing" if offered is None else f"epoch {offered.number}"
             behind = f"where epoch {found.common.number} is what they have in common"
             return Comparison("unclear", f"{self.peer!r} offers {what} to {self.me!r}, {behind}", Epoch())
-        self._fresh = offered
+        self.fresh = offered
         return found
 
     def agreeing(self, link: Hashable) -> Epoch | None:
         """What we agreed on is durable: return the epoch to tell the peer; None: the call was let go meanwhile."""
-        if self.stage != "agreeing" or self._link != link:
+        if self.stage != "agreeing" or self.link != link:
             return None
         self.stage = "joined"
-        return self._fresh
+        return self.fresh
 
     # The called side.
 
     def hello(self, link: Hashable, own: Own, shown: Shown, fresh_id: str) -> Comparison:
         """A peer calls. If nothing is wrong, whatever was before is over: store the claim, then ``offering``.
 
-        ``fresh_id`` was drawn for this call.
+        ``fresh_id`` was drawn for this call. A reason where nobody is behind means: later.
         """
         found = self.compare(own, shown)
+        if found.reason and self.stage == "agreeing":
+            # It may have called before it answered us, and what it showed then is old.
+            return Comparison("nobody", f"{self.me!r} agrees with {self.peer!r} on an epoch over another connection", Epoch())
         if found.reason:
             return found
         if shown.claim is None:
             self._begin(link, "joined")
         else:
             self._begin(link, "offering")
-            self._fresh = Epoch(found.next_number, fresh_id)
-            self.claim = self.claim.offer(found.common, self._fresh)
+            self.fresh = Epoch(found.next_number, fresh_id)
+            self.claim = self.claim.offer(found.common, self.fresh)
         return found
 
     def offering(self, link: Hashable) -> bool:
         """What we offer is durable: return whether to answer; not if the caller was let go meanwhile."""
-        if self.stage != "offering" or self._link != link:
+        if self.stage != "offering" or self.link != link:
             return False
         self.stage = "offered"
         return True
@@ -137,7 +144,7 @@ class Handshake:
 
         Then store the claim; nothing has to wait for that.
         """
-        if self.stage != "offered" or self._link != link or epoch != self._fresh:
+        if self.stage != "offered" or self.link != link or epoch != self.fresh:
             return False
         self.claim = self.claim.agree(epoch)
         self.stage = "joined"
@@ -147,7 +154,7 @@ class Handshake:
 
     def lost(self, link: Hashable) -> None:
         """A link is gone."""
-        if self._link == link:
+        if self.link == link:
             self.break_off()
 
     def break_off(self) -> None:
@@ -155,4 +162,4 @@ class Handshake:
         self._begin(None, "idle")
 
     def _begin(self, link: Hashable, stage: Stage) -> None:
-        self._link, self.stage, self._fresh = link, stage, Epoch()
+        self.link, self.stage, self.fresh = link, stage, Epoch()

@@ -27,6 +27,8 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Up to which number it has taken what the other sent, without a hole."""
     taken_highest: int
     """The highest number that it has taken."""
+    confirmed_highest: int = 0
+    """The highest number that the other has confirmed, perhaps out of turn. An earlier version does not say it."""
 
 
 def forgotten(mine: Progress, theirs: Progress, me: str, peer: str, place: str) -> str:
@@ -42,4 +44,8 @@ def forgot(knows: Progress, told: Progress, who: str, other: str, place: str) ->
     if told.taken < knows.confirmed:
         back = f"from {who!r} to {other!r} in {place!r}"
         return f"{other!r} has taken {told.taken} frames {back}, and had confirmed number {knows.confirmed} of these"
+    if told.taken_highest < knows.confirmed_highest:
+        back = f"from {who!r} to {other!r} in {place!r}"
+        what = f"and had confirmed number {knows.confirmed_highest} of these"
+        return f"{other!r} has taken none above {told.taken_highest} of the frames {back}, {what}"
     return ""

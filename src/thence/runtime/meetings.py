@@ -182,6 +182,8 @@ class Meetings:
             return Finding("peer", reason)
         shown = Shown(hello.claim, hello.progress)
         found = handshake.hello(link, self._own(hello.server), shown, os.urandom(EPOCH_ID_BYTES).hex())
+        if found.reason and found.behind == "nobody":
+            return Finding("nobody", found.reason)
         if found.reason:
             return self._finding(hello.server, found, restored=hello.restored)
         self._note_restored(hello.server, hello)

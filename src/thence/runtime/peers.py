@@ -358,6 +358,9 @@ class Peers:
             return False
         peer.protocol = agreed(hello)
         finding = self._events.meetings.called(hello, connection, partial(self._answer, peer, connection))
+        if finding.reason and finding.behind == "nobody":
+            refuse(connection, finding.reason, claims=claims, later=True)
+            return False
         if finding.reason:
             self._answer(peer, connection)  # It finds out by itself.
             self.object_to(peer, connection, finding, proven=self._security.outgoing is not None)

@@ -156,6 +156,13 @@ class Disk:
         self.counters.lost += lost
         return lost
 
+    def copy(self, rng: Random) -> Disk:
+        """Return another disk with what a copy of this one, made now, is sure to hold."""
+        made = Disk(self.options, rng)
+        made._snapshot, made._first, made._durable_upto = self._snapshot, self._first, self._durable_upto
+        made._records = self._records[: self._durable_upto - self._first]
+        return made
+
     def _surviving(self, volatile: int) -> int:
         """How many of the volatile records reached the disk whole."""
         if self.options.tail == "lost" or volatile == 0:

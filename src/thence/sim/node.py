@@ -66,7 +66,8 @@ class Node:
         self._recorder = recorder
         self._statistics = statistics
         self._member = Member(name, routes, options)
-        self._pending: deque[Ready] = deque()
+        self._pending: deque[Ready | Callable[[], None]] = deque()
+        """What follows from what the disk has not synced."""
         self._syncing = False
         self._life = 0
         """Counts restarts: what was scheduled in an earlier life does not happen."""
@@ -129,14 +130,21 @@ class Node:
         self._recorder.note(self.name, "recover", now)
         self.up = True
         self._member = Member(self.name, self._routes, self._options)
-        records = [decode_record(record) for record in self._disk.records()]
-        ready = self._member.step(Restored(self._disk.snapshot, records, self._consumed), now)
+        ready = self._bring_back(now)
         # A submission that reached the disk just before the crash was accepted, though nobody was told: it counts as
         # sent from here on, and before whatever is delivered now, which it may have been caused by.
         for envelope in ready.sent:
             if envelope.number > self._last_recorded_send:
                 self._accepted(envelope)
         self._handle(msgspec.structs.replace(ready, sent=()))
+
+    def _bring_back(self, now: int) -> Ready:
+        records = [decode_record(record) for record in self._disk.records()]
+        return self._member.step(Restored(self._disk.snapshot, records, self._consumed), now)
+
+    def _snapshot(self) -> object:
+        """Return what stands for everything on the disk."""
+        return self._member.snapshot()
 
     def _handle(self, ready: Ready) -> None:
         """First the disk; the rest when that is done, in order."""
@@ -163,13 +171,17 @@ class Node:
         if life != self._life:
             return
         self._disk.complete_sync(token)
-        self._syncing = False
         for _ in range(count):
-            self._perform(self._pending.popleft())
+            what = self._pending.popleft()
+            if isinstance(what, Ready):
+                self._perform(what)
+            else:
+                what()
             if life != self._life:
                 return
+        self._syncing = False  # Not before: what follows may have to be stored, and needs the next sync.
         if len(self._disk.records()) >= COMPACT_EVERY and not self._pending:
-            self._disk.compact(self._member.snapshot())
+            self._disk.compact(self._snapshot())
         if self._pending and not self._syncing:
             self._sync()
 
@@ -190,7 +202,10 @@ class Node:
             self._statistics.frames += 1
             self._statistics.control_bytes += stamp_bytes
             size += FRAME_BYTES + stamp_bytes + (len(frame.envelope.body) if frame.envelope else 0)
-        self._network.send(self.name, peer, packet, size)
+        self._put_on(peer, packet, size)
+
+    def _put_on(self, peer: str, packet: Packet[object], size_bytes: int) -> None:
+        self._network.send(self.name, peer, packet, size_bytes)
 
     def _accepted(self, envelope: Envelope) -> None:
         now = self._kernel.now

@@ -25,6 +25,7 @@ MAX_BODY_BYTES = 1 << 24
 MAX_BANDWIDTH_BYTES_PER_S = 10**12
 MAX_PARTITIONS = 1_000
 MAX_CRASHES = 10_000
+MAX_COPIES = 100
 MAX_LOSS = 0.9
 """Where more is lost, channels go on repeating for so long that a run hardly ends; where all is lost, it never does."""
 
@@ -68,6 +69,12 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """How many times a replica of a relay, or without them who confirms to everybody, wrongly holds another for dead."""
     deaths: int = 0
     """How many replicas of relays die for good, where others can take over at once; of each relay one stays."""
+    rollbacks: int = 0
+    """How many times some process comes back on an old copy of its disk (``sim.copies``)."""
+    clones: int = 0
+    """How many times a copy of some process begins to run beside it, under the same name."""
+    lost_disks: int = 0
+    """How many times some process comes back with an empty disk."""
     sync: str = "constant:100us"
     """How long the disk takes to make records durable."""
     durable: bool | None = None
@@ -81,7 +88,13 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     @property
     def faulty(self) -> bool:
         """Whether frames may get lost, so that they must be numbered, acknowledged and repeated."""
-        return bool(self.loss or self.duplication or self.reordering or self.partitions or self.crashes or self.deaths)
+        lossy = self.loss or self.duplication or self.reordering or self.partitions
+        return bool(lossy or self.crashes or self.deaths or self.copied)
+
+    @property
+    def copied(self) -> bool:
+        """Whether processes run on old copies of their disks, or beside each other: then they meet in epochs."""
+        return bool(self.rollbacks or self.clones or self.lost_disks)
 
     @property
     def confirmed(self) -> bool:
@@ -91,7 +104,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     @property
     def on_disk(self) -> bool:
         """Whether records go to disk."""
-        return bool(self.crashes or self.deaths) if self.durable is None else self.durable
+        return bool(self.crashes or self.deaths or self.copied) if self.durable is None else self.durable
 
     def domain(self) -> Domain:
         """Return the domain: processes p1, p2, …"""
@@ -116,6 +129,13 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         _within("crashes", self.crashes, 0, MAX_CRASHES)
         _within("suspicions", self.suspicions, 0, MAX_CRASHES)
         _within("deaths", self.deaths, 0, MAX_CRASHES)
+        for name in ("rollbacks", "clones", "lost_disks"):
+            _within(name, getattr(self, name), 0, MAX_COPIES)
+        if self.copied and (self.duplication or self.reordering or self.durable is False):
+            raise ConfigError(
+                "--rollbacks, --clones and --lost-disks need disks and connections that repeat and reorder nothing, as those of "
+                "servers: drop --duplication, --reordering and --no-durable"
+            )
         if self.crashes and self.durable is False:
             raise ConfigError("--no-durable with --crashes: who comes back without memory is never understood again; drop one")
         if self.faulty and self.reliable is False:

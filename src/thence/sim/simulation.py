@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from thence.core.contract import Delivery
 from thence.core.member import MemberOptions
@@ -53,6 +53,8 @@ class Result(NamedTuple):
     duration_ns: int
     waiting: int
     """Frames that still wait at the end: none, unless the ordering blocks."""
+    copies: Any = None
+    """Where processes ran on copies of their disks: what became of what was accepted (``sim.copies.Verdict``)."""
 
 
 class Simulation:

@@ -109,6 +109,9 @@ EFFECTS = (
         lambda got, base: got["crashes"] == 1 > base["crashes"],
         without=f"--topology {TWINS}",
     ),
+    Effect("--rollbacks", "--rollbacks 2 --seed 1", lambda got, base: got["fenced"] > 0 == got["lost"] and "fenced" not in base),
+    Effect("--clones", "--clones 2", lambda got, _: got["fenced"] > 0 == got["lost"]),
+    Effect("--lost-disks", "--lost-disks 1", lambda got, _: got["fenced"] == 1 > got["lost"]),
     Effect(
         "--sync",
         "--durable --sync constant:30ms",

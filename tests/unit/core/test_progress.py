@@ -17,6 +17,7 @@ CHANNELS = parse('name = "f"\n[domains.D]\nmembers = ["a", "b"]\nordering = "vec
 EVERYBODY = parse(
     'name = "f"\n[domains.D]\nmembers = ["a", "b"]\nordering = "vector"\n[domains.D.confirmation]\nscheme = "distributed"\n'
 )
+ANY_ORDER = 'name = "f"\n[domains.D]\nmembers = ["a", "b"]\nordering = "matrix"\n'
 TICK_NS = 300_000_000
 
 
@@ -117,3 +118,30 @@ def test_what_is_told_says_who_and_how_much() -> None:
     told = Progress(7, 5, 8, 11)
     assert "'a' knows of 10 frames from 'a' to 'b' in 'D', and 'b' has taken number 11" in forgotten(knows, told, "a", "b", "D")
     assert not forgotten(knows, Progress(7, 5, 8, 10), "a", "b", "D")
+
+
+def test_what_was_confirmed_out_of_turn_is_remembered_too() -> None:
+    """The receiver took 3 before 2, confirmed it, and went back behind that: 3 would never come again."""
+    knows = Progress(4, 1, 0, 0, 3)
+    assert "'b' has taken none above 1 of the frames from 'a' to 'b' in 'D'" in forgotten(
+        knows, Progress(0, 0, 1, 1), "a", "b", "D"
+    )
+    assert not forgotten(knows, Progress(0, 0, 1, 3), "a", "b", "D")
+    assert not forgotten(Progress(4, 1, 0, 0), Progress(0, 0, 1, 1), "a", "b", "D"), "an earlier version does not say it"
+
+
+def test_a_channel_knows_what_was_confirmed_out_of_turn() -> None:
+    pair = Pair(parse(ANY_ORDER), Random(0))
+    for _ in range(3):
+        pair.step("a", Submit(("b",), b"x"))
+    packets = [packet for _, _, packet in pair.flying]
+    pair.flying.clear()
+    pair.step("b", Arrived("a", packets[2]))
+    copied = len(pair.records["b"]) - 1
+    (confirmation,) = [packet for sender, _, packet in pair.flying if sender == "b"]
+    pair.step("a", Arrived("b", confirmation))
+    known = pair.members["a"].progress("b")["D"]
+    assert (known.confirmed, known.confirmed_highest) == (0, 3)
+    assert pair.said() == ("", "")
+    pair.members["b"] = pair.brought_back("b", copied)
+    assert all(said.startswith("'b' ") for said in pair.said())
