@@ -49,6 +49,8 @@ class Revocation:
         self._node = server.node
         self._topics: list[str] = []
         """Which topics the pass has still to look at."""
+        self._unnoted: dict[str, ClientConnection] = {}
+        """Clients that came in by another entry, of which there was no room to tell."""
         self._passing = False
         self._ending: dict[tuple[str, str], str] = {}
         """Clients and topics whose end is announced and has not come to pass, and why."""
@@ -75,13 +77,15 @@ class Revocation:
         try:
             self._node.announce(Joined(client.name, self._node.name, box.temporary, entry=client.guest.rights.entry))
         except UsageError:
-            return  # There is no room now, and the clock tries it again. What it may do is known as long as it is here.
+            self._unnoted[client.name] = client  # There is no room now, and the clock tries it again.
+            return
         self.review()
 
     def tick(self) -> None:
         """Go on with what there was no room for."""
         if self._access is not None:
-            for client in self._server.guests():
+            unnoted, self._unnoted = self._unnoted, {}
+            for client in unnoted.values():
                 self.came(client)
             if self._topics and not self._passing:
                 self._go_on()

@@ -304,10 +304,6 @@ class Server:
         client = self._clients.get(name)
         return None if client is None else client.guest
 
-    def guests(self) -> list[ClientConnection]:
-        """Return the clients that are connected and have proved something."""
-        return [client for client in self._clients.values() if client.guest is not None]
-
     def tell_withdrawn(self, name: str, topic: str, reason: str) -> None:
         """Tell a client, if it is here, that it follows a topic no longer since it may not."""
         client = self._clients.get(name)
