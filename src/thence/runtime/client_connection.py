@@ -114,6 +114,7 @@ class ClientConnection:
             *(node, self.name, self),
             self._objection_to_letters if guarded else None,
             self._withhold if guarded else None,
+            lambda session: self._server.rounds.wake([session]),
         )
         node.office.here.add(self.name)
         self._server.revocation.came(self)

@@ -45,6 +45,8 @@ from thence.runtime.protocol import (
 from thence.runtime.rejections import Rejected
 from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.revocation import Revocation
+from thence.runtime.rounds import Rounds
+from thence.runtime.sessions import Session
 from thence.runtime.status import backlog, clients, memory, neighbours, relay, topics, unsafe
 from thence.runtime.tasks import tell_if_it_fails
 from thence.runtime.wire import Connection
@@ -93,6 +95,8 @@ class Server:
         node.on_letters = self._letters
         node.on_safe = self._safe
         node.on_notice = self._notice
+        self.rounds = Rounds(self._is_here, lambda: bool(self._takes_nothing))
+        """In which clients are served whose letters have to wait."""
         node.on_room = self._room
         node.on_failed = node.peers.on_failed = self._failed
         node.security.on_access = self._access_changed
@@ -387,9 +391,13 @@ class Server:
     def _room(self) -> None:
         for name in list(self._taking_back):
             self._take_back(name)
-        for client in self._clients.values():
-            if client.session is not None and client.session.waiting:
-                client.session.go_on()
+        sessions = [client.session for client in self._clients.values()]
+        self.rounds.wake([session for session in sessions if session is not None and session.waiting])
+
+    def _is_here(self, session: Session) -> bool:
+        """Return whether a session is that of a connected client: what an older one has left undone comes again."""
+        client = self._clients.get(session.client)
+        return client is not None and client.session is session
 
     def _failed(self, error: Exception) -> None:
         if not self.stopped.done():

@@ -6,6 +6,8 @@ Rules:
 
 * Bundles come in with numbers. One that was submitted before is not submitted again, whatever was lost in between.
 * What the node cannot take now waits here, in order; the client's own limit on unaccepted letters bounds it.
+* A client has ``IN_FLIGHT_BYTES`` of letters at most that are submitted and not durable, or one bundle: others do not have much
+  of it before theirs on the way to the disk. What waits is served in turn with that of others (``runtime.rounds``).
 * A client is told of acceptance in order: never of a letter before all earlier ones.
 * Letters go out as far as the client's credit and its connection take them, and ``WINDOW_BYTES`` of them that are not done
   with. So a slow client has bounded work in its memory, however large its letters are.
@@ -23,11 +25,13 @@ import msgspec
 from thence.errors import Busy, MalformedFrame, StorageError, UsageError
 from thence.runtime.acks import WINDOW_LETTERS
 from thence.runtime.boxes import Box, Bundle
+from thence.runtime.driver import COMMIT_BYTES
 from thence.runtime.endpoint import MAX_UNACCEPTED, MAX_UNACCEPTED_BYTES
 from thence.runtime.node import Node
 from thence.runtime.office import MAX_TOPIC_CHARACTERS, Follows
 from thence.runtime.protocol import Publish, count_letters, read_letters, write_letters
 from thence.runtime.rejections import Rejected
+from thence.runtime.rounds import MESSAGE_BYTES
 from thence.runtime.spill import Reader
 
 
@@ -63,6 +67,9 @@ class Outlet(Protocol):
 WINDOW_BYTES: Final = 64 * 1024 * 1024
 """How many bytes of letters a client is given that it is not done with, and one bundle more."""
 
+IN_FLIGHT_BYTES: Final = COMMIT_BYTES
+"""How many bytes of letters of one client may be on their way to the disk: about what one commit takes."""
+
 MAX_NUMBER: Final = 2**62
 """The highest number of a letter: nobody comes that far by counting."""
 
@@ -89,8 +96,12 @@ class Session:
         outlet: Outlet,
         objection: Objection | None = None,
         withhold: Withhold | None = None,
+        on_room: Callable[[Session], None] | None = None,
     ) -> None:
-        """``client`` has a box at ``node``. Without an objection it may write to everybody."""
+        """``client`` has a box at ``node``. Without an objection it may write to everybody.
+
+        ``on_room`` is told when what waits may go on; without it, it does.
+        """
         self.client = client
         self.limit = 0
         self._node = node
@@ -111,8 +122,14 @@ class Session:
         self._backlog_bytes = 0
         self._backlog_follows = 0
         self._objection = objection
+        self._on_room = on_room or Session.go_on
         self._withhold = withhold
         self._going = False
+        self.saved_bytes = 0
+        self._in_flight: deque[tuple[int, int]] = deque()
+        """Bundles that are submitted and not answered: the number of the last letter of each, and how many bytes,"""
+        self._in_flight_bytes = 0
+        """and of all of them."""
         self._seen = box.sent
         """The number of the last letter that came in."""
         self._later: deque[tuple[int, Callable[[], None]]] = deque()
@@ -154,7 +171,7 @@ class Session:
 
     def submit(self, publish: Publish) -> None:
         """Send letters on whose numbers are right: now, or when there is room for them, in order."""
-        if self._going or self._backlog:
+        if self._going or self._backlog or self._has_much_in_flight(publish):
             self._wait(publish)
             return
         self._going = True
@@ -187,7 +204,8 @@ class Session:
             )
         self._backlog_follows += 1
         self._backlog.append((self._announce_waiting, Follows(self.client, topic, wanted)))
-        self.go_on()
+        if len(self._backlog) == 1:
+            self.go_on()
 
     def _announce_waiting(self, notice: Follows) -> None:
         try:
@@ -204,18 +222,35 @@ class Session:
 
     def go_on(self) -> None:
         """Do what had to wait, as far as there is room."""
-        if self._going or not self._backlog:
-            return  # What we do now has made room; we go on anyway.
+        if not self._going:  # What we do now has made room; we go on anyway.
+            while self.next_bytes and self.serve():
+                pass
+
+    @property
+    def next_bytes(self) -> int:
+        """What the next thing costs that waits; 0: nothing does, or it may not be done now."""
+        if not self._backlog or self._going:
+            return 0
+        what = self._backlog[0][1]
+        if not isinstance(what, Publish):
+            return MESSAGE_BYTES
+        return 0 if self._has_much_in_flight(what) else MESSAGE_BYTES + len(what.letters)
+
+    def serve(self) -> bool:
+        """Do the next thing that waits; return whether there was room."""
         self._going = True
         try:
-            while self._backlog:
-                action, what = self._backlog[0]
-                action(what)
-                self._backlog.popleft()
+            action, what = self._backlog[0]
+            action(what)
+            self._backlog.popleft()
         except Busy:
-            pass
+            return False
         finally:
             self._going = False
+        return True
+
+    def _has_much_in_flight(self, publish: Publish) -> bool:
+        return self._in_flight_bytes > 0 and self._in_flight_bytes + len(publish.letters) > IN_FLIGHT_BYTES
 
     @property
     def waiting(self) -> int:
@@ -229,15 +264,26 @@ class Session:
             self._reject(first, count, reason, forbidden=True)
             return
         bundle = Bundle(self.client, first, count, publish.to, publish.topic, publish.letters)
+        size = len(publish.letters)
+        self._in_flight.append((first + count - 1, size))  # Before it is submitted: it may be accepted at once.
+        self._in_flight_bytes += size
         try:
             submitted = self._node.submit(bundle)
         except Busy:
+            self._forget_last(size)
             raise
         except UsageError as error:
+            self._forget_last(size)
             self._reject(first, count, str(error), forbidden=False)
         else:
             if not submitted:
+                self._forget_last(size)
                 self._tell_in_turn(lambda: self._outlet.accepted(first + count - 1))
+
+    def _forget_last(self, size: int) -> None:
+        """What was noted last is not in flight."""
+        self._in_flight.pop()
+        self._in_flight_bytes -= size
 
     def _reject(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
         self._node.reject(Rejected(self.client, first, count, reason[:MAX_REASON_CHARACTERS], forbidden))
@@ -258,6 +304,10 @@ class Session:
             self._outlet.undeliverable(rejected.first, rejected.count, rejected.reason, forbidden=rejected.forbidden)
         while self._later and self._later[0][0] <= upto:
             self._later.popleft()[1]()
+        while self._in_flight and self._in_flight[0][0] <= upto:
+            self._in_flight_bytes -= self._in_flight.popleft()[1]
+        if self._backlog and not self._going:
+            self._on_room(self)
 
     # What is for the client.
 
