@@ -64,8 +64,8 @@ def command(
     stays down, and so does one that was told to stop. With --memory each
     stays down: it has forgotten what its neighbours rely on.
 
-    Exits after it was told to stop, or when no server is left: with 0; with
-    1 if a server ended by itself and was started again; with 2 if one that
+    Exits with 0 after it was told to stop, or when no server is left; with 1
+    if a server ended by itself and was started again; with 2 if one that
     ended by itself stayed down.
 
     Example: thence up city.toml --data data
