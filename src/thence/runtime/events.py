@@ -44,6 +44,8 @@ EVENTS: Final[dict[str, Event]] = {
     "client %s has lost its name to one of %s; messages that go back: %d": Event("name-lost", ("client", "home", "messages")),
     "messages for %s cannot go back now: %s": Event("return-trouble", ("client", "reason")),
     "messages of agent %s to %s came back, since that name was lost: %d": Event("agent-returned", ("agent", "to", "messages")),
+    "%s": Event("queue-stalled", ("reason",)),
+    "messages for %s are taken again, after %g s": Event("queue-goes-on", ("peer", "seconds")),
     # At the door.
     "%s: %s%s": Event("complaint", ("address", "reason", "left_out")),
     "%s: read again": Event("reloaded", ("what",)),

@@ -82,7 +82,7 @@ class Stalls:
             stall = self._found.pop(way)
             if way in self._logged:
                 self._logged.discard(way)
-                log.warning("messages for %r are taken again, after %.0f s", stall.queue.peer, stall.seconds)
+                log.warning("messages for %s are taken again, after %g s", stall.queue.peer, round(stall.seconds))
         return bool(over)
 
     def tell(self) -> None:
