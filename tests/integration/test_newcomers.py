@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 import thence
 from tests.integration.running import flat, run, servers, started, until, url
 from tests.integration.securing import Speaker
+from thence.core.epochs import Claim, Epoch, Held
 from thence.core.topology import Topology
 from thence.runtime import peers
 from thence.runtime.protocol import PROTOCOL, Refused, ServerHello, ServerWelcome
@@ -65,6 +67,32 @@ def test_a_newcomer_that_does_not_fit_pushes_out_nobody_also_if_the_other_is_sil
             eve.close()
             assert place.connection is before is not None
             assert (place.connections, place.trouble, place.forgot) == (1, "", False)
+
+    run(main)
+
+
+def test_a_false_claim_of_a_newcomer_fences_nobody() -> None:
+    """Without TLS nobody knows who calls: s2 calls s1 itself, and asks."""
+
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with servers(topology) as running:
+            s1, s2 = running["s1"], running["s2"]
+            known = s1.node.met["s1"]
+            await s1.stop(drain_s=0)
+            await until(lambda: not s2.node.peers.neighbours["s1"].up)
+            eve = await Speaker.call(topology.addresses["s2"])
+            claim = Claim(Held(Epoch(1_000_000, "later than all")))
+            hello = ServerHello(PROTOCOL, "flat", topology.fingerprint, "s1", "s2", known)
+            eve.say(msgspec.structs.replace(hello, claim=claim))
+            assert isinstance(await eve.hear(), ServerWelcome)
+            refused = await eve.hear()
+            assert isinstance(refused, Refused)
+            assert "'s2' runs on an old copy of its store" in refused.reason
+            eve.close()
+            await until(lambda: "nobody listens at" in s2.node.peers.neighbours["s1"].trouble)  # It has called.
+            assert not s2.node.meetings.fenced
+            assert not s2.not_ready
 
     run(main)
 

@@ -7,7 +7,8 @@ Rules:
 * A snapshot may take files away meanwhile. Then everything is copied again, at most ``ATTEMPTS`` times.
 * A copy gets its name when it is whole, synced and checked. Nothing is ever written over.
 * A store that comes from a copy says so (``restored``), with a number drawn for it: the server may have forgotten what clients
-  know, and those who were connected before are told (``runtime.server``). Neighbours notice by themselves (``core.progress``).
+  know, and those who were connected before are told (``runtime.server``). Neighbours are told, too,
+  and notice by themselves whether that makes a difference (``runtime.meetings``).
 """
 
 from __future__ import annotations
