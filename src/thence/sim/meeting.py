@@ -169,8 +169,8 @@ class MeetingNode(Node):
 
     def restart(self) -> None:
         """Come back with what is on the disk."""
-        if self.fenced:
-            return
+        if self.fenced or self.up:
+            return  # Up: it came back on a copy before the end of its crash.
         self._consumed, self._last_recorded_send = self.life.consumed, self.life.last_send
         super().restart()
         if not self.fenced:
