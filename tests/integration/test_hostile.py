@@ -55,7 +55,7 @@ MAX_WRONG_TOLD = 20
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1], ids=["with TLS", "without TLS"])
 def test_whatever_strangers_do_the_others_are_served(seed: int, tmp_path: Path) -> None:
-    options = Options(seed=seed, fault_s=4.0)
+    options = Options(seed=seed, fault_s=4.0, spending=False)
     outcome = run_once(options, tmp_path / "run")
     assert not outcome.wrong, "\n".join([*outcome.wrong[:MAX_WRONG_TOLD], replay(options)])
     assert outcome.counts["accepted"] >= FEWEST_MESSAGES

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 import thence
 from examples.bank import Account
+from tests.integration.hostile import Options, replay, run_once
 from tests.integration.running import PATIENCE_S, flat, run, servers, until, url
 from tests.integration.securing import Speaker, framed
 from tests.integration.test_hostile import complained
@@ -206,3 +208,14 @@ def test_what_waits_while_a_server_takes_nothing_is_held_back_at_its_senders(mon
             await until(lambda: shared.used < 1024 * 1024)
 
     run(main)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1], ids=["with TLS and a captured server", "without TLS"])
+def test_whatever_others_make_it_spend_a_server_stays_within_its_budget_and_serves(seed: int, tmp_path: Path) -> None:
+    # Other tests run beside it: how little of the rate is lost is measured by the campaign.
+    options = Options(seed=seed, fault_s=9.0, spending=True, least_rate=0.3)
+    outcome = run_once(options, tmp_path / "run")
+    assert not outcome.wrong, "\n".join([*outcome.wrong[:20], replay(options)])
+    assert len(outcome.faults) == (12 if seed == 0 else 10), "every kind of attack came"
+    assert outcome.counts["visits of a guest"] > 0
