@@ -302,6 +302,19 @@ def test_a_program_whose_messages_an_operator_dropped_while_it_was_away_is_told(
     assert "dropped by an operator" in refused.reason
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["another mailbox", "no mailbox"])
+def test_a_program_does_not_go_on_in_another_mailbox_of_its_name(there: bool) -> None:
+    """Its own is gone: the name was given up, or the store was emptied, or is older than the mailbox."""
+    office, homes = mailbox(id=7)
+    if not there:
+        del office.state.boxes["ann"]
+    refused = homes.objection(resumes(Epoch(1, "a"), 8, Progress(3, 3, 2, 2)))
+    assert refused is not None
+    assert (refused.cause, refused.later) == (LOST, False)
+    assert f"'s1' has {'another' if there else 'no'} mailbox of 'ann'" in refused.reason
+    assert "up to number 3 are accepted, and the server knows of 0" in refused.reason
+
+
 def test_ids_of_mailboxes_are_random() -> None:
     drawn = {new_mailbox() for _ in range(1_000)}
     assert len(drawn) == 1_000
