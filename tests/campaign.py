@@ -277,24 +277,28 @@ def run_rounds(title: str, rounds_of: Any, counted: str, arguments: argparse.Nam
     faults: Counter[str] = Counter()
     broken = rounds = 0
     left = arguments.seconds
-    while left > 0:
-        more = {"small": arguments.small} if rounds_of is crashes else {}
-        options = rounds_of.Options(seed=arguments.seed + rounds, fault_s=min(round_s, left), **more)
-        outcome = rounds_of.run_once(options)
-        left -= options.fault_s
-        rounds += 1
-        counts.update(outcome.counts)
-        faults.update(outcome.faults)
-        if outcome.wrong:
-            broken += 1
-            print(f"BROKEN: {rounds_of.replay(options)}\n  kept in {outcome.folder}", flush=True)
-            for what in outcome.wrong[: crashes.MAX_WRONG_TOLD]:
-                print(f"  {what}", flush=True)
-        took = f"{outcome.seconds:.0f} s, of these {outcome.healing_s:.0f} s to heal"
-        done, wrong = outcome.counts[counted], len(outcome.wrong)
-        print(f"  round {options.seed}: {took}, {done:,} {counted}, {wrong} wrong: {rounds_of.replay(options)}", flush=True)
-        if outcome.never:
-            print(f"    never happened in this round: {', '.join(outcome.never)}", flush=True)
+    with Progress(disable=not sys.stderr.isatty(), auto_refresh=False) as bar:  # No thread: rounds start processes.
+        task = bar.add_task(title, total=left)
+        while left > 0:
+            more = {"small": arguments.small} if rounds_of is crashes else {}
+            options = rounds_of.Options(seed=arguments.seed + rounds, fault_s=min(round_s, left), **more)
+            outcome = rounds_of.run_once(options)
+            took_s = outcome.seconds if rounds_of is crash_copies else options.fault_s  # There, most of it is waiting.
+            left -= took_s
+            bar.update(task, advance=took_s, refresh=True)
+            rounds += 1
+            counts.update(outcome.counts)
+            faults.update(outcome.faults)
+            if outcome.wrong:
+                broken += 1
+                print(f"BROKEN: {rounds_of.replay(options)}\n  kept in {outcome.folder}", flush=True)
+                for what in outcome.wrong[: crashes.MAX_WRONG_TOLD]:
+                    print(f"  {what}", flush=True)
+            took = f"{outcome.seconds:.0f} s, of these {outcome.healing_s:.0f} s to heal"
+            done, wrong = outcome.counts[counted], len(outcome.wrong)
+            print(f"  round {options.seed}: {took}, {done:,} {counted}, {wrong} wrong: {rounds_of.replay(options)}", flush=True)
+            if outcome.never:
+                print(f"    never happened in this round: {', '.join(outcome.never)}", flush=True)
     print(f"{title}: {rounds} rounds in {time.monotonic() - began:,.0f} s: " + _listed(counts))
     print("  faults: " + _listed(faults))
     print(f"  rounds that broke a promise: {broken}", flush=True)
@@ -312,7 +316,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100_000, help="random runs of each kind")
     parser.add_argument("--first", type=int, default=0, help="the first run's number")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=1_800, help="how long servers have faults, in all")
+    parser.add_argument(
+        "--seconds", type=float, default=1_800, help="how long servers have faults, in all; for copies, how long rounds take"
+    )
     parser.add_argument("--small", action="store_true", help="crash five servers, not twelve, and no fault for long")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the first round with servers")
     arguments = parser.parse_args()
