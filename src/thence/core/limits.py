@@ -146,10 +146,12 @@ class Limiting(Spilling):
     @property
     def _may_be_full(self) -> bool:
         """Whether a queue may be full for what the application sends."""
-        options = self.options
-        if self._queued >= harmless(min(options.max_queued, MAX_QUEUED_HARD)):
+        # ``harmless``, written out: this is asked for every message that is sent.
+        options, twice = self.options, 2 * self._queued
+        if twice >= options.max_queued or twice >= MAX_QUEUED_HARD:
             return True
-        if self.queued_bytes >= harmless(min(options.max_queued_bytes, MAX_QUEUED_BYTES_HARD)):
+        twice = 2 * self.queued_bytes
+        if twice >= options.max_queued_bytes or twice >= MAX_QUEUED_BYTES_HARD:
             return True
         if not self._flat and self._echoes >= MAX_ECHOES:
             return True
