@@ -1,7 +1,6 @@
 """Every metric moves and every alarm goes off: each scenario brings about one kind of trouble with real servers.
 
-A scenario says which alarms it sets off and which metrics it moves. A test runs it and looks; another one compares what all
-scenarios say together with the table of metrics and the file of alarms, so that none of these is there untried.
+Each says which alarms and metrics it moves, and a test runs it and looks. Another one sees that no metric or alarm is untried.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ import pytest
 import thence
 from benchmarks.takeover import TWIN
 from examples.bank import Account, AccountState, Deposit
+from tests.integration.alarm_memory import MEMORY_METRICS, clients_want_more_memory_than_there_is
 from tests.integration.running import addressed, flat, run, servers, started, until, url
 from tests.integration.scraping import Prometheus, fires, rules
 from thence.core import channel
@@ -257,7 +257,7 @@ async def many_connections_do_not_introduce_themselves(given: Given) -> None:
             writer.close()
 
 
-# --- queues and waits --------------------------------------------------------------------------------------------------
+scenario(*MEMORY_METRICS)(clients_want_more_memory_than_there_is)
 
 
 @scenario("ThenceLongWait", "thence_waiting_messages", "thence_oldest_wait_seconds")
