@@ -24,6 +24,7 @@ from thence.runtime.door import hang_up, ignore_frame, refuse, tell
 from thence.runtime.homes import FENCED, rejected_before
 from thence.runtime.node import Node
 from thence.runtime.protocol import (
+    MAX_SHORT_BYTES,
     Accepted,
     Acknowledge,
     AgentAnswer,
@@ -48,6 +49,7 @@ from thence.runtime.protocol import (
     Subscribed,
     Undeliverable,
     ViewRequest,
+    long_kind,
     understand,
     write_no_letters,
 )
@@ -154,7 +156,7 @@ class ClientConnection:
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
         connection.keep_back()
-        said = understand(frame, self.name)
+        said = understand(frame, self.name) if len(frame) <= MAX_SHORT_BYTES else self._understand_long(frame)
         session = self.session
         if type(said) is Publish and session is not None:  # First what comes most often.
             if said.hurry:
@@ -179,6 +181,17 @@ class ClientConnection:
                 self._server.find(self, said.name)
         else:
             self._seldom(connection, said)
+
+    def _understand_long(self, frame: memoryview) -> Said:
+        """Return what a long frame says, if it may be long: reading one can take thirty times its length."""
+        kind = long_kind(frame)
+        if kind is None:
+            raise MalformedFrame(f"a frame of {len(frame)} bytes that is no long one; MAX_SHORT_BYTES is {MAX_SHORT_BYTES}")
+        reason = self.rights.objection_to_change() if kind is ViewRequest else ""
+        if reason:
+            refuse(self.connection, reason, claims=f"client {self.name!r}")
+            return Ping()
+        return understand(frame, self.name)
 
     def _too_early(self, said: Said) -> None:
         """Something was said by a client that is not let in, or that has no name and never will be."""

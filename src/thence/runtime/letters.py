@@ -11,7 +11,7 @@ import msgspec
 from thence.core.messages import MAX_BODY_BYTES, UNREADABLE
 from thence.errors import MalformedFrame, UsageError
 from thence.runtime.office import MAX_TOPIC_CHARACTERS
-from thence.runtime.protocol import Letter, encode_value
+from thence.runtime.protocol import MAX_RECIPIENTS, Letter, encode_value
 
 MAX_LETTER_BYTES: Final = MAX_BODY_BYTES - 64 * 1024
 """The largest body of one letter; what is around it must fit into a message too."""
@@ -124,7 +124,9 @@ def recipients(to: object) -> tuple[str, ...] | None:
     names = tuple(to) if isinstance(to, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
         raise UsageError(f"{to!r} names nobody; give a name, several names, or thence.EVERYONE")
-    return tuple(dict.fromkeys(names))
+    if len(names := tuple(dict.fromkeys(names))) > MAX_RECIPIENTS:
+        raise UsageError(f"{len(names)} recipients; MAX_RECIPIENTS is {MAX_RECIPIENTS}: send to some of them, then to the others")
+    return names
 
 
 def recipient(to: object) -> tuple[str, ...]:

@@ -16,14 +16,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
 from thence.core.codec import FORMAT_VERSION
 from thence.core.epochs import Claim, Epoch
 from thence.core.flushing import Inventory
-from thence.core.messages import UNREADABLE, Envelope
+from thence.core.messages import MAX_DESTINATIONS, UNREADABLE, Envelope
 from thence.core.progress import Progress
 from thence.core.views import Standing
 from thence.errors import MalformedFrame
@@ -39,6 +39,12 @@ CONTROL: Final = 2
 CONTROL_KIND: Final = bytes([CONTROL])
 PACKET_KIND: Final = bytes([PACKET, FORMAT_VERSION])
 """How a packet begins; it is never longer than the core reads, since a channel sends ``PACKET_BYTES`` or one frame at a time."""
+
+MAX_SHORT_BYTES: Final = 64 * 1024
+"""The longest frame from a client that only holds names and numbers: all but those that ``long_kind`` returns."""
+
+MAX_RECIPIENTS: Final = MAX_DESTINATIONS
+"""How many names letters can be for. A name of 3 bytes takes 80 once it is read, so this is looked at before."""
 
 
 class _Said(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -185,7 +191,7 @@ class Publish(_Said, frozen=True, array_like=True, tag=12):
 
     first: int
     count: int
-    to: tuple[str, ...] | None
+    to: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_RECIPIENTS)] | None
     """Names of clients; None: everyone, unless there is a topic."""
     topic: str | None
     letters: bytes
@@ -461,6 +467,15 @@ def agreed(hello: ServerHello | ClientHello) -> int:
     """Return the newest protocol that both sides speak; 0: there is none."""
     newest = min(hello.protocol, PROTOCOL)
     return newest if newest >= max(hello.oldest, OLDEST_PROTOCOL) else 0
+
+
+_LONG: Final[dict[int, type[Said]]] = {12: Publish, 30: AgentQuestion, 40: ViewRequest}
+"""By their tags: what of all that a client says may be long."""
+
+
+def long_kind(frame: memoryview) -> type[Said] | None:
+    """Return what a client says in a frame, by its first bytes alone, if that may be long."""
+    return _LONG.get(frame[2]) if len(frame) > 2 and frame[0] == CONTROL and 0x90 <= frame[1] <= 0x9F else None
 
 
 def understand(frame: memoryview, sender: str) -> Said:

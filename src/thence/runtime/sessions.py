@@ -147,7 +147,8 @@ class Session:
         """Letters came from the client."""
         first, count = publish.first, publish.count
         last = first + count - 1
-        if first < 1 or count < 1 or last > MAX_NUMBER or count_letters(publish.letters) != count:
+        possible = first >= 1 and 1 <= count <= 2 * MAX_UNACCEPTED and last <= MAX_NUMBER
+        if not possible or count_letters(publish.letters) != count:
             raise MalformedFrame(f"letters {first} to {last} of {self.client!r} cannot be, or are not there")
         to, topic = publish.to, publish.topic
         if to is not None and (topic is not None or not to or (len(to) > 1 and len(set(to)) < len(to))):
