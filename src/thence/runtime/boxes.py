@@ -272,7 +272,8 @@ class Box(msgspec.Struct, array_like=True):
     def set_aside(self) -> None:
         """Let everything in memory be written, as far as no files are before it."""
         if self.waiting and not self.spilled:
-            self.unwritten, self.waiting = self.waiting | self.unwritten, {}
+            # What was set aside before, and could not be written, is older than what has come since.
+            self.unwritten, self.waiting = dict(sorted((self.waiting | self.unwritten).items())), {}
             self.unwritten_bytes = self.bytes
 
     def full(self, room: Room) -> bool:

@@ -338,3 +338,14 @@ def test_a_disk_that_does_not_give_a_block_is_named_with_what_to_do(tmp_path: Pa
         ):
             home.kept()
     assert home.kept() == bodies(1, 21)
+
+
+def test_what_is_set_aside_again_stays_in_its_order(tmp_path: Path) -> None:
+    """What was set aside and not written is older than what has come since; written the other way round, it could not be read."""
+    home = Home(tmp_path, room=None)
+    home.put("ann", *bodies(1, 2))
+    box = home.box()
+    box.set_aside()
+    home.put("ann", *bodies(3, 4))
+    box.set_aside()
+    assert list(box.unwritten) == [1, 2, 3, 4]
