@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from thence.cli import console
+from thence.cli import answers, console
 from thence.cli.manual import Command, Group
 from thence.cli.options import Authority, Token, Url
 from thence.errors import ConfigError
@@ -83,7 +83,7 @@ def list_(url: Url, json: Json = False, token: Token = None, authority: Authorit
 
     Example: thence agent list thence://127.0.0.1:7401
     """
-    found = _ask(_Server(url, token, authority), lambda agents: agents.list())
+    found = answers.checked(_ask(_Server(url, token, authority), lambda agents: agents.list()), list[answers.ListedAgent], url)
     if json:
         console.say_json(json_.dumps(found))
         return
@@ -142,7 +142,7 @@ def dead(
     if number is not None:
         console.say_json(json_.dumps(_ask(server, lambda agents: agents.dead_letter(number)), ensure_ascii=False))
         return
-    letters = _ask(server, lambda agents: agents.dead())
+    letters = answers.checked(_ask(server, lambda agents: agents.dead()), list[answers.DeadLetter], url)
     if json:
         console.say_json(json_.dumps(letters))
         return

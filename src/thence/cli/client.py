@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from thence.cli import console
+from thence.cli import answers, console
 from thence.cli.manual import Command, Group
 from thence.cli.options import Authority, Token, Url, lines_on_stall
 from thence.runtime import loops
@@ -38,12 +38,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with e
 Question = Callable[[Operator], Awaitable[dict[str, Any]]]
 
 
-def _ask(url: str, token: Token, authority: Authority, question: Question) -> dict[str, Any]:
+def _ask(url: str, token: Token, authority: Authority, shape: object, question: Question) -> dict[str, Any]:
     async def ask() -> dict[str, Any]:
         async with Client(url, "", temporary=False, token=token, authority=authority) as client:
             return await question(client.operator)
 
-    return loops.run(ask())
+    return answers.checked(loops.run(ask()), shape, url)
 
 
 @command.command("list", cls=Command)
@@ -56,7 +56,7 @@ def list_(url: Url, json: Json = False, token: Token = None, authority: Authorit
 
     Example: thence client list thence://127.0.0.1:7401
     """
-    found = _ask(url, token, authority, lambda operator: operator.clients(1_000))
+    found = _ask(url, token, authority, answers.Clients, lambda operator: operator.clients(1_000))
     if json:
         console.say_json(json_.dumps(found))
         return
@@ -85,7 +85,7 @@ def show(url: Url, name: Name, json: Json = False, token: Token = None, authorit
 
     Example: thence client show thence://127.0.0.1:7401 bob
     """
-    client = _ask(url, token, authority, lambda operator: operator.show(name))
+    client = _ask(url, token, authority, answers.ShownClient, lambda operator: operator.show(name))
     if json:
         console.say_json(json_.dumps(client))
         return
@@ -119,7 +119,8 @@ def remove(url: Url, name: Name, json: Json = False, token: Token = None, author
 
     Example: thence client remove thence://127.0.0.1:7401 bob
     """
-    _say_dropped(_ask(url, token, authority, lambda operator: operator.remove(name)), "is removed from", json)
+    done = _ask(url, token, authority, answers.DroppedOf, lambda operator: operator.remove(name))
+    _say_dropped(done, "is removed from", json)
 
 
 @command.command("purge", cls=Command)
@@ -134,7 +135,8 @@ def purge(url: Url, name: Name, json: Json = False, token: Token = None, authori
 
     Example: thence client purge thence://127.0.0.1:7401 bob
     """
-    _say_dropped(_ask(url, token, authority, lambda operator: operator.purge(name)), "has an empty mailbox at", json)
+    done = _ask(url, token, authority, answers.DroppedOf, lambda operator: operator.purge(name))
+    _say_dropped(done, "has an empty mailbox at", json)
 
 
 def _say_dropped(done: dict[str, Any], what: str, json: bool) -> None:

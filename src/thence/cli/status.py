@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from thence.cli import console, live
+from thence.cli import answers, console, live
 from thence.cli.options import Authority, Token, Url, lines_on_stall
 from thence.runtime import loops
 from thence.runtime.client import ask_status
@@ -41,7 +41,8 @@ def command(
     seen: dict[str, Any] = {}
 
     async def frame() -> list[RenderableType]:
-        seen.update(await ask_status(url, token=token, authority=authority))
+        told = await ask_status(url, token=token, authority=authority)
+        seen.update(answers.checked(told, answers.Status, url))
         return list(_shown(seen))
 
     if json:
@@ -63,7 +64,7 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
     if change["phase"] != "normal":
         yield console.plain(
             f"{change['phase']}: version {change['next_version']} ({change['next_fingerprint']}) is to follow; "
-            f"{change['waiting_submissions']} submissions wait; last led {change['led_seconds_ago']:,.0f} s ago"
+            f"{change['waiting_submissions']} submissions wait; last led {change['led_seconds_ago'] or 0:,.0f} s ago"
         )
     yield from map(console.plain, lines_on_stall("stalled: ", status["stalled"]))
     store = status["store"]
@@ -75,8 +76,9 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
     if backlog["mode"] == "spill":
         yield (
             f"backlog: for each client {backlog['box_letters']:,} letters or {backlog['box_bytes']:,} bytes in memory; "
-            f"{backlog['spilled_bytes']:,} of at most {backlog['max_spilled_bytes']:,} bytes in files, "
-            f"{backlog['spilled_frame_bytes']:,} of these, and at most {backlog['max_spilled_frame_bytes']:,}, for neighbours"
+            f"{backlog['spilled_bytes']:,} of at most {backlog['max_spilled_bytes'] or 0:,} bytes in files, "
+            f"{backlog['spilled_frame_bytes']:,} of these, and at most {backlog['max_spilled_frame_bytes'] or 0:,}, "
+            "for neighbours"
         )
     if backlog["frames_stay_in_memory"]:
         yield console.plain(f"frames for neighbours stay in memory: {backlog['frames_stay_in_memory']}")
@@ -131,7 +133,7 @@ def _memory(memory: dict[str, Any]) -> Iterator[str]:
     if memory.get("limit_bytes"):
         held = [
             f"{pool['bytes']:,} of {pool['limit_bytes']:,} bytes to and from {name}"
-            for name, pool in memory["in_flight"].items()
+            for name, pool in memory.get("in_flight", {}).items()
             if pool["limit_bytes"]
         ]
         yield f"memory: at most {memory['limit_bytes']:,} bytes; on their way are {', '.join(held)}"

@@ -13,7 +13,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from thence.cli import console, live
+from thence.cli import answers, console, live
 from thence.cli.options import Authority, Token
 from thence.core.topology import Topology
 from thence.errors import ThenceError
@@ -100,7 +100,7 @@ async def _ask(token: str | None, authority: Path | None, address: str | None) -
     try:
         async with asyncio.timeout(ANSWER_WITHIN_S):
             url = f"{'thence' if authority is None else 'thences'}://{address}"
-            return await ask_status(url, token=token, authority=authority)
+            return answers.checked(await ask_status(url, token=token, authority=authority), answers.Status, url)
     except TimeoutError:
         return f"no answer at {address}"
     except (OSError, ThenceError) as error:

@@ -12,6 +12,9 @@ from thence.runtime.agent_questions import Create, Drop, ListAll, ListDead, Remo
 from thence.runtime.protocol import encode_value
 from thence.runtime.questions import Questions
 
+_OBJECT = dict[str, Any]
+_OBJECTS = list[_OBJECT]
+
 
 class Agents:
     """See the module's text. Each call raises ``UsageError`` if the server says no."""
@@ -25,32 +28,32 @@ class Agents:
 
         With ``exist_ok`` one that is there already, of the same class, is left as it is.
         """
-        await self._ask(Create(name, kind, b"" if state is None else encode_value(state), exist_ok))
+        await self._ask(Create(name, kind, b"" if state is None else encode_value(state), exist_ok), object)
 
     async def remove(self, name: str) -> None:
         """Remove an agent, with its state and all letters for it."""
-        await self._ask(Remove(name))
+        await self._ask(Remove(name), object)
 
     async def list(self) -> list[dict[str, Any]]:
         """Return what there is to say of each agent."""
-        return list(await self._ask(ListAll()))
+        return await self._ask(ListAll(), _OBJECTS)
 
     async def show(self, name: str) -> dict[str, Any]:
         """Return what there is to say of an agent, and its state, as JSON would have it."""
-        return dict(await self._ask(Show(name)))
+        return await self._ask(Show(name), _OBJECT)
 
     async def dead(self) -> Sequence[dict[str, Any]]:
         """Return the letters that agents could not react to, the oldest first."""
-        return list(await self._ask(ListDead()))
+        return await self._ask(ListDead(), _OBJECTS)
 
     async def dead_letter(self, number: int) -> dict[str, Any]:
         """Return one of them, with what is in it."""
-        return dict(await self._ask(ShowDead(number)))
+        return await self._ask(ShowDead(number), _OBJECT)
 
     async def retry(self, number: int) -> None:
         """Send one of them to its agent once more, behind all that waits there."""
-        await self._ask(Retry(number))
+        await self._ask(Retry(number), object)
 
     async def drop(self, number: int) -> None:
         """Drop one of them."""
-        await self._ask(Drop(number))
+        await self._ask(Drop(number), object)

@@ -68,7 +68,7 @@ from thence.runtime.protocol import (
     claimed_letters,
     understand,
 )
-from thence.runtime.questions import Questions
+from thence.runtime.questions import Questions, T
 from thence.runtime.resuming import Resuming, failure
 from thence.runtime.tls import TlsFiles, client_side
 from thence.runtime.wire import MAX_FRAME_BYTES, Connection
@@ -517,23 +517,24 @@ class Client(Endpoint):
 
     async def status(self) -> dict[str, Any]:
         """Return how the server is."""
-        answer: StatusAnswer = await self._question(StatusQuestion())
+        answer = await self._question(StatusQuestion(), StatusAnswer)
         try:
-            return dict(msgspec.json.decode(answer.status))
-        except (*UNREADABLE, TypeError) as error:
+            return msgspec.json.decode(answer.status, type=dict[str, Any])
+        except UNREADABLE as error:
             raise MalformedFrame(f"{self.url} answers with a status that cannot be read: {error}") from None
 
     async def ask_view(self, request: ViewRequest) -> ViewAnswer:
         """Ask the server to take part in a change of the fabric; return where it stands (``runtime.applying``)."""
-        answer: ViewAnswer = await self._question(request)
-        return answer
+        return await self._question(request, ViewAnswer)
 
-    async def _question(self, question: StatusQuestion | ViewRequest) -> Any:
-        answer: asyncio.Future[Any] = self._loop.create_future()
+    async def _question(self, question: StatusQuestion | ViewRequest, kind: type[T]) -> T:
         self._ask(question)
-        self._questions.append(answer)
+        self._questions.append(waiting := self._loop.create_future())
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            return await answer
+            answer = await waiting
+        if not isinstance(answer, kind):
+            raise MalformedFrame(f"{self.url} answers a {type(question).__name__} with a {type(answer).__name__}")
+        return answer
 
     def _ask(self, question: Said) -> None:
         self._check_usable()

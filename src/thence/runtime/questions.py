@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from thence.runtime.protocol import AgentAnswer, OperatorAnswer
 
 ANSWER_WITHIN_S: Final = 30.0
 """How long an answer may take; what is asked for has to be durable first."""
+
+T = TypeVar("T")
 
 
 class Questions:
@@ -25,8 +27,8 @@ class Questions:
         self._number = 0
         self._asked: dict[int, asyncio.Future[bytes]] = {}
 
-    async def ask(self, question: msgspec.Struct) -> Any:
-        """Return the answer."""
+    async def ask(self, question: msgspec.Struct, kind: type[T]) -> T:
+        """Return the answer, which is of this kind."""
         self._number += 1
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._send(self._number, msgspec.msgpack.encode(question))
@@ -34,7 +36,7 @@ class Questions:
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 written = await answer
-            return msgspec.json.decode(written)
+            return msgspec.json.decode(written, type=kind)
         except UNREADABLE as error:
             raise MalformedFrame(f"an answer that cannot be read: {error}") from None
         finally:
