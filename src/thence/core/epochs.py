@@ -156,7 +156,9 @@ def _no_common_epoch(me: str, mine: Claim, peer: str, theirs: Claim) -> Comparis
     if newest_here == newest_there:
         return Comparison("unclear", f"{said}: one of them runs on an old copy of its store, or there are two of it", Epoch())
     behind: Behind = "me" if newest_here < newest_there else "peer"
-    older = me if behind == "me" else peer
+    older, epoch = (me, here) if behind == "me" else (peer, there)
+    if epoch == Epoch():
+        return Comparison(behind, f"{said}: {older!r} has lost its state, or runs on an old copy of its store", Epoch())
     return Comparison(behind, f"{said}: {older!r} runs on an old copy of its store, or another copy of it has its place", Epoch())
 
 
