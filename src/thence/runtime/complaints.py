@@ -1,8 +1,9 @@
 """Log lines about those who do what they should not: each names the offender, and there are never too many of them.
 
-Whoever can make a server write a line can make it write a million. So there are at most ``BURST_LINES`` at once and one each
-``LINE_EVERY_S`` after that from one place, and ``ALL_BURST_LINES`` and one each ``ALL_LINE_EVERY_S`` in all. What was left out is
-counted, and the next line says how many.
+Whoever can make a server write a line can make it write a million. So the same offence of the same place is one line each
+``REPEAT_EVERY_S``; numbers in it do not make it another one. Of different ones there are at most ``BURST_LINES`` at once and one
+each ``LINE_EVERY_S`` after that from one place, and ``ALL_BURST_LINES`` and one each ``ALL_LINE_EVERY_S`` in all. What was left
+out is counted, and the next line says how many.
 
 Names and reasons come from outside: whatever could pass for the end of a line or hide something is written escaped.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import Final
@@ -23,6 +25,9 @@ ALL_BURST_LINES: Final = 100
 ALL_LINE_EVERY_S: Final = 1.0
 MAX_PLACES: Final = 1_024
 """How many places are remembered; the one that was quiet for longest is forgotten first."""
+REPEAT_EVERY_S: Final = 60.0
+MAX_OFFENCES: Final = 64
+"""How many offences of one place are remembered; the oldest is forgotten first."""
 MAX_LINE_CHARACTERS: Final = 1_000
 
 log = logging.getLogger("thence.complaints")
@@ -45,25 +50,49 @@ class _Allowance:
         return True
 
 
+class _Place:
+    """What one place did lately."""
+
+    def __init__(self, now: float) -> None:
+        self.allowance = _Allowance(BURST_LINES, LINE_EVERY_S, now)
+        self._said: dict[str, float] = {}
+        """When each offence was last written."""
+
+    def is_repetition(self, text: str, now: float) -> bool:
+        """Return whether this was written less than ``REPEAT_EVERY_S`` ago; if not, it is about to be."""
+        offence = _NUMBERS.sub("#", text[:MAX_LINE_CHARACTERS])
+        at = self._said.get(offence)
+        if at is not None and now - at < REPEAT_EVERY_S:
+            return True
+        self._said.pop(offence, None)
+        self._said[offence] = now
+        if len(self._said) > MAX_OFFENCES:
+            del self._said[next(iter(self._said))]
+        return False
+
+
+_NUMBERS: Final = re.compile(r"\d+")
+
+
 class Complaints:
-    """See the module's text."""
+    """Write log lines about others, within limits."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` tells seconds."""
         self._clock = clock
         self._all = _Allowance(ALL_BURST_LINES, ALL_LINE_EVERY_S, clock())
-        self._places: dict[str, _Allowance] = {}
+        self._places: dict[str, _Place] = {}
         self.left_out = 0
         """How many lines were not written since the last one that was."""
 
     def say(self, address: str, text: str) -> None:
         """Write a line about somebody at an address (``host:port``), unless there were too many."""
-        now, place = self._clock(), place_of(address.rpartition(":")[0])
-        allowance = self._places.pop(place, None) or _Allowance(BURST_LINES, LINE_EVERY_S, now)
-        self._places[place] = allowance  # At the end: the first is the one that was quiet for longest.
+        now, name = self._clock(), place_of(address.rpartition(":")[0])
+        place = self._places.pop(name, None) or _Place(now)
+        self._places[name] = place  # At the end: the first is the one that was quiet for longest.
         if len(self._places) > MAX_PLACES:
             del self._places[next(iter(self._places))]
-        if not allowance.take(now) or not self._all.take(now):
+        if place.is_repetition(text, now) or not place.allowance.take(now) or not self._all.take(now):
             self.left_out += 1
             return
         more = f" ({self.left_out} lines like this were left out)" if self.left_out else ""

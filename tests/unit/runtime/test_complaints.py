@@ -7,7 +7,17 @@ import logging
 import pytest
 
 from thence.runtime import complaints as module
-from thence.runtime.complaints import ALL_BURST_LINES, BURST_LINES, LINE_EVERY_S, MAX_PLACES, Complaints, escaped, place_of
+from thence.runtime.complaints import (
+    ALL_BURST_LINES,
+    BURST_LINES,
+    LINE_EVERY_S,
+    MAX_OFFENCES,
+    MAX_PLACES,
+    REPEAT_EVERY_S,
+    Complaints,
+    escaped,
+    place_of,
+)
 
 
 class Hand:
@@ -24,7 +34,7 @@ def test_a_flood_from_one_place_leaves_room_for_others(caplog: pytest.LogCapture
     clock = Hand()
     complaints = Complaints(clock)
     for port in range(1_000):
-        complaints.say(f"192.0.2.1:{port}", "again")
+        complaints.say(f"192.0.2.1:{port}", f"again {'x' * port}")
     assert len(caplog.records) == BURST_LINES
     complaints.say("192.0.2.2:1", "once")
     assert caplog.records[-1].getMessage() == f"192.0.2.2:1: once ({1_000 - BURST_LINES} lines like this were left out)"
@@ -33,6 +43,31 @@ def test_a_flood_from_one_place_leaves_room_for_others(caplog: pytest.LogCapture
     clock.now += LINE_EVERY_S
     complaints.say("192.0.2.1:1", "later")
     assert caplog.records[-1].getMessage() == "192.0.2.1:1: later (1 lines like this were left out)"
+
+
+def test_one_offender_is_named_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Hand()
+    complaints = Complaints(clock)
+    for attempt in range(500):
+        complaints.say(f"192.0.2.1:{attempt}", f"client 'mallory': a frame of {attempt} bytes")
+        complaints.say(f"192.0.2.1:{attempt}", f"client 'eve': a frame of {attempt} bytes")
+        clock.now += 0.1
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "192.0.2.1:0: client 'mallory': a frame of 0 bytes",
+        "192.0.2.1:0: client 'eve': a frame of 0 bytes",
+    ]
+    clock.now += REPEAT_EVERY_S
+    complaints.say("192.0.2.1:7", "client 'eve': a frame of 7 bytes")
+    assert caplog.records[-1].getMessage() == "192.0.2.1:7: client 'eve': a frame of 7 bytes (998 lines like this were left out)"
+
+
+def test_many_different_offences_of_one_place_are_forgotten_one_by_one() -> None:
+    complaints = Complaints(Hand())
+    for letters in range(10 * MAX_OFFENCES):
+        complaints.say("192.0.2.1:1", "x" * letters)
+    (place,) = complaints._places.values()
+    assert len(place._said) == MAX_OFFENCES
 
 
 def test_a_flood_from_everywhere_is_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
