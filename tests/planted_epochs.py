@@ -37,8 +37,8 @@ class ShowsNoReach(Handshake):
     """A claim shows its epochs, and not how far its side can have come."""
 
     def shows(self, own: Own) -> Claim:
-        offered = self.claim.offered
-        return Claim(Held(self.claim.agreed.epoch), None if offered is None else Held(offered.epoch))
+        agreed, *offers = (Held(held.epoch) for held in self.claim.held)
+        return Claim(agreed, offers[-1] if offers else None, tuple(offers[:-1]))
 
 
 class KeepsTheEpoch(Handshake):
@@ -75,6 +75,15 @@ class ForgetsTheEpochInCommon(Handshake):
         found = super().hello(link, own, shown, fresh_id)
         if self.stage == "offering":
             self.claim = Claim(Held(self.fresh), Held(self.fresh))
+        return found
+
+
+class ForgetsEarlierOffers(Handshake):
+    """The called side keeps its last offer only: a call that comes late takes the place of one that is being answered."""
+
+    def hello(self, link: Hashable, own: Own, shown: Shown, fresh_id: str) -> Comparison:
+        found = super().hello(link, own, shown, fresh_id)
+        self.claim = Claim(self.claim.agreed, self.claim.offered)
         return found
 
 

@@ -14,6 +14,8 @@ Rules:
   then stores it as agreed, too. A crash between two steps leaves both sides with an epoch in common.
 * A fresh epoch has a higher number than all that either side has stored, offers included. So of two runs of one side that both
   met the other, the one that did so last has the higher number, and the other one is fenced.
+* A call that its caller has given up may arrive late, after the next one. So an offer that is replaced before it was agreed on is
+  kept with those before it, as *earlier*: its caller may have agreed on it. Agreeing on one ends all others.
 * So if one side has agreed on an epoch, the other has it agreed or offered. If they have no such epoch in common, one of them
   runs on an old copy, or there are two of it. The side whose newest epoch, offers included, has the lower number is the older
   one.
@@ -38,6 +40,10 @@ MAX_EPOCH_ID_CHARACTERS = 64
 
 MAX_EPOCH_NUMBER = 2**53
 """The highest number of an epoch that is. Nobody gets there by meeting."""
+
+
+MAX_EARLIER_OFFERS = 4
+"""How many offers are kept that were replaced before they were agreed on: the newest."""
 
 
 class Epoch(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -65,21 +71,28 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
 
     agreed: Held
     offered: Held | None = None
+    earlier: tuple[Held, ...] = ()
+    """What was offered before that, since the last agreement."""
 
     @property
     def held(self) -> Iterator[Held]:
-        """Return what is agreed, then what is offered."""
+        """Return what is agreed, then what was offered, the newest last."""
         yield self.agreed
+        yield from self.earlier
         if self.offered is not None:
             yield self.offered
 
     def started(self, sent: Mapping[str, int]) -> Claim:
         """Return the claim of this side after a start: ``sent`` has, by stream, the last number that its store knows."""
-        return Claim(_started(self.agreed, sent), None if self.offered is None else _started(self.offered, sent))
+        offered = None if self.offered is None else _started(self.offered, sent)
+        return Claim(_started(self.agreed, sent), offered, tuple([_started(held, sent) for held in self.earlier]))
 
     def offer(self, common: Epoch, fresh: Epoch) -> Claim:
         """Return the claim of a called side that offers a fresh epoch; ``common`` is the one that the two have in common."""
-        return Claim(self._find(common), Held(fresh))
+        _, *offers = self.held
+        if common != self.agreed.epoch:  # The other has agreed on one of them, and never will on another.
+            offers = []
+        return Claim(self._find(common), Held(fresh), tuple(offers[-MAX_EARLIER_OFFERS:]))
 
     def agree(self, fresh: Epoch) -> Claim:
         """Return the claim of a side that knows that the other has this epoch on disk."""

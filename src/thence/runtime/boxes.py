@@ -52,7 +52,7 @@ take is at most twice what they count, however small the letters are."""
 MIN_LETTER_BYTES: Final = 16
 """What each of its letters counts for, at least."""
 
-KEEP_FENCED: Final = 4
+KEEP_FENCED: Final = 8
 """Of how many epochs of earlier programs a mailbox knows what was accepted in them."""
 
 HOME: Final = "home"

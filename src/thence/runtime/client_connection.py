@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from thence.core.epochs import Epoch
 from thence.errors import MalformedFrame, StorageError
 from thence.runtime.access import EVERYTHING, Guest, Rights
 from thence.runtime.asking import Asker, Done
@@ -98,6 +99,8 @@ class ClientConnection:
         self._hurried = 0
         """and up to which somebody waits for that."""
         self._telling: asyncio.TimerHandle | None = None
+        self._epoch: Epoch | None = None
+        """What it was given by its welcome, until it says something."""
         self._session_before = False
         """Whether there was a session when the connection was silenced."""
         self._asker = Asker(server.answering, connection)
@@ -137,6 +140,7 @@ class ClientConnection:
             *_, held = box.shown.held
             which = (box.id or box.since) ^ node.restored  # For clients that know no epochs.
             welcome = msgspec.structs.replace(welcome, box=which, epoch=held.epoch, mailbox=box.id)
+            self._epoch = held.epoch
         tell(self.connection, welcome)
 
     def silence(self) -> None:
@@ -171,8 +175,7 @@ class ClientConnection:
         elif session is None:
             self._too_early(said)
         elif isinstance(said, Acknowledge):
-            upto, limit = said.upto, said.limit
-            session.acknowledge(upto, limit, (lambda: tell(connection, Acknowledge(upto, limit))) if said.answer else None)
+            self._acknowledged(session, connection, said)
         elif isinstance(said, Subscribe):
             if not said.wanted or not self._denied("topic", said.topic, self.rights.objection_to_subscription(said.topic)):
                 session.follow(said.topic, said.wanted)
@@ -192,6 +195,13 @@ class ClientConnection:
             refuse(self.connection, reason, claims=f"client {self.name!r}")
             return Ping()
         return understand(frame, self.name)
+
+    def _acknowledged(self, session: Session, connection: Connection, said: Acknowledge) -> None:
+        if self._epoch is not None:  # It says this first of all.
+            self._server.node.homes.heard(self.name, self._epoch)
+            self._epoch = None
+        upto, limit = said.upto, said.limit
+        session.acknowledge(upto, limit, (lambda: tell(connection, Acknowledge(upto, limit))) if said.answer else None)
 
     def _too_early(self, said: Said) -> None:
         """Something was said by a client that is not let in, or that has no name and never will be."""

@@ -9,6 +9,8 @@ Rules:
   *fenced*: nobody goes on with them. A program that knows no epochs counts as one that begins.
 * A program that *goes on* shows the epoch of its last welcome, and gets another one. If the mailbox does not have that epoch,
   another program has taken the name, or the server runs on an old copy of its store. It is refused for good, with the reason.
+* The first thing that a program says on a connection shows that it has the epoch of its welcome (``heard``): then all earlier
+  ones end. Until then a call that it had given up may arrive late and be given another epoch, so both are kept.
 * The new epoch is durable before the program hears of it. Of each mailbox one such record is under way at a time: whoever calls
   meanwhile is asked to come again.
 * A program that is fenced hears which of its letters were accepted, as long as the mailbox knows (``KEEP_FENCED``).
@@ -116,6 +118,17 @@ class Homes:
             then(met.sent)
 
         self._write([met], durable)
+
+    def heard(self, name: str, epoch: Epoch) -> None:
+        """A program has said something behind the welcome that gave it this epoch.
+
+        This need not be stored: what is stored has the epoch too, and a call on its way does not survive the server.
+        """
+        box = self._office.state.boxes.get(name)
+        if box is None or box.claim is None or name in self._meeting:
+            return
+        if box.claim.offered is not None and box.claim.offered.epoch == epoch:
+            box.claim = box.claim.agree(epoch)
 
     def _compare(self, hello: ClientHello, box: Box) -> Comparison:
         mine = Progress(box.position, 0, box.sent, box.sent)  # A program forgets nothing: it has no store to go back to.

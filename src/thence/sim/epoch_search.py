@@ -10,7 +10,7 @@ shortest one. Rules of the model:
 * A message is durable as soon as it is sent or taken, and with it what was stored before. Otherwise a claim is durable when the
   disk has synced, which is an action of its own.
 * On a link everything arrives in order. Whoever ends a link hears nothing more of it; what was on the way to the other side still
-  arrives, and then that it has ended.
+  arrives, and then that it has ended. So a call may arrive after a later one of the same caller.
 * Nothing but epochs can show anything: what was confirmed is not remembered.
 * ``copy`` keeps the disk of the first side; ``rollback`` lets it start from that; ``clone`` lets another side of the same name
   start from it, which calls the second side.
@@ -184,7 +184,8 @@ class _Step:
         claim = disk.claim
         if claim != NEVER_MET:
             if self._mistakes.reaches_anew:
-                claim = Claim(Held(claim.agreed.epoch), None if claim.offered is None else Held(claim.offered.epoch))
+                agreed, *offers = (Held(held.epoch) for held in claim.held)
+                claim = Claim(agreed, offers[-1] if offers else None, tuple(offers[:-1]))
             claim = claim.started({"d": len(disk.sent)})
         self.sides[at] = _Side(self.sides[at].name, disk._replace(claim=claim), claim)
 
@@ -309,8 +310,14 @@ class _Step:
             return
         if not self._mistakes.keeps_older:
             for other in [other for other, link in self.links.items() if at in link.ends and other != number]:
-                self._end(other, at)
+                if not self._unheard(other, at):
+                    self._end(other, at)
         self._store(at)
+
+    def _unheard(self, number: int, at: int) -> bool:
+        """Return whether a call is still on its way to a side, which cannot know whose it is."""
+        ends, lines = self.links[number].ends, self.links[number].lines
+        return ends[1] == at and bool(lines[1]) and lines[1][0].kind == "hello"
 
     def _welcome(self, at: int, number: int, shown: Shown) -> None:
         handshake = self._handshake(at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thence.core.epochs import NEVER_MET, Claim, Epoch, Held
+from thence.core.epochs import MAX_EARLIER_OFFERS, NEVER_MET, Claim, Epoch, Held
 from thence.core.handshake import Handshake, Own, Shown
 from thence.core.progress import Progress
 
@@ -57,6 +57,32 @@ def test_a_connection_that_dies_between_two_steps_leaves_an_epoch_in_common(step
         two.lost(f"attempt {attempt}")
     met(*(two, one) if back else (one, two), "last")
     assert one.claim == two.claim
+
+
+def test_a_call_that_was_given_up_and_arrives_late_fences_nobody() -> None:
+    """It takes the place of the one that is just being answered, whose caller has agreed."""
+    one, two = pair()
+    met(one, two, "first")
+    late = shown(one, own())
+    one.call("given up")
+    one.lost("given up")
+    met(one, two, "second", steps=2)
+    assert not two.hello("given up", own(), late, "late").reason
+    epoch = one.claim.agreed.epoch
+    assert not two.agreed("second", epoch)
+    two.lost("given up")
+    one.lost("second")
+    met(one, two, "third")
+    assert one.claim == two.claim
+
+
+def test_earlier_offers_end_with_an_agreement_and_have_a_limit() -> None:
+    one, two = pair()
+    for attempt in range(2 * MAX_EARLIER_OFFERS):
+        met(one, two, f"attempt {attempt}", steps=1)
+    assert len(two.claim.earlier) == MAX_EARLIER_OFFERS
+    met(one, two, "last")
+    assert two.claim.earlier == ()
 
 
 def test_an_answer_to_a_call_that_was_let_go_changes_nothing() -> None:

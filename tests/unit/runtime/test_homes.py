@@ -71,6 +71,8 @@ class World:
         self.office.state.boxes["ann"] = msgspec.msgpack.decode(self.disk.box, type=Box)
         self.homes = Homes("s1", self.office, lambda _, then: then())
         self.homes.started()
+        self.late: list[ClientHello] = []
+        """Calls that their programs may have given up, and that may still arrive."""
         self.store()
 
     @property
@@ -84,6 +86,8 @@ class World:
     def call(self, program: Program) -> None:
         """Let a program connect and exchange something; a crash, or a lost welcome, may come in between."""
         hello = program.hello()
+        if program.resuming._welcome is not None:
+            self.late.append(hello)
         refused = self.homes.objection(hello)
         if refused is not None:
             self.check_refusal(program, refused)
@@ -105,6 +109,8 @@ class World:
         welcome = ClientWelcome("s1", "f", self.box.sent, self.box.sent, 0, epoch=held.epoch, mailbox=self.box.id)
         assert not program.resuming.objection(welcome, "ann", program.number, len(program.got))
         program.resuming.welcomed(welcome)
+        if self.chance.random() < 0.7:
+            self.homes.heard("ann", held.epoch)
         program.accepted = max(program.accepted, self.box.sent)
         self.check(program)
         self.exchange(program)
@@ -145,8 +151,17 @@ class World:
             kept = {number for sender, number in self.disk.taken if sender == program.id}
             assert {number for number in range(program.base + 1, program.number + 1) if number <= refused.accepted} == kept
 
+    def arrives_late(self) -> None:
+        """A call arrives whose program has given it up: nobody hears of the answer."""
+        hello = self.chance.choice(self.late)
+        if self.homes.objection(hello) is None:
+            self.homes.meet(hello, lambda _: None)
+            self.store()
+
     def step(self, *, faults: bool) -> None:
         what = self.chance.random()
+        if self.late and self.chance.random() < 0.2:
+            self.arrives_late()
         if self.chance.random() < 0.3:
             self.mail_comes()
         if what < 0.45:
@@ -261,7 +276,24 @@ def test_only_so_many_older_programs_hear_what_was_accepted_and_all_hear_that_th
         homes.meet(ClientHello(1, "ann", claim=NEVER_MET), lambda _: None)
     refusals = [homes.objection(hello) for hello in hellos]
     assert [refused and refused.cause for refused in refusals] == [FENCED] * len(hellos)
-    assert [refused and refused.accepted for refused in refusals] == [-1, -1, -1, 30, 40, 50, 60]
+    known = [10 * number for number in range(3, KEEP_FENCED + 3)]
+    assert [refused and refused.accepted for refused in refusals] == [-1, -1, -1, *known]
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["before the program has said anything", "after it has"])
+def test_a_call_that_was_given_up_and_arrives_late_does_not_refuse_its_own_program(heard: bool) -> None:
+    office, homes = mailbox(id=7)
+    box = office.state.boxes["ann"]
+    homes.meet(ClientHello(1, "ann", claim=NEVER_MET), lambda _: None)
+    given_up = resumes(box.shown.agreed.epoch, 7)
+    homes.meet(resumes(box.shown.agreed.epoch, 7), lambda _: None)
+    *_, held = box.shown.held
+    if heard:
+        homes.heard("ann", held.epoch)
+    assert (homes.objection(given_up) is None) is not heard
+    if not heard:
+        homes.meet(given_up, lambda _: None)
+    assert homes.objection(resumes(held.epoch, 7)) is None
 
 
 def test_of_each_mailbox_one_epoch_is_made_durable_at_a_time() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.planted_epochs import (
     ComparesCountersOnly,
     FindsNothing,
+    ForgetsEarlierOffers,
     ForgetsTheEpochInCommon,
     KeepsTheEpoch,
     ShowsNoReach,
@@ -65,6 +66,7 @@ def test_longer_runs(bounds: Bounds) -> None:
         (Mistakes(KeepsTheEpoch), CRASHES, NEVER_AGAIN, 11),
         (Mistakes(TakesLateAnswers, keeps_older=True), MEETING, NEVER_AGAIN, 9),
         (Mistakes(ForgetsTheEpochInCommon), MEETING, NEVER_AGAIN, 2),
+        (Mistakes(ForgetsEarlierOffers), CRASHES, NEVER_AGAIN, 7),
         (Mistakes(eager=frozenset({"offering"})), MEETING, NEVER_AGAIN, 3),
         (Mistakes(eager=frozenset({"agreeing"})), MEETING, NEVER_AGAIN, 5),
     ],
@@ -77,6 +79,7 @@ def test_longer_runs(bounds: Bounds) -> None:
         "keeps the epoch",
         "takes late answers",
         "forgets the epoch in common",
+        "forgets earlier offers",
         "answers before it is stored",
         "agrees before it is stored",
     ],
