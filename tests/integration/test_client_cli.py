@@ -84,6 +84,20 @@ def test_the_remedy_for_a_full_mailbox_works_while_it_is_full(
     run(main)
 
 
+def test_the_log_says_whose_mailbox_is_full_and_when_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with stalled(topology, tmp_path, monkeypatch):
+            await until(lambda: "no deliveries are taken: the box of 'bob' is full" in caplog.text)
+            assert (await cli("client", "purge", url(topology, "s1"), "bob")).code == 0
+            await until(lambda: "deliveries are taken again, after" in caplog.text)
+
+    run(main)
+    assert caplog.text.count("no deliveries are taken") == 1
+
+
 def test_what_clients_there_are_is_shown_while_the_server_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         topology = flat("s1")

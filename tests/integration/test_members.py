@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import addressed, assert_kept, flat, run, until
+from tests.integration.running import PATIENCE_S, addressed, assert_kept, flat, run, until
 from thence.core.codec import MAX_PACKET_BYTES
 from thence.core.member import MemberOptions
 from thence.errors import Busy, Refusal, UsageError
@@ -182,6 +182,25 @@ def test_a_member_says_that_it_is_no_server() -> None:
                     raise AssertionError("it was let in")
 
     run(main)
+
+
+def test_a_member_that_leaves_in_order_is_no_reason_to_warn(caplog: pytest.LogCaptureFixture) -> None:
+    """Python prints warnings of programs that have set up no log: two members of one program would warn of each other's end."""
+
+    async def main() -> None:
+        topology = flat("left", "right")
+        async with thence.Member(topology, name="left") as left:
+            async with thence.Member(topology, name="right") as right:
+                await left.send("right", b"hello")
+                assert (await right.receive(PATIENCE_S)).body == b"hello"
+            (peer,) = left._running.peers.neighbours.values()
+            await until(lambda: peer.connection is None)
+            assert peer.trouble == "connection lost: closed by the other side"
+
+    with caplog.at_level("INFO", "thence"):
+        run(main)
+    said = {record.getMessage(): record.levelname for record in caplog.records}
+    assert said["right: connection lost: closed by the other side"] == "INFO"
 
 
 def test_a_member_must_be_started() -> None:

@@ -87,6 +87,7 @@ async def _assert_told(address: str, pages: str) -> None:
         "the queue to 's3' in 'D' is full",
         f"max_queued is {MOST}",
         "Start 's3' again",
+        "if it runs, `thence status` of it says why it takes nothing",
     ):
         assert part in stalled
     assert {peer["name"]: peer["full_seconds"] is not None for peer in status["neighbours"]} == {"s2": False, "s3": True}

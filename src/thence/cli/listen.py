@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json as json_
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from msgspec import to_builtins
@@ -17,6 +18,9 @@ from thence.runtime import loops
 from thence.runtime.client import Client, connect
 from thence.runtime.letters import Message
 from thence.runtime.names import checked_name
+
+LOOK_EVERY_S: Final = 0.5
+"""How often ``listen`` looks whether it is still connected."""
 
 
 def command(
@@ -69,15 +73,35 @@ async def _listen(
         for topic in topics:
             await client.subscribe(topic)
         console.err.print(console.plain(f"listening as {client.name} at {client.server}"))
-        printed = 0
-        while count is None or printed < count:
-            try:
-                message = await client.receive(within)
-            except TimeoutError:
-                return count is None
-            _print(message, json)
-            printed += 1
+        watch = asyncio.create_task(_tell_of_trouble(client))
+        try:
+            return await _print_all(client, count, within, json)
+        finally:
+            watch.cancel()
+
+
+async def _print_all(client: Client, count: int | None, within: float | None, json: bool) -> bool:
+    printed = 0
+    while count is None or printed < count:
+        try:
+            message = await client.receive(within)
+        except TimeoutError:
+            return count is None
+        _print(message, json)
+        printed += 1
     return True
+
+
+async def _tell_of_trouble(client: Client) -> None:
+    """Say when the connection is lost, and when it is there again."""
+    lost = False
+    while True:
+        trouble = client.trouble
+        if bool(trouble) != lost:
+            again = f"connected again, to {client.server}"
+            console.err.print(console.plain(f"the connection is lost ({trouble}); trying again" if trouble else again))
+        lost = bool(trouble)
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
 def _print(message: Message, json: bool) -> None:

@@ -173,7 +173,10 @@ def _given(memory: int, parts: list[Part]) -> Iterator[tuple[str, int]]:
     most, least = sum(part.most for part in parts), sum(part.least for part in parts)
     if memory < least:
         told = "; ".join(f"{part.name} {_mib(part.least)}" for part in parts if part.least)
-        raise ConfigError(f"--memory {_mib(memory)}: the limits cannot fit, they need {_mib(least)} at least: {told}")
+        asked, enough = _mib(memory) if memory >= MIB else f"{memory:,} bytes", -(-least // MIB)
+        raise ConfigError(
+            f"--memory {asked}: the limits cannot fit, they need {_mib(least)} at least: {told}. Give --memory {enough}M or more"
+        )
     for part in parts:
         spare = part.most - part.least
         yield part.name, part.least + (spare if memory >= most else spare * (memory - least) // (most - least))

@@ -46,6 +46,10 @@ EVENTS: Final[dict[str, Event]] = {
     "messages of agent %s to %s came back, since that name was lost: %d": Event("agent-returned", ("agent", "to", "messages")),
     "%s": Event("queue-stalled", ("reason",)),
     "messages for %s are taken again, after %g s": Event("queue-goes-on", ("peer", "seconds")),
+    "no deliveries are taken: %s. Start the program of that client, or make room with thence client purge or remove": Event(
+        "mailbox-full", ("reason",)
+    ),
+    "deliveries are taken again, after %g s": Event("mailbox-goes-on", ("seconds",)),
     # At the door.
     "%s: %s%s": Event("complaint", ("address", "reason", "left_out")),
     "%s: read again": Event("reloaded", ("what",)),

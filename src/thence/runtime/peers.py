@@ -491,7 +491,9 @@ class Peers:
             peer.connection = None
             peer.since = time.monotonic()
             if not self._closing:
-                self._note_trouble(peer, f"connection lost: {error or 'closed by the other side'}")
+                # Whoever leaves in order hangs up. If it stays away, the next call says so, as a warning.
+                level = logging.INFO if error is None else logging.WARNING
+                self._note_trouble(peer, f"connection lost: {error or 'closed by the other side'}", level)
 
     def _note_failed_call(self, peer: Neighbour, error: Exception) -> None:
         if peer.busy:

@@ -47,6 +47,7 @@ from thence.runtime.reloading import LOOK_EVERY_S
 from thence.runtime.revocation import Revocation
 from thence.runtime.rounds import Rounds
 from thence.runtime.sessions import Session
+from thence.runtime.stalls import MailboxStall
 from thence.runtime.status import backlog, clients, memory, neighbours, relay, topics, unsafe
 from thence.runtime.tasks import tell_if_it_fails
 from thence.runtime.wire import Connection
@@ -106,6 +107,7 @@ class Server:
         self.answering = Answering()
         """The turns of those who ask."""
         self._ticker: asyncio.Task[None] | None = None
+        self._mailboxes = MailboxStall()
         self.stopping = False
 
     async def start(self, listen: str | None = None) -> None:
@@ -415,6 +417,7 @@ class Server:
             now, loop_now = time.monotonic(), asyncio.get_running_loop().time()
             for name in [name for name, since in self._away.items() if now - since > AWAY_S]:
                 self.forget(name)
+            self._mailboxes.look(self.node.office.why_full, now)
             self._look_after_memory(loop_now)
             for client in list(self._connections):
                 client.connection.rest()

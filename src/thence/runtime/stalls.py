@@ -7,6 +7,7 @@ Rules:
 * Whoever was refused is told once there is room again, not before: it may wait for days, and others have work meanwhile.
 * A queue that is full for a moment is how a fast sender waits for others. It is told when it has been full for ``TOLD_AFTER_S``:
   in the status, and with one line in the log; with another one when there is room again.
+* A full mailbox stops all deliveries. The log says that in the same way, so that whoever reads only the log finds whose it is.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from thence.errors import Busy, UsageError
 
 TOLD_AFTER_S: Final = 1.0
 """How long a queue is full before that is told."""
+
+MAILBOX_AGAIN_S: Final = 60.0
+"""How long it takes at least until the log says once more that a mailbox is full: one may be full again and again."""
 
 log = logging.getLogger("thence.stalls")
 
@@ -47,8 +51,8 @@ class Stall(NamedTuple):
         peer = self.queue.peer
         return (
             f"nothing more is taken for {peer!r} since {self.seconds:.0f} s: {self.queue}. What goes to {peer!r}, through it or "
-            f"to everyone waits; everything else goes on. Start {peer!r} again or mend the way to it; if it is gone for good, "
-            "remove it with `thence topology apply`"
+            f"to everyone waits; everything else goes on. Start {peer!r} again or mend the way to it; if it runs, `thence "
+            "status` of it says why it takes nothing; if it is gone for good, remove it with `thence topology apply`"
         )
 
 
@@ -109,3 +113,28 @@ class Stalls:
     def peers(self) -> dict[str, float]:
         """For whom nothing has been taken for long, and for how many seconds."""
         return {stall.queue.peer: stall.seconds for stall in reversed(self.all())}
+
+
+class MailboxStall:
+    """Writes into the log that a full mailbox stops deliveries, and when that is over."""
+
+    def __init__(self) -> None:
+        """Begin with room everywhere."""
+        self._since: float | None = None
+        self._told_at = -MAILBOX_AGAIN_S
+        self._told = False
+
+    def look(self, why: str, now: float) -> None:
+        """Take note of why deliveries are stopped now, if they are; to be called now and then."""
+        if not why:
+            if self._told and self._since is not None:
+                log.warning("deliveries are taken again, after %g s", round(now - self._since))
+            self._since, self._told = None, False
+        elif self._since is None:
+            self._since = now
+        elif not self._told and now - self._since >= TOLD_AFTER_S and now - self._told_at >= MAILBOX_AGAIN_S:
+            self._told, self._told_at = True, now
+            log.warning(
+                "no deliveries are taken: %s. Start the program of that client, or make room with thence client purge or remove",
+                why,
+            )

@@ -1,13 +1,15 @@
-"""What ``thence listen`` prints of a message."""
+"""What ``thence listen`` prints of a message, and of its connection."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 
-from thence.cli.listen import _print
+from thence.cli import listen
+from thence.cli.listen import _print, _tell_of_trouble
 from thence.runtime.letters import Message, nobody
 from thence.runtime.protocol import Letter, encode_value
 
@@ -46,3 +48,27 @@ def test_a_body_however_deep_is_printed_in_some_way(depth: int, json: bool, caps
     body = b"\x91" * depth + b"\xc0"
     _print(Message(nobody, 1, "mallory", None, Letter(body, coded=True), body), json=json)
     assert "mallory" in capsys.readouterr().out
+
+
+def test_a_connection_that_is_lost_and_found_is_told_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = ["", "", "connection refused", "no answer", "", ""]
+
+    class Looked:
+        server = "s1"
+
+        @property
+        def trouble(self) -> str:
+            if not states:
+                raise asyncio.CancelledError
+            return states.pop(0)
+
+    async def main() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await _tell_of_trouble(Looked())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(listen, "LOOK_EVERY_S", 0)
+    asyncio.run(main())
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["the connection is lost (connection refused); trying again", "connected again, to s1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,14 @@ def test_what_cannot_fit_is_refused_with_what_each_part_needs(tmp_path: Path) ->
         Node(alone(), "s1", NodeOptions(data=tmp_path, memory=256 * MIB))
     assert not list(tmp_path.iterdir()), "nothing was begun"
     assert all(part.least <= part.most for part in parts_of(NEEDS))
+
+
+def test_what_is_too_little_is_named_as_it_was_given_and_the_least_that_is_named_is_enough() -> None:
+    with pytest.raises(ConfigError, match=r"^--memory 1 bytes: the limits cannot fit") as refused:
+        share_out(1, NEEDS)
+    enough = re.search(r"Give --memory (\d+M) or more$", str(refused.value))
+    assert enough
+    assert share_out(parse_size(enough[1]), NEEDS).memory == parse_size(enough[1])
 
 
 def test_a_node_works_within_its_budget_and_without_one_as_ever(tmp_path: Path) -> None:
