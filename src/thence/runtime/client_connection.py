@@ -82,9 +82,11 @@ def reject(node: Node, connection: Connection, name: str, refused: Refused) -> N
 class ClientConnection:
     """One connected client: the outlet of its session."""
 
-    def __init__(self, server: Server, connection: Connection, name: str, guest: Guest | None) -> None:
+    def __init__(self, server: Server, connection: Connection, name: str, guest: Guest | None, program: str = "") -> None:
         """Take over a connection that has said hello, and proved its token if it is a guest."""
         self.name = name
+        self.program = program
+        """Which program began with it; nothing if it goes on, or has no id."""
         self.guest = guest
         """Without an access file there are no guests, and all may do everything."""
         self.connection = connection

@@ -7,6 +7,8 @@ Rules:
 
 * A program that *begins* shows no epoch. It takes the name over: the mailbox gets a new epoch, and those of earlier programs are
   *fenced*: nobody goes on with them. A program that knows no epochs counts as one that begins.
+* A program that begins calls again until it is welcome, and calls that it has given up may arrive late. So it has a random id,
+  with which the ids of its epochs begin: it takes nothing from itself, and none that was fenced begins again.
 * A program that *goes on* shows the epoch of its last welcome, and gets another one. If the mailbox does not have that epoch,
   another program has taken the name, or the server runs on an old copy of its store. It is refused for good, with the reason.
 * The first thing that a program says on a connection shows that it has the epoch of its welcome (``heard``): then all earlier
@@ -27,7 +29,7 @@ from thence.core.progress import Progress
 from thence.errors import MalformedFrame
 from thence.runtime.boxes import HOME, Box, MailboxMet
 from thence.runtime.office import Office
-from thence.runtime.protocol import ClientHello, Refused
+from thence.runtime.protocol import PROGRAM_BYTES, ClientHello, Refused
 from thence.runtime.rejections import KEEP_REJECTED, Rejected, runs
 
 ID_BYTES: Final = 8
@@ -78,10 +80,10 @@ class Homes:
         """Say why a program cannot have its mailbox, if so."""
         if hello.name in self._meeting:
             return Refused(f"another connection as {hello.name!r} is just being made", later=True)
-        if begins(hello):
-            return None
-        _check(hello)
         box = self._office.state.boxes.get(hello.name)
+        if begins(hello):
+            return self._objection_to_beginning(hello, box)
+        _check(hello)
         if box is None or box.id != hello.mailbox:
             return Refused(self._gone(hello, box), cause=LOST)
         comparison = self._compare(hello, box)
@@ -95,20 +97,36 @@ class Homes:
             return Refused(f"another program has the name {hello.name!r} since", cause=FENCED, accepted=_accepted(box, there))
         return Refused(self._lost(hello, comparison), cause=LOST)
 
-    def meet(self, hello: ClientHello, then: Callable[[int], None]) -> None:
-        """Give a program to which there is no objection its mailbox.
+    def _objection_to_beginning(self, hello: ClientHello, box: Box | None) -> Refused | None:
+        _check_program(hello)
+        if box is None or not hello.program or not any(epoch.startswith(hello.program) for epoch in box.fenced):
+            return None
+        # Whoever begins has not been let in, so nothing of it was accepted.
+        return Refused(f"another program has the name {hello.name!r} since", cause=FENCED, accepted=0)
+
+    def takes_over(self, hello: ClientHello, there: str = "") -> bool:
+        """Return whether a program takes the name from another one; ``there``: which one is connected."""
+        box = self._office.state.boxes.get(hello.name)
+        if not begins(hello) or box is None or not hello.program:
+            return begins(hello)
+        return there != hello.program and not any(held.epoch.id.startswith(hello.program) for held in box.shown.held)
+
+    def meet(self, hello: ClientHello, then: Callable[[int], None], there: str = "") -> None:
+        """Give a program to which there is no objection its mailbox; ``there``: which program is connected.
 
         ``then`` is called when that is durable, with the number of the last letter that was accepted before.
         """
         box = self._office.state.boxes[hello.name]
         shown, fenced = box.shown, tuple[str, ...]()
-        if begins(hello):
+        newest = max(held.epoch.number for held in shown.held)
+        if self.takes_over(hello, there):
             fenced = tuple(held.epoch.id for held in shown.held if held.epoch.id)
-            fresh = Epoch(max(held.epoch.number for held in shown.held) + 1, _new_id())
-            claim = NEVER_MET.agree(fresh)
+            claim = NEVER_MET.agree(Epoch(newest + 1, _new_id(hello.program)))
+        elif begins(hello):
+            claim = shown.offer(shown.agreed.epoch, Epoch(newest + 1, _new_id(hello.program)))
         else:
             comparison = self._compare(hello, box)
-            claim = shown.offer(comparison.common, Epoch(comparison.next_number, _new_id()))
+            claim = shown.offer(comparison.common, Epoch(comparison.next_number, _new_id(_program_of(comparison.common))))
         met = MailboxMet(hello.name, box.since, claim, fenced, box.sent)
         box.met(met)
         self._meeting[hello.name] = None
@@ -186,5 +204,15 @@ def _check(hello: ClientHello) -> None:
         raise MalformedFrame(f"client {hello.name!r} does not say how far it is")
 
 
-def _new_id() -> str:
-    return secrets.token_hex(ID_BYTES)
+def _check_program(hello: ClientHello) -> None:
+    if hello.program and not (hello.program.isalnum() and hello.program.isascii() and len(hello.program) == 2 * PROGRAM_BYTES):
+        raise MalformedFrame(f"client {hello.name!r} shows an id of a program that cannot be")
+
+
+def _program_of(epoch: Epoch) -> str:
+    """Return the id of the program to which an epoch was given; nothing if it had none."""
+    return epoch.id[: -2 * ID_BYTES]
+
+
+def _new_id(program: str) -> str:
+    return program + secrets.token_hex(ID_BYTES)

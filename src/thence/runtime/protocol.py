@@ -43,6 +43,9 @@ PACKET_KIND: Final = bytes([PACKET, FORMAT_VERSION])
 MAX_SHORT_BYTES: Final = 64 * 1024
 """The longest frame from a client that only holds names and numbers: all but those that ``long_kind`` returns."""
 
+PROGRAM_BYTES: Final = 8
+"""How many random bytes the id of a program has."""
+
 MAX_RECIPIENTS: Final = MAX_DESTINATIONS
 """How many names letters can be for. A name of 3 bytes takes 80 once it is read, so this is looked at before."""
 
@@ -138,6 +141,8 @@ class ClientHello(_Said, frozen=True, array_like=True, tag=10):
     """How far it is with the server, if it goes on,"""
     mailbox: int = 0
     """and in which mailbox."""
+    program: str = ""
+    """Which program begins, by a random id: its second call must not take its name from itself."""
 
 
 class Challenge(_Said, frozen=True, array_like=True, tag=28):

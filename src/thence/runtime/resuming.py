@@ -10,12 +10,14 @@ Rules:
 
 from __future__ import annotations
 
+import secrets
+
 import msgspec
 
 from thence.core.epochs import NEVER_MET
 from thence.core.progress import Progress
 from thence.errors import Fenced, Refusal, StateLost
-from thence.runtime.protocol import ClientHello, ClientWelcome, Refused
+from thence.runtime.protocol import PROGRAM_BYTES, ClientHello, ClientWelcome, Refused
 
 
 class Resuming:
@@ -23,6 +25,7 @@ class Resuming:
 
     def __init__(self) -> None:
         """Start without an epoch."""
+        self._program = secrets.token_hex(PROGRAM_BYTES)
         self._welcome: ClientWelcome | None = None
         """The last one."""
         self.stored = 0
@@ -32,7 +35,7 @@ class Resuming:
         """Add to a hello what shows who we are: up to which number we have sent, and up to which position received."""
         before = self._welcome
         if before is None:
-            return msgspec.structs.replace(hello, claim=NEVER_MET)
+            return msgspec.structs.replace(hello, claim=NEVER_MET, program=self._program)
         if before.epoch is None:
             return hello
         progress = Progress(max(number, before.number), self.stored, received, received)

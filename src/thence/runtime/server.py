@@ -166,7 +166,7 @@ class Server:
         if refused is not None:
             reject(self.node, connection, hello.name, refused)
             return False
-        client = ClientConnection(self, connection, hello.name, guest)
+        client = ClientConnection(self, connection, hello.name, guest, hello.program)
         self._connections[client] = None
         if not hello.name:
             client.greet()
@@ -179,7 +179,9 @@ class Server:
             self._meet(client, hello)
             return True
         older = self._joining.pop(hello.name, None)
-        if older is not None:
+        if older is not None and older.program and older.program == hello.program:
+            older.replaced()
+        elif older is not None:
             older.fence(0)
         self._joining[hello.name] = client
         try:
@@ -197,16 +199,18 @@ class Server:
         if older is not None:
             older.silence()
         self._clients[hello.name] = client
+        there = "" if older is None else older.program
+        takes_over = self.node.homes.takes_over(hello, there)
 
         def durable(accepted: int) -> None:
-            if older is not None and begins(hello):
+            if older is not None and takes_over:
                 older.fence(accepted)
             elif older is not None:
                 older.replaced()
             if self._clients.get(hello.name) is client:
                 client.welcome()
 
-        self.node.homes.meet(hello, durable)
+        self.node.homes.meet(hello, durable, there)
 
     def _lost_name(self, name: str) -> Refused:
         home = self.node.office.home(name)

@@ -86,8 +86,7 @@ class World:
     def call(self, program: Program) -> None:
         """Let a program connect and exchange something; a crash, or a lost welcome, may come in between."""
         hello = program.hello()
-        if program.resuming._welcome is not None:
-            self.late.append(hello)
+        self.late.append(hello)
         refused = self.homes.objection(hello)
         if refused is not None:
             self.check_refusal(program, refused)
@@ -294,6 +293,41 @@ def test_a_call_that_was_given_up_and_arrives_late_does_not_refuse_its_own_progr
     if not heard:
         homes.meet(given_up, lambda _: None)
     assert homes.objection(resumes(held.epoch, 7)) is None
+
+
+@pytest.mark.parametrize("connected", [False, True], ids=["away", "connected"])
+def test_the_first_call_of_a_program_that_arrives_late_does_not_take_its_name_from_itself(connected: bool) -> None:
+    office, homes = mailbox(id=7)
+    box, program = office.state.boxes["ann"], "0123456789abcdef"
+    first = ClientHello(1, "ann", claim=NEVER_MET, program=program)
+    if not connected:  # Otherwise the name is new, and its first epoch is that of the mailbox.
+        homes.meet(first, lambda _: None)
+    *_, held = box.shown.held
+    there, fenced = program if connected else "", box.fenced
+    assert not homes.takes_over(first, there)
+    assert homes.objection(first) is None
+    homes.meet(first, lambda _: None, there)
+    assert homes.objection(resumes(held.epoch, 7)) is None
+    assert box.fenced == fenced
+
+
+def test_a_program_that_was_fenced_does_not_begin_again() -> None:
+    _, homes = mailbox(id=7)
+    older, newer = (ClientHello(1, "ann", claim=NEVER_MET, program=16 * letter) for letter in "ab")
+    for hello in (older, newer):
+        assert homes.objection(hello) is None
+        assert homes.takes_over(hello)
+        homes.meet(hello, lambda _: None)
+    refused = homes.objection(older)
+    assert refused is not None
+    assert (refused.cause, refused.accepted) == (FENCED, 0)
+
+
+@pytest.mark.parametrize("program", ["x", "\x1b" * 16, "a" * 64])
+def test_an_id_of_a_program_that_cannot_be_is_refused(program: str) -> None:
+    _, homes = mailbox(id=7)
+    with pytest.raises(MalformedFrame, match="cannot be"):
+        homes.objection(ClientHello(1, "ann", claim=NEVER_MET, program=program))
 
 
 def test_of_each_mailbox_one_epoch_is_made_durable_at_a_time() -> None:
