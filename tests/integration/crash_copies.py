@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.integration.crash_fabric import Fabric, Options
 from tests.integration.crash_plan import stable_addresses
@@ -36,11 +36,20 @@ from thence.runtime.proxy import Mode
 
 KINDS: Final = ("rollback", "clone", "lost disk")
 SETTLE_WITHIN_S: Final = 60.0
+ANSWER_WITHIN_S: Final = 60.0
 QUIET_S: Final = 3.0
 """For how long nothing may change before what is missing counts as missing."""
 COPY: Final = "copy"
 
 __all__ = ["KINDS", "Options", "replay", "run_once"]
+
+
+class _Found(NamedTuple):
+    """What is missing at the end."""
+
+    excused: list[Missing]
+    wrong: list[str]
+    counts: Counter[str]
 
 
 class Copies:
@@ -74,8 +83,10 @@ class Copies:
             began_to_heal = time.monotonic()
             fabric.heal()
             fabric.set_phase("quiet")
-            await self._settle()
-            excused = await self._excuse(counts)
+            settled = await self._settle()
+            counts.update(settled.counts)
+            excused = settled.excused
+            fabric.wrong += settled.wrong
             fabric.set_phase("end")
         except TimeoutError as error:
             fabric.wrong.append(f"not in time: {error}")
@@ -106,7 +117,20 @@ class Copies:
         self.fabric.kill(self._victim)
         shutil.copytree(self._data, target, ignore=shutil.ignore_patterns("lock"))
         self.fabric.start_server(self._victim)
+        await self._until_answers(self._victim)
         self.fabric.busy.discard(self._victim)
+
+    async def _until_answers(self, name: str) -> None:
+        """Wait until a server that was started answers: on a busy machine that takes longer than the rest of a round."""
+        deadline = time.monotonic() + ANSWER_WITHIN_S
+        while True:
+            try:
+                await ask_status(f"thence://{self.fabric.doors[name].target}")
+                return
+            except (OSError, TimeoutError):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{name} does not answer for {ANSWER_WITHIN_S:g} s after its start") from None
+            await asyncio.sleep(0.1)
 
     def _put(self, target: Path) -> None:
         """Make a store of the copy."""
@@ -142,6 +166,7 @@ class Copies:
         for proxy in around if alone else ():
             proxy.set_mode(Mode.CUT)
         fabric.start_server(self._victim)
+        await self._until_answers(self._victim)
         fabric.faults[self.kind] += 1
         if alone:
             fabric.faults[f"{self.kind}, alone at first"] += 1
@@ -177,24 +202,28 @@ class Copies:
 
     # The end.
 
-    async def _settle(self) -> None:
-        """Wait until everything has arrived, or until nothing changes any more."""
+    async def _settle(self) -> _Found:
+        """Wait until nothing changes any more and all that is missing is excused; return what there is if that takes too long."""
         deadline = time.monotonic() + SETTLE_WITHIN_S
         before, since = -1, time.monotonic()
-        while time.monotonic() < deadline:
+        while True:
             left = len(missing(histories(self.fabric.folder)))
             if left != before:
                 before, since = left, time.monotonic()
-            if not left or time.monotonic() - since > QUIET_S:
-                return
+            late = time.monotonic() > deadline
+            if not left or late or time.monotonic() - since > QUIET_S:
+                found = await self._excuse()
+                if late or not found.wrong:
+                    return found
+                since = time.monotonic()  # A server may still be starting, or a program on its way back to it.
             await asyncio.sleep(0.5)
 
-    async def _excuse(self, counts: Counter[str]) -> list[Missing]:
+    async def _excuse(self) -> _Found:
         """Look who was told of what is missing; what nobody was told of is wrong."""
-        fabric = self.fabric
         gone = missing(histories(self.fabric.folder))
-        clients, servers = told(fabric.folder), await self._refusals()
-        counts["servers that refuse each other"] = len(servers)
+        wrong: list[str] = []
+        clients, servers = told(self.fabric.folder), await self._refusals(wrong)
+        counts = Counter({"servers that refuse each other": len(servers)})
         excused = []
         for one in gone:
             if one.sender in clients or one.to in clients:
@@ -204,12 +233,10 @@ class Copies:
             elif servers and self._waiting & {one.sender.split("-")[0], one.to.split("-")[0]}:
                 counts["waiting for a server that was refused"] += 1
             else:
-                fabric.wrong.append(
-                    f"vanished without a word: {one.message} from {one.sender} to {one.to}; {self._victim}: {servers}"
-                )
+                wrong.append(f"vanished without a word: {one.message} from {one.sender} to {one.to}; {self._victim}: {servers}")
                 continue
             excused.append(one)
-        return excused
+        return _Found(excused, wrong, counts)
 
     def _passes(self, one: Missing) -> bool:
         """Return whether a message must pass the server in question."""
@@ -217,9 +244,10 @@ class Copies:
         apart = not set(topology.homes[homes[0]]) & set(topology.homes[homes[1]])
         return self._victim in homes or (apart and len(topology.homes[self._victim]) > 1)
 
-    async def _refusals(self) -> list[str]:
+    async def _refusals(self, wrong: list[str]) -> list[str]:
         """Return what servers say of each other that do not go on, where the log says it as well and names both."""
         fabric, found = self.fabric, []
+        self._waiting.clear()
         urls = {name: f"thence://{proxy.target}" for name, proxy in fabric.doors.items()}
         if self._clone is not None and self._clone.poll() is None:
             urls[CLONE] = self._clone_url
@@ -227,7 +255,7 @@ class Copies:
             try:
                 status = await ask_status(url)
             except (OSError, TimeoutError) as error:
-                fabric.wrong.append(f"{name} does not answer: {error}")
+                wrong.append(f"{name} does not answer: {error}")
                 continue
             me = self._victim if name == CLONE else name
             queued = sum(peer["queued_frames"] for peer in status["neighbours"])
