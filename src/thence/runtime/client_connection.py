@@ -105,6 +105,10 @@ class ClientConnection:
         """What it was given by its welcome, until it says something."""
         self._session_before = False
         """Whether there was a session when the connection was silenced."""
+        self._durable_asked = False
+        """Whether the client is to be told that what it has done with is on disk,"""
+        self._durable_wanted: Acknowledge | None = None
+        """and what it wants to know after that."""
         self._asker = Asker(server.answering, connection)
         connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
         connection.enter(server.node.pools.clients)
@@ -177,7 +181,7 @@ class ClientConnection:
         elif session is None:
             self._too_early(said)
         elif isinstance(said, Acknowledge):
-            self._acknowledged(session, connection, said)
+            self._acknowledged(session, said)
         elif isinstance(said, Subscribe):
             if not said.wanted or not self._denied("topic", said.topic, self.rights.objection_to_subscription(said.topic)):
                 session.follow(said.topic, said.wanted)
@@ -198,12 +202,26 @@ class ClientConnection:
             return Ping()
         return understand(frame, self.name)
 
-    def _acknowledged(self, session: Session, connection: Connection, said: Acknowledge) -> None:
+    def _acknowledged(self, session: Session, said: Acknowledge) -> None:
         if self._epoch is not None:  # It says this first of all.
             self._server.node.homes.heard(self.name, self._epoch)
             self._epoch = None
-        upto, limit = said.upto, said.limit
-        session.acknowledge(upto, limit, (lambda: tell(connection, Acknowledge(upto, limit))) if said.answer else None)
+        session.acknowledge(said.upto, said.limit)
+        if said.answer:
+            self._durable_wanted = said
+            self._ask_durable()
+
+    def _ask_durable(self) -> None:
+        """Tell the client when what it has done with is on disk: of all that it wants to know meanwhile, only the last."""
+        wanted = self._durable_wanted
+        if wanted is not None and not self._durable_asked:
+            self._durable_wanted, self._durable_asked = None, True
+            self._server.node.driver.when_durable(partial(self._tell_durable, wanted))
+
+    def _tell_durable(self, wanted: Acknowledge) -> None:
+        self._durable_asked = False
+        tell(self.connection, Acknowledge(wanted.upto, wanted.limit))
+        self._ask_durable()
 
     def _too_early(self, said: Said) -> None:
         """Something was said by a client that is not let in, or that has no name and never will be."""

@@ -15,6 +15,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from thence.runtime.printable import printable
@@ -100,6 +101,7 @@ class Complaints:
         log.warning("%s: %s%s", address, escaped(text), more)
 
 
+@lru_cache(maxsize=MAX_PLACES)
 def place_of(host: str) -> str:
     """Return what counts as one place: an address, or of the newer kind the network that a single subscriber gets."""
     try:

@@ -209,6 +209,12 @@ class Session:
             self.go_on()
 
     def _announce_waiting(self, notice: Follows) -> None:
+        node = self._node
+        followed = notice.wanted or node.office.subscriptions.known(notice.client, notice.topic)
+        if not followed and not node.evolution.left:
+            self._outlet.subscribed(notice.topic, False)  # It follows no such topic: no server need be told.
+            self._backlog_follows -= 1
+            return
         try:
             self._node.announce(notice)
         except Busy:

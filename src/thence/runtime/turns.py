@@ -8,12 +8,14 @@ Rules:
 * What is called may ask for more; that comes behind it, in the same turn. Who asks again and again gets ``MAX_PASSES`` of that,
   and then the loop goes on: a program that writes to itself must not keep others from being heard.
 * One call that fails keeps no other from being made; the loop's handler of exceptions is told.
+* ``later`` makes one call in each turn of the loop, in the order in which they were asked for: for work that others can wait for.
 * Whoever writes asks whether it is ``alone``: with nothing else to come in this turn, waiting for company would only delay it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -36,6 +38,7 @@ class Turn:
         self._call_soon = loop.call_soon
         self._tell = loop.call_exception_handler
         self._stages: tuple[list[Call], list[Call], list[Call]] = ([], [], [])
+        self._later: deque[Call] = deque()
         self.awaited = False
         """Whether somebody will call ``end``: the loop, or whoever has set this because something comes in."""
         self.busy = False
@@ -50,6 +53,18 @@ class Turn:
         if not self.awaited:
             self.awaited = True
             self._call_soon(self.end)
+
+    def later(self, call: Call) -> None:
+        """Call this in a turn of its own, when those who asked for that before have had theirs."""
+        self._later.append(call)
+        if len(self._later) == 1:
+            self._call_soon(self._next_later)
+
+    def _next_later(self) -> None:
+        call = self._later.popleft()
+        if self._later:
+            self._call_soon(self._next_later)
+        call()
 
     def end(self) -> None:
         """Do what is to be done."""

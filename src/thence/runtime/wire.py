@@ -12,6 +12,9 @@ Rules:
   needed is given back (``rest``). Whoever makes us keep a byte has sent half of it.
 * A frame that is damaged, too long or unknown ends the connection with a ``MalformedFrame`` that says so. What was lost with it
   is sent again over the next one; a stream that has lost its place cannot be trusted any further.
+* Of what came over one connection, ``FRAMES_PER_TURN`` frames are handed over at once. If there are more, it is not read any
+  further, and they have their turn later: of all connections of which some wait, one goes on in each turn of the loop. A buffer
+  holds ten thousand of the shortest frames; others would wait until all of them were done, of every connection.
 * Frames written within one turn of the loop leave in one piece. One that is alone in its turn leaves at once.
 * A frame that comes in is handed over as a view of the buffer that the next ones are read into: whoever wants to keep anything of
   it takes a copy, as decoding does. A frame that goes out is encoded where it is sent from. Long frames cost what copying costs.
@@ -47,6 +50,9 @@ READ_BYTES: Final = 4 * 1024
 
 MAX_READ_BYTES: Final = 256 * 1024
 """How much, at most, if the other side sends as much."""
+
+FRAMES_PER_TURN: Final = 64
+"""How many frames of one connection are handed over before others have their turn."""
 
 MAX_WRITE_BUFFER: Final = 1024 * 1024
 """With more than this unsent, a connection says that it is full."""
@@ -241,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read(self, turn: Turn) -> int:
         """Hand over all whole frames, and move the rest to the front; return how long the buffer must be for the next one."""
-        at, end, view, wanted = 0, self._filled, self._buffer, 0
+        at, end, view, wanted, most = 0, self._filled, self._buffer, 0, self.frames_in + FRAMES_PER_TURN
         while end - at >= _HEADER_BYTES and self._reading:
             length, checksum, check = _unpack(view, at)
             if crc32(view[at : at + _NUMBERS_BYTES]) != check:
@@ -267,12 +273,20 @@ class Connection(asyncio.BufferedProtocol):
             except (MalformedFrame, StorageError, Busy) as error:  # The last two: we are about to stop, and say why elsewhere.
                 self.fail(error)
                 break
+            if self.frames_in == most and at < end:
+                self.pause("turn")
+                turn.later(self._next_turn)
         if at >= end:
             self._filled = 0
         elif at:
             self._filled = end - at
             view[: self._filled] = view[at:end]
         return wanted
+
+    def _next_turn(self) -> None:
+        """Go on with the frames that wait."""
+        if self._pauses.pop("turn", 1) is None and not self._pauses:
+            self._go_on()
 
     # Waiting.
 
