@@ -4,6 +4,7 @@ Rules:
 
 * Of each delivery is noted whose letters came with it, where it is told later that they are safe (``runtime.safety``).
 * Letters for a server itself, in which no program runs, are left out, and the log says so: nobody would ever read them.
+* Of the clients of a server that server alone tells: what another one says of who comes and goes there is left out.
 * What cannot be read is left out: whoever wrote it must not be able to stop what comes behind.
 """
 
@@ -18,7 +19,7 @@ from thence.core.views import FABRIC
 from thence.errors import MalformedFrame
 from thence.runtime.boxes import Bundle
 from thence.runtime.names import RETURNED
-from thence.runtime.office import Body, Handed
+from thence.runtime.office import Body, Handed, Joined, Known, Left
 from thence.runtime.protocol import Letter, count_letters, write_letters
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Handing:
             body = self._node.office.read(envelope)
             if isinstance(body, Bundle) and envelope.origin != self._node.name:  # Ours were checked when they came.
                 _check_bundle(body, envelope.origin)
+            elif isinstance(body, Joined | Left | Known):
+                _check_notice(body, envelope.origin)
         except MalformedFrame as error:
             self.unreadable += 1
             if self.unreadable <= MAX_LOGGED_UNREAD:
@@ -146,6 +149,12 @@ class Handing:
     def _note(self, position: int, letters: int, names: tuple[str, ...]) -> None:
         if self._node.topology.notifying:
             self._node.safety.delivered(position, letters, names)
+
+
+def _check_notice(notice: Joined | Left | Known, origin: str) -> None:
+    """Refuse what a server says of who comes and goes at another one."""
+    if notice.server != origin:
+        raise MalformedFrame(f"a message of {origin!r} about clients of {notice.server!r}, which alone tells of them")
 
 
 def _check_bundle(bundle: Bundle, origin: str) -> None:
