@@ -86,7 +86,7 @@ class ClientConnection:
         """Take over a connection that has said hello, and proved its token if it is a guest."""
         self.name = name
         self.program = program
-        """Which program began with it; nothing if it goes on, or has no id."""
+        """Which program it is; nothing if it has no id."""
         self.guest = guest
         """Without an access file there are no guests, and all may do everything."""
         self.connection = connection

@@ -8,7 +8,8 @@ Rules:
 * A program that *begins* shows no epoch. It takes the name over: the mailbox gets a new epoch, and those of earlier programs are
   *fenced*: nobody goes on with them. A program that knows no epochs counts as one that begins.
 * A program that begins calls again until it is welcome, and calls that it has given up may arrive late. So it has a random id,
-  with which the ids of its epochs begin: it takes nothing from itself, and none that was fenced begins again.
+  with which the ids of its epochs begin, but for the first of a mailbox: it takes nothing from itself, and none that was fenced
+  begins again.
 * A program that *goes on* shows the epoch of its last welcome, and gets another one. If the mailbox does not have that epoch,
   another program has taken the name, or the server runs on an old copy of its store. It is refused for good, with the reason.
 * The first thing that a program says on a connection shows that it has the epoch of its welcome (``heard``): then all earlier
@@ -109,7 +110,7 @@ class Homes:
         box = self._office.state.boxes.get(hello.name)
         if not begins(hello) or box is None or not hello.program:
             return begins(hello)
-        return there != hello.program and not any(held.epoch.id.startswith(hello.program) for held in box.shown.held)
+        return there != hello.program and not _has_name(hello, box)
 
     def meet(self, hello: ClientHello, then: Callable[[int], None], there: str = "") -> None:
         """Give a program to which there is no objection its mailbox; ``there``: which program is connected.
@@ -126,7 +127,7 @@ class Homes:
             claim = shown.offer(shown.agreed.epoch, Epoch(newest + 1, _new_id(hello.program)))
         else:
             comparison = self._compare(hello, box)
-            claim = shown.offer(comparison.common, Epoch(comparison.next_number, _new_id(_program_of(comparison.common))))
+            claim = shown.offer(comparison.common, Epoch(comparison.next_number, _new_id(hello.program)))
         met = MailboxMet(hello.name, box.since, claim, fenced, box.sent)
         box.met(met)
         self._meeting[hello.name] = None
@@ -150,8 +151,10 @@ class Homes:
 
     def _compare(self, hello: ClientHello, box: Box) -> Comparison:
         mine = Progress(box.position, 0, box.sent, box.sent)  # A program forgets nothing: it has no store to go back to.
-        theirs = hello.progress or Progress(0, 0, 0, 0)
-        return compare(Side(self._server, box.shown, {HOME: mine}), Side(hello.name, hello.claim, {HOME: theirs}))
+        theirs, claim = hello.progress or Progress(0, 0, 0, 0), hello.claim
+        if _shown(hello).id in box.fenced and _has_name(hello, box):
+            claim = NEVER_MET.agree(box.shown.agreed.epoch)  # A late call of the program itself has fenced it.
+        return compare(Side(self._server, box.shown, {HOME: mine}), Side(hello.name, claim, {HOME: theirs}))
 
     def _gone(self, hello: ClientHello, box: Box | None) -> str:
         what = "no mailbox" if box is None else "another mailbox"
@@ -196,6 +199,7 @@ def _shown(hello: ClientHello) -> Epoch:
 
 def _check(hello: ClientHello) -> None:
     """Refuse what no client shows: it would be compared, and stand in the log."""
+    _check_program(hello)
     for held in () if hello.claim is None else hello.claim.held:
         epoch = held.epoch
         if len(epoch.id) > MAX_EPOCH_ID_CHARACTERS or not epoch.id.isalnum() or not epoch.id.isascii() or epoch.number < 1:
@@ -204,14 +208,14 @@ def _check(hello: ClientHello) -> None:
         raise MalformedFrame(f"client {hello.name!r} does not say how far it is")
 
 
+def _has_name(hello: ClientHello, box: Box) -> bool:
+    """Return whether a mailbox is in an epoch of the program that calls."""
+    return bool(hello.program) and any(held.epoch.id.startswith(hello.program) for held in box.shown.held)
+
+
 def _check_program(hello: ClientHello) -> None:
     if hello.program and not (hello.program.isalnum() and hello.program.isascii() and len(hello.program) == 2 * PROGRAM_BYTES):
         raise MalformedFrame(f"client {hello.name!r} shows an id of a program that cannot be")
-
-
-def _program_of(epoch: Epoch) -> str:
-    """Return the id of the program to which an epoch was given; nothing if it had none."""
-    return epoch.id[: -2 * ID_BYTES]
 
 
 def _new_id(program: str) -> str:

@@ -142,7 +142,7 @@ class ClientHello(_Said, frozen=True, array_like=True, tag=10):
     mailbox: int = 0
     """and in which mailbox."""
     program: str = ""
-    """Which program begins, by a random id: its second call must not take its name from itself."""
+    """Which program it is, by a random id: a call of it that arrives late must not take its name from itself."""
 
 
 class Challenge(_Said, frozen=True, array_like=True, tag=28):

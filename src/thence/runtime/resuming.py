@@ -34,8 +34,9 @@ class Resuming:
     def introduce(self, hello: ClientHello, number: int, received: int) -> ClientHello:
         """Add to a hello what shows who we are: up to which number we have sent, and up to which position received."""
         before = self._welcome
+        hello = msgspec.structs.replace(hello, program=self._program)
         if before is None:
-            return msgspec.structs.replace(hello, claim=NEVER_MET, program=self._program)
+            return msgspec.structs.replace(hello, claim=NEVER_MET)
         if before.epoch is None:
             return hello
         progress = Progress(max(number, before.number), self.stored, received, received)

@@ -311,6 +311,21 @@ def test_the_first_call_of_a_program_that_arrives_late_does_not_take_its_name_fr
     assert box.fenced == fenced
 
 
+def test_a_program_that_its_own_late_call_has_fenced_goes_on() -> None:
+    """The name is new, so that its first epoch does not show whose it is, and nobody is connected when the call arrives."""
+    office, homes = mailbox(id=7)
+    box, program = office.state.boxes["ann"], "0123456789abcdef"
+    goes_on = msgspec.structs.replace(resumes(box.shown.agreed.epoch, 7, Progress(3, 3, 0, 0)), program=program)
+    other = msgspec.structs.replace(goes_on, program="f" * 16)
+    box.sent = 3
+    homes.meet(ClientHello(1, "ann", claim=NEVER_MET, program=program), lambda _: None)
+    assert homes.objection(goes_on) is None
+    assert homes.objection(other) is not None
+    homes.meet(goes_on, lambda _: None)
+    *_, held = box.shown.held
+    assert homes.objection(msgspec.structs.replace(goes_on, claim=NEVER_MET.agree(held.epoch))) is None
+
+
 def test_a_program_that_was_fenced_does_not_begin_again() -> None:
     _, homes = mailbox(id=7)
     older, newer = (ClientHello(1, "ann", claim=NEVER_MET, program=16 * letter) for letter in "ab")
