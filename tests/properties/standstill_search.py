@@ -2,13 +2,15 @@
 
     python -m tests.properties.standstill_search FIRST LAST [LIMIT ...]
 
-A fabric that stands still is printed with its number and limit; ``python -m tests.fabrics NUMBER`` writes it into a file. Names
-of what comes back to a relay (``MAX_ECHOES``) keep their own limit: docs/campaigns.md says what happens when it is reached.
+Each fabric runs with each limit on queues and on what replicas keep, and with each on what may come back to a relay
+(``MAX_ECHOES``). One that stands still is printed with its number and limits; ``python -m tests.fabrics NUMBER`` writes it into a
+file.
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import product
 from unittest import mock
 
 from tests import fabrics
@@ -18,9 +20,9 @@ from thence.errors import InternalError
 LIMITS = (1, 2, 3, 6)
 
 
-def found(seed: int, limit: int) -> str:
+def found(seed: int, limit: int, echoes: int = limits.MAX_ECHOES) -> str:
     """Return what is wrong with the run of the fabric with this number where queues hold so little, or nothing."""
-    with mock.patch.multiple(limits, MAX_QUEUED_HARD=limit, MAX_KEPT=limit):
+    with mock.patch.multiple(limits, MAX_QUEUED_HARD=limit, MAX_KEPT=limit, MAX_ECHOES=echoes):
         try:
             outcome = fabrics.run_one(seed, reliable=True, deaths=0)
         except InternalError as error:
@@ -34,11 +36,11 @@ def main(arguments: list[str]) -> int:
     first, last, *chosen = [int(argument) for argument in arguments]
     runs, bad = 0, 0
     for seed in range(first, last):
-        for limit in chosen or LIMITS:
+        for limit, echoes in product(chosen or LIMITS, repeat=2):
             runs += 1
-            if wrong := found(seed, limit):
+            if wrong := found(seed, limit, echoes):
                 bad += 1
-                sys.stdout.write(f"fabric {seed}, limit {limit}: {wrong}\n")
+                sys.stdout.write(f"fabric {seed}, limit {limit}, echoes {echoes}: {wrong}\n")
     sys.stdout.write(f"{runs} runs, {bad} of them stood still or broke something\n")
     return int(bad > 0)
 

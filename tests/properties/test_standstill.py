@@ -61,6 +61,8 @@ domains.R = { members = ["r1", "r2", "r3", "r4", "r5"], ordering = { name = "flo
 """
 FOUND = (16, 44, 53, 59, 67, 81, 89, 93, 148, 220, 226)
 """Random fabrics with rings or replicas that stood still by tiny limits."""
+FOUND_BY_ECHOES = ((5, 1, 1), (44, 3, 2), (48, 1, 2), (56, 1, 1), (79, 3, 1), (86, 1, 1), (97, 3, 1), (104, 1, 2))
+"""Random fabrics that stood still where so much may be queued, and so much may come back to a relay."""
 
 
 def row(ordering: str, *, delivery: str = "at once", stability: bool = False) -> Topology:
@@ -76,7 +78,6 @@ def rows() -> Iterator[object]:
     yield pytest.param(row("vector", delivery="notify"), "MAX_QUEUED_HARD", SMALL, id="row-notify")
     yield pytest.param(row("vector", stability=True), "MAX_QUEUED_HARD", SMALL, id="row-stability")
     yield pytest.param(row("matrix"), "MAX_QUEUED_BYTES_HARD", 1_000, id="row-bytes")
-    yield pytest.param(row("sequenced"), "MAX_ECHOES", 4, id="row-echoes")
     yield pytest.param(parse(TWIN), "MAX_QUEUED_HARD", SMALL, id="replicas")
     yield pytest.param(parse(TWIN), "MAX_KEPT", 3, id="replicas-kept")
     yield pytest.param(parse(FLAT_RING), "MAX_QUEUED_HARD", 2, id="flat-ring")
@@ -105,6 +106,22 @@ def test_what_goes_one_way_does_not_hold_up_what_goes_the_other(
 @pytest.mark.parametrize("seed", FOUND)
 def test_rings_and_replicas_at_several_tiny_limits_do_not_stand_still(seed: int) -> None:
     assert [found(seed, limit) for limit in (1, 3)] == ["", ""]
+
+
+@pytest.mark.parametrize(("seed", "limit", "echoes"), FOUND_BY_ECHOES)
+def test_nobody_waits_for_what_comes_back(seed: int, limit: int, echoes: int) -> None:
+    assert found(seed, limit, echoes) == ""
+
+
+@pytest.mark.parametrize("ordering", ["sequenced", "grouped", "clocked", "resilient"])
+def test_nothing_is_refused_for_what_comes_back(ordering: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_ECHOES", 1)
+    events: list[Event] = []
+    options = SimulationOptions(messages=100, gap="exponential:100us", delay="exponential:5ms", reliable=True, seed=3)
+    run = Simulation(options, events.append, where=row(ordering), max_events=MAX_EVENTS)
+    assert not run.run().waiting
+    assert not judge(events).violations
+    assert not run.statistics.refused
 
 
 def test_random_fabrics_with_tiny_limits_and_faults_do_not_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:

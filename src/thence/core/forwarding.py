@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,10 @@ class Forwarding(Restoring):
     _suspected: dict[str, None]
     _unsafe: dict[int, list[tuple[str, int]]]
     _notices: Notices | None = None
+
+    @abstractmethod
+    def _has_room_for_echo(self, place: DomainPlace) -> bool:
+        """Return whether one more message that we put into a domain may come back to us."""
 
     def _send(self, envelope: Envelope) -> Deliverable:
         """Send a message of our own."""
@@ -232,7 +237,7 @@ class Forwarding(Restoring):
         if self._ledger is not None:
             self._ledger.close(envelope, place.name, IN_ORDER)
         if isinstance(place, DomainPlace):
-            echo = place.echoes.pop(str(envelope.id), 1) is None
+            echo = place.is_echo(envelope)
             for link_place in self._links.values():
                 end = link_place.end
                 counts = end.domain == place.name and end.link.mode == "printed" and (end.counts_own or not echo)
@@ -323,7 +328,10 @@ class Forwarding(Restoring):
     def _put_into(self, place: DomainPlace, envelope: Envelope, members: tuple[str, ...] | None, work: Work) -> None:
         """Send a message within a domain, to these members (None: to all)."""
         if members is None or self.name in members:
-            place.echoes[str(envelope.id)] = None
+            if self._has_room_for_echo(place):
+                place.expect_echo(envelope)
+            else:  # To all but us: it is here already.
+                members = tuple(name for name in members or place.ordering.members if name != self.name)
         output = place.ordering.send(envelope, members)
         self._push(place, output.send, work.came_by)
         work.domain += [(place, released) for released in output.deliver]

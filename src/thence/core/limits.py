@@ -18,8 +18,19 @@ Rules:
   and that may have to wait for just the one that asks for room: a later one of the link, or what a fellow replica is to forward.
   How much is kept so is bounded where messages come from: there the application is refused for it.
 * Who hands on a message within a domain and hands it back to its sender, too (``sequenced``, ``grouped``), does not refuse it for
-  want of room in the queue to that one, or to its fellows where it is a replica, before that is twice as long: it is full of
-  what goes the other way.
+  want of room in the queue to that one, or to its fellows where it is a replica, as for others: it may be full of what goes the
+  other way. There is room behind that for all that can come back.
+* *What comes back* to a member that put it into a domain (its *echo*) is of no use to it where there are several domains: the
+  message was delivered here, and forwarded, before it was put in. But it comes behind what goes the other way, and that may have
+  to wait for room elsewhere. So nobody may wait for an echo. Otherwise what a relay puts into one domain waits for what comes out
+  of it, and, where there is a second such domain beyond this relay or the next, that waits for what it puts in. Nor may echoes
+  fill queues without end. So a member that expects ``MAX_ECHOES`` or ``MAX_ECHO_BYTES`` in a domain puts further messages in for
+  all but itself, as it does with every message that is for some members only. Nothing comes back then, and nothing is refused.
+  So the queue to it, at whoever hands back, holds what others sent (below the hard limit when each was put in, and that also
+  keeps for what its application sends), what waited there for its turn (``max_held``), and at most so many echoes: less than
+  what it would be refused for. That limit strikes only where there is one domain, and the echo is the delivery: there it is up
+  to the application, which does not consume. Links ``as printed`` that wait until a message is delivered here need the echo:
+  there alone it is waited for, and two such relays can wait for each other.
 * *Around a ring* (``flood``) waits do not lead away: they would lead back. There a place is kept free, as in rings of switches
   ("bubble flow control"). A message is put into the ring, by the application or from another domain, while less than the limit
   waits in our queue there; it is handed on around the ring while less than the limit and one more does. What waits here in other
@@ -84,7 +95,11 @@ MIN_QUEUED_BYTES_HARD = 64 * 1024 * 1024
 """The least that it is made where ``max_queued_bytes`` is less than usual: a few messages as large as can be."""
 
 MAX_ECHOES = MAX_QUEUED_HARD
-"""How many messages that we put into domains may be on their way back to us, by way of a sequencer: we keep their names."""
+"""How many messages that we put into a domain may be on their way back to us, by way of a sequencer: we keep their names. Further
+ones are put in for all but us."""
+
+MAX_ECHO_BYTES = MAX_QUEUED_BYTES_HARD
+"""How many bytes those messages may have."""
 
 MAX_UNCONSUMED = 100_000
 """How many deliveries may wait for the application to be done with them before no more frames are taken."""
@@ -215,10 +230,12 @@ class Limiting(Spilling):
     def _full_beside(self, place: DomainPlace | LinkPlace, peers: Collection[str], *, hard: bool) -> FullQueue | None:
         """Return what else keeps a message of ours from a domain or link, if something does."""
         # Others may get a marker. Into a ring nothing is put beyond the limit on what is sent on, whoever it comes from.
-        around = isinstance(place, DomainPlace) and place.ordering.circular
-        others = peers if hard or around else [peer for peer in place.peers if peer not in peers]
+        # Nor where we hand messages back to their senders: those count on our queue to them to be no longer (the module's text).
+        ordering = place.ordering if isinstance(place, DomainPlace) else None
+        strict = ordering is not None and (ordering.circular or any(map(ordering.hands_back_to, place.peers)))
+        others = peers if hard or strict else [peer for peer in place.peers if peer not in peers]
         most = MAX_QUEUED_HARD if hard else self.options.max_queued
-        full = _full_of_echoes(place)
+        full = self._full_of_echoes(place)
         if not full and place.notice is not None and place.notice.unsafe >= most:
             full = f"{place.notice.unsafe} messages that were sent from here are not safe; max_queued is {most}"
         if full:
@@ -275,13 +292,14 @@ class Limiting(Spilling):
         """Say which limit is reached where a frame would go from here, if one is."""
         peer, envelope = incoming.peer, incoming.frame.envelope
         back = self.topology.fellows.get(peer, (peer,))
-        within = [name for name in place.hands_on_to(peer) if name not in back]
-        if within or place.hands_on_to(peer):
+        handed_on = place.hands_on_to(peer)
+        full = self._full_of_returned(place, peer, back)
+        if handed_on and full is None:
+            within = [name for name in handed_on if name not in back]
             around = isinstance(place, DomainPlace) and place.ordering.circular
             full = self._full_around(place, within) if around else self._full_place(place, within)
-            full = full or _full_of_returned(place, back)
-            if full is not None or isinstance(place, LinkPlace):  # Another relay of the link puts it into the domain.
-                return str(full or "")
+        if full is not None or (handed_on and isinstance(place, LinkPlace)):  # Another relay of the link puts it into the domain.
+            return str(full or "")
         if envelope is None or not self._knows(envelope) or str(envelope.id) in place.echoes:
             return ""
         takeover = self._takeover
@@ -293,7 +311,7 @@ class Limiting(Spilling):
     def _full_in(self, name: str, envelope: Envelope, plan: Plan) -> str:
         """Say which limit keeps us from putting a message into a domain or link, if one does."""
         place = self._places[name]
-        if full := _full_of_echoes(place):
+        if full := self._full_of_echoes(place):
             return full
         kept = 0 if self._takeover is None else self._takeover.kept_for(name)
         if kept >= MAX_KEPT and not self._copy_waits(place, envelope) and kept - self._copies_in(place) >= MAX_KEPT:
@@ -339,9 +357,38 @@ class Limiting(Spilling):
             return 0
         return sum([self._takeover.keeps(place.name, envelope) for envelope in place.ordering.held_messages()])
 
+    def _full_of_returned(self, place: DomainPlace | LinkPlace, peer: str, fellows: Collection[str]) -> FullQueue | None:
+        """Return the queue to whom a frame comes from, or to a fellow, without room even for what comes back to them, if any."""
+        if isinstance(place, LinkPlace) or not place.ordering.hands_back_to(peer):
+            return None
+        # What others sent, what waited here for its turn, what comes back; and of each kind one message beyond its limit.
+        most = MAX_QUEUED_HARD + self.options.max_held + MAX_ECHOES + 3
+        most_bytes = MAX_QUEUED_BYTES_HARD + MAX_HELD_BYTES + MAX_ECHO_BYTES + 3 * MAX_BODY_BYTES
+        for name in [name for name in fellows if name in place.peers]:
+            count, weight = place.transport.on_the_way_to(name)
+            if count >= most or weight >= most_bytes:
+                return FullQueue(place.name, name, f"{count} frames of {weight} bytes are not acknowledged, most of them its own")
+        return None
+
     @property
     def _echoes(self) -> int:
         return sum([len(place.echoes) for place in self._domains.values()])
+
+    def _has_room_for_echo(self, place: DomainPlace) -> bool:
+        if len(place.echoes) < MAX_ECHOES and place.echo_bytes < MAX_ECHO_BYTES:
+            return True
+        return place.name in self._whole or self._counts_echoes(place)
+
+    def _counts_echoes(self, place: DomainPlace | LinkPlace) -> bool:
+        """Return whether a link waits for what comes back to us in a domain."""
+        return any(link.end.counts_own and link.end.domain == place.name for link in self._links.values())
+
+    def _full_of_echoes(self, place: DomainPlace | LinkPlace) -> str:
+        """Say that too many that we put into a domain have not come back to us, if that is so and they must."""
+        count = len(place.echoes)
+        if count < MAX_ECHOES or not self._counts_echoes(place):
+            return ""
+        return f"{place.name!r}: {count} have not come back to us; the limit is MAX_ECHOES"
 
 
 def _hard_bytes(options: MemberOptions) -> int:
@@ -353,23 +400,6 @@ def _hard_limits(options: MemberOptions) -> Limits:
     """Return the limits on what we send on for others, for each domain and link."""
     frames = Limit("MAX_QUEUED_HARD", MAX_QUEUED_HARD, "frames")
     return Limits(frames, Limit("MAX_QUEUED_BYTES_HARD", _hard_bytes(options), "bytes"))
-
-
-def _full_of_echoes(place: DomainPlace | LinkPlace) -> str:
-    """Say that too many that we put into a domain have not come back to us, if that is so."""
-    count = len(place.echoes)
-    return f"{place.name!r}: {count} have not come back to us; the limit is MAX_ECHOES" if count >= MAX_ECHOES else ""
-
-
-def _full_of_returned(place: DomainPlace | LinkPlace, peers: Collection[str]) -> FullQueue | None:
-    """Return the queue to whom a frame comes from, or to a fellow, that has no room even for what comes back to them, if any."""
-    if isinstance(place, LinkPlace) or not place.ordering.returns:
-        return None
-    for peer in [peer for peer in peers if peer in place.peers]:
-        count, weight = place.transport.on_the_way_to(peer)
-        if count >= MAX_QUEUED_HARD + MAX_ECHOES or weight >= 2 * MAX_QUEUED_BYTES_HARD:
-            return FullQueue(place.name, peer, f"{count} frames of {weight} bytes are not acknowledged, most of them its own")
-    return None
 
 
 def _carries_to(place: DomainPlace, to: Collection[str] | None) -> list[str]:

@@ -21,7 +21,7 @@ from thence.core.domain import Domain
 from thence.core.guarding import Guarding, SavedGuarding
 from thence.core.joining import Link
 from thence.core.links import LINK_STAMPS, LinkEnd, LinkState
-from thence.core.messages import Packet
+from thence.core.messages import Envelope, Packet, weight_of
 from thence.core.noticing import Noticing, SavedNoticing
 from thence.core.ordering import Arrival, Ordering, make_ordering
 from thence.core.settling import SavedSettling, Settling
@@ -43,6 +43,7 @@ class SavedPlace(msgspec.Struct, Generic[StampT], array_like=True):
     settling: SavedSettling | None = None
     guarding: SavedGuarding[StampT] | None = None
     noticing: SavedNoticing | None = None
+    echo_bytes: int = 0
 
 
 class Place(ABC):
@@ -62,6 +63,8 @@ class Place(ABC):
         self.bodies = Bodies(transport.exact)
         self.echoes: dict[str, None] = {}
         """Messages that we put into this domain for all, and that will come back to us: nothing is done with them then."""
+        self.echo_bytes = 0
+        """How many bytes they have, about."""
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
         """Return the frames of a packet that are to be taken now."""
@@ -78,6 +81,19 @@ class Place(ABC):
             self.transport.check(peer, packet)
             parts = [self.bodies.complete(peer, packet, self.transport.had(peer, packet))]
         return [incoming for part in parts for incoming in self.transport.frames_in(peer, part, now)]
+
+    def expect_echo(self, envelope: Envelope) -> None:
+        """Note that a message that we put into this domain will come back to us."""
+        self.echoes[str(envelope.id)] = None
+        self.echo_bytes += weight_of(envelope)
+
+    def is_echo(self, envelope: Envelope) -> bool:
+        """Return whether a message that came is one that we put into this domain, and expect it no more."""
+        if self.echoes.pop(str(envelope.id), 1) is not None:
+            return False
+        # A snapshot of version 0.1 does not say how many bytes there were.
+        self.echo_bytes = max(0, self.echo_bytes - weight_of(envelope)) if self.echoes else 0
+        return True
 
     @abstractmethod
     def hands_on_to(self, peer: str) -> Collection[str]:
@@ -105,7 +121,7 @@ class Place(ABC):
         guarding = None if self.guard is None else self.guard.save_guarding()
         noticing = None if self.notice is None else self.notice.save_noticing()
         transport, echoes, bodies = self.transport.save(), list(self.echoes), self.bodies.save()
-        return SavedPlace(None, None, transport, echoes, bodies, settling, guarding, noticing)
+        return SavedPlace(None, None, transport, echoes, bodies, settling, guarding, noticing, self.echo_bytes)
 
     def load(self, saved: SavedPlace[Any]) -> None:
         """Become what ``save`` returned."""
@@ -117,6 +133,7 @@ class Place(ABC):
         if self.notice is not None:
             self.notice.load_noticing(saved.noticing)
         self.echoes = dict.fromkeys(saved.echoes)
+        self.echo_bytes = saved.echo_bytes
         self.bodies.load(saved.bodies)
 
 

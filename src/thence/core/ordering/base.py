@@ -109,8 +109,6 @@ class Ordering(ABC):
     one_stamp: ClassVar[bool] = False
     """Whether a message goes to all other members with one and the same stamp, as itself or as a marker, in any order of
     arrival: so one number stands for it everywhere, and whoever has it can repeat it to anybody."""
-    returns: ClassVar[bool] = False
-    """Whether who hands on a message hands it back to the one that it came from, too."""
     centralised: ClassVar[bool] = False
     """Whether every message goes through one and the same member, who passes it on."""
     gated: ClassVar[bool] = False
@@ -200,6 +198,10 @@ class Ordering(ABC):
         None, where its origin sends it to all of them: then that one's own queue fills if they do not take it.
         """
         return ()
+
+    def hands_back_to(self, peer: str) -> bool:
+        """Return whether this member hands a message that comes from ``peer`` back to it, if it is for that one, too."""
+        return False
 
     # What every ordering shares.
 

@@ -87,7 +87,6 @@ class Grouped(Ordering):
 
     name = "grouped"
     direct = False
-    returns = True
     passes_on = True
     guarantees = frozenset({"fifo", "causal"})
     stamps = (GroupedRequest, GroupedGlobal, GroupedLocal)
@@ -155,6 +154,9 @@ class Grouped(Ordering):
         local = self.groups[self.my_group]
         members = local if self.index[peer] not in local else (*local, *self.gateways)
         return [name for member in dict.fromkeys(members) if (name := self.members[member]) not in (self.me, peer)]
+
+    def hands_back_to(self, peer: str) -> bool:
+        return self.my_index == self.my_gateway and self.group_of[self.index[peer]] == self.my_group
 
     def _order(self, envelope: Envelope, to: tuple[int, ...] | None, vector: list[int], out: Output) -> None:
         """As gateway: give a message of my subgroup its place, here and in the other subgroups."""

@@ -61,7 +61,6 @@ class Sequenced(Ordering):
     gated = True
     centralised = True
     direct = False
-    returns = True
     passes_on = True
     guarantees = frozenset({"fifo", "causal", "total"})
     stamps = (SequencedRequest, SequencedOrder)
@@ -95,6 +94,9 @@ class Sequenced(Ordering):
 
     def hands_on_to(self, peer: str) -> Collection[str]:
         return [name for name in self.members if name not in (self.me, peer)] if self.my_index == self.coordinator else ()
+
+    def hands_back_to(self, peer: str) -> bool:
+        return self.my_index == self.coordinator
 
     def _pass_on(self, envelope: Envelope, recipients: Collection[int], out: Output) -> None:
         self._number(envelope, recipients, self.state.passed_on, SequencedOrder, out)
