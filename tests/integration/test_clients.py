@@ -258,6 +258,8 @@ NOT_NAMES = {
     "a\nb": "it has characters that cannot be written",
     "a\x1b[2Jb": "it has characters that cannot be written",
     "a\u2028b": "it has characters that cannot be written",
+    "a\u200bb": "it has characters that show nothing, which make it look like another one",
+    "\u3164": "it has characters that show nothing, which make it look like another one",
     "a\u202eb": "it has marks of direction, which make it look like another one",
     "n" * 201: "a name of 201 characters; MAX_NAME_CHARACTERS is 200",
 }

@@ -70,7 +70,7 @@ from thence.runtime.protocol import (
 )
 from thence.runtime.questions import Questions, T
 from thence.runtime.resuming import Resuming, failure
-from thence.runtime.tls import TlsFiles, client_side
+from thence.runtime.tls import TlsFiles, client_side, why_not_connected
 from thence.runtime.wire import MAX_FRAME_BYTES, Connection
 
 FIRST_BACKOFF_S: Final = 0.05
@@ -211,7 +211,7 @@ class Client(Endpoint):
                 if self._let_in:
                     backoff = FIRST_BACKOFF_S
             except (OSError, TimeoutError, ConfigError) as error:
-                self._trouble = str(error) or type(error).__name__
+                self._trouble = why_not_connected(error)
             # Those who lost their server at the same moment should not all come back at the same moment.
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311  It is no secret.
             backoff = min(2 * backoff, MAX_BACKOFF_S)

@@ -29,6 +29,9 @@ UNWRITABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 DIRECTIONS: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Marks of direction, which no name has either: they make it look like another one."""
 
+UNSEEN: Final = frozenset("\u00ad\u034f\u115f\u1160\u180e\u200b\u2060\u2061\u2062\u2063\u2064\u2800\u3164\ufeff\uffa0")
+"""Characters that show nothing, for the same reason. The two joiners, which some languages write with, are none of them."""
+
 
 def objection_to_name(name: str) -> str:
     """Say why nobody can be called so; nothing if that can be."""
@@ -47,6 +50,8 @@ def objection_to_name(name: str) -> str:
         why = "it begins or ends with a space"
     elif any(category(character) in UNWRITABLE for character in name):
         why = "it has characters that cannot be written"
+    elif not UNSEEN.isdisjoint(name):
+        why = "it has characters that show nothing, which make it look like another one"
     elif not DIRECTIONS.isdisjoint(name):
         why = "it has marks of direction, which make it look like another one"
     return f"{name!r} cannot be a name: {why}" if why else ""

@@ -10,11 +10,14 @@ from __future__ import annotations
 import hashlib
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from thence.errors import ConfigError, StrangerFrame
+
+_UNKNOWN_SIGNER: Final = frozenset({18, 19, 20, 21})
+"""What OpenSSL calls a certificate that is signed by itself, or by somebody whom the one who looks does not know."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +65,14 @@ def client_side(files: TlsFiles | None, authority: Path | None = None) -> ssl.SS
     else:
         context.load_default_certs()
     return context
+
+
+def why_not_connected(error: Exception) -> str:
+    """Say why a client has no connection, and what to do if it does not know who signed the certificate of the server."""
+    said = str(error) or type(error).__name__
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _UNKNOWN_SIGNER:
+        return f"{said}. Give the authority that signed it: --tls-ca or THENCE_CA, in a program authority=…"
+    return said
 
 
 def binding_of(certificate: bytes | None) -> bytes:
