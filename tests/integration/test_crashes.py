@@ -46,11 +46,14 @@ def test_nothing_vanishes_without_a_word_when_a_server_goes_back(seed: int, tmp_
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["rollback", "clone"])
 def test_servers_that_trust_old_copies_are_noticed(kind: str, tmp_path: Path) -> None:
-    """The planted mistake: servers that go on with whoever meets them."""
+    """The planted mistake: servers that go on with whoever meets them. Whether numbers meet then is chance, so it tries again."""
     program = "tests.integration.trusting_server"
-    options = Options(seed=KINDS.index(kind), fault_s=6.0, mean_gap_s=0.08, program=program)
-    outcome = crash_copies.run_once(options, tmp_path / "run")
-    assert any("vanished without a word" in what for what in outcome.wrong)
+    for seed in range(KINDS.index(kind), 8 * len(KINDS), len(KINDS)):
+        options = Options(seed=seed, fault_s=6.0, mean_gap_s=0.08, program=program)
+        outcome = crash_copies.run_once(options, tmp_path / f"run-{seed}")
+        if any("vanished without a word" in what for what in outcome.wrong):
+            return
+    pytest.fail("eight rounds with servers that trust old copies, and nothing vanished")
 
 
 START, END = Line("start"), Line("end")
