@@ -34,7 +34,7 @@ MAX_LINE_CHARACTERS: Final = 1_000
 log = logging.getLogger("thence.complaints")
 
 
-class _Allowance:
+class Allowance:
     """Lines that may still be written: so many at first, and one more every so often."""
 
     def __init__(self, burst: int, every_s: float, now: float) -> None:
@@ -55,7 +55,7 @@ class _Place:
     """What one place did lately."""
 
     def __init__(self, now: float) -> None:
-        self.allowance = _Allowance(BURST_LINES, LINE_EVERY_S, now)
+        self.allowance = Allowance(BURST_LINES, LINE_EVERY_S, now)
         self._said: dict[str, float] = {}
         """When each offence was last written."""
 
@@ -81,7 +81,7 @@ class Complaints:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` tells seconds."""
         self._clock = clock
-        self._all = _Allowance(ALL_BURST_LINES, ALL_LINE_EVERY_S, clock())
+        self._all = Allowance(ALL_BURST_LINES, ALL_LINE_EVERY_S, clock())
         self._places: dict[str, _Place] = {}
         self.left_out = 0
         """How many lines were not written since the last one that was."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from thence.core.messages import Packet, control_bytes
 from thence.core.topology import Topology
+from thence.runtime.complaints import BURST_LINES, LINE_EVERY_S, Allowance
 from thence.runtime.counting import Traffic
 from thence.runtime.protocol import PACKET_KIND
 from thence.runtime.wire import Connection
@@ -31,6 +32,7 @@ class Neighbour:
         self.since = time.monotonic()
         """Since when it is connected, or is not. The time of day may be set back meanwhile, and this counts what goes by."""
         self.trouble = "not connected yet"
+        self._lines = Allowance(BURST_LINES, LINE_EVERY_S, self.since)
         self.later = False
         """Whether it has said that it may go on with us later."""
         self.protocol = 0
@@ -49,6 +51,10 @@ class Neighbour:
         """What went over the connections before that one."""
         self.confirmations: dict[str, Packet[Any]] = {}
         """The last packet for each domain that only confirms, and that has not gone out."""
+
+    def may_log(self) -> bool:
+        """Say whether the log has room for another line about it: one that comes and goes all the time must not fill it."""
+        return self._lines.take(time.monotonic())
 
     @property
     def traffic(self) -> Traffic:

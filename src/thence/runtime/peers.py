@@ -467,7 +467,8 @@ class Peers:
         self._events.connected(peer.name, incarnation)
         peer.since, peer.trouble = time.monotonic(), ""
         peer.count(connection)
-        log.info("connected with %s at %s", peer.name, connection.address)
+        if peer.may_log():
+            log.info("connected with %s at %s", peer.name, connection.address)
         self._changed.set()
 
     def _frame(self, peer: Neighbour, _: Connection, frame: memoryview) -> None:
@@ -509,7 +510,8 @@ class Peers:
         """Say what is wrong, once."""
         if trouble != peer.trouble:
             peer.trouble = trouble
-            log.log(level, "%s: %s", peer.name, trouble)
+            if peer.may_log():
+                log.log(level, "%s: %s", peer.name, trouble)
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
