@@ -46,7 +46,7 @@ from thence.errors import ConfigError, StorageError
 from thence.runtime import agent_kinds, logs, loops, memory
 from thence.runtime.agent_kinds import Kind
 from thence.runtime.boxes import SPILL_AFTER_BYTES
-from thence.runtime.budget import parse_size
+from thence.runtime.budget import parse_memory
 from thence.runtime.exposure import check_answering
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.polling import stay_awake
@@ -114,7 +114,7 @@ def command(
         trace=trace,
         max_store_bytes=max_store_bytes,
         spill_after_bytes=spill_after_bytes if backlog is BacklogMode.SPILL else None,
-        memory=0 if memory_size is None else parse_size(memory_size),
+        memory=0 if memory_size is None else parse_memory(memory_size),
         agents=bool(agents),
     )
     if stop_with is not None:

@@ -77,7 +77,11 @@ SpillAfterBytes = Annotated[
 ]
 Memory = Annotated[
     str | None,
-    typer.Option("--memory", metavar="SIZE", help="The most memory to take, such as 2G. Without: half of what there is."),
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="The most memory to take, such as 2G. Without: half of what there is, or the least it needs.",
+    ),
 ]
 DrainSeconds = Annotated[
     float, typer.Option("--drain", min=0, metavar="SECONDS", help="How long to wait for confirmations when stopped.")

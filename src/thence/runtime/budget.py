@@ -196,6 +196,14 @@ def parse_size(text: str, option: str = "--memory") -> int:
     return size
 
 
+def parse_memory(text: str) -> int:
+    """Return the budget that somebody wrote for a server; more than there is could not be kept."""
+    size, there = parse_size(text), machine_memory()
+    if size > there:
+        raise ConfigError(f"--memory {text}: there are {_mib(there)} here; give that or less, or leave the option out")
+    return size
+
+
 def _mib(size: int) -> str:
     return f"{-(-size // MIB):,} MiB"
 

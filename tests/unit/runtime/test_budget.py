@@ -15,7 +15,7 @@ from thence.core.limits import MAX_QUEUED_BYTES
 from thence.errors import ConfigError
 from thence.runtime import budget
 from thence.runtime.boxes import MAX_BOXES_BYTES
-from thence.runtime.budget import MIB, NO_BUDGET, Needs, machine_memory, parse_size, parts_of, share_out
+from thence.runtime.budget import MIB, NO_BUDGET, Needs, machine_memory, parse_memory, parse_size, parts_of, share_out
 from thence.runtime.node import Node
 from thence.runtime.node_options import NodeOptions
 from thence.runtime.pool import PATIENCE_S, SHARE_OF_POOL, Pool
@@ -217,3 +217,10 @@ def test_a_frame_for_which_there_is_no_memory_waits_and_comes_whole_when_there_i
         assert (pool.used, connection.held, connection._room) == (0, 0, READ_BYTES)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("text", ["1000000T", "9" * 40 + "G"])
+def test_more_memory_than_there_is_cannot_be_promised(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"--memory {text}: there are [0-9,]+ MiB here; give that or less"):
+        parse_memory(text)
+    assert parse_memory("1M") == MIB
