@@ -34,6 +34,9 @@ PROTOCOL: Final = 1
 OLDEST_PROTOCOL: Final = 1
 """The oldest that we speak with those who know no newer one: a fabric is upgraded one server after the other."""
 
+MAX_NUMBER: Final = 2**62
+"""The highest number or position of a letter: nobody comes that far by counting."""
+
 PACKET: Final = 1
 CONTROL: Final = 2
 CONTROL_KIND: Final = bytes([CONTROL])

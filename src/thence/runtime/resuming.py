@@ -17,7 +17,7 @@ import msgspec
 from thence.core.epochs import NEVER_MET
 from thence.core.progress import Progress
 from thence.errors import Fenced, Refusal, StateLost
-from thence.runtime.protocol import PROGRAM_BYTES, ClientHello, ClientWelcome, Refused
+from thence.runtime.protocol import MAX_NUMBER, PROGRAM_BYTES, ClientHello, ClientWelcome, Refused
 
 
 class Resuming:
@@ -49,6 +49,9 @@ class Resuming:
 
     def objection(self, welcome: ClientWelcome, name: str, number: int, received: int) -> str:
         """Say why not to go on with a server, if so."""
+        counts = (welcome.number, welcome.accepted, welcome.position)
+        if not all(0 <= count <= MAX_NUMBER for count in counts):
+            return f"{welcome.server!r} says that {name!r} has sent, and it has accepted and delivered, {counts}, which cannot be"
         before = self._welcome
         if before is None:
             return ""

@@ -29,7 +29,7 @@ from thence.runtime.driver import COMMIT_BYTES
 from thence.runtime.endpoint import MAX_UNACCEPTED, MAX_UNACCEPTED_BYTES
 from thence.runtime.node import Node
 from thence.runtime.office import MAX_TOPIC_CHARACTERS, Follows
-from thence.runtime.protocol import Publish, count_letters, read_letters, write_letters
+from thence.runtime.protocol import MAX_NUMBER, Publish, count_letters, read_letters, write_letters
 from thence.runtime.rejections import Rejected
 from thence.runtime.rounds import MESSAGE_BYTES
 from thence.runtime.spill import Reader
@@ -69,9 +69,6 @@ WINDOW_BYTES: Final = 64 * 1024 * 1024
 
 IN_FLIGHT_BYTES: Final = COMMIT_BYTES
 """How many bytes of letters of one client may be on their way to the disk: about what one commit takes."""
-
-MAX_NUMBER: Final = 2**62
-"""The highest number of a letter: nobody comes that far by counting."""
 
 MAX_REASON_CHARACTERS: Final = 500
 """How much is kept of why letters were rejected."""
