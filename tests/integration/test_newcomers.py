@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import msgspec
 import pytest
 
 import thence
 from tests.integration.running import flat, run, servers, started, until, url
 from tests.integration.securing import Speaker
-from thence.core.epochs import Claim, Epoch, Held
+from thence.core.epochs import NEVER_MET, Claim, Epoch, Held
 from thence.core.topology import Topology
 from thence.runtime import peers
 from thence.runtime.protocol import PROTOCOL, Refused, ServerHello, ServerWelcome
@@ -93,6 +96,40 @@ def test_a_false_claim_of_a_newcomer_fences_nobody() -> None:
             await until(lambda: "nobody listens at" in s2.node.peers.neighbours["s1"].trouble)  # It has called.
             assert not s2.node.meetings.fenced
             assert not s2.not_ready
+
+    run(main)
+
+
+@pytest.mark.parametrize("comes_back", [True, False], ids=["s1 comes back", "s1 stays away"])
+def test_a_call_that_comes_late_makes_no_server_an_old_copy(
+    comes_back: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A call of before a crash shows an older epoch. It is an old copy only if the neighbour does not come with a newer one."""
+    monkeypatch.setattr(peers, "LATE_CALL_S", 1.0)
+
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        async with servers(topology, tmp_path) as running:
+            place = running["s2"].node.peers.neighbours["s1"]
+            known = running["s1"].node.met["s1"]
+            await running["s1"].stop(drain_s=0)
+            await until(lambda: not place.up)
+            eve = await Speaker.call(topology.addresses["s2"])
+            hello = ServerHello(PROTOCOL, "flat", topology.fingerprint, "s1", "s2", known)
+            eve.say(msgspec.structs.replace(hello, claim=NEVER_MET))
+            assert isinstance(await eve.hear(), ServerWelcome)
+            assert isinstance(await eve.hear(), Refused)
+            eve.close()
+            assert not place.forgot
+            if comes_back:
+                running["s1"] = await started(topology, "s1", tmp_path)
+                await until(lambda: place.up)
+                await asyncio.sleep(1.0)  # As long as it has.
+                assert (place.forgot, place.trouble) == (False, "")
+            else:
+                await until(lambda: place.forgot)
+        said = [record for record in caplog.records if "--lost s1" in record.getMessage() and record.name == "thence.peers"]
+        assert bool(said) is not comes_back
 
     run(main)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, Final
 
 from thence.core.messages import Packet, control_bytes
 from thence.core.topology import Topology
@@ -12,6 +12,10 @@ from thence.runtime.complaints import BURST_LINES, LINE_EVERY_S, Allowance
 from thence.runtime.counting import Traffic
 from thence.runtime.protocol import PACKET_KIND
 from thence.runtime.wire import Connection
+
+LATE_CALL_S: Final = 2.0
+"""How long a neighbour whose call shows an older epoch has to come with a newer one before it is said to run on an old copy: the
+call may be one of before a crash that comes late."""
 
 
 class Neighbour:

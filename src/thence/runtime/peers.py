@@ -45,7 +45,7 @@ from thence.errors import MalformedFrame, StrangerFrame, ThenceError
 from thence.runtime.counting import SAMPLE_EVERY
 from thence.runtime.door import hang_up, ignore_frame, refuse, tell
 from thence.runtime.meetings import Finding, Meetings, Reach
-from thence.runtime.neighbour import Neighbour, neighbours_of
+from thence.runtime.neighbour import LATE_CALL_S, Neighbour, neighbours_of
 from thence.runtime.pool import UNLIMITED
 from thence.runtime.protocol import (
     OLDEST_PROTOCOL,
@@ -363,7 +363,7 @@ class Peers:
             return False
         if finding.reason:
             self._answer(peer, connection)  # It finds out by itself.
-            self.object_to(peer, connection, finding, proven=self._security.outgoing is not None)
+            self.object_to(peer, connection, finding, proven=self._security.outgoing is not None, late=True)
             return False
         self._make_way(peer)
         connection.on_lost = lambda lost, error: self.lost(peer, lost, error)
@@ -442,11 +442,18 @@ class Peers:
 
     # Connected.
 
-    def object_to(self, peer: Neighbour, connection: Connection, finding: Finding, *, proven: bool) -> None:
-        """Do not go on with a neighbour. ``proven``: whether it is known who that is."""
+    def object_to(self, peer: Neighbour, connection: Connection, finding: Finding, *, proven: bool, late: bool = False) -> None:
+        """Do not go on with a neighbour. ``proven``: whether it is known who that is; ``late``: whether it may have been."""
         hang_up(connection, Refused(finding.reason))
         if peer.connection is not None:
             connection.complain(f"refused another connection of server {peer.name!r}: {finding.reason}")
+        elif late and finding.behind == "peer":
+            asyncio.get_running_loop().call_later(LATE_CALL_S, self._object, peer, finding, proven)
+        else:
+            self._object(peer, finding, proven)
+
+    def _object(self, peer: Neighbour, finding: Finding, proven: bool) -> None:
+        if peer.connection is not None or self._closing:
             return
         peer.forgot = True
         self._note_trouble(peer, finding.reason, logging.ERROR)
