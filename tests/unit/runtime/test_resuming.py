@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from thence.runtime.protocol import MAX_NUMBER, ClientWelcome
@@ -11,8 +12,8 @@ from thence.runtime.resuming import Resuming
 @pytest.mark.parametrize("number", [-(2**63), -1, MAX_NUMBER + 1, 2**64 - 1])
 @pytest.mark.parametrize("field", ["number", "accepted", "position"])
 def test_numbers_that_cannot_be_are_no_reason_to_go_on(field: str, number: int) -> None:
-    counts = {"number": 0, "accepted": 0, "position": 0, field: number}
-    said = Resuming().objection(ClientWelcome("s1", "fabric", **counts), "ann", 0, 0)
+    welcome = msgspec.structs.replace(ClientWelcome("s1", "fabric", 0, 0, 0), **{field: number})
+    said = Resuming().objection(welcome, "ann", 0, 0)
     assert said.startswith("'s1' says that 'ann' has sent")
     assert "which cannot be" in said
 
