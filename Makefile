@@ -2,7 +2,7 @@
 # Each target sets up what it needs first, and that is quick when nothing is left to do.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check bench bench-peers counts studies scale campaign audit clean
+.PHONY: help setup demo docs test test-all lint check bench bench-peers counts studies scale campaign audit clean
 
 BIN := .venv/bin
 # Compiled code is kept, whatever the environment says: else each of the hundreds of servers that tests start compiles everything.
@@ -17,11 +17,17 @@ help: ## print this list
 setup: ## make .venv and install what is needed into it
 	@scripts/setup
 
+docs: setup ## build the site of docs into site/ (no network needed)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 demo: setup ## show causal order kept where a naive network breaks it
 	@$(BIN)/thence demo
 
-test: lint ## lint, then run every test
+test: lint ## lint, then run the tests that every change has to pass
 	@$(BIN)/pytest -q -n $(WORKERS) --dist loadscope --no-loadscope-reorder -m 'not campaign'
+
+test-all: test ## make test, then the tests that take too long for every commit
+	@$(BIN)/pytest -q -n 0 -m campaign
 
 lint: setup ## style, types and direction of imports
 	@$(BIN)/ruff check $(PYTHON_CODE)
@@ -37,12 +43,13 @@ bench: setup ## run the benchmarks and print their tables
 bench-peers: setup ## measure beside NATS and Redis, and up to 150 servers (some minutes; installs them as root)
 	@$(BIN)/python -m benchmarks peers servers_growth
 
-counts: setup ## count what order costs in each configuration and write docs/counts.md
+counts: setup ## count what order costs in each configuration and write docs/research/counts.md
 	@$(BIN)/python -m benchmarks.counts
 
-studies: setup ## run all studies of the papers and write their reports to docs/studies (under an hour on two cores)
+studies: setup ## run all studies of the papers and write their reports to docs/research/studies (under an hour on two cores)
 	@$(BIN)/thence study run all --fresh
-	@for folder in study-runs/*/; do $(BIN)/thence study report "$$folder" --to docs/studies; done
+	@for folder in study-runs/*/; do $(BIN)/thence study report "$$folder" --to docs/research/studies; done
+	@rm -f docs/research/studies/*.html
 
 scale: setup ## simulate and judge 100,000 multicasts in a fabric of 1,000 processes (some minutes)
 	@$(BIN)/python -m benchmarks.scale
@@ -58,5 +65,5 @@ audit: setup ## look for unsafe code, and for known holes in the pinned packages
 	@.audit/bin/pip-audit --strict --disable-pip --no-deps -r constraints.txt
 
 clean: ## remove everything that the other targets made, .venv too
-	@rm -rf .venv .audit .setup.lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist src/*.egg-info
+	@rm -rf .venv .audit .setup.lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site src/*.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,10 +1,10 @@
-"""``make bench``: run benchmarks and write their tables into docs/benchmarks.md.
+"""``make bench``: run benchmarks and write their tables into docs/research/benchmarks.md.
 
 python -m benchmarks                 all that need nothing but this project
 python -m benchmarks peers           beside NATS and Redis, which are installed if need be (some minutes)
 python -m benchmarks servers_growth  up to 150 servers (some minutes)
 python -m benchmarks memory          ten million messages (some minutes)
-python -m benchmarks backlog         two million letters for a client that is away
+python -m benchmarks backlog         two million messages for a client that is away
 python -m benchmarks agents          reactions of agents, beside a program with Redis
 python -m benchmarks orderings       only one; printed, and not written down
 """
@@ -15,7 +15,7 @@ import argparse
 from importlib import import_module
 
 from benchmarks import report
-from benchmarks.table import judged
+from benchmarks.table import judged, markdown
 
 BENCHMARKS = ("simulator", "orderings", "links", "confirmation", "audit", "stores", "recovery", "takeover", "studies")
 LONG = ("peers", "servers_growth", "memory", "backlog", "agents")
@@ -27,17 +27,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, *LONG, []], help="which ones; default: all but the long ones")
     names = tuple(parser.parse_args().names) or BENCHMARKS
-    sections = {}
+    sections, measured = {}, {}
     kept = True
     for name in names:
         module = import_module(f"benchmarks.{name}")
-        rows = module.run()
+        measured[name] = rows = module.run()
         sections[name] = report.section(name, module, rows)
-        print(sections[name], flush=True)
+        print(f"{name}\n\n{markdown(rows)}\n", flush=True)
         kept = judged(rows) and kept
     written = sections if names == BENCHMARKS else {name: text for name, text in sections.items() if name in LONG}
     if written:
-        report.write(written)
+        report.write(written, measured)
         print(f"written to {report.PAGE.name}")
     if not kept:
         raise SystemExit(1)

@@ -21,12 +21,12 @@ import msgspec
 import thence
 from benchmarks.peers.brokers import redis_server, with_free_addresses
 from benchmarks.table import Row, markdown
-from thence.cli.up import Fleet
-from thence.core.domain import Domain
-from thence.core.topology import Topology
-from thence.core.topology_text import write
+from thence.cli.servers.up import Fleet
+from thence.client.client import Client
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import write
 from thence.errors import Busy
-from thence.runtime.client import Client
 
 MESSAGES = 50_000
 AGENTS = 100
@@ -184,9 +184,9 @@ async def _plain(url: str, messages: int) -> float:
         came = asyncio.Event()
         got = 0
 
-        def take(letters: Any) -> None:
+        def take(items: Any) -> None:
             nonlocal got
-            got += len(letters)
+            got += len(items)
             if got >= messages:
                 came.set()
 
@@ -259,7 +259,7 @@ is the same client writing to two other clients of the same server, in turn.
 Messages that go to one agent in a row travel together, and show what a reaction itself costs; in the other rows most of the time
 goes into each message's own way from the client into the log.
 
-What a program on top of Redis would have to add for the rest, such as retries, letters that are set aside, and the order of one
+What a program on top of Redis would have to add for the rest, such as retries, messages that are set aside, and the order of one
 client's messages to several agents at several servers, is not in its figures.
 """
 

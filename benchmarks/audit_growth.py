@@ -2,9 +2,9 @@
 
 A clock has an entry for each process, so a delivery costs more the more processes there are; that is what the plot shows. Time
 of the cores, Java's included, since it says the same on a machine that has other things to do. The plot is drawn by the
-project's own code, and stands in docs/benchmarks.md.
+project's own code, and stands in docs/research/benchmarks.md.
 
-    python -m benchmarks.audit_growth --events 4000000 --out docs/audit-growth.svg
+    python -m benchmarks.audit_growth --events 4000000 --out docs/research/images/audit-growth.svg
 """
 
 from __future__ import annotations
@@ -17,33 +17,28 @@ from pathlib import Path
 
 from benchmarks.audit import COPIES, Side, audited, warm_up
 from benchmarks.generated import Shape, generate
-from thence.pipeline.reporting.plots import Line, Tick, line_plot
+from thence.pipeline.reporting.plots import Line, LinePlot, svg
 
 PROCESSES = (8, 16, 32, 64, 128, 256, 512)
 EVENTS = 4_000_000
 PLANTED = 100
-STYLE = (
-    "<style>svg{background:#fff;font:12px sans-serif}text{fill:#1b1f24}.tick,.name{fill:#57606a}.grid{stroke:#d8dee4;fill:none}"
-    ".line{fill:none;stroke-width:2;stroke-linejoin:round}.line.s1{stroke:#1f6feb}.line.s2{stroke:#b35900;stroke-dasharray:6 3}"
-    ".label.s1{fill:#1f6feb;font-weight:600}.label.s2{fill:#b35900;font-weight:600}</style>"
-)
-"""In a page a plot takes its colours from the page; a file of its own must bring them."""
 
 
 def drawn(measured: Mapping[str, Sequence[tuple[int, float]]], events: int) -> str:
     """The plot as a file of its own: for each way to send, microseconds for each event by the number of processes."""
     counts = sorted({count for points in measured.values() for count, _ in points})
-    svg = line_plot(
+    plot = LinePlot(
         "The audit by number of processes",
         f"Microseconds of a core for each event of the causal check, on traces of {events:,} events.",
-        [Line(name, [(math.log2(count), cost) for count, cost in points]) for name, points in measured.items()],
-        x_ticks=[Tick(math.log2(count), str(count)) for count in counts],
+        [
+            Line(name, [(math.log2(count), cost) for count, cost in points], colour=at, dash=at)
+            for at, (name, points) in enumerate(measured.items())
+        ],
+        "processes",
+        x_ticks={math.log2(count): str(count) for count in counts},
         y_words=lambda cost: f"{cost:.1f} µs",
-        x_name="processes",
     )
-    head, mark, body = svg.partition(">")
-    named = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return f"{named}{mark}{STYLE}{body}\n"
+    return svg(plot)
 
 
 def main() -> None:

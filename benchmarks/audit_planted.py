@@ -35,7 +35,7 @@ class Known(NamedTuple):
 
 
 def learnt(folder: Path, processes: int) -> Known:
-    """Read a generated trace, whose names are numbers behind a letter."""
+    """Read a generated trace, whose names are numbers behind a message."""
     parts: list[tuple[Any, ...]] = []
     for file in sorted(folder.glob("*.parquet")):
         table = pq.read_table(file, columns=["process", "index", "kind", "message"])

@@ -1,6 +1,6 @@
-"""What it costs a server that two million letters wait for a client that is away, or for another server: in files, or in memory.
+"""What it costs a server that two million messages wait for a client that is away, or for another server: in files, or in memory.
 
-Letters of 100 bytes; first in bundles, as a program makes them that sends as quickly as it can, then each in a message of its
+Messages of 100 bytes; first in batches, as a program makes them that sends as quickly as it can, then each in a message of its
 own, in turn with another one for a second client that is away. Then the clients are at another server, which is killed before
 anything is sent. Ours is `--backlog spill`, the peer `--backlog memory`. In the end who was away comes back and takes everything.
 The last row is of a client that is there all the time.
@@ -21,16 +21,17 @@ from typing import Final, NamedTuple
 import thence
 from benchmarks.memory import _resident_mib
 from benchmarks.table import Row, markdown
-from thence.cli.up import Fleet, with_addresses
-from thence.core.domain import Domain
-from thence.core.topology import Topology
-from thence.runtime.letters import Message
+from thence.cli.servers.up import Fleet, with_addresses
+from thence.client.message import Message
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
 
-LETTERS: Final = 2_000_000
+MESSAGES: Final = 2_000_000
 ALONE: Final = 100_000
 PRESENT: Final = 400_000
 AT_A_TIME: Final = 20_000
-"""So many letters go to the client that is there before it has them all; it is never so far behind that they would be spilled."""
+"""So many messages go to the client that is there before it has them all; it is never so far behind that they would be
+spilled."""
 PARTS: Final = 10
 BODY: Final = bytes(100)
 BURST: Final = 256
@@ -41,10 +42,10 @@ NAMES: Final = ("snapshot-*", "spill-*")
 MODES: Final = {"spill": ("--backlog", "spill"), "memory": ("--backlog", "memory")}
 
 NOTES: Final = """
-In brackets the figures after each tenth of the letters: with files, neither memory nor the work for a tenth grows with what
-waits. In memory a box is full at a million letters (`MAX_BOX_LETTERS`), so the peer is measured with fewer. `snapshot` is what
-stands for the whole log. Of letters for a neighbour, the server that sends them is measured; who comes back is the neighbour,
-and its client takes all of them there. Letters a second are by the clock, of a machine that was busy with other things, too.
+In brackets the figures after each tenth of the messages: with files, neither memory nor the work for a tenth grows with what
+waits. In memory a mailbox is full at a million messages (`MAX_MAILBOX_MESSAGES`), so the peer is measured with fewer. `snapshot`
+is what stands for the whole log. Of messages for a peer, the server that sends them is measured; who comes back is the peer,
+and its client takes all of them there. Messages a second are by the clock, of a machine that was busy with other things, too.
 """
 
 
@@ -58,28 +59,28 @@ class Measured(NamedTuple):
     read_seconds: float
 
 
-def run(letters: int = LETTERS) -> list[Row]:
+def run(messages: int = MESSAGES) -> list[Row]:
     """Measure both ways."""
-    rows = away(letters, neighbour=False) + away(letters, neighbour=True)
+    rows = away(messages, peer=False) + away(messages, peer=True)
     best = dict.fromkeys(MODES, inf)
     for _ in range(ROUNDS):
         for mode in MODES:
             best[mode] = min(best[mode], _present(mode))
     ours, theirs = best["spill"], best["memory"]
-    what = "server's time for a letter to a client that is there"
+    what = "server's time for a message to a client that is there"
     return [*rows, Row(what, f"{1e6 * ours:.2f} µs", f"{1e6 * theirs:.2f} µs", theirs / ours)]
 
 
-def away(letters: int = LETTERS, *, neighbour: bool) -> list[Row]:
-    """Measure what waits for a client that is away, or for a neighbour."""
+def away(messages: int = MESSAGES, *, peer: bool) -> list[Row]:
+    """Measure what waits for a client that is away, or for a peer."""
     rows: list[Row] = []
-    who = "for a neighbour, " if neighbour else ""
-    for what, count, alone in ((f"{who}in bundles", letters, False), (f"{who}each alone", min(letters, ALONE), True)):
-        spilled = _measure("spill", count, alone=alone, neighbour=neighbour)
+    who = "for a peer, " if peer else ""
+    for what, count, alone in ((f"{who}in batches", messages, False), (f"{who}each alone", min(messages, ALONE), True)):
+        spilled = _measure("spill", count, alone=alone, peer=peer)
         limited = min(count, 900_000)
-        kept = _measure("memory", limited, alone=alone, neighbour=neighbour)
+        kept = _measure("memory", limited, alone=alone, peer=peer)
         rows += [
-            Row(f"memory, {count:,} letters {what} ({_listed(spilled.resident_mib)}; peer {limited:,})", *_mib(spilled, kept)),
+            Row(f"memory, {count:,} messages {what} ({_listed(spilled.resident_mib)}; peer {limited:,})", *_mib(spilled, kept)),
             Row(
                 f"server's time for the last tenth and the first, {what} ({_listed(spilled.seconds, 2)})",
                 f"{spilled.seconds[-1]:.2f} s",
@@ -93,7 +94,7 @@ def away(letters: int = LETTERS, *, neighbour: bool) -> list[Row]:
                 kept.snapshot_bytes / spilled.snapshot_bytes,
             ),
             _rate(
-                f"letters a second for the client that comes back, {what}",
+                f"messages a second for the client that comes back, {what}",
                 count / spilled.read_seconds,
                 limited / kept.read_seconds,
             ),
@@ -114,8 +115,8 @@ def _rate(what: str, ours: float, theirs: float) -> Row:
     return Row(what, f"{ours:,.0f}/s", f"{theirs:,.0f}/s", ours / theirs)
 
 
-def _measure(mode: str, letters: int, *, alone: bool, neighbour: bool) -> Measured:
-    names = ("here", "there") if neighbour else ("here",)
+def _measure(mode: str, messages: int, *, alone: bool, peer: bool) -> Measured:
+    names = ("here", "there") if peer else ("here",)
     with tempfile.TemporaryDirectory(prefix="thence-backlog-") as folder:
         topology = with_addresses(Topology.flat(Domain("one", names, "vector")), Path(folder) / "topology.toml")
         fleet = Fleet(topology, Path(folder), options=MODES[mode])
@@ -123,13 +124,13 @@ def _measure(mode: str, letters: int, *, alone: bool, neighbour: bool) -> Measur
         try:
             fleet.start()
             asyncio.run(_introduce(url, away))
-            if neighbour:
+            if peer:
                 fleet.kill("there")
-            resident, seconds = asyncio.run(_fill(url, fleet.processes["here"].pid, letters, alone=alone))
+            resident, seconds = asyncio.run(_fill(url, fleet.processes["here"].pid, messages, alone=alone))
             fleet.stop()  # In order, so that there is a snapshot of everything.
             snapshot, spilled = (sum(path.stat().st_size for path in (Path(folder) / "here").glob(what)) for what in NAMES)
             fleet.start()
-            return Measured(resident, seconds, snapshot, spilled, asyncio.run(_read(away, letters)))
+            return Measured(resident, seconds, snapshot, spilled, asyncio.run(_read(away, messages)))
         finally:
             fleet.stop()
 
@@ -146,13 +147,13 @@ async def _introduce(url: str, away: str) -> None:
         await writer.known("other")
 
 
-async def _fill(url: str, pid: int, letters: int, *, alone: bool) -> tuple[list[float], list[float]]:
-    """Send letters to a client that is away; return the memory of the server, and the time it took, after each tenth."""
+async def _fill(url: str, pid: int, messages: int, *, alone: bool) -> tuple[list[float], list[float]]:
+    """Send messages to a client that is away; return the memory of the server, and the time it took, after each tenth."""
     resident, seconds = [], []
     async with _connect(url, "writer") as writer:
         for _ in range(PARTS):
             began = _worked_s(pid)
-            await _send(writer, letters // PARTS, alone=alone)
+            await _send(writer, messages // PARTS, alone=alone)
             seconds.append(_worked_s(pid) - began)
             resident.append(_resident_mib(pid))
     return resident, seconds
@@ -165,20 +166,20 @@ async def _send(writer: thence.Client, count: int, *, alone: bool) -> None:
             await asyncio.sleep(0)
         writer.post("reader", BODY)
         if alone:
-            writer.post("other", BODY)  # Letters travel together that are for the same recipients, and follow each other.
+            writer.post("other", BODY)  # Messages travel together that are for the same recipients, and follow each other.
     await writer.flush()
 
 
-async def _read(url: str, letters: int) -> float:
-    """Take all letters, and return how long that took."""
+async def _read(url: str, messages: int) -> float:
+    """Take all messages, and return how long that took."""
     began = perf_counter()
     async with _connect(url, "reader") as reader:
-        await _Count(reader).reach(letters)
+        await _Count(reader).reach(messages)
     return perf_counter() - began
 
 
 class _Count:
-    """How many letters have come."""
+    """How many messages have come."""
 
     def __init__(self, reader: thence.Client) -> None:
         self.came = 0
@@ -200,7 +201,7 @@ class _Count:
 
 
 def _present(mode: str) -> float:
-    """Return how long a server works for a letter from one client to another, in seconds."""
+    """Return how long a server works for a message from one client to another, in seconds."""
     with tempfile.TemporaryDirectory(prefix="thence-backlog-") as folder:
         topology = with_addresses(Topology.flat(Domain("one", ("here",), "vector")), Path(folder) / "topology.toml")
         fleet = Fleet(topology, Path(folder), options=MODES[mode])
@@ -227,4 +228,4 @@ def _worked_s(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    print(markdown(away(neighbour=True) if "--neighbour" in sys.argv else run()))
+    print(markdown(away(peer=True) if "--neighbour" in sys.argv else run()))

@@ -1,7 +1,7 @@
-"""What confirmation costs: packets, bytes, recovery and buffers of the ways of gateways §2.3, at 0 to 20 % loss.
+"""What ack costs: packets, bytes, recovery and buffers of the ways of gateways §2.3, at 0 to 20 % loss.
 
 Simulated, not timed: the figures are the same on every machine. Domains of 4, 8 and 16 members at two sites, 1 ms within a
-site and 40 ms between them, 200 messages. The peer is ``decentralised``, where each destination confirms at once to the
+site and 40 ms between them, 200 messages. The peer is ``decentralised``, where each destination acks at once to the
 sender, who repeats. *recovered* is the share of messages that arrived later than their way takes, and how much later on
 average; *late* the share of deliveries that were, since they or what had to come before them was lost; *kept* the most
 messages that one member kept.
@@ -33,7 +33,7 @@ def run() -> Iterator[Row]:
 
 
 def measure(how: str, loss: float, members: int) -> Cost:
-    """Run one way of confirming."""
+    """Run one way of acknowledging."""
     group = Group(how, members=members, loss=loss, seed=SEED)
     group.send(MESSAGES)
     group.run()

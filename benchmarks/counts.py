@@ -5,7 +5,7 @@ every frame between two of them is counted with the bytes of its stamp. Members 
 flat domain only a few processes take part (``CAST``, and their gateways): what is sent to the others is counted like the rest,
 but not taken, which changes nothing, because they never send. Where one stamp is 64 MB, one message is counted.
 
-    python -m benchmarks.counts          print the table and write docs/counts.md
+    python -m benchmarks.counts          print the table and write docs/research/counts.md
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from random import Random
 from time import process_time
 from typing import Any, Final, NamedTuple
 
-from thence.core import shapes
-from thence.core.contract import Arrived, Ready, Submit
-from thence.core.domain import Domain
-from thence.core.member import Member, MemberOptions
-from thence.core.messages import Packet, control_bytes
-from thence.core.routing import Routes
-from thence.core.topology import Topology
+from benchmarks.table import as_csv
+from thence.core.member.contract import Arrived, Ready, Submit
+from thence.core.member.member import Member, MemberOptions
+from thence.core.topology import shapes
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
+from thence.core.wire.messages import Packet, control_bytes
 
 SIZES: Final = (60, 250, 1_000, 4_000)
+SHOWN_SIZE: Final = 1_000
+"""The page has the rows of this size."""
 MESSAGES: Final = 300
 CAST: Final = 12
 """How many processes take part where one domain holds them all."""
@@ -37,7 +40,7 @@ THREE_LEVELS: Final = {60: ((3, 4), 5), 250: ((5, 5), 10), 1_000: ((10, 10), 10)
 LAYERS_OF_FOUR: Final = {60: 3, 250: 4, 1_000: 5, 4_000: 6}
 """How many layers of clusters of four make 64, 256, 1,024 and 4,096 processes."""
 
-REPORT: Final = Path(__file__).parent.parent / "docs" / "counts.md"
+REPORT: Final = Path(__file__).parent.parent / "docs" / "research" / "counts.md"
 
 
 class Formula(NamedTuple):
@@ -264,7 +267,8 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 def page(table: list[tuple[str, ...]]) -> str:
     """Return the page with the table."""
-    lines = [f"| {' | '.join(row)} |" for row in (HEAD, ("---", *["---:"] * 7, "---", "---:"), *table)]
+    shown = table[SIZES.index(SHOWN_SIZE) :: len(SIZES)]
+    lines = [f"| {' | '.join(row)} |" for row in (HEAD, ("---", *["---:"] * 7, "---", "---:"), *shown)]
     about = " ".join((__doc__ or "").strip().split("\n\n")[1].replace("``CAST``", f"{CAST} of them").split())
     return (
         "# Counts\n\nWhat order costs in each configuration, counted. Written by `make counts`.\n\n"
@@ -274,14 +278,18 @@ def page(table: list[tuple[str, ...]]) -> str:
         "(`sequenced`), and what the relays of a link hand each other. Control bytes are the stamps as they are on the wire, "
         "where a small integer takes one byte and an entry of a full matrix four. The stamps of `updates` grow with the variety "
         "of the traffic: what is counted here is the beginning of a run (and, in the flat domain, of one in which only twelve "
-        "write), while full stamps are always the same.\n\n" + "\n".join(lines) + "\n"
+        "write), while full stamps are always the same.\n\n"
+        + "\n".join(lines)
+        + f"\n\nAll {len(table)} rows, from {SIZES[0]} to {SIZES[-1]:,} processes: [counts.csv](data/counts.csv).\n"
     )
 
 
 def main() -> None:
     """Count, print and write the page."""
-    text = page(list(rows()))
+    table = list(rows())
+    text = page(table)
     REPORT.write_text(text, encoding="utf-8")
+    (REPORT.parent / "data" / "counts.csv").write_text(as_csv(HEAD, table), encoding="utf-8")
     print(text)
 
 

@@ -3,7 +3,7 @@
 Two domains of 17 processes; every link carries about 100 messages of 1 kB a second; all senders are in one domain and offer,
 to everyone, twice of what the links can carry. What is counted is what a process of the other domain delivers per simulated
 second, from the first to the last. Linear is the rate of one pair times the number of pairs. Ours is ``mode = "causal"``; Fig. 5
-of interconnect is ``mode = "printed"``, numbered per neighbour, which waits for one delivery within the far domain per message.
+of interconnect is ``mode = "printed"``, numbered per peer, which waits for one delivery within the far domain per message.
 The LAN takes 1 ms, and then 5 ms, with which Fig. 5 can pass on no more than 200 messages a second.
 
 Everything is simulated, so the figures are the same on every machine.

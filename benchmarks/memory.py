@@ -1,4 +1,4 @@
-"""How much memory a sender takes over ten million messages: it keeps what is not confirmed, and nothing else.
+"""How much memory a sender takes over ten million messages: it keeps what is not acknowledged, and nothing else.
 
 A client sends to a client of another server, durably; measured is the resident memory of the sending server after each tenth of
 the messages (in brackets). Then the same for a member in a program of its own that sends to another one, in memory.
@@ -16,12 +16,12 @@ from typing import Final
 
 import thence
 from benchmarks.table import Row, markdown
-from thence.cli.up import Fleet, with_addresses
-from thence.core.domain import Domain
-from thence.core.topology import Topology
-from thence.core.topology_text import parse, write
-from thence.runtime.endpoint import Endpoint
-from thence.runtime.letters import Message
+from thence.cli.servers.up import Fleet, with_addresses
+from thence.client.endpoint import Endpoint
+from thence.client.message import Message
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse, write
 
 MESSAGES: Final = 10_240_000
 PARTS: Final = 10
@@ -127,7 +127,7 @@ def _receive(text: str, messages: int, pipe: Connection) -> None:
 async def _from_member(text: str, messages: int, pipe: Connection) -> list[float]:
     async with thence.Member(parse(text), name="here") as member:
         await member.connected()
-        unconfirmed = member._running.member
+        unconfirmed = member._link.running[0].member
         sizes = await _send(member, "there", messages, 0, lambda _: not unconfirmed.in_memory)
         await asyncio.to_thread(pipe.recv)
     return sizes

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from benchmarks.table import Row, markdown
-from thence.core.messages import Envelope, Frame, control_bytes
 from thence.core.ordering import ORDERINGS, Arrival, Ordering, make_ordering, ordering_named
+from thence.core.wire.messages import Envelope, Frame, control_bytes
 
 SIZES = (8, 64, 512)
 MESSAGES = 2_000

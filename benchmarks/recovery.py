@@ -1,6 +1,6 @@
-"""How soon a server is ready again that was killed with a million messages queued for a neighbour that is away.
+"""How soon a server is ready again that was killed with a million messages queued for a peer that is away.
 
-Each message of 100 bytes is one of its own, the worst case: letters that travel together count as one here. Then the same for a
+Each message of 100 bytes is one of its own, the worst case: messages that travel together count as one here. Then the same for a
 server that was stopped in order, which leaves a snapshot and no log. The bound is ten seconds.
 """
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.table import Row, markdown
-from thence.core.domain import Domain
-from thence.core.topology import Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
 from thence.errors import InternalError
-from thence.runtime.boxes import Bundle
-from thence.runtime.node import Node
-from thence.runtime.node_options import NodeOptions
-from thence.runtime.protocol import Letter, write_letters
+from thence.net.protocol import BatchItem, write_messages
+from thence.node.node import Node
+from thence.node.options import NodeOptions
+from thence.storage.mailbox import Batch
 
 QUEUED = 1_000_000
 BOUND_S = 10.0
@@ -55,16 +55,16 @@ async def _measure(folder: Path, queued: int) -> tuple[float, float]:
 
 async def _fill(node: Node, queued: int) -> None:
     """Queue messages, and leave without a word, as a kill would."""
-    letters = write_letters([Letter(BODY)])
+    messages = write_messages([BatchItem(BODY)])
     for number in range(1, queued + 1):
         while node.full:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        node.submit(Bundle("writer", number, 1, ("away",), None, letters))
+        node.submit(Batch("writer", number, 1, ("away",), None, messages))
         if number % PER_TURN == 0:
             await asyncio.sleep(0)
-    while node.store.durable < node.store.appended:  # noqa: ASYNC110
+    while node.driver.store.durable < node.driver.store.appended:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
-    node.store.close()
+    node.driver.store.close()
 
 
 def _check(node: Node, queued: int) -> None:

@@ -22,9 +22,9 @@ from typing import Any
 
 from rich.progress import Progress
 
-from thence.core.domain import Domain
 from thence.core.ordering import ORDERINGS
-from thence.core.topology import Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Result, Simulation
 from thence.trace.events import Event

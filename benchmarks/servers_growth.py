@@ -4,7 +4,7 @@ Claims M6 and M7 of domains §6.1 (Fig. 8 to 12): without domains the cost grows
 domains of √n servers on a bus it grows linearly. Both with full matrices, as in the paper; beside them a flat domain with
 ``stamps = "updates"``, its Appendix A. Servers are real ones in memory, joined by TCP, spread over a few processes; the sender
 writes to one server after the other, and each answers before the next is asked. Times are medians of a pass over the servers, the
-best of several passes; bytes are all that goes over the network, confirmations too. Then the same again with all servers on one
+best of several passes; bytes are all that goes over the network, acks too. Then the same again with all servers on one
 line of 100 Mbit/s, like the Ethernet of the paper: a network namespace of their own, whose loopback lets no more through. That
 takes Linux, root, ``ip`` and ``tc``; without them these rows are left out. Heartbeats are put off: 150 servers in one domain have
 11,175 connections.
@@ -32,13 +32,13 @@ from benchmarks.peers.brokers import with_free_addresses
 from benchmarks.peers.processes import Turn, Worker
 from benchmarks.peers.processes import run as run_workers
 from benchmarks.table import Row, markdown
-from thence.core import shapes
-from thence.core.domain import Domain
-from thence.core.topology import Topology
-from thence.core.topology_text import parse, write
-from thence.runtime import peers
-from thence.runtime.embedded import Member
-from thence.runtime.letters import Message
+from thence.client.embedded import Member
+from thence.client.message import Message
+from thence.core.topology import shapes
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse, write
+from thence.node.peers import connections as peers_connections
 
 NOTES = """
 ![Bytes of a round trip](images/servers_growth_bytes.svg)
@@ -68,14 +68,8 @@ PROCESSES = 3
 MIN_PINGS = 100
 PASSES = 5
 NEVER_S = 3_600.0
-PLOTS = Path(__file__).parent.parent / "docs" / "images"
+PLOTS = Path(__file__).parent.parent / "docs" / "research" / "images"
 FULL = {"stamps": "full"}
-STYLE = """
-text{font:12px sans-serif;fill:#444}.grid{stroke:#ccc;fill:none}.line{fill:none;stroke-width:2}
-.line.s1{stroke:#1f6feb}.line.s2{stroke:#b35900;stroke-dasharray:6 3}.line.s3{stroke:#1a7f37;stroke-dasharray:2 2}
-.label.s1{fill:#1f6feb}.label.s2{fill:#b35900}.label.s3{fill:#1a7f37}
-@media(prefers-color-scheme:dark){text{fill:#bbb}.grid{stroke:#555}}
-"""
 
 
 class Trip(NamedTuple):
@@ -135,8 +129,8 @@ async def host(
 ) -> tuple[list[float], list[float], int]:
     """Run one share of the servers; all count bytes; who has the one that asks takes the times, without and with the line."""
     logging.disable(logging.ERROR)
-    peers.HEARTBEAT_S = peers.SILENCE_S = NEVER_S  # type: ignore[misc]
-    peers.MAX_BACKOFF_S = 0.2  # type: ignore[misc]
+    peers_connections.HEARTBEAT_S = peers_connections.SILENCE_S = NEVER_S  # type: ignore[misc]
+    peers_connections.MAX_BACKOFF_S = 0.2  # type: ignore[misc]
     fabric, back = parse(topology), asyncio.Event()
     async with AsyncExitStack() as stack:
         running: dict[str, Member] = {}
@@ -184,7 +178,7 @@ def slow_line() -> Iterator[None]:
 
 
 def _bytes_out(members: Iterable[Member]) -> int:
-    connections = [peer.connection for member in members for peer in member._running.peers.neighbours.values()]
+    connections = [peer.connection for member in members for peer in member._link.running[0].peers.peers.values()]
     return sum(connection.bytes_out for connection in connections if connection is not None)
 
 
@@ -246,15 +240,15 @@ def measure(sizes: Sequence[tuple[int, int]] = SIZES) -> list[Growth]:
 
 def draw(growths: Sequence[Growth], title: str, what: Callable[[Trip], float], words: Callable[[float], str]) -> str:
     """Return a plot."""
-    from thence.pipeline.reporting.plots import Line, Tick, line_plot
+    from thence.pipeline.reporting.plots import Line, LinePlot, svg
 
     largest = max(growths[0].trips)
     about = "; ".join(f"{growth.name}: {words(what(growth.trips[largest]))} with {largest} servers" for growth in growths)
-    lines = [Line(growth.name, [(servers, what(trip)) for servers, trip in growth.trips.items()]) for growth in growths]
-    ticks = [Tick(servers, str(servers)) for servers in (0, 50, 100, 150)]
-    plot = line_plot(title, about, lines, x_ticks=ticks, y_words=words, x_name="servers")
-    start, behind = plot.split(">", 1)
-    return start.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1) + f"><style>{STYLE}</style>{behind}\n"
+    lines = [
+        Line(growth.name, [(servers, what(trip)) for servers, trip in growth.trips.items()], colour=at, dash=at)
+        for at, growth in enumerate(growths)
+    ]
+    return svg(LinePlot(title, about, lines, "servers", y_words=words))
 
 
 def run() -> list[Row]:

@@ -2,7 +2,7 @@
 
 The model: tokens, each passed on again and again. A hop is one timed event, its delay the next of a list of exponential
 delays drawn beforehand, so that no random numbers are measured, and there is no protocol work: what remains is the
-kernel, through ``post``, the door that the simulated network uses for frames. SimPy's model is written in both of its
+kernel, through ``post``, the listener that the simulated network uses for frames. SimPy's model is written in both of its
 idioms, a process that yields timeouts and callbacks on timeouts, and the faster of the two is the peer. All must finish
 their tokens at the same times in the same order.
 """

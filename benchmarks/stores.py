@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from benchmarks.table import Row, markdown
-from thence.runtime.store import Store
+from thence.storage.store import Store
 
 ENTRY_BYTES = 200
 GROUPS = (1, 10, 100, 1_000)

@@ -34,7 +34,7 @@ ROUNDS = 3
 
 
 class SimPyKernel:
-    """SimPy behind the door of our kernel."""
+    """SimPy behind the listener of our kernel."""
 
     def __init__(self, max_events: int = MAX_EVENTS) -> None:
         self._env = simpy.Environment()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+HEAD: Final = ("what", "ours", "peer", "ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,22 @@ def judged(rows: Iterable[Row]) -> bool:
 
 def markdown(rows: Iterable[Row]) -> str:
     """The rows as a table that reads well both as text and as Markdown."""
-    head = ("what", "ours", "peer", "ratio")
-    lines = [(row.what, row.ours, row.peer, f"{row.ratio:.2f}") for row in rows]
-    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    lines = cells(rows)
+    widths = [max(map(len, column)) for column in zip(HEAD, *lines, strict=True)]
     rule = ("-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:]))
-    return "\n".join(_line(cells, widths) for cells in (head, rule, *lines))
+    return "\n".join(_line(line, widths) for line in (HEAD, rule, *lines))
+
+
+def cells(rows: Iterable[Row]) -> list[tuple[str, ...]]:
+    """Return each row as words."""
+    return [(row.what, row.ours, row.peer, f"{row.ratio:.2f}") for row in rows]
+
+
+def as_csv(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue()
 
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:

@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 
 import thence
 from benchmarks.table import Row, judged, markdown
-from thence.cli.up import Fleet, with_addresses
-from thence.core.topology import Topology
-from thence.core.topology_text import parse
+from thence.cli.servers.up import Fleet, with_addresses
+from thence.client.client import ask_status
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse
 from thence.errors import InternalError
-from thence.runtime.client import ask_status
 
 MESSAGES: Final = 2_000
 EVERY_S: Final = 0.005
@@ -79,7 +79,7 @@ members = ["d1", "d2", "r1"]
 NOTES: Final = """
 A client sends a message every 5 ms to one at the other side, and the longest time between two deliveries counts, beside the same
 before the kill. Most of it is `SUSPECT_AFTER_S`, half a second. Without replicas, what comes on top of the relay's absence is
-its start and the time until its neighbours call again.
+its start and the time until its peers call again.
 """
 
 

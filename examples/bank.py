@@ -57,7 +57,7 @@ class Account(thence.Agent):
 
     async def _pay(self, asked: Pay) -> str:
         if asked.amount <= 0:
-            raise ValueError(f"an amount of {asked.amount}")  # Nobody should ask for this: it becomes a dead letter.
+            raise ValueError(f"an amount of {asked.amount}")  # Nobody should ask for this: it becomes a dead message.
         if asked.amount > self.state.balance:
             self.state.refused += 1
             return "refused"

@@ -8,7 +8,7 @@ Rules:
 * A write says which versions of its key it replaces: those that its replica had. Whoever gets the write has had them before,
   since they led to it. So a replica drops them and adds the new one, and that is all: no clocks, no marks for what is gone.
 * Writes that did not know of each other replace nothing of each other: both stay until somebody writes who has seen both.
-* A replica keeps its versions and the position of its last letter in one SQLite file, in one transaction: each letter once.
+* A replica keeps its versions and the position of its last message in one SQLite file, in one transaction: each message once.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class Replica:
                 self._own[put.id].set()
 
     def _apply(self, position: int, put: Put) -> None:
-        """Take a letter and its place in one transaction: after a crash it comes again, and is left out."""
+        """Take a message and its place in one transaction: after a crash it comes again, and is left out."""
         with self._disk:
             self._disk.execute("begin")
             ((done,),) = self._disk.execute("select coalesce(max(position), 0) from done")

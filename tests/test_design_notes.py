@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.stamp_sizes import NOTES, table, written_in
+from tests.support.stamp_sizes import NOTES, table, written_in
 from thence.core.ordering import ORDERINGS
 
-ROOT = NOTES.parents[1]
+ROOT = NOTES.parents[2]
 THENCE = (sys.executable, "-c", "from thence.cli.main import main; main()")
 
 
@@ -30,8 +30,8 @@ def commands(name: str) -> list[str]:
 @pytest.mark.parametrize("name", ORDERINGS)
 def test_code_and_note_know_each_other(name: str) -> None:
     source = (ROOT / "src/thence/core/ordering" / f"{name}.py").read_text(encoding="utf-8")
-    assert f"docs/orderings/{name}.md" in source
-    assert f"../../src/thence/core/ordering/{name}.py" in note(name)
+    assert f"docs/concepts/orderings/{name}.md" in source
+    assert f"`src/thence/core/ordering/{name}.py`" in note(name)
 
 
 @pytest.mark.parametrize("name", ORDERINGS)
@@ -40,14 +40,14 @@ def test_every_file_that_is_named_exists(name: str) -> None:
     named = re.findall(r"\b(?:tests|src|docs)/[\w/]+\.\w+", text)
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
-    planted = (ROOT / "tests/planted_orderings.py").read_text(encoding="utf-8")
+    planted = (ROOT / "tests/support/planted_orderings.py").read_text(encoding="utf-8")
     classes = re.findall(r"`([A-Z]\w+)`", text)
     assert [bug for bug in classes if f"class {bug}(" not in planted] == []
 
 
 @pytest.mark.parametrize("name", ORDERINGS)
 def test_the_sizes_are_what_is_measured(name: str) -> None:
-    assert written_in(note(name)) == table(name), "write them anew: .venv/bin/python -m tests.stamp_sizes --write"
+    assert written_in(note(name)) == table(name), "write them anew: .venv/bin/python -m tests.support.stamp_sizes --write"
 
 
 @pytest.mark.parametrize("name", ORDERINGS)

@@ -1,4 +1,4 @@
-"""``make bench-peers``: measure beside NATS, Redis and RabbitMQ, and write the table into docs/benchmarks.md.
+"""``make bench-peers``: measure beside NATS, Redis and RabbitMQ, and write the table into docs/research/benchmarks.md.
 
 python -m benchmarks.peers                      all of it, written down
 python -m benchmarks.peers group --rounds 2     only workloads with this in their name, printed

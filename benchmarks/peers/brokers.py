@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from thence.cli.up import free_addresses
-from thence.core.domain import Domain
-from thence.core.topology import Topology
-from thence.core.topology_text import write
+from thence.cli.servers.up import free_addresses
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import write
 from thence.errors import UsageError
 
 PROGRAMS = ("nats-server", "redis-server", "rabbitmq-server")

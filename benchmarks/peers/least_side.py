@@ -1,7 +1,7 @@
 """The least that a round trip between two Python programs can cost that do what members do: a bound, and no product.
 
 Two programs on one connection, with uvloop: a frame with its two checksums, one packet decoded, one number and one clock
-compared, one letter decoded, and the same on the way back. Nothing is kept, confirmed, repeated or refused; there are no
+compared, one message decoded, and the same on the way back. Nothing is kept, acknowledged, repeated or refused; there are no
 recipients, no handlers and no limits. What ours takes beyond this is what it does beyond this.
 """
 
@@ -16,12 +16,12 @@ import msgspec
 
 from benchmarks.peers.counting import Pings
 from benchmarks.peers.processes import Turn
-from thence.core.codec import decode_packet
-from thence.core.messages import Envelope, Frame, Packet
+from thence.core.member.codec import decode_packet
 from thence.core.ordering.vector import VectorStamp
+from thence.core.wire.messages import Envelope, Frame, Packet
+from thence.net.framing import HEADER
+from thence.net.protocol import PACKET_KIND, BatchItem, read_messages, write_messages
 from thence.runtime.checksum import crc32
-from thence.runtime.protocol import PACKET_KIND, Letter, read_letters, write_letters
-from thence.runtime.wire import HEADER
 
 BUFFER_BYTES = 64 * 1024
 
@@ -35,8 +35,8 @@ class Line(asyncio.BufferedProtocol):
     """One connection that carries one message at a time."""
 
     def __init__(self) -> None:
-        """Start with nothing sent; ``on_letter`` is set by whoever makes it."""
-        self.on_letter: Callable[[bytes], object] = bytes
+        """Start with nothing sent; ``on_message`` is set by whoever makes it."""
+        self.on_message: Callable[[bytes], object] = bytes
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._transport: asyncio.Transport | None = None
         self._sent = 0
@@ -59,14 +59,14 @@ class Line(asyncio.BufferedProtocol):
         if number != self._came + 1 or message.stamp.number != number or packet.taken != self._sent or message.envelope is None:
             raise AssertionError("a frame out of order")
         self._came = number
-        (letter,) = read_letters(message.envelope.body, "?")
-        self.on_letter(letter.body)
+        (item,) = read_messages(message.envelope.body, "?")
+        self.on_message(item.body)
 
     def send(self, body: bytes) -> None:
         """Send one message."""
         self._sent += 1
         number, out = self._sent, bytearray(HEADER.size) + PACKET_KIND
-        envelope = Envelope("A", number, ("B",), write_letters([Letter(body)]))
+        envelope = Envelope("A", number, ("B",), write_messages([BatchItem(body)]))
         _encode_into(Packet("all", (Frame(VectorStamp(number, ()), envelope),), (number,), self._came), out, _BODY_AT)
         numbers = _NUMBERS.pack(len(out) - HEADER.size, crc32(memoryview(out)[HEADER.size :]))
         out[: HEADER.size] = numbers + _CHECK.pack(crc32(numbers))
@@ -80,7 +80,7 @@ async def ping(turn: Turn, *, port: int, asks: bool, count: int, body_bytes: int
 
     def answering() -> Line:
         line = Line()
-        line.on_letter = line.send
+        line.on_message = line.send
         return line
 
     listening = None if asks else await loop.create_server(answering, "127.0.0.1", port)
@@ -93,7 +93,7 @@ async def ping(turn: Turn, *, port: int, asks: bool, count: int, body_bytes: int
                 pings.sent()
                 line.send(body)
 
-        line.on_letter = back
+        line.on_message = back
         pings.sent()
         line.send(body)
         await pings.done

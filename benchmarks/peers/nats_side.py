@@ -118,7 +118,7 @@ async def ping(turn: Turn, *, url: str, asks: bool, awake: bool, count: int, bod
 
 
 async def stream_sender(turn: Turn, *, url: str, stream: str, count: int, body_bytes: int) -> Part:
-    """Publishes into a stream, many at a time, and waits until all are confirmed."""
+    """Publishes into a stream, many at a time, and waits until all are acknowledged."""
     connection = await _connect(url)
     streams = connection.jetstream(publish_async_max_pending=MAX_PENDING)
     body = bytes(body_bytes)
@@ -136,7 +136,7 @@ async def stream_sender(turn: Turn, *, url: str, stream: str, count: int, body_b
 
 
 async def stream_receiver(turn: Turn, *, url: str, stream: str, count: int, body_bytes: int) -> Part:
-    """Pulls in batches, and confirms the last of each for all before it."""
+    """Pulls in batches, and acks the last of each for all before it."""
     from nats.js.api import AckPolicy, ConsumerConfig
 
     connection = await _connect(url)

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from benchmarks.peers.counting import BURST, Inbox, Part, Pings
 from benchmarks.peers.processes import Turn
-from thence.core.topology_text import parse
-from thence.runtime.client import connect
-from thence.runtime.embedded import Member
-from thence.runtime.endpoint import Endpoint
-from thence.runtime.letters import EVERYONE, Message, To
+from thence.client.client import connect
+from thence.client.embedded import Member
+from thence.client.endpoint import Endpoint
+from thence.client.message import EVERYONE, Message, To
+from thence.core.topology.toml import parse
 from thence.runtime.polling import stay_awake
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from thence.runtime import loops
+from thence.runtime import event_loop
 
 RUN_WITHIN_S = 120.0
 END_WITHIN_S = 10.0
@@ -98,7 +98,7 @@ def _report(end: Connection) -> Report:
 def _work(worker: Worker, barrier: Any, end: Connection) -> None:
     try:
         turn = Turn(barrier)
-        said = loops.run(worker.role(turn, **worker.options))
+        said = event_loop.run(worker.role(turn, **worker.options))
         end.send((False, said, turn.cpu_s))
     except BaseException:  # noqa: BLE001  Whatever it is, whoever waits must hear of it.
         barrier.abort()

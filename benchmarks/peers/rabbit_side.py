@@ -1,4 +1,4 @@
-"""RabbitMQ by aio-pika: a durable queue, persistent messages that are confirmed, and a consumer that confirms in batches."""
+"""RabbitMQ by aio-pika: a durable queue, persistent messages that are acknowledged, and a consumer that acks in batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.peers.counting import Inbox, Part
 from benchmarks.peers.processes import Turn
 
 BATCH = 1_000
-"""How many publishes wait for their confirmation together, and how many messages the consumer confirms at once."""
+"""How many publishes wait for their ack together, and how many messages the consumer acks at once."""
 
 
 async def _queue(url: str, name: str) -> tuple[Any, Any, Any]:

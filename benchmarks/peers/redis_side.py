@@ -1,4 +1,4 @@
-"""Redis streams by redis-py: pipelined XADD, and XREADGROUP in batches, each confirmed by one XACK.
+"""Redis streams by redis-py: pipelined XADD, and XREADGROUP in batches, each acknowledged by one XACK.
 
 By the blocking client, without hiredis.
 """
@@ -24,7 +24,7 @@ def _connect(port: int) -> Any:
 
 
 async def stream_sender(turn: Turn, *, port: int, stream: str, count: int, body_bytes: int) -> Part:
-    """Adds to a stream, many at a time; each batch is confirmed when it is synced."""
+    """Adds to a stream, many at a time; each batch is acknowledged when it is synced."""
     connection = _connect(port)
     connection.xgroup_create(stream, "readers", mkstream=True)
     entry: Any = {b"b": bytes(body_bytes)}

@@ -2,8 +2,8 @@
 
 Every figure is of Python processes that send and receive, with the same loop (uvloop where it is installed) on both sides. Ours
 sends with ``post`` and listens with ``on_batch``; nats-py has a callback for each message, and for JetStream ``publish_async``
-and a pull consumer that confirms a batch at a time; redis-py pipelines XADD and reads with XREADGROUP, both in batches;
-aio-pika waits for a thousand confirmations at a time, and has a callback for each message. Ours keeps causal order everywhere;
+and a pull consumer that acks a batch at a time; redis-py pipelines XADD and reads with XREADGROUP, both in batches;
+aio-pika waits for a thousand acks at a time, and has a callback for each message. Ours keeps causal order everywhere;
 the peers keep the order of one sender. In round trips ours stays awake for the next message (``stay_awake``); beside that stands
 what it does without, and nats-py in loops that never sleep. The sides take turns, and the best of several rounds counts, since
 noise only ever adds. Beside each figure is what a delivery costs the processor, of all programs and servers together: that
@@ -183,7 +183,7 @@ WORKLOADS = (
         {
             "JetStream, synced later": (Side(jetstream, "nats"), 5),
             "Redis streams, synced": (Side(redis_streams, "redis"), 1.5),
-            "RabbitMQ, confirmed": (Side(rabbit_queues, "rabbit"), 1),
+            "RabbitMQ, acknowledged": (Side(rabbit_queues, "rabbit"), 1),
         },
     ),
     Workload(

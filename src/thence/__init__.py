@@ -30,41 +30,41 @@ from thence.errors import (
 )
 
 if _TYPE_CHECKING:
-    from thence.core.views import NewView
-    from thence.runtime.agent import Agent
-    from thence.runtime.agent_client import Agents
-    from thence.runtime.blocking import BlockingClient, connect_blocking
-    from thence.runtime.client import Client, connect
-    from thence.runtime.embedded import Member
-    from thence.runtime.letters import EVERYONE, Message
+    from thence.agents.agent import Agent
+    from thence.client.admin import Agents
+    from thence.client.blocking import BlockingClient, connect_blocking
+    from thence.client.client import Client, connect
+    from thence.client.embedded import Member
+    from thence.client.message import EVERYONE, Message
+    from thence.core.reconfig.protocol import NewView
+    from thence.net.tls import TlsFiles
     from thence.runtime.polling import stay_awake
-    from thence.runtime.tls import TlsFiles
 
 __version__ = "0.1.0"
 
-_RUNNING = {
-    "EVERYONE": "letters",
-    "Agent": "agent",
-    "Agents": "agent_client",
-    "BlockingClient": "blocking",
-    "Client": "client",
-    "Member": "embedded",
-    "Message": "letters",
-    "NewView": "endpoint",
-    "TlsFiles": "tls",
-    "connect": "client",
-    "connect_blocking": "blocking",
-    "stay_awake": "polling",
+_LAZY = {
+    "EVERYONE": "client.message",
+    "Agent": "agents.agent",
+    "Agents": "client.admin",
+    "BlockingClient": "client.blocking",
+    "Client": "client.client",
+    "Member": "client.embedded",
+    "Message": "client.message",
+    "NewView": "client.endpoint",
+    "TlsFiles": "net.tls",
+    "connect": "client.client",
+    "connect_blocking": "client.blocking",
+    "stay_awake": "runtime.polling",
 }
 
 
 def __getattr__(name: str) -> _Any:
     """Import a name of what runs when it is asked for."""
-    if name not in _RUNNING:
+    if name not in _LAZY:
         raise AttributeError(f"module 'thence' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"thence.runtime.{_RUNNING[name]}"), name)
+    return getattr(import_module(f"thence.{_LAZY[name]}"), name)
 
 
 __all__ = [

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from tests.runs import Run, random_run
-from thence.core.messages import Frame
+from tests.support.runs import Run, random_run
 from thence.core.ordering import MAX_HELD, ORDERINGS, Ordering
 from thence.core.ordering.resilient import ResilientKept
+from thence.core.wire.messages import Frame
 
 MEMBERS = ("A", "B", "C", "D", "E")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.suite import MEMBERS, VARIANTS, Variant, every_ordering
-from tests.runs import PATTERNS, random_run
-from thence.core.messages import Envelope
+from tests.support.runs import PATTERNS, random_run
 from thence.core.ordering import ORDERINGS, Arrival, make_ordering
+from thence.core.wire.messages import Envelope
 from thence.errors import ConfigError
 from thence.trace.judge import PROPERTIES
 
@@ -72,7 +72,7 @@ def test_it_promises_what_the_judge_knows(variant: Variant) -> None:
 
 @every_ordering
 def test_who_says_so_gives_all_others_one_stamp(variant: Variant) -> None:
-    """Then one number stands for a message at all members, and whoever has it can repeat it (``core.distributed``)."""
+    """Then one number stands for a message at all members, and whoever has it can repeat it (``core.transport.ack_all``)."""
     run = variant.run()
     chance = random.Random(3)
     one_stamp = variant.kind.arrival is Arrival.ANY
@@ -94,7 +94,7 @@ def test_who_says_so_gives_all_others_one_stamp(variant: Variant) -> None:
 
 @every_ordering
 def test_the_first_hop_is_where_a_message_goes_first(variant: Variant) -> None:
-    """So that its body may go there ahead of it (``core.ahead``)."""
+    """So that its body may go there ahead of it (``core.failover.early_payloads``)."""
     named = 0
     for sender in MEMBERS:
         for to in (("A",), ("B", "D"), (sender,), MEMBERS, None):

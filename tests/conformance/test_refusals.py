@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from tests.conformance.suite import IMPOSSIBLE, MEMBERS, VARIANTS, Variant, every_ordering, with_each_number_replaced
-from tests.runs import Flight, Run
-from thence.core.messages import Envelope, Frame
+from tests.support.runs import Flight, Run
 from thence.core.ordering import ORDERINGS, Ordering
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.ordering.unordered import UnorderedStamp
+from thence.core.wire.messages import Envelope, Frame
 from thence.errors import FrameRefused, ImpossibleFrame, MalformedFrame, ReplayedFrame, StrangerFrame
 
 HUGE = 2**63 - 1

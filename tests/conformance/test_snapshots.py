@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.conformance.suite import MEMBERS, VARIANTS, Variant, every_ordering
-from tests.runs import Run, destinations
+from tests.support.runs import Run, destinations
 from thence.core.ordering import ORDERINGS, make_ordering
 from thence.errors import StorageError
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.conformance.suite import MEMBERS, Variant, every_ordering
-from tests.runs import Flight, Run
-from thence.core.messages import FRAME_WEIGHT
-from thence.core.ordering import Arrival, Ordering, holding
-from thence.core.ordering.holding import MAX_HELD, Held
+from tests.support.runs import Flight, Run
+from thence.core.ordering import Arrival, Ordering, pending
+from thence.core.ordering.pending import MAX_HELD, Held
+from thence.core.wire.messages import FRAME_WEIGHT
 from thence.errors import OverflowingFrame
 
 
@@ -61,7 +61,7 @@ def test_a_wait_is_named(variant: Variant) -> None:
     assert run.arrive(first.source, first.target, first.place) is not None
     if variant.confirms:
         confirmed = [wait.missing for wait in run.orderings[target].waiting()]
-        assert confirmed == [(one, 1), (one, 2), (one, 3), (f"confirmations of {one}", 1)], "now the first is to be confirmed"
+        assert confirmed == [(one, 1), (one, 2), (one, 3), (f"acks of {one}", 1)], "now the first is to be acknowledged"
         run.arrive_everything(random.Random(0))
     assert run.orderings[target].waiting() == []
 
@@ -90,7 +90,7 @@ def check_progress(ordering: Ordering, flight: Flight) -> None:
     sender = twin.index[flight.source]
     arrived = twin._check(sender, flight.frame)
     before = waits_of(twin)
-    named = {(wait.missing.sender.removeprefix("confirmations of "), wait.missing.number) for wait in twin.waiting()}
+    named = {(wait.missing.sender.removeprefix("acks of "), wait.missing.number) for wait in twin.waiting()}
     twin.accept(flight.source, flight.frame, 0)
     after = waits_of(twin)
     moved = {who for who, missing in before.items() if after.get(who) != missing}
@@ -110,7 +110,7 @@ def test_waiting_is_bounded_and_the_missing_one_gets_through(
     one, _, target = two_senders(variant)
     run = variant.run(max_held=3 if limit == "max_held" else MAX_HELD)
     if limit == "MAX_HELD_BYTES":
-        monkeypatch.setattr(holding, limit, 3 * FRAME_WEIGHT)
+        monkeypatch.setattr(pending, limit, 3 * FRAME_WEIGHT)
     hold_back(run, one, target, 3)
     for _ in range(2):
         run.send(one, None)
@@ -122,7 +122,7 @@ def test_waiting_is_bounded_and_the_missing_one_gets_through(
     assert ordering.snapshot() == before
     run.arrive(one, target, 0)
     if variant.confirms:
-        assert len(ordering.waiting()) == 4, "the missing one is taken beyond the limit: it waits for its confirmation alone"
+        assert len(ordering.waiting()) == 4, "the missing one is taken beyond the limit: it waits for its ack alone"
         arrive_what_is_taken(run)
     else:
         assert ordering.waiting() == []
@@ -191,7 +191,7 @@ def test_a_long_wait_is_looked_at_once_per_frame(variant: Variant) -> None:
     hold_back(run, one, target, 500)
     run.arrive(one, target)
     if variant.confirms:
-        assert calls[0] == 501, "the first one waits for its confirmation, and the others still for it"
+        assert calls[0] == 501, "the first one waits for its ack, and the others still for it"
         return
     assert run.orderings[target].waiting() == []
     assert calls[0] <= 2 * 501

@@ -14,26 +14,26 @@ import pytest
 import trustme
 
 import thence
-from tests.integration.running import flat, run, servers, started, until, url
-from tests.integration.securing import EVERYTHING, Access, Speaker, certificates, prove, recording, secure_url
+from tests.support.servers.running import flat, run, servers, started, until, url
+from tests.support.servers.securing import EVERYTHING, Access, Speaker, certificates, prove, recording, secure_url
 from tests.unit.cli import run as run_cli
-from thence.core.topology_text import write
+from thence.client.client import Client
+from thence.core.topology.toml import write
 from thence.errors import ConfigError, NotAllowed, Refusal, UsageError
-from thence.runtime.client import Client
-from thence.runtime.protocol import (
+from thence.net.protocol import (
     PROTOCOL,
+    BatchItem,
     Challenge,
     ClientHello,
     ClientWelcome,
-    Letter,
     Proof,
     Publish,
     Refused,
     ServerHello,
     ViewRequest,
-    write_letters,
+    write_messages,
 )
-from thence.runtime.tokens import new_nonce, new_token, parse_token
+from thence.net.tokens import new_nonce, new_token, parse_token
 
 FROM_HERE = r"127\.0\.0\.1:\d+: "
 
@@ -188,7 +188,7 @@ def test_without_the_right_token_nobody_gets_in(
             with pytest.raises(Refusal, match=why):
                 async with Client(url(topology, "s1"), name, token=token(access.tokens)):
                     pass
-            assert not running["s1"].node.office.state.boxes
+            assert not running["s1"].node.directory.state.mailboxes
         assert complained(caplog, f"refused client '{name}' .*{why}")
 
     run(main)
@@ -219,7 +219,7 @@ def test_a_session_played_again_gets_nothing(tmp_path: Path, caplog: pytest.LogC
                 await ann.send("ann", b"once")
                 assert (await ann.receive()).body == b"once"
                 ann.done()
-            before = running["s1"].node.office.state.boxes["ann"].sent
+            before = running["s1"].node.directory.state.mailboxes["ann"].sent
             again = await Speaker.call(topology.addresses["s1"])
             again.writer.write(recorded.from_client)
             assert isinstance(await again.hear(), Challenge)
@@ -228,7 +228,7 @@ def test_a_session_played_again_gets_nothing(tmp_path: Path, caplog: pytest.LogC
             assert refused.reason == "the token of 'ann' is not right"
             assert await again.ended()
             again.close()
-            assert running["s1"].node.office.state.boxes["ann"].sent == before == 1
+            assert running["s1"].node.directory.state.mailboxes["ann"].sent == before == 1
         secret = parse_token(access.tokens["ann"]).secret
         wire = recorded.from_client + recorded.from_server
         assert len(wire) > 200
@@ -244,8 +244,8 @@ def test_nothing_is_heard_of_whoever_does_not_prove_its_token(tmp_path: Path, ca
         topology = flat("s1")
         access = Access(tmp_path / "access.toml", ann=EVERYTHING)
         async with servers(topology, access=access.path) as running:
-            letters = Publish(1, 1, None, None, write_letters([Letter(b"?")]))
-            for skipped in (letters, ViewRequest("ask"), ClientHello(PROTOCOL, "ann", entry="ann", nonce=new_nonce())):
+            messages = Publish(1, 1, None, None, write_messages([BatchItem(b"?")]))
+            for skipped in (messages, ViewRequest("ask"), ClientHello(PROTOCOL, "ann", entry="ann", nonce=new_nonce())):
                 eve = await Speaker.call(topology.addresses["s1"])
                 eve.say(ClientHello(PROTOCOL, "ann", entry="ann", nonce=new_nonce()))
                 eve.say(skipped)
@@ -258,7 +258,7 @@ def test_nothing_is_heard_of_whoever_does_not_prove_its_token(tmp_path: Path, ca
             assert isinstance(refused, Refused)
             assert refused.reason == "a nonce of 5 bytes; it must have 32"
             eve.close()
-            assert not running["s1"].node.office.state.boxes
+            assert not running["s1"].node.directory.state.mailboxes
 
     run(main)
 
@@ -372,8 +372,8 @@ def test_what_is_not_allowed_is_refused_and_all_else_goes_on(
                 await act(ann)
             await ann.send("ann", b"behind")
             assert [(await ann.receive()).body for _ in range(2)] == [b"before", b"behind"]
-            boxes, followers = running["s1"].node.office.state.boxes, running["s1"].node.office.state.followers
-            assert boxes["bob"].position == 0, "nothing of it came to anybody"
+            mailboxes, followers = running["s1"].node.directory.state.mailboxes, running["s1"].node.directory.state.followers
+            assert mailboxes["bob"].position == 0, "nothing of it came to anybody"
             assert not followers
             await act(lucky)
         assert complained(caplog, f"client 'ann': the access file does not let 'ann' {what}")
@@ -382,7 +382,7 @@ def test_what_is_not_allowed_is_refused_and_all_else_goes_on(
     run(main)
 
 
-def test_letters_posted_without_leave_are_told_of_and_others_are_not_held_up(tmp_path: Path) -> None:
+def test_messages_posted_without_leave_are_told_of_and_others_are_not_held_up(tmp_path: Path) -> None:
     async def main() -> None:
         topology = flat("s1")
         access = Access(tmp_path / "access.toml", ann={"send": ["ann"]}, bob={})
@@ -418,11 +418,11 @@ def test_a_topic_is_no_way_to_somebody_whom_one_may_not_write_to(tmp_path: Path,
             await bob.subscribe("news")
             ann = await Speaker.call(topology.addresses["s1"])
             await prove(ann, "ann", token)
-            ann.say(Publish(1, 1, ("bob",), "news", write_letters([Letter(b"by the side door")])))
+            ann.say(Publish(1, 1, ("bob",), "news", write_messages([BatchItem(b"by the side door")])))
             assert await ann.ended()
             ann.close()
-            assert running["s1"].node.office.state.boxes["bob"].position == 0
-        assert complained(caplog, "client 'ann': letters 1 to 1 of 'ann' name nobody, somebody twice, or a topic too")
+            assert running["s1"].node.directory.state.mailboxes["bob"].position == 0
+        assert complained(caplog, "client 'ann': messages 1 to 1 of 'ann' name nobody, somebody twice, or a topic too")
 
     run(main)
 
@@ -468,6 +468,29 @@ def test_who_may_lead_changes_of_an_embedded_member(tmp_path: Path) -> None:
                 with pytest.raises(Refusal, match=why):
                     async with Client(address, "", token=token):
                         pass
+
+    run(main)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["from a file", "asked for"])
+def test_whoever_may_not_change_the_fabric_is_told_which_right_it_lacks(tmp_path: Path, known: bool) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        access = Access(tmp_path / "access.toml", bob={"status": True})
+        (tmp_path / "now.toml").write_text(write(topology), encoding="utf-8")
+        (tmp_path / "next.toml").write_text(write(topology).replace("[domains", "version = 2\n[domains", 1), encoding="utf-8")
+        command = ["topology", "apply", str(tmp_path / "next.toml"), *(["--from", str(tmp_path / "now.toml")] if known else [])]
+        async with servers(topology, access=access.path):
+            for token, why in (
+                (
+                    ["--token", access.tokens["bob"]],
+                    "the access file does not let 'bob' lead a change of the fabric (topology = true)",
+                ),
+                ([], "s1 wants a token"),
+            ):
+                ended = await asyncio.to_thread(run_cli, *command, *token)
+                said = f"nothing was changed, since it is not allowed: s1: {url(topology, 's1')}: {why}"
+                assert (ended.code, ended.err.split("thence: error: ")[1].strip()) == (2, said)
 
     run(main)
 
@@ -535,11 +558,11 @@ def test_two_tokens_while_one_is_replaced(tmp_path: Path) -> None:
 # --- where ------------------------------------------------------------------------------------------------------------
 
 
-def test_neighbours_without_proof_are_no_way_around_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_peers_without_proof_are_no_way_around_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         topology = flat("s1", "s2")
         access = Access(tmp_path / "access.toml", ann={})
-        with pytest.raises(ConfigError, match="with an access file and neighbours a server needs TLS"):
+        with pytest.raises(ConfigError, match="with an access file and peers a server needs TLS"):
             await started(topology, "s1", access=access.path)
         alone = flat("s1")
         async with servers(alone, access=access.path):

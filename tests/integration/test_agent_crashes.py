@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.agent_crashes import Options, replay, run_once
-from tests.integration.crashes import MAX_WRONG_TOLD
+from tests.support.servers.agent_crashes import Options, replay, run_once
+from tests.support.servers.crashes import MAX_WRONG_TOLD
 
 
 @pytest.mark.slow

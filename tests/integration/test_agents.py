@@ -13,15 +13,15 @@ import pytest
 
 import thence
 from examples.bank import Account, AccountState, Balance, Deposit, Pay
-from tests.integration.running import addressed, assert_kept, flat, fleet, run, until, url
+from tests.support.servers.running import addressed, assert_kept, flat, fleet, run, until, url
 from tests.unit.cli import run as run_cli
-from thence.core.topology import Topology
+from thence.agents import admin
+from thence.agents import engine as engine_module
+from thence.agents.kinds import kinds_of
+from thence.core.topology.model import Topology
 from thence.errors import Refusal, UsageError
-from thence.runtime import agent_desk
-from thence.runtime import engine as engine_module
-from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.node_options import NodeOptions
-from thence.runtime.server import Server
+from thence.node.options import NodeOptions
+from thence.server.server import Server
 
 TWO_DOMAINS = """
 name = "bank"
@@ -123,12 +123,12 @@ def test_what_cannot_be_made_is_refused_with_the_reason(monkeypatch: pytest.Monk
                 await other.agents.show("ann")
             with pytest.raises(UsageError, match="no agent is called 'till'"):
                 await till.agents.remove("till")
-            with pytest.raises(UsageError, match="no dead letter 7"):
+            with pytest.raises(UsageError, match="no dead message 7"):
                 await till.agents.retry(7)
             with pytest.raises(Refusal, match="'ann' is an agent of 's1'"):
                 async with thence.connect(url(topology, "s1"), "ann"):
                     pass
-            monkeypatch.setattr(agent_desk, "MAX_AGENTS", 1)
+            monkeypatch.setattr(admin, "MAX_AGENTS", 1)
             with pytest.raises(UsageError, match="MAX_AGENTS is 1"):
                 await create("bob", "Account")
             assert servers["s1"].status()["agents"]["count"] == 1
@@ -157,7 +157,7 @@ def test_of_two_that_take_a_name_at_once_one_gets_it(tmp_path: Path) -> None:
     run(main)
 
 
-def test_dead_letters_are_seen_retried_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_messages_are_seen_retried_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "FIRST_RETRY_S", 0.0)
     topology = flat("s1")
 
@@ -167,14 +167,14 @@ def test_dead_letters_are_seen_retried_and_dropped(monkeypatch: pytest.MonkeyPat
             await till.send("ann", Pay("ann", 0))
             await till.send("ann", Deposit(4))
             assert (await till.request("ann", Balance())).value() == 4
-            (letter,) = await till.agents.dead()
-            assert (letter["agent"], letter["sender"], letter["error"]) == ("ann", "till", "ValueError: an amount of 0")
-            shown = await till.agents.dead_letter(letter["number"])
+            (item,) = await till.agents.dead()
+            assert (item["agent"], item["sender"], item["error"]) == ("ann", "till", "ValueError: an amount of 0")
+            shown = await till.agents.dead_letter(item["number"])
             assert shown["messages"] == [{"body": {"type": "pay", "to": "ann", "amount": 0}, "headers": {}}]
-            await till.agents.retry(letter["number"])
+            await till.agents.retry(item["number"])
             assert (await till.request("ann", Balance())).value() == 4
             (again,) = await till.agents.dead()
-            assert again["number"] == letter["number"] + 1
+            assert again["number"] == item["number"] + 1
             await till.agents.drop(again["number"])
             assert list(await till.agents.dead()) == []
 

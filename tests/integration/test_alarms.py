@@ -1,7 +1,4 @@
-"""Every metric moves and every alarm goes off: each scenario brings about one kind of trouble with real servers.
-
-Each says which alarms and metrics it moves, and a test runs it and looks. Another one sees that no metric or alarm is untried.
-"""
+"""Every metric moves and every alarm goes off: each scenario brings about one kind of trouble with real servers."""
 
 from __future__ import annotations
 
@@ -22,28 +19,32 @@ import pytest
 import thence
 from benchmarks.takeover import TWIN
 from examples.bank import Account, AccountState, Deposit
-from tests.integration.alarm_memory import MEMORY_METRICS, clients_want_more_memory_than_there_is
-from tests.integration.running import addressed, flat, run, servers, started, until, url
-from tests.integration.scraping import Prometheus, fires, rules
-from thence.core import channel
-from thence.core.member import MemberOptions
-from thence.core.messages import Packet
-from thence.core.topology_text import parse, write
-from thence.runtime import boxes, door, files, history, peers
-from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.client import Client
-from thence.runtime.neighbour import Neighbour
-from thence.runtime.node_options import NodeOptions
-from thence.runtime.protocol import ViewRequest
-from thence.runtime.proxy import Mode, Proxy
-from thence.runtime.server import Server
-from thence.runtime.spill import list_spill
-from thence.runtime.wire import Connection
+from tests.support.servers.alarm_memory import MEMORY_METRICS, clients_want_more_memory_than_there_is
+from tests.support.servers.alarm_rights import a_right_to_a_topic_is_withdrawn
+from tests.support.servers.running import addressed, flat, posted, run, servers, started, until, url
+from tests.support.servers.scraping import Prometheus, fires, rules
+from thence.agents.kinds import kinds_of
+from thence.client.client import Client
+from thence.core.member.member import MemberOptions
+from thence.core.topology.toml import parse, write
+from thence.core.transport import channel
+from thence.core.wire.messages import Packet
+from thence.net.framing import Connection
+from thence.net.protocol import ViewRequest
+from thence.net.proxy import Mode, Proxy
+from thence.node import history, listener
+from thence.node.options import NodeOptions
+from thence.node.peers import connections
+from thence.node.peers.peer import Peer
+from thence.observe.metrics import FAMILIES
+from thence.server.server import Server
+from thence.storage import files
+from thence.storage import mailbox as mailbox_module
+from thence.storage.spill import list_spill
 from thence.trace.files import read_trace
 from thence.trace.judge import judge
 from thence.trace.live import LiveTraceWriter
 from thence.trace.parquet import ParquetSink
-from thence.web.metrics import FAMILIES
 
 TWO_DOMAINS: Final = """
 name = "two"
@@ -104,15 +105,6 @@ def scenario(*shows: str) -> Callable[[Callable[[Given], Awaitable[None]]], Call
     return enter
 
 
-async def posted(topology: Any, server: str, to: str, count: int, name: str = "writer", body: bytes = b"x" * 100) -> None:
-    """Send letters, each in a bundle of its own, and do not wait longer than there is room."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(2), thence.connect(url(topology, server), name) as writer:
-            for _ in range(count):
-                writer.post(to, body)
-                await asyncio.sleep(0)
-
-
 # --- all is well -------------------------------------------------------------------------------------------------------
 
 
@@ -163,7 +155,7 @@ async def messages_go_over_a_relay(given: Given) -> None:
         assert not given.prometheus.fired
 
 
-# --- neighbours --------------------------------------------------------------------------------------------------------
+# --- peers --------------------------------------------------------------------------------------------------------
 
 
 @scenario("ThenceServerDown", "ThenceNeighbourDown", "thence_queued_frames", "thence_queued_bytes", "thence_queue_full_ratio")
@@ -177,13 +169,13 @@ async def a_server_is_gone(given: Given) -> None:
         given.prometheus.close()
         await given.prometheus.until_fired(running["s2"], "ThenceServerDown")
         assert "ThenceNeighbourDown" not in given.prometheus.fired
-        watcher = Prometheus()
-        await until(lambda: running["s1"].node.office.home("bob"))
+        failure_detector = Prometheus()
+        await until(lambda: running["s1"].node.directory.home("bob"))
         await posted(topology, "s1", "bob", 3)
-        await watcher.until_fired(running["s1"], "ThenceNeighbourDown")
-        given.prometheus.fired |= watcher.fired
-        given.prometheus.moved |= watcher.moved
-        watcher.close()
+        await failure_detector.until_fired(running["s1"], "ThenceNeighbourDown")
+        given.prometheus.fired |= failure_detector.fired
+        given.prometheus.moved |= failure_detector.moved
+        failure_detector.close()
 
 
 @scenario("thence_unsafe_deliveries", "thence_unsafe_sent")
@@ -201,21 +193,21 @@ async def one_who_should_have_it_is_away(given: Given) -> None:
                 await given.prometheus.scrape(server)
 
 
-def _is_another(neighbour: Neighbour, lost: Connection) -> bool:
-    return neighbour.connection not in (None, lost)
+def _is_another(peer: Peer, lost: Connection) -> bool:
+    return peer.connection not in (None, lost)
 
 
 @scenario("ThenceNeighbourFlapping")
 async def a_connection_breaks_again_and_again(given: Given) -> None:
-    given.monkeypatch.setattr(peers, "MAX_BACKOFF_S", peers.FIRST_BACKOFF_S)
+    given.monkeypatch.setattr(connections, "MAX_BACKOFF_S", connections.FIRST_BACKOFF_S)
     async with servers(flat("s1", "s2")) as running:
-        neighbour = running["s1"].node.peers.neighbours["s2"]
+        peer = running["s1"].node.peers.peers["s2"]
         await given.prometheus.scrape(running["s1"])
         for _ in range(6):
-            connection = neighbour.connection
+            connection = peer.connection
             assert connection is not None
             connection.fail(ConnectionResetError("cut by the test"))
-            await until(partial(_is_another, neighbour, connection))
+            await until(partial(_is_another, peer, connection))
         await given.prometheus.until_fired(running["s1"], "ThenceNeighbourFlapping")
 
 
@@ -237,7 +229,7 @@ async def a_server_comes_back_on_an_empty_store(given: Given) -> None:
 
 
 @scenario("ThenceFramesRefused", "thence_refused_frames_total")
-async def a_neighbour_says_what_cannot_be(given: Given) -> None:
+async def a_peer_says_what_cannot_be(given: Given) -> None:
     async with servers(flat("s1", "s2")) as running:
         await given.prometheus.scrape(running["s1"])
         running["s2"].node.peers.send("s1", Packet("D", (), (), 1_000_000))
@@ -246,7 +238,7 @@ async def a_neighbour_says_what_cannot_be(given: Given) -> None:
 
 @scenario("ThenceStrangers", "thence_strangers_turned_away_total")
 async def many_connections_do_not_introduce_themselves(given: Given) -> None:
-    given.monkeypatch.setattr(door, "MAX_STRANGERS", 2)
+    given.monkeypatch.setattr(listener, "MAX_STRANGERS", 2)
     topology = flat("s1")
     async with servers(topology) as running:
         await given.prometheus.scrape(running["s1"])
@@ -258,6 +250,7 @@ async def many_connections_do_not_introduce_themselves(given: Given) -> None:
 
 
 scenario(*MEMORY_METRICS)(clients_want_more_memory_than_there_is)
+scenario("thence_letters_withheld_total")(a_right_to_a_topic_is_withdrawn)
 
 
 @scenario("ThenceLongWait", "thence_waiting_messages", "thence_oldest_wait_seconds")
@@ -273,14 +266,14 @@ async def a_message_waits_for_one_that_does_not_come(given: Given) -> None:
             await server.node.peers.wait_connected()
         async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s2"), "bob") as bob:
             await bob.send("bob", b"here")
-            await until(lambda: running["s1"].node.office.home("bob"))
+            await until(lambda: running["s1"].node.directory.home("bob"))
             proxy.set_mode(Mode.CUT)
-            await until(lambda: not running["s1"].node.peers.neighbours["s3"].up)
+            await until(lambda: not running["s1"].node.peers.peers["s3"].up)
             await ann.send(thence.EVERYONE, b"first")
             assert [(await bob.receive()).body for _ in range(2)] == [b"here", b"first"]
             await bob.send(thence.EVERYONE, b"then")
             await until(running["s3"].node.member.waiting)
-            running["s3"].node.clock._offset += 61 * 10**9  # A minute later.
+            running["s3"].node.driver.clock._offset += 61 * 10**9  # A minute later.
             await given.prometheus.until_fired(running["s3"], "ThenceLongWait")
             proxy.set_mode(Mode.WELL)
             await until(lambda: not running["s3"].node.member.waiting())
@@ -301,12 +294,12 @@ async def a_message_waits_at_a_link_for_one_that_crosses_elsewhere(given: Given)
         for server in running.values():
             await server.node.peers.wait_connected()
         proxy.set_mode(Mode.CUT)
-        await until(lambda: not running["a1"].node.peers.neighbours["c1"].up)
+        await until(lambda: not running["a1"].node.peers.peers["c1"].up)
         async with thence.connect(url(topology, "a1"), "ann") as ann:
             for _ in range(4):  # The pairs carry in turn, and the first one cannot.
                 await ann.send(thence.EVERYONE, b"")
             await until(running["c1"].node.member.waiting)
-            running["c1"].node.clock._offset += 61 * 10**9  # A minute later.
+            running["c1"].node.driver.clock._offset += 61 * 10**9  # A minute later.
             await given.prometheus.until_fired(running["c1"], "ThenceLongWait")
             status = running["c1"].status()
             assert 61 <= status["oldest_wait_seconds"] < 600
@@ -322,12 +315,12 @@ async def a_message_waits_at_a_link_for_one_that_crosses_elsewhere(given: Given)
 @scenario(
     "ThenceQueueFilling", "ThenceQueueStalled", "thence_stalled", "thence_neighbour_stalled_seconds", "thence_waiting_clients"
 )
-async def a_neighbour_stays_away(given: Given) -> None:
+async def a_peer_stays_away(given: Given) -> None:
     topology = flat("s1", "s2")
     async with servers(topology, given.data, member=MemberOptions(max_queued=20)) as running:
         async with thence.connect(url(topology, "s2"), "bob") as bob:
             await bob.send(thence.EVERYONE, b"here")
-        await until(lambda: running["s1"].node.office.home("bob"))
+        await until(lambda: running["s1"].node.directory.home("bob"))
         await running["s2"].stop(drain_s=0)
         await posted(topology, "s1", "bob", 15)
         await given.prometheus.until_fired(running["s1"], "ThenceQueueFilling")
@@ -356,13 +349,13 @@ async def _write_for_ever(topology: Any, server: str, to: str) -> None:
     "thence_held_deliveries",
     "thence_letters_dropped_total",
 )
-async def a_client_does_not_empty_its_box(given: Given) -> None:
-    given.monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 10)
+async def a_client_does_not_empty_its_mailbox(given: Given) -> None:
+    given.monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 10)
     topology = flat("s1", "s2")
     async with servers(topology, given.data) as running:
         async with thence.connect(url(topology, "s1"), "bob") as bob:
             await bob.send(thence.EVERYONE, b"here")
-        await until(lambda: running["s2"].node.office.home("bob"))
+        await until(lambda: running["s2"].node.directory.home("bob"))
         await posted(topology, "s2", "bob", 20)
         await until(lambda: running["s1"].node.held)
         await given.prometheus.until_fired(running["s1"], "ThenceBoxStalled")
@@ -385,28 +378,28 @@ async def a_name_is_given_twice(given: Given) -> None:
 
 
 @scenario("thence_spilled_bytes")
-async def letters_are_spilled(given: Given) -> None:
-    given.monkeypatch.setattr(boxes, "BLOCK_BYTES", 1_000)
+async def messages_are_spilled(given: Given) -> None:
+    given.monkeypatch.setattr(mailbox_module, "BLOCK_BYTES", 1_000)
     topology = flat("s1")
     async with servers(topology, given.data, spill_after_bytes=1_000) as running:
         async with thence.connect(url(topology, "s1"), "bob") as bob:
             await bob.send("bob", b"here")
         await posted(topology, "s1", "bob", 100)
-        await until(lambda: running["s1"].node.office.state.boxes["bob"].spilled_bytes)
+        await until(lambda: running["s1"].node.directory.state.mailboxes["bob"].spilled_bytes)
         await given.prometheus.scrape(running["s1"])
         assert not given.prometheus.fired
 
 
 @scenario("ThenceFramesUnreadable", "thence_spilled_frames", "thence_neighbour_unreadable")
-async def what_waits_for_a_neighbour_is_damaged(given: Given) -> None:
-    given.monkeypatch.setattr(boxes, "SPILL_AFTER_LETTERS", 10)
-    given.monkeypatch.setattr(boxes, "BLOCK_BUNDLES", 5)
+async def what_waits_for_a_peer_is_damaged(given: Given) -> None:
+    given.monkeypatch.setattr(mailbox_module, "SPILL_AFTER_MESSAGES", 10)
+    given.monkeypatch.setattr(mailbox_module, "BLOCK_BATCHES", 5)
     given.monkeypatch.setattr(channel, "WINDOW", 8)
     topology = flat("s1", "s2")
     async with servers(topology, given.data, spill_after_bytes=1_000_000) as running:
         async with thence.connect(url(topology, "s2"), "bob") as bob:
             await bob.send(thence.EVERYONE, b"here")
-        await until(lambda: running["s1"].node.office.home("bob"))
+        await until(lambda: running["s1"].node.directory.home("bob"))
         await running["s2"].stop(drain_s=0)
         await posted(topology, "s1", "bob", 100)
         seen = await given.prometheus.scrape(running["s1"])
@@ -420,7 +413,7 @@ async def what_waits_for_a_neighbour_is_damaged(given: Given) -> None:
         assert f"{path}, offset " in running["s1"].status()["neighbours"][0]["unreadable"]
         path.write_bytes(whole)
         await until(lambda: not any(running["s1"].node.member.queued().values()))
-        assert running["s2"].node.office.state.boxes["bob"].position == 101
+        assert running["s2"].node.directory.state.mailboxes["bob"].position == 101
 
 
 # --- the disk ----------------------------------------------------------------------------------------------------------
@@ -465,7 +458,7 @@ async def the_disk_does_not_answer(given: Given) -> None:
     topology = flat("s1")
     async with servers(topology, given.data) as running, thence.connect(url(topology, "s1"), "bob") as bob:
         await bob.send("bob", b"here")
-        await until(lambda: running["s1"].node.store.durable == running["s1"].node.store.appended)
+        await until(lambda: running["s1"].node.driver.store.durable == running["s1"].node.driver.store.appended)
         given.monkeypatch.setattr(files, "sync_data", slow)
         try:
             bob.post("bob", b"?")

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.attacks import EVIL_HOST
-from tests.integration.running import PATIENCE_S, flat, run, servers, until, url
-from tests.integration.scraping import ask
+from tests.support.servers.attacks import EVIL_HOST
+from tests.support.servers.running import PATIENCE_S, flat, run, servers, until, url
+from tests.support.servers.scraping import ask
 from tests.unit.cli import refusal
 from thence.errors import ConfigError
-from thence.runtime import boxes
-from thence.web import answering
-from thence.web.answering import Answerer, parse_listen
-from thence.web.looking import BOXES_AT_A_TIME, look
+from thence.observe import http as observe_http
+from thence.observe.http import Answerer, parse_listen
+from thence.observe.snapshot import MAILBOXES_AT_A_TIME, look
+from thence.storage import mailbox as mailbox_module
 
 
 def test_it_listens_on_this_machine_unless_told_otherwise() -> None:
@@ -52,7 +52,7 @@ def test_pages() -> None:
 
 
 def test_a_server_that_takes_nothing_is_not_ready(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 1)
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 1)
 
     async def main() -> None:
         topology = flat("s1")
@@ -60,9 +60,11 @@ def test_a_server_that_takes_nothing_is_not_ready(monkeypatch: pytest.MonkeyPatc
             server = running["s1"]
             answerer = Answerer(server)
             address = await answerer.open("0")
-            async with thence.connect(url(topology, "s1"), "bob") as bob:
-                await bob.send("bob", b"here")
-                assert (await ask(address, "/readyz"))[::2] == (503, "the box of 'bob' is full\n")
+            async with thence.connect(url(topology, "s1"), "bob b") as bob:
+                await bob.send("bob b", b"here")
+                make_room = f"thence client show|purge|remove {url(topology, 's1')} 'bob b'"
+                told = f"the mailbox of 'bob b' is full\nstart the program of 'bob b', or make room: {make_room}\n"
+                assert (await ask(address, "/readyz"))[::2] == (503, told)
                 assert (await ask(address, "/healthz"))[0] == 200
                 assert (await bob.receive()).body == b"here"
                 bob.done()
@@ -75,7 +77,7 @@ def test_a_server_that_takes_nothing_is_not_ready(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_somebody_can_make_it_keep_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(answering, "REQUEST_WITHIN_S", 0.3)
+    monkeypatch.setattr(observe_http, "REQUEST_WITHIN_S", 0.3)
 
     async def main() -> None:
         async with servers(flat("s1")) as running:
@@ -83,7 +85,7 @@ def test_what_somebody_can_make_it_keep_is_bounded(monkeypatch: pytest.MonkeyPat
             address = await answerer.open("0")
             host, _, port = address.rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 2 * answering.MAX_REQUEST_BYTES)
+            writer.write(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 2 * observe_http.MAX_REQUEST_BYTES)
             assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
             writer.close()
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -102,7 +104,7 @@ def test_a_crowd_that_asks_for_nothing_keeps_nobody_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever could keep health checks out could have the server restarted."""
-    monkeypatch.setattr(answering, "REQUEST_WITHIN_S", PATIENCE_S)  # Nobody goes because of the time.
+    monkeypatch.setattr(observe_http, "REQUEST_WITHIN_S", PATIENCE_S)  # Nobody goes because of the time.
 
     async def main() -> None:
         async with servers(flat("s1")) as running:
@@ -113,9 +115,9 @@ def test_a_crowd_that_asks_for_nothing_keeps_nobody_out(
             slow, slow_writer = await asyncio.open_connection(host, int(port))
             crowd = [
                 await asyncio.open_connection(host, int(port), local_addr=(EVIL_HOST, 0))
-                for _ in range(2 * answering.MAX_CONNECTIONS)
+                for _ in range(2 * observe_http.MAX_CONNECTIONS)
             ]
-            await until(lambda: len(answerer._open) == answering.MAX_CONNECTIONS)
+            await until(lambda: len(answerer._open) == observe_http.MAX_CONNECTIONS)
             assert (await ask(address, "/healthz"))[::2] == (200, "ok\n")
             assert (await crowd[0][0].read()) == b"", "the oldest of them has made room"
             slow_writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
@@ -124,9 +126,75 @@ def test_a_crowd_that_asks_for_nothing_keeps_nobody_out(
                 writer.close()
             answerer.close()
         assert any(
-            re.fullmatch(rf"{re.escape(EVIL_HOST)}:\d+: shown out: it asks for nothing, .*", record.getMessage())
+            re.fullmatch(rf"{re.escape(EVIL_HOST)}:\d+: shown out: it has no answer yet, .*", record.getMessage())
             for record in caplog.records
         )
+
+    run(main)
+
+
+def test_who_asks_without_end_shares_looks_and_hears_what_is_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty that asked for metrics as fast as they could slowed down messages to a tenth."""
+    looks: list[asyncio.Future[str]] = []
+
+    def looked(_: object) -> asyncio.Future[str]:
+        looks.append(asyncio.get_running_loop().create_future())
+        return looks[-1]
+
+    async def main() -> None:
+        monkeypatch.setattr(observe_http, "exposition", looked)
+        async with servers(flat("s1")) as running:
+            answerer = Answerer(running["s1"])
+            address = await answerer.open("0")
+            first = asyncio.create_task(ask(address, "/metrics"))
+            await until(lambda: looks)
+            others = [asyncio.create_task(ask(address, "/metrics")) for _ in range(20)]
+            await until(lambda: len(answerer._asking) == 21)
+            assert (await ask(address, "/healthz"))[::2] == (200, "ok\n")
+            looks[0].set_result("before\n")
+            assert (await first)[2] == "before\n"
+            await until(lambda: len(looks) == 2)
+            looks[1].set_result("since\n")
+            assert {(await other)[2] for other in others} == {"since\n"}
+            assert len(looks) == 2
+            answerer.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /../../etc/passwd HTTP/1.1",
+        b"GET /%2e%2e/etc/passwd HTTP/1.1",
+        b"GET http://127.0.0.1/metrics HTTP/1.1",
+        b"POST /metrics HTTP/1.1\r\nContent-Length: 1000000000",
+        b"BREW /metrics HTTP/1.1",
+        b"CONNECT 127.0.0.1:22 HTTP/1.1",
+        b"PRI * HTTP/2.0",
+        b"GET /metrics",
+        b"GET /\x1b]0;x\x07 HTTP/1.1",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+        b"\x00" * 100,
+        b"",
+    ],
+    ids=lambda request: repr(request[:24]),
+)
+def test_strange_requests_are_refused_in_words(request_: bytes) -> None:
+    async def main() -> None:
+        async with servers(flat("s1")) as running:
+            answerer = Answerer(running["s1"])
+            address = await answerer.open("0")
+            host, _, port = address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(request_ + b"\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n")
+            told = await reader.read()
+            assert re.match(rb"HTTP/1.1 (400|404|405) ", told), told
+            assert told.count(b"HTTP/1.1") == 1, "one answer for one connection"
+            assert b"\x1b" not in told
+            writer.close()
+            assert (await ask(address, "/healthz"))[0] == 200
+            answerer.close()
 
     run(main)
 
@@ -163,13 +231,15 @@ def test_serve_refuses_what_is_no_address(tmp_path: Path) -> None:
     assert "'here:x' is no address" in refusal("serve", file, "--server", "s1", "--durability", "memory", "--metrics", "here:x")
 
 
-def test_a_great_many_boxes_are_added_up_a_part_at_a_time() -> None:
+def test_a_great_many_mailboxes_are_added_up_a_part_at_a_time() -> None:
     async def main() -> None:
         async with servers(flat("s1")) as running:
-            office = running["s1"].node.office
-            count = 2 * BOXES_AT_A_TIME + 1
+            directory = running["s1"].node.directory
+            count = 2 * MAILBOXES_AT_A_TIME + 1
             for number in range(count):
-                office.state.boxes[f"client {number}"] = boxes.Box(position=number, acknowledged=0, bytes=2 * number)
+                directory.state.mailboxes[f"client {number}"] = mailbox_module.Mailbox(
+                    position=number, acknowledged=0, bytes=2 * number
+                )
             turns = 0
 
             async def others() -> None:
@@ -182,11 +252,11 @@ def test_a_great_many_boxes_are_added_up_a_part_at_a_time() -> None:
             await asyncio.sleep(0)
             before = turns
             looked = await look(running["s1"])
-            seen = looked.boxes
+            seen = looked.mailboxes
             assert turns > before
             task.cancel()
-            assert (seen.letters, seen.bytes) == (count * (count - 1) // 2, count * (count - 1))
-            assert (seen.longest_letters, seen.longest_bytes) == (count - 1, 2 * (count - 1))
-            assert looked.box_ratio == (count - 1) / boxes.MAX_BOX_LETTERS
+            assert (seen.messages, seen.bytes) == (count * (count - 1) // 2, count * (count - 1))
+            assert (seen.longest_messages, seen.longest_bytes) == (count - 1, 2 * (count - 1))
+            assert looked.mailbox_ratio == (count - 1) / mailbox_module.MAX_MAILBOX_MESSAGES
 
     run(main)

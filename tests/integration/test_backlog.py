@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import PATIENCE_S, flat, fleet, run, servers, until, url, wait_for_server
+from tests.support.servers.running import PATIENCE_S, flat, fleet, run, servers, until, url, wait_for_server
 from tests.unit.cli import run as run_command
+from thence.client.client import ask_status
 from thence.errors import Refusal
-from thence.runtime import boxes
-from thence.runtime.client import ask_status
-from thence.runtime.spill import list_spill
+from thence.storage import mailbox as mailbox_module
+from thence.storage.spill import list_spill
 
-LETTERS = 6_000
+MESSAGES = 6_000
 BODY_BYTES = 1_000
 IN_MEMORY_BYTES = 200_000
 SPILLING = ("--backlog", "spill", "--spill-after-bytes", str(IN_MEMORY_BYTES))
@@ -31,24 +31,24 @@ def test_a_client_that_is_away_gets_everything_once_and_others_are_served_meanwh
         topology = running.topology
         asyncio.run(_absent(topology.addresses["s2"]))
         for part in range(3):
-            asyncio.run(_sent(topology.addresses, part * LETTERS // 3, LETTERS // 3))
+            asyncio.run(_sent(topology.addresses, part * MESSAGES // 3, MESSAGES // 3))
             running.kill("s2")
             running.start_one("s2")
             wait_for_server(topology, "s2")
-        asyncio.run(_until_waiting(topology.addresses["s2"], LETTERS))  # What was accepted at s1 is on its way.
+        asyncio.run(_until_waiting(topology.addresses["s2"], MESSAGES))  # What was accepted at s1 is on its way.
         status = asyncio.run(ask_status(url(topology, "s2")))
         (reader,) = [client for client in status["clients"] if client["name"] == "reader"]
-        assert reader["waiting_letters"] == LETTERS
-        assert reader["spilled_letters"] > LETTERS // 2
+        assert reader["waiting_letters"] == MESSAGES
+        assert reader["spilled_letters"] > MESSAGES // 2
         assert status["backlog"]["mode"] == "spill"
-        assert status["backlog"]["spilled_bytes"] > LETTERS // 2 * BODY_BYTES
+        assert status["backlog"]["spilled_bytes"] > MESSAGES // 2 * BODY_BYTES
         assert "bytes in files" in run_command("status", url(topology, "s2")).out
-        got = asyncio.run(_read(topology.addresses["s2"], LETTERS // 2))
+        got = asyncio.run(_read(topology.addresses["s2"], MESSAGES // 2))
         running.kill("s2")
         running.start_one("s2")
         wait_for_server(topology, "s2")
-        got += asyncio.run(_read(topology.addresses["s2"], LETTERS - len(got)))
-        assert got == list(range(LETTERS))
+        got += asyncio.run(_read(topology.addresses["s2"], MESSAGES - len(got)))
+        assert got == list(range(MESSAGES))
     assert list_spill(tmp_path / "s2") == {}, "with the last snapshot what was read is gone"
     verified = run_command("store", "verify", tmp_path / "s2")
     assert (verified.code, verified.out.split(":")[0]) == (0, "whole")
@@ -61,7 +61,7 @@ async def _absent(address: str) -> None:
 
 
 async def _sent(addresses: dict[str, str], first: int, count: int) -> None:
-    """Send letters to the reader who is away, and others there and back between two who are not."""
+    """Send messages to the reader who is away, and others there and back between two who are not."""
     async with asyncio.timeout(PATIENCE_S):
         async with (
             thence.connect(f"thence://{addresses['s1']}", "writer") as writer,
@@ -80,7 +80,7 @@ async def _sent(addresses: dict[str, str], first: int, count: int) -> None:
 
 
 async def _read(address: str, count: int) -> list[int]:
-    """Return the numbers of the next letters for the reader, and go away again when it is known that it has them."""
+    """Return the numbers of the next messages for the reader, and go away again when it is known that it has them."""
     async with asyncio.timeout(PATIENCE_S), thence.connect(f"thence://{address}", "reader") as reader:
         before = await _waiting(address)
         got = [int((await reader.receive()).body[:6]) for _ in range(count)]
@@ -90,14 +90,14 @@ async def _read(address: str, count: int) -> list[int]:
 
 
 async def _until_waiting(address: str, count: int) -> None:
-    """Wait until so many letters wait for the reader."""
+    """Wait until so many messages wait for the reader."""
     async with asyncio.timeout(PATIENCE_S):
         while await _waiting(address) != count:  # noqa: ASYNC110  What is waited for tells nobody.
             await asyncio.sleep(0.01)
 
 
 async def _waiting(address: str) -> int:
-    """Return how many letters wait for the reader."""
+    """Return how many messages wait for the reader."""
     status = await ask_status(f"thence://{address}")
     (waiting,) = [client["waiting_letters"] for client in status["clients"] if client["name"] == "reader"]
     return int(waiting)
@@ -112,17 +112,17 @@ def test_a_disk_that_may_hold_no_more_pushes_back_and_everything_arrives(tmp_pat
             async with thence.connect(url(topology, "s1"), "writer") as writer:
                 await writer.known("reader")
                 writing = asyncio.create_task(_write(writer, 4_000))
-                await until(lambda: node.office.full == "reader")
+                await until(lambda: node.directory.mailboxes.full == "reader")
                 stalled = (await ask_status(url(topology, "s1")))["stalled"]
-                assert stalled.startswith("the box of 'reader' is full: ")
+                assert stalled.startswith("the mailbox of 'reader' is full: ")
                 assert "bytes are spilled in" in stalled
                 async with thence.connect(url(topology, "s1"), "reader") as reader:
                     for number in range(4_000):
                         assert (await reader.receive(PATIENCE_S)).body == body(number)
                     reader.done()
                     await writing
-                    await until(lambda: node.office.state.boxes["reader"].acknowledged == 4_000)
-            assert not node.office.full
+                    await until(lambda: node.directory.state.mailboxes["reader"].acknowledged == 4_000)
+            assert not node.directory.mailboxes.full
 
     run(main)
 
@@ -134,11 +134,11 @@ async def _write(writer: thence.Client, count: int) -> None:
     await writer.flush()
 
 
-def test_a_client_whose_letters_are_damaged_is_told_where_and_others_go_on(
+def test_a_client_whose_messages_are_damaged_is_told_where_and_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boxes, "SPILL_AFTER_LETTERS", 10)
-    monkeypatch.setattr(boxes, "BLOCK_BUNDLES", 4)
+    monkeypatch.setattr(mailbox_module, "SPILL_AFTER_MESSAGES", 10)
+    monkeypatch.setattr(mailbox_module, "BLOCK_BATCHES", 4)
 
     async def main() -> None:
         topology = flat("s1")
@@ -151,7 +151,7 @@ def test_a_client_whose_letters_are_damaged_is_told_where_and_others_go_on(
                 data = bytearray(path.read_bytes())
                 data[len(data) // 2] ^= 1
                 path.write_bytes(data)
-                with pytest.raises(Refusal, match=rf"the letters for 'reader' cannot be read: {path}, offset \d+: "):
+                with pytest.raises(Refusal, match=rf"the messages for 'reader' cannot be read: {path}, offset \d+: "):
                     await _read(topology.addresses["s1"], 100)
                 await writer.send("writer", b"still there")
                 assert (await writer.receive(PATIENCE_S)).body == b"still there"
@@ -164,4 +164,4 @@ def test_what_keeps_nothing_on_disk_cannot_spill(tmp_path: Path) -> None:
     file.write_text('name = "one"\n[domains.D]\nmembers = ["s1"]\n[servers.s1]\naddress = "127.0.0.1:1"\n', encoding="utf-8")
     ended = run_command("serve", file, "--server", "s1", "--durability", "memory", "--backlog", "spill")
     assert ended.code == 2
-    assert "--backlog spill keeps letters in files of the store: it needs --data DIR" in ended.err
+    assert "--backlog spill keeps messages in files of the store: it needs --data DIR" in ended.err

@@ -9,23 +9,24 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import flat, run, servers, started, until, url
-from tests.integration.scraping import Prometheus
+from tests.support.servers.running import flat, run, servers, started, until, url
+from tests.support.servers.scraping import Prometheus
+from tests.support.stores import filled
 from tests.unit.cli import refusal
 from tests.unit.cli import run as run_cli
-from tests.unit.runtime.stores import filled
 from thence.errors import ConfigError, StateLost, StorageError
-from thence.runtime import backup as backup_module
-from thence.runtime import boxes, driver
-from thence.runtime.backup import backup, read_restored, restore
-from thence.runtime.inspection import examine
-from thence.runtime.recovery import Segment, read_segment
-from thence.runtime.server import Server
-from thence.runtime.store import Store
+from thence.node.driver import commits
+from thence.node.offline import backup as backup_module
+from thence.node.offline.backup import backup, read_restored, restore
+from thence.node.offline.inspection import examine
+from thence.server.server import Server
+from thence.storage import mailbox as mailbox_module
+from thence.storage.recovery import Segment, read_segment
+from thence.storage.store import Store
 
 
-def trouble(server: Server, neighbour: str) -> str:
-    return server.node.peers.neighbours[neighbour].trouble
+def trouble(server: Server, peer: str) -> str:
+    return server.node.peers.peers[peer].trouble
 
 
 # --- copies ------------------------------------------------------------------------------------------------------------
@@ -35,8 +36,8 @@ def trouble(server: Server, neighbour: str) -> str:
 def test_copies_made_under_load_are_whole_and_start(
     spill_after_bytes: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "COMPACT_BYTES", 20_000)
-    monkeypatch.setattr(boxes, "BLOCK_BYTES", 2_000)
+    monkeypatch.setattr(commits, "COMPACT_BYTES", 20_000)
+    monkeypatch.setattr(mailbox_module, "BLOCK_BYTES", 2_000)
     topology = flat("s1")
     copies = [tmp_path / f"copy-{number}" for number in range(8)]
     accepted: list[int] = []
@@ -75,8 +76,8 @@ def test_copies_made_under_load_are_whole_and_start(
                 thence.connect(url(topology, "s1"), "bob") as bob,
             ):
                 assert (await bob.receive()).body == b"here"
-                for letter in range(known):
-                    assert (await bob.receive()).body.startswith(b"%d " % letter)
+                for item in range(known):
+                    assert (await bob.receive()).body.startswith(b"%d " % item)
 
         run(look)
 
@@ -219,7 +220,7 @@ def test_a_server_on_an_old_copy_is_refused_and_both_say_why(writer: str, tmp_pa
             assert "something was forgotten: " in trouble(running["s1"], "s2")
             assert "('s2' was restored from a copy). Start 's2' on its newest data" in trouble(running["s1"], "s2")
             await until(lambda: "something was forgotten: " in trouble(running["s2"], "s1"))
-            assert not running["s1"].node.peers.neighbours["s2"].up
+            assert not running["s1"].node.peers.peers["s2"].up
 
     run(main)
 

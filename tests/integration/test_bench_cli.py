@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.running import flat, fleet, servers, url
-from tests.integration.running import run as run_loop
+from tests.support.servers.running import flat, fleet, servers, url
+from tests.support.servers.running import run as run_loop
 from tests.unit.cli import refusal, run
-from thence.cli.bench import _measure, percentile
+from thence.cli.messages.bench import _measure, percentile
+from thence.client.client import connect
+from thence.client.message import MAX_MESSAGE_BYTES
 from thence.errors import UsageError
-from thence.runtime.client import connect
-from thence.runtime.letters import MAX_LETTER_BYTES
 
 
 def test_a_server_is_measured(tmp_path: Path) -> None:
@@ -30,8 +30,8 @@ def test_a_server_is_measured(tmp_path: Path) -> None:
 
 
 def test_a_size_that_no_message_can_have_is_refused_at_once() -> None:
-    said = refusal("bench", "thence://127.0.0.1:1", "--size", str(MAX_LETTER_BYTES + 1))
-    assert said == f"--size {MAX_LETTER_BYTES + 1}: must be from 0 to {MAX_LETTER_BYTES} (MAX_LETTER_BYTES)"
+    said = refusal("bench", "thence://127.0.0.1:1", "--size", str(MAX_MESSAGE_BYTES + 1))
+    assert said == f"--size {MAX_MESSAGE_BYTES + 1}: must be from 0 to {MAX_MESSAGE_BYTES} (MAX_MESSAGE_BYTES)"
 
 
 def test_what_cannot_be_sent_is_not_waited_for() -> None:
@@ -39,8 +39,8 @@ def test_what_cannot_be_sent_is_not_waited_for() -> None:
         topology = flat("s1")
         async with servers(topology):
             where = url(topology, "s1")
-            with pytest.raises(UsageError, match="MAX_LETTER_BYTES"):
-                await _measure(connect, (where, where), MAX_LETTER_BYTES + 1, 10, 1, lambda *_: None)
+            with pytest.raises(UsageError, match="MAX_MESSAGE_BYTES"):
+                await _measure(connect, (where, where), MAX_MESSAGE_BYTES + 1, 10, 1, lambda *_: None)
 
     run_loop(main)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.faulty_disk import Disk
-from tests.integration.running import PATIENCE_S, flat, url, wait_for_server
-from thence.core.topology import Topology
-from thence.core.topology_text import write
+from tests.support.servers.faulty_disk import Disk
+from tests.support.servers.running import PATIENCE_S, flat, url, wait_for_server
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import write
 
 
 @pytest.mark.parametrize(("fault", "doing"), [("eio_writes", "writing {} failed"), ("eio_syncs", "fsync failed on {}")])

@@ -16,19 +16,19 @@ import pytest
 import trustme
 
 import thence
-from tests.integration.running import PATIENCE_S, addressed, flat, fleet, run, servers, url, wait_for_server
-from tests.integration.securing import Access, certificates, secure_url
-from tests.integration.terminal import Terminal
+from tests.support.servers.running import PATIENCE_S, addressed, flat, fleet, run, servers, url, wait_for_server
+from tests.support.servers.securing import Access, certificates, secure_url
+from tests.support.servers.terminal import Terminal
+from tests.support.typed_pages import Shell
 from tests.test_docs import blocks, calls, matches, read
-from tests.typed_pages import Shell
 from tests.unit.cli import refusal
-from thence.cli.up import Fleet, free_addresses
-from thence.core.topology_text import parse
+from thence.cli.servers.up import Fleet, free_addresses
+from thence.core.topology.toml import parse
 from thence.trace.files import read_trace
 from thence.trace.judge import judge
 
-OFFICE = """
-name = "office"
+DIRECTORY = """
+name = "directory"
 [domains.up]
 members = ["s1", "s2"]
 [domains.down]
@@ -43,11 +43,11 @@ PORTS = ("7431", "7432", "7433")
 
 
 def test_the_page_is_followed_and_the_servers_recorded_what_is_shown(tmp_path: Path) -> None:
-    page = read("docs/chat.md")
+    page = read("docs/how-to/chat.md")
     for port, address in zip(PORTS, free_addresses(len(PORTS)), strict=True):
         page = page.replace(f"127.0.0.1:{port}", address)
     (fabric,) = blocks(page, "toml")
-    office = parse(fabric)
+    directory = parse(fabric)
     (tmp_path / "office.toml").write_text(fabric)
     shell = Shell(tmp_path)
     printed: dict[str, str] = {}
@@ -57,8 +57,8 @@ def test_the_page_is_followed_and_the_servers_recorded_what_is_shown(tmp_path: P
             assert code == call.code, printed[call.command]
             assert not call.shown.strip() or matches(call.shown, printed[call.command]), printed[call.command]
             if call.command.endswith("&"):
-                for name in office.processes:  # A person would see that they are up.
-                    wait_for_server(office, name)
+                for name in directory.processes:  # A person would see that they are up.
+                    wait_for_server(directory, name)
     finally:
         shell.stop()
     assert len(printed) == 7
@@ -90,8 +90,8 @@ def _descendants(parent: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with fleet(addressed(OFFICE), tmp_path_factory.mktemp("office")) as running:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(addressed(DIRECTORY), tmp_path_factory.mktemp("office")) as running:
         yield running
 
 
@@ -130,10 +130,10 @@ class Piped:
         return self.process.wait(PATIENCE_S)
 
 
-def test_people_talk_across_domains_in_a_pipe(office: Fleet, tmp_path: Path) -> None:
-    ada = Piped(tmp_path, url(office.topology, "s1"), "ada")
+def test_people_talk_across_domains_in_a_pipe(directory: Fleet, tmp_path: Path) -> None:
+    ada = Piped(tmp_path, url(directory.topology, "s1"), "ada")
     ada.until("ada is in lobby, at s1")
-    bob = Piped(tmp_path, url(office.topology, "s3"), "bob")
+    bob = Piped(tmp_path, url(directory.topology, "s3"), "bob")
     ada.until("bob is here")
     ada.say("tea?")
     bob.until("[1] ada: tea?")
@@ -157,15 +157,15 @@ def test_people_talk_across_domains_in_a_pipe(office: Fleet, tmp_path: Path) -> 
     assert ada.leave() == 0
 
 
-def test_a_line_without_its_question_and_one_for_me_alone_are_shown_as_such(office: Fleet, tmp_path: Path) -> None:
+def test_a_line_without_its_question_and_one_for_me_alone_are_shown_as_such(directory: Fleet, tmp_path: Path) -> None:
     async def write() -> None:
-        async with thence.connect(url(office.topology, "s3")) as client:
+        async with thence.connect(url(directory.topology, "s3")) as client:
             await client.known("eve")
             await client.publish("attic", "früh \x1b[2J".encode(), headers={"line": "2", "answers": "1"})
             await client.publish("attic", ["a", "value"])
             await client.send("eve", b"psst")
 
-    eve = Piped(tmp_path, url(office.topology, "s1"), "eve", "--room", "attic")
+    eve = Piped(tmp_path, url(directory.topology, "s1"), "eve", "--room", "attic")
     eve.until("eve is in attic")
     asyncio.run(write())
     eve.until("psst")
@@ -179,10 +179,10 @@ def test_a_line_without_its_question_and_one_for_me_alone_are_shown_as_such(offi
     assert eve.leave() == 0
 
 
-def test_a_person_at_a_terminal(office: Fleet, tmp_path: Path) -> None:
-    ada = Terminal("chat", url(office.topology, "s1"), "--name", "ann", "--room", "hall")
+def test_a_person_at_a_terminal(directory: Fleet, tmp_path: Path) -> None:
+    ada = Terminal("chat", url(directory.topology, "s1"), "--name", "ann", "--room", "hall")
     ada.until(1, "ann> ")
-    bob = Piped(tmp_path, url(office.topology, "s3"), "ben", "--room", "hall")
+    bob = Piped(tmp_path, url(directory.topology, "s3"), "ben", "--room", "hall")
     ada.until(1, "ben is here")
     ada.type("half a l")
     ada.until(1, "ann> half a l")
@@ -197,8 +197,8 @@ def test_a_person_at_a_terminal(office: Fleet, tmp_path: Path) -> None:
     assert bob.leave() == 0
 
 
-def test_a_terminal_is_left_with_control_d_and_given_back(office: Fleet) -> None:
-    ada = Terminal("chat", url(office.topology, "s1"), "--name", "una", "--room", "hall")
+def test_a_terminal_is_left_with_control_d_and_given_back(directory: Fleet) -> None:
+    ada = Terminal("chat", url(directory.topology, "s1"), "--name", "una", "--room", "hall")
     ada.until(1, "una> ")
     assert not ada.echoes()
     ada.type("\x04")
@@ -208,7 +208,7 @@ def test_a_terminal_is_left_with_control_d_and_given_back(office: Fleet) -> None
 
 
 def test_nothing_is_lost_when_a_server_is_killed_and_nothing_is_kept_of_who_left(tmp_path: Path) -> None:
-    with fleet(addressed(OFFICE), tmp_path / "data") as running:
+    with fleet(addressed(DIRECTORY), tmp_path / "data") as running:
         topology = running.topology
         ada = Piped(tmp_path, url(topology, "s1"), "ada")
         bob = Piped(tmp_path, url(topology, "s3"), "bob", "--keep")

@@ -13,15 +13,15 @@ import pytest
 import trustme
 
 import thence
-from tests.integration.running import PATIENCE_S, flat, run, servers, until, url
-from tests.integration.securing import EVERYTHING, Access, certificates, secure_url
+from tests.support.servers.running import PATIENCE_S, flat, run, servers, until, url
+from tests.support.servers.securing import EVERYTHING, Access, certificates, secure_url
 from tests.unit.cli import Ran
 from tests.unit.cli import run as run_cli
 from thence.cli.options import MAILBOX_ADVICE
-from thence.core.topology import Topology
+from thence.core.topology.model import Topology
 from thence.errors import Refusal, UsageError
-from thence.runtime import boxes
-from thence.runtime.server import Server
+from thence.server.server import Server
+from thence.storage import mailbox as mailbox_module
 
 MAILBOX = 5
 AT_ONCE_S = 10.0
@@ -38,16 +38,16 @@ async def stalled(
     topology: Topology, data: Path | None, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> AsyncIterator[tuple[dict[str, Server], thence.Client]]:
     """Run servers of which s1 takes nothing: the mailbox of bob, who is away, is full. Give them, and a client of s1."""
-    monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", MAILBOX)
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", MAILBOX)
     async with servers(topology, data, **options) as running:
         async with thence.connect(url(topology, "s1"), "bob") as bob:
             await bob.subscribe("news")
         async with thence.connect(url(topology, "s1"), "ann") as ann:
             for _ in range(MAILBOX):
                 await ann.send("bob", b"letter")
-            await until(lambda: running["s1"].node.office.full == "bob")
+            await until(lambda: running["s1"].node.directory.mailboxes.full == "bob")
             yield running, ann
-            ann._temporary = False
+            ann._link.temporary = False
             await ann._hang_up()
 
 
@@ -74,10 +74,10 @@ def test_the_remedy_for_a_full_mailbox_works_while_it_is_full(
             ann.done()
             assert node.removal.dropped == {"leave": 0, "remove": 0, "purge": 0} | {remedy.replace("forget", "leave"): MAILBOX}
             if remedy == "purge":
-                assert "bob" in node.office.state.followers["news"]
+                assert "bob" in node.directory.state.followers["news"]
             else:
-                await until(lambda: "bob" not in far.office.state.claims)  # All servers are told.
-                assert not far.office.state.followers
+                await until(lambda: "bob" not in far.directory.state.claims)  # All servers are told.
+                assert not far.directory.state.followers
                 with pytest.raises(UsageError, match="nobody is called 'bob'"):
                     await ann.send("bob", b"?")
 
@@ -90,7 +90,7 @@ def test_the_log_says_whose_mailbox_is_full_and_when_that_is_over(
     async def main() -> None:
         topology = flat("s1", "s2")
         async with stalled(topology, tmp_path, monkeypatch):
-            await until(lambda: "no deliveries are taken: the box of 'bob' is full" in caplog.text)
+            await until(lambda: "no deliveries are taken: the mailbox of 'bob' is full" in caplog.text)
             assert (await cli("client", "purge", url(topology, "s1"), "bob")).code == 0
             await until(lambda: "deliveries are taken again, after" in caplog.text)
 
@@ -107,8 +107,8 @@ def test_what_clients_there_are_is_shown_while_the_server_takes_nothing(tmp_path
             rows = [" ".join(line.split()) for line in listed.out.splitlines() if line.strip() and "─" not in line]
             assert rows[1] == "bob away 5 2,560 full"
             assert rows[2].startswith("ann 127.0.0.1:")
-            assert rows[-2:] == ["s1 is stalled: the box of 'bob' is full", MAILBOX_ADVICE]
-            assert f"stalled: the box of 'bob' is full\n{MAILBOX_ADVICE}\n" in (await cli("status", url(topology, "s1"))).out
+            assert rows[-2:] == ["s1 is stalled: the mailbox of 'bob' is full", MAILBOX_ADVICE]
+            assert f"stalled: the mailbox of 'bob' is full\n{MAILBOX_ADVICE}\n" in (await cli("status", url(topology, "s1"))).out
             shown = await cli("client", "show", url(topology, "s1"), "bob")
             assert shown.code == 0
             assert shown.out.splitlines() == [
@@ -116,7 +116,7 @@ def test_what_clients_there_are_is_shown_while_the_server_takes_nothing(tmp_path
                 "waiting: 5 messages, counted as 2,560 bytes; in files: 0; its mailbox is full",
                 "so far: 0 messages sent, 5 came for it, 0 of them done",
                 "follows: news",
-                "s1 is stalled: the box of 'bob' is full",
+                "s1 is stalled: the mailbox of 'bob' is full",
                 MAILBOX_ADVICE,
             ]
             as_json = json.loads((await cli("client", "list", url(topology, "s1"), "--json")).out)
@@ -194,7 +194,7 @@ def test_whoever_has_the_right_may_and_others_are_refused_also_with_tls(tmp_path
             assert (await cli("client", "purge", where, "bob")).code == 0
             monkeypatch.setenv("THENCE_TOKEN", access.tokens["operator"])
             assert (await cli("client", "remove", where, "bob")).code == 0
-            await until(lambda: "bob" not in running["s1"].node.office.state.claims)
+            await until(lambda: "bob" not in running["s1"].node.directory.state.claims)
 
     run(main)
 

@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 import thence
-from tests.integration.running import addressed, assert_kept, flat, run, servers, started, until, url
+from tests.support.servers.running import addressed, assert_kept, flat, run, servers, started, until, url
 from tests.unit.cli import refusal
-from thence.cli.listen import _forget
+from thence.cli.messages.listen import _forget
+from thence.client.client import Client
 from thence.errors import Refusal, UsageError
-from thence.runtime import office, server, subscriptions
-from thence.runtime.client import Client
+from thence.node.directory import directory, subscriptions
+from thence.server import server
 
 TWO_DOMAINS = """
 name = "two"
@@ -87,7 +88,7 @@ def test_topics_headers_and_typed_bodies() -> None:
                 with pytest.raises(thence.MalformedFrame, match="it was sent as bytes, which are its body"):
                     raw.value(wrong)
             await cleo.unsubscribe("room.42")
-            await until(lambda: not running["s1"].node.office.state.followers)
+            await until(lambda: not running["s1"].node.directory.state.followers)
             await ann.publish("room.42", b"too late")
             await ann.send("cleo", b"last")
             assert (await cleo.receive()).body == b"last"
@@ -133,10 +134,10 @@ def test_nobody_else_can_reply() -> None:
             asking = asyncio.create_task(asker.request("asked", b"?"))
             request = await asked.receive()
             # Even who learns the id of the request, as a relay would, cannot reply; and guesses reach nobody.
-            for reply in (request.letter.request, *range(1, 50)):
-                mallory._post(("asker",), None, b"forged", None, reply=reply)
+            for reply in (request.item.request, *range(1, 50)):
+                mallory._outbox.add(("asker",), None, b"forged", None, reply=reply)
             for client, to, topic in ((mallory, None, "news"), (asked, None, "news"), (asked, None, None)):
-                client._post(to, topic, b"forged", None, reply=request.letter.request)
+                client._outbox.add(to, topic, b"forged", None, reply=request.item.request)
             await mallory.flush()
             await mallory.send("asker", b"behind it")
             assert (await asker.receive()).body == b"behind it"
@@ -232,7 +233,7 @@ def test_a_name_has_one_server_and_one_connection() -> None:
     async def main() -> None:
         topology = flat("s1", "s2")
         async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
-            await until(lambda: running["s2"].node.office.home("ann") == "s1")
+            await until(lambda: running["s2"].node.directory.home("ann") == "s1")
             with pytest.raises(Refusal, match="'ann' is a client of 's1'; connect there"):
                 async with thence.connect(url(topology, "s2"), "ann"):
                     pass
@@ -281,14 +282,14 @@ def test_nobody_is_called_what_nobody_could_write_to() -> None:
                 async with thence.connect(url(topology, "s1"), name) as client:
                     await client.send(name, b"to myself")
                     assert (await client.receive()).body == b"to myself"
-            assert not NOT_NAMES.keys() & running["s1"].node.office.state.boxes.keys()
+            assert not NOT_NAMES.keys() & running["s1"].node.directory.state.mailboxes.keys()
 
     run(main)
 
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_clients_and_subscriptions_are_bounded(durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(directory, "MAX_CLIENTS", 2)
     monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS_EACH", 2)
     monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS", 3)
 
@@ -332,7 +333,7 @@ def test_who_has_no_name_can_only_ask_questions(caplog: pytest.LogCaptureFixture
                     with pytest.raises(Refusal, match="from a client without a name, which can only ask questions"):
                         await act(nobody)
                     assert "connect with a name" in caplog.text
-            assert not running["s1"].node.office.state.boxes
+            assert not running["s1"].node.directory.state.mailboxes
 
     run(main)
 
@@ -340,15 +341,15 @@ def test_who_has_no_name_can_only_ask_questions(caplog: pytest.LogCaptureFixture
 def careless(where: str, name: str) -> Client:
     """Return a client that does not look at how long its name is."""
     client = Client(where, "ann")
-    client.name = name
+    client._parts.state.name = name
     return client
 
 
-def test_who_has_its_box_already_keeps_its_name_and_can_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_its_mailbox_already_keeps_its_name_and_can_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         topology = flat("s1")
         async with servers(topology) as running:
-            boxes = running["s1"].node.office.state.boxes
+            mailboxes = running["s1"].node.directory.state.mailboxes
             with monkeypatch.context() as before:
                 before.setattr(server, "objection_to_new", lambda *_: "")
                 async with Client(url(topology, "s1"), "everyone") as everyone:
@@ -356,7 +357,7 @@ def test_who_has_its_box_already_keeps_its_name_and_can_be_forgotten(monkeypatch
             async with Client(url(topology, "s1"), "everyone") as everyone:
                 assert (await everyone.receive()).body == b"to myself"
             await _forget(lambda: Client(url(topology, "s1"), "everyone"))
-            await until(lambda: "everyone" not in boxes)
+            await until(lambda: "everyone" not in mailboxes)
 
     run(main)
 
@@ -377,22 +378,22 @@ def test_a_temporary_client_leaves_nothing_behind() -> None:
             async with thence.connect(url(topology, "s1")) as guest:
                 await guest.subscribe("news")
                 name = guest.name
-                await until(lambda: running["s2"].node.office.home(name) == "s1")
-            await until(lambda: running["s2"].node.office.home(name) is None)
-            assert all(name not in server.node.office.state.boxes for server in running.values())
-            assert not any(server.node.office.state.followers for server in running.values())
+                await until(lambda: running["s2"].node.directory.home(name) == "s1")
+            await until(lambda: running["s2"].node.directory.home(name) is None)
+            assert all(name not in server.node.directory.state.mailboxes for server in running.values())
+            assert not any(server.node.directory.state.followers for server in running.values())
 
     run(main)
 
 
-def test_letters_for_a_server_itself_are_not_dropped_silently(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_for_a_server_itself_are_not_dropped_silently(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         topology = flat("s1", "s2")
         async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
             with pytest.raises(UsageError, match="'s1' is a server in which no program runs"):
                 await ann.send("s1", b"is anybody in there?")
             await ann.send("s2", b"or there?")
-            await until(lambda: "1 letters of ann are left out: they are for s2" in caplog.text)
+            await until(lambda: "1 messages of ann are left out: they are for s2" in caplog.text)
 
     run(main)
 

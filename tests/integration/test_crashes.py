@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.integration import crash_copies
-from tests.integration.crash_clients import Line
-from tests.integration.crash_copies import KINDS
-from tests.integration.crash_verdict import judge_clients, unfinished
-from tests.integration.crashes import MAX_WRONG_TOLD, Options, replay, run_once
+from tests.support.servers import crash_copies
+from tests.support.servers.crash_clients import Line
+from tests.support.servers.crash_copies import KINDS
+from tests.support.servers.crash_fabric import MAX_WRONG, Fabric
+from tests.support.servers.crash_faults import Fault
+from tests.support.servers.crash_plan import groups
+from tests.support.servers.crash_verdict import judge_clients, unfinished
+from tests.support.servers.crashes import MAX_WRONG_TOLD, Crashes, Options, replay, run_once
+from tests.support.servers.faulty_disk import Control
 
 
 @pytest.mark.slow
@@ -21,6 +26,45 @@ def test_nothing_is_lost_doubled_or_out_of_order_whatever_crashes(tmp_path: Path
     assert not outcome.wrong, "\n".join([*outcome.wrong[:MAX_WRONG_TOLD], replay(options)])
     assert outcome.counts["accepted"] > 100
     assert not outcome.never
+
+
+def test_a_run_that_is_given_up_ends_the_faults_that_are_under_way(tmp_path: Path) -> None:
+    """Otherwise they start servers and clients again that nobody stops."""
+    ended: list[str] = []
+
+    async def last(_: Fabric) -> bool:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("a fault")
+        return True
+
+    async def main() -> None:
+        crashes = Crashes(Options(seed=1, mean_pause_s=0.001, small=True), tmp_path)
+        crashes._first, crashes._kinds = [], (Fault("that lasts", 1, last),)
+        crashes.fabric.wrong += ["broken"] * MAX_WRONG
+        asyncio.get_running_loop().call_later(0.1, crashes.fabric.wrong.append, "broken")
+        with pytest.raises(TimeoutError, match="given up"):
+            await crashes._spoil()
+        assert ended
+
+    asyncio.run(main())
+
+
+def test_a_program_that_another_one_has_replaced_is_ended_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        fabric = Fabric(Options(seed=1, small=True), tmp_path)
+        for name in ("logs", "clocks"):
+            (tmp_path / name).mkdir()
+        domain = next(iter(groups(fabric.topology)))
+        fabric.clocks[domain] = Control(tmp_path / "clocks" / domain)
+        fabric.start_worker(domain)
+        older = fabric.workers[domain]
+        fabric.start_worker(domain)
+        await fabric.close()
+        assert older.returncode is not None
+
+    asyncio.run(main())
 
 
 @pytest.mark.campaign
@@ -47,7 +91,7 @@ def test_nothing_vanishes_without_a_word_when_a_server_goes_back(seed: int, tmp_
 @pytest.mark.parametrize("kind", ["rollback", "clone"])
 def test_servers_that_trust_old_copies_are_noticed(kind: str, tmp_path: Path) -> None:
     """The planted mistake: servers that go on with whoever meets them. Whether numbers meet then is chance, so it tries again."""
-    program = "tests.integration.trusting_server"
+    program = "tests.support.servers.trusting_server"
     for seed in range(KINDS.index(kind), 8 * len(KINDS), len(KINDS)):
         options = Options(seed=seed, fault_s=6.0, mean_gap_s=0.08, program=program)
         outcome = crash_copies.run_once(options, tmp_path / f"run-{seed}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.cli import run
-from thence.cli import demo
-from thence.cli.demo_fabric import Told
+from thence.cli.messages import demo
+from thence.cli.messages.demo_fabric import Told
 
 QUIET = Told(messages=10, deliveries=20, too_early=0, lost=0, doubled=0, out_of_order=0, queued_at_most=1, seconds=0.1)
 

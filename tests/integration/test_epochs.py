@@ -1,7 +1,7 @@
 """Servers on old copies of their stores, beside a copy of themselves, or on no store at all: nothing vanishes without a word.
 
-In each case the old copy accepts more than it has forgotten before it meets its neighbour. Then all counters fit again, so
-counters show nothing (``core.epochs``).
+In each case the old copy accepts more than it has forgotten before it meets its peer. Then all counters fit again, so
+counters show nothing (``core.epochs.epoch``).
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+import trustme
 
 import thence
-from tests.integration.running import PATIENCE_S, flat, run, servers, started, until, url
 from tests.integration.test_upgrade import NOW, programs
-from thence.cli.up import free_addresses
-from thence.core.topology import Topology
+from tests.support.servers.running import PATIENCE_S, flat, run, servers, started, until, url
+from tests.support.servers.securing import EVERYTHING, Access, certificates, secure_url
+from thence.cli.servers.up import free_addresses
+from thence.client.client import ask_status
+from thence.core.topology.model import Topology
 from thence.errors import Refusal
-from thence.runtime.backup import backup, restore
-from thence.runtime.client import ask_status
-from thence.runtime.server import Server
+from thence.node.offline.backup import backup, restore
+from thence.server.server import Server
 
 FORGOTTEN = 10
 ACCEPTED = 15
@@ -45,20 +48,64 @@ OUR_OWN = (backup, restore)
 PLAIN = (plain_copy, plain_return)
 
 
-@asynccontextmanager
-async def cut_off(topology: Topology, name: str, data: Path) -> AsyncIterator[str]:
-    """Run a server where its neighbours are not; return where its clients are."""
-    alone = topology.at(dict(zip(topology.processes, free_addresses(len(topology.processes)), strict=True)))
-    server = await started(alone, name, data)
-    try:
-        yield url(alone, name)
-    finally:
-        await server.stop(drain_s=0)
+class Way(NamedTuple):
+    """How servers meet each other and their clients: as they are, or with TLS and tokens."""
+
+    tls: Mapping[str, thence.TlsFiles] = {}
+    token: str | None = None
+    access: Path | None = None
+
+    def url(self, topology: Topology, server: str) -> str:
+        return secure_url(topology, server) if self.tls else url(topology, server)
+
+    @property
+    def credentials(self) -> dict[str, Any]:
+        return {"token": self.token, "authority": self.tls["s1"].authority} if self.tls else {}
+
+    def connect(self, topology: Topology, server: str, name: str) -> thence.Client:
+        return thence.connect(self.url(topology, server), name, **self.credentials)
+
+    async def started(self, topology: Topology, name: str, data: Path) -> Server:
+        return await started(topology, name, data, tls=self.tls.get(name), access=self.access)
+
+    @asynccontextmanager
+    async def servers(self, topology: Topology, data: Path) -> AsyncIterator[dict[str, Server]]:
+        running: dict[str, Server] = {}
+        try:
+            for name in topology.processes:
+                running[name] = await self.started(topology, name, data)
+            for server in running.values():
+                await server.node.peers.wait_connected()
+            yield running
+        finally:
+            for server in running.values():
+                await server.stop(drain_s=0)
+
+    @asynccontextmanager
+    async def cut_off(self, topology: Topology, name: str, data: Path) -> AsyncIterator[Topology]:
+        """Run a server where its peers are not; give the topology by which its clients find it."""
+        alone = topology.at(dict(zip(topology.processes, free_addresses(len(topology.processes)), strict=True)))
+        server = await self.started(alone, name, data)
+        try:
+            yield alone
+        finally:
+            await server.stop(drain_s=0)
 
 
-async def talk(topology: Topology, first: int, count: int, *, only: str = "") -> None:
+OPEN = Way()
+
+
+def way(secure: bool, folder: Path) -> Way:
+    """Return how to meet in a test; with TLS and tokens, their files are in a folder."""
+    if not secure:
+        return OPEN
+    access = Access(folder / "access.toml", all=EVERYTHING)
+    return Way(certificates(folder / "tls", trustme.CA(), "s1", "s2"), access.tokens["all"], access.path)
+
+
+async def talk(topology: Topology, first: int, count: int, *, only: str = "", by: Way = OPEN) -> None:
     """Let ann at s1 and bob at s2 write to each other; ``only``: the clients of one server alone."""
-    async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s2"), "bob") as bob:
+    async with by.connect(topology, "s1", "ann") as ann, by.connect(topology, "s2", "bob") as bob:
         await ann.known("bob")
         for number in range(first, first + count):
             if only != "s2":
@@ -75,35 +122,37 @@ async def until_received(client: thence.Client, number: int) -> None:
         assert got < number
 
 
-async def accept_alone(topology: Topology, name: str, data: Path) -> int:
-    """Let a server accept something that its neighbour cannot get; return how many messages."""
+async def accept_alone(topology: Topology, name: str, data: Path, by: Way = OPEN) -> int:
+    """Let a server accept something that its peer cannot get; return how many messages."""
     client, other = ("ann", "bob") if name == "s1" else ("bob", "ann")
-    async with cut_off(topology, name, data) as where, thence.connect(where, client) as sender:
+    async with by.cut_off(topology, name, data) as alone, by.connect(alone, name, client) as sender:
         for number in range(ACCEPTED):
             await sender.send(other, 1000 + number)
     return ACCEPTED
 
 
 def trouble(server: Server, peer: str) -> str:
-    return server.node.peers.neighbours[peer].trouble
+    return server.node.peers.peers[peer].trouble
 
 
-async def expect_fenced(topology: Topology, old: Server, neighbour: Server, caught: pytest.LogCaptureFixture) -> None:
-    """The old copy stops as a whole and says why, and so does its neighbour: each names both, and says what to do."""
-    name, other = old.node.name, neighbour.node.name
-    await until(lambda: old.node.meetings.fenced and neighbour.node.peers.neighbours[name].forgot)
-    for said in (old.node.meetings.fenced, trouble(neighbour, name), trouble(old, other)):
+async def expect_fenced(
+    topology: Topology, old: Server, beside: Server, caught: pytest.LogCaptureFixture, by: Way = OPEN
+) -> None:
+    """The old copy stops as a whole and says why, and so does its peer: each names both, and says what to do."""
+    name, other = old.node.name, beside.node.name
+    await until(lambda: old.node.peers.epochs.fenced and beside.node.peers.peers[name].forgot)
+    for said in (old.node.peers.epochs.fenced, trouble(beside, name), trouble(old, other)):
         assert repr(name) in said
         assert repr(other) in said
         assert f"--lost {name}" in said
-    assert old.not_ready == old.status()["stalled"] == old.status()["fenced"] == old.node.meetings.fenced
-    assert not neighbour.not_ready
-    assert not any(peer.up for peer in old.node.peers.neighbours.values())
+    assert old.not_ready == old.status()["stalled"] == old.status()["fenced"] == old.node.peers.epochs.fenced
+    assert not beside.not_ready
+    assert not any(peer.up for peer in old.node.peers.peers.values())
     client, to = ("ann", "bob") if name == "s1" else ("bob", "ann")
     with pytest.raises(Refusal, match="is fenced since it met"):
-        async with thence.connect(url(topology, name), client) as sender:
+        async with by.connect(topology, name, client) as sender:
             await sender.send(to, b"never accepted")
-    status = await ask_status(url(topology, name))
+    status = await ask_status(by.url(topology, name), **by.credentials)
     assert status["fenced"]
     assert "trouble" in status["neighbours"][0]
     loud = [record for record in caught.records if record.levelno >= logging.ERROR]
@@ -112,55 +161,57 @@ async def expect_fenced(topology: Topology, old: Server, neighbour: Server, caug
 
 
 @pytest.mark.parametrize("old", ["s1", "s2"], ids=["who calls", "who is called"])
-@pytest.mark.parametrize("copy", [OUR_OWN, PLAIN], ids=["our own backup", "plain copy"])
-@pytest.mark.parametrize("stops", [True, False], ids=["both stop", "the neighbour goes on"])
+@pytest.mark.parametrize(
+    ("copy", "secure"), [(OUR_OWN, False), (PLAIN, False), (PLAIN, True)], ids=["our own backup", "plain copy", "TLS"]
+)
+@pytest.mark.parametrize("stops", [True, False], ids=["both stop", "the peer goes on"])
 def test_an_old_copy_that_accepts_as_much_as_it_forgot_is_fenced(
-    old: str, copy: tuple[Copy, Copy], stops: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    old: str, copy: tuple[Copy, Copy], secure: bool, stops: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topology = flat("s1", "s2")
-    neighbour = "s2" if old == "s1" else "s1"
+    topology, by = flat("s1", "s2"), way(secure, tmp_path)
+    beside = "s2" if old == "s1" else "s1"
 
     async def main() -> None:
-        async with servers(topology, tmp_path) as running:
-            await talk(topology, 0, 5)
+        async with by.servers(topology, tmp_path) as running:
+            await talk(topology, 0, 5, by=by)
             await asyncio.to_thread(copy[0], tmp_path / old, tmp_path / "copy")
-            await talk(topology, 5, FORGOTTEN, only=old)  # So the neighbour has nothing confirmed that could be missed.
+            await talk(topology, 5, FORGOTTEN, only=old, by=by)  # So the peer has nothing acknowledged that could be missed.
             await running[old].stop(drain_s=1)
             if stops:
-                await running[neighbour].stop(drain_s=0)
+                await running[beside].stop(drain_s=0)
             shutil.rmtree(tmp_path / old)
             await asyncio.to_thread(copy[1], tmp_path / "copy", tmp_path / old)
-            assert await accept_alone(topology, old, tmp_path) > FORGOTTEN
+            assert await accept_alone(topology, old, tmp_path, by) > FORGOTTEN
             if stops:
-                running[neighbour] = await started(topology, neighbour, tmp_path)
-            running[old] = await started(topology, old, tmp_path)
-            await expect_fenced(topology, running[old], running[neighbour], caplog)
+                running[beside] = await by.started(topology, beside, tmp_path)
+            running[old] = await by.started(topology, old, tmp_path)
+            await expect_fenced(topology, running[old], running[beside], caplog, by)
             if copy is OUR_OWN:
-                assert f"{old!r} was restored from a copy" in trouble(running[neighbour], old)
+                assert f"{old!r} was restored from a copy" in trouble(running[beside], old)
             # It stays so, also if it meets nobody.
             await running[old].stop(drain_s=0)
-            await running[neighbour].stop(drain_s=0)
-            running[old] = await started(topology, old, tmp_path)
-            assert running[old].node.meetings.fenced
+            await running[beside].stop(drain_s=0)
+            running[old] = await by.started(topology, old, tmp_path)
+            assert running[old].node.peers.epochs.fenced
             with pytest.raises(Refusal, match="is fenced since it met"):
-                async with thence.connect(url(topology, old), "somebody"):
+                async with by.connect(topology, old, "somebody"):
                     pass
 
     run(main)
 
 
 @pytest.mark.parametrize("old", ["s1", "s2"], ids=["who calls", "who is called"])
-def test_an_old_copy_is_fenced_after_its_neighbour_was_killed(old: str, tmp_path: Path) -> None:
+def test_an_old_copy_is_fenced_after_its_peer_was_killed(old: str, tmp_path: Path) -> None:
     """Real processes, killed with -9 while messages went both ways."""
     topology = flat("s1", "s2")
-    neighbour = "s2" if old == "s1" else "s1"
+    beside = "s2" if old == "s1" else "s1"
 
     async def until_fenced() -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not (await ask_status(url(topology, old)))["fenced"]:  # noqa: ASYNC110  It tells nobody.
                 await asyncio.sleep(0.05)
             said = f"{old!r} runs on an old copy of its store"
-            while said not in (await ask_status(url(topology, neighbour)))["neighbours"][0]["trouble"]:  # noqa: ASYNC110
+            while said not in (await ask_status(url(topology, beside)))["neighbours"][0]["trouble"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
     async def accept() -> None:
@@ -180,39 +231,40 @@ def test_an_old_copy_is_fenced_after_its_neighbour_was_killed(old: str, tmp_path
         plain_return(tmp_path / "copy", tmp_path / old)
         fabric.start(old, NOW)
         asyncio.run(accept())
-        fabric.start(neighbour, NOW)
+        fabric.start(beside, NOW)
         asyncio.run(until_fenced())
 
 
 @pytest.mark.parametrize("both_write", [True, False], ids=["both wrote", "the copy was idle"])
+@pytest.mark.parametrize("secure", [False, True], ids=["", "TLS"])
 def test_of_two_that_run_beside_each_other_one_goes_on(
-    both_write: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    secure: bool, both_write: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topology = flat("s1", "s2")
+    topology, by = flat("s1", "s2"), way(secure, tmp_path)
     beside = topology.at(dict(zip(topology.processes, (*free_addresses(1), topology.addresses["s2"]), strict=True)))
     accepted: dict[str, list[int]] = {"original": [], "copy": []}
     came: list[int] = []
 
     async def main() -> None:
-        async with servers(topology, tmp_path) as running:
-            await talk(topology, 0, 5)
+        async with by.servers(topology, tmp_path) as running:
+            await talk(topology, 0, 5, by=by)
             plain_copy(tmp_path / "s1", tmp_path / "beside" / "s1")
-            if both_write:  # Where its neighbour is, it would be refused at once.
-                async with cut_off(topology, "s1", tmp_path / "beside") as where:
-                    await write(where, "copy", 2000)
-                    await write(url(topology, "s1"), "original", 1000)
-            copy = await started(beside, "s1", tmp_path / "beside")
+            if both_write:  # Where its peer is, it would be refused at once.
+                async with by.cut_off(topology, "s1", tmp_path / "beside") as alone:
+                    await write(alone, "copy", 2000)
+                    await write(topology, "original", 1000)
+            copy = await by.started(beside, "s1", tmp_path / "beside")
             try:
-                # What decides is whom the neighbour meets next.
+                # What decides is whom the peer meets next.
                 await running["s2"].stop(drain_s=0)
-                running["s2"] = await started(topology, "s2", tmp_path)
+                running["s2"] = await by.started(topology, "s2", tmp_path)
                 both = {"original": running["s1"], "copy": copy}
-                await until(lambda: any(one.node.meetings.fenced for one in both.values()))
-                await until(lambda: any(one.node.peers.neighbours["s2"].up for one in both.values()))
-                (goes_on,) = [name for name, one in both.items() if not one.node.meetings.fenced]
-                await write(url(topology if goes_on == "original" else beside, "s1"), goes_on, 3000)
+                await until(lambda: any(one.node.peers.epochs.fenced for one in both.values()))
+                await until(lambda: any(one.node.peers.peers["s2"].up for one in both.values()))
+                (goes_on,) = [name for name, one in both.items() if not one.node.peers.epochs.fenced]
+                await write(topology if goes_on == "original" else beside, goes_on, 3000)
                 last = accepted[goes_on][-1]
-                async with thence.connect(url(topology, "s2"), "bob") as bob:
+                async with by.connect(topology, "s2", "bob") as bob:
                     while not came or came[-1] != last:
                         came.append((await bob.receive()).value(int))
                 assert set(accepted[goes_on]) <= set(came), "what the one that goes on has accepted came"
@@ -220,8 +272,8 @@ def test_of_two_that_run_beside_each_other_one_goes_on(
             finally:
                 await copy.stop(drain_s=0)
 
-    async def write(where: str, who: str, first: int) -> None:
-        async with thence.connect(where, "ann") as ann:
+    async def write(where: Topology, who: str, first: int) -> None:
+        async with by.connect(where, "s1", "ann") as ann:
             for number in range(first, first + ACCEPTED):
                 await ann.send("bob", number)
                 accepted[who].append(number)
@@ -230,22 +282,23 @@ def test_of_two_that_run_beside_each_other_one_goes_on(
 
 
 @pytest.mark.parametrize("old", ["s1", "s2"], ids=["who calls", "who is called"])
-def test_a_server_whose_disk_was_lost_is_fenced(old: str, tmp_path: Path) -> None:
-    topology = flat("s1", "s2")
-    neighbour = "s2" if old == "s1" else "s1"
+@pytest.mark.parametrize("secure", [False, True], ids=["", "TLS"])
+def test_a_server_whose_disk_was_lost_is_fenced(old: str, secure: bool, tmp_path: Path) -> None:
+    topology, by = flat("s1", "s2"), way(secure, tmp_path)
+    beside = "s2" if old == "s1" else "s1"
 
     async def main() -> None:
-        async with servers(topology, tmp_path) as running:
-            await talk(topology, 0, 5)
+        async with by.servers(topology, tmp_path) as running:
+            await talk(topology, 0, 5, by=by)
             await running[old].stop(drain_s=1)
             shutil.rmtree(tmp_path / old)
-            running[old] = await started(topology, old, tmp_path)
-            await until(lambda: running[old].node.meetings.fenced and running[neighbour].node.peers.neighbours[old].forgot)
-            assert f"{old!r} has lost its state" in trouble(running[neighbour], old)
-            assert f"--lost {old}" in trouble(running[neighbour], old)
+            running[old] = await by.started(topology, old, tmp_path)
+            await until(lambda: running[old].node.peers.epochs.fenced and running[beside].node.peers.peers[old].forgot)
+            assert f"{old!r} has lost its state" in trouble(running[beside], old)
+            assert f"--lost {old}" in trouble(running[beside], old)
             assert f"{old!r} has lost its state, or runs on an old copy of its store" in running[old].not_ready
             with pytest.raises(Refusal, match="is fenced since it met"):
-                async with thence.connect(url(topology, old), "somebody"):
+                async with by.connect(topology, old, "somebody"):
                     pass
 
     run(main)
@@ -259,7 +312,7 @@ def test_two_that_only_come_and_go_are_in_a_new_epoch_each_time(tmp_path: Path) 
         async with servers(topology, tmp_path) as running:
             for round_ in range(4):
                 await talk(topology, 3 * round_, 3)
-                both = [running["s1"].node.meetings.claims["s2"], running["s2"].node.meetings.claims["s1"]]
+                both = [running["s1"].node.peers.epochs.claims["s2"], running["s2"].node.peers.epochs.claims["s1"]]
                 assert both[0].agreed.epoch == both[1].agreed.epoch
                 numbers.append(both[0].agreed.epoch.number)
                 name = ("s1", "s2")[round_ % 2]

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import flat, fleet, run, started, until, url, wait_for_server
 from tests.integration.test_faults import proxied
 from tests.integration.test_fencing import heard_by
-from thence.core.topology import Topology
+from tests.support.servers.running import flat, fleet, run, started, until, url, wait_for_server
+from thence.core.topology.model import Topology
 from thence.errors import StateLost
-from thence.runtime.backup import backup, restore
-from thence.runtime.proxy import Mode
-from thence.runtime.server import Server
+from thence.net.proxy import Mode
+from thence.node.offline.backup import backup, restore
+from thence.server.server import Server
 
 
 @asynccontextmanager
@@ -117,7 +117,7 @@ def test_a_client_whose_server_lost_its_disk_is_told_at_once(tmp_path: Path) -> 
             with pytest.raises(StateLost, match=r"'s1' has no mailbox of 'ann'.*up to number 1 are accepted.*knows of 0"):
                 await sending
             assert len(heard) == 1
-        assert not server.node.office.state.boxes, "nobody came in"
+        assert not server.node.directory.state.mailboxes, "nobody came in"
         await server.stop(drain_s=0)
 
     run(main)

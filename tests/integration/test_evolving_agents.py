@@ -12,16 +12,16 @@ import pytest
 
 import thence
 from examples.bank import Account, AccountState, Balance, Deposit, Pay
-from tests.integration.evolving_load import following
-from tests.integration.running import assert_kept, flat, run, until, url
 from tests.integration.test_agents import banks
-from thence.cli.up import free_addresses
-from thence.core.topology import Topology
+from tests.support.servers.evolving_load import following
+from tests.support.servers.running import assert_kept, flat, run, until, url
+from thence.agents.kinds import kinds_of
+from thence.cli.servers.up import free_addresses
+from thence.core.topology.model import Topology
 from thence.errors import UsageError
-from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.applying import Access, Applying, Told, find_old
-from thence.runtime.node_options import NodeOptions
-from thence.runtime.server import Server
+from thence.node.options import NodeOptions
+from thence.server.apply import Access, Told, TopologyChange, find_old
+from thence.server.server import Server
 
 NAMES = ("s1", "s2", "s3", "s4")
 FIRST = 100
@@ -45,7 +45,7 @@ def dying_when_all_hold(said: str) -> None:
 async def applied(new: Topology, told: Told = quietly) -> None:
     """Lead a change as the command does."""
     old = await find_old(new, Access())
-    await Applying(old, new, Access(), told).apply(60.0)
+    await TopologyChange(old, new, Access(), told).apply(60.0)
 
 
 class Bank:
@@ -97,7 +97,9 @@ class Bank:
         await self.end()
         kept = [(server.node, f"account at {name}") for name, server in running.items() if name in self.tills]
         await until(lambda: all(not any(node.member.queued().values()) and not node.member.waiting() for node, _ in kept))
-        await until(lambda: all(node.office.state.boxes[name].position == node.ledger.agents[name].done for node, name in kept))
+        await until(
+            lambda: all(node.directory.state.mailboxes[name].position == node.ledger.agents[name].done for node, name in kept)
+        )
         assert all(not node.ledger.state.dead for node, _ in kept)
         return {name: (await till.request(f"account at {name}", Balance())).value() for name, till in self.tills.items()}
 
@@ -171,14 +173,14 @@ def test_an_account_at_a_server_that_leaves_loses_nothing_it_cannot_pay_out(tmp_
             await bank.tills["s1"].send("account at s2", Deposit(7))
             await applied(new)
             leaving = running["s2"].node
-            assert leaving.evolution.left
+            assert leaving.reconfiguration.left
             await until(lambda: leaving.ledger.agents["account at s2"].done == 1)
             with pytest.raises(UsageError, match="'s2' has left the fabric"):
                 await bank.tills["s2"].send("account at s2", Pay("account at s1", 1))
             with pytest.raises(UsageError, match="nobody is called 'account at s2'"):
                 await bank.tills["s1"].send("account at s2", Deposit(1))
             assert (await bank.tills["s2"].agents.show("account at s2"))["state"]["balance"] == FIRST + 7
-            # What an account pays to one that is gone stays where it is, and the letter is set aside.
+            # What an account pays to one that is gone stays where it is, and the message is set aside.
             await bank.tills["s1"].send("account at s1", Pay("account at s2", 5))
             await until(lambda: running["s1"].node.ledger.state.dead)
             (dead,) = await bank.tills["s1"].agents.dead()

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import thence
-from tests.integration.running import flat, run, servers, until, url
-from thence.runtime.server import Server
+from tests.support.servers.running import flat, run, servers, until, url
+from thence.server.server import Server
 
 LARGE_BYTES = 3 * 1024 * 1024
 SMALL = 3
@@ -50,9 +50,9 @@ async def accepted_meanwhile(running: Server, light: thence.Client) -> list[int]
     """Return of each small message how many others were accepted until it was."""
     between = []
     for _ in range(SMALL):
-        before = running.node.letters_accepted
+        before = running.node.intake.messages_accepted
         await light.send("light", b"x")
-        between.append(running.node.letters_accepted - before - 1)
+        between.append(running.node.intake.messages_accepted - before - 1)
         await light.receive()
     return between
 
@@ -62,7 +62,7 @@ def test_small_messages_do_not_wait_for_large_ones_of_others(tmp_path: Path) -> 
         topology = flat("s1")
         async with servers(topology, tmp_path) as running, flooded(url(topology, "s1")) as light:
             server = running["s1"]
-            await until(lambda: server.node.letters_accepted > 20)
+            await until(lambda: server.node.intake.messages_accepted > 20)
             between = await accepted_meanwhile(server, light)
             assert max(between) <= MAX_BEFORE, between
 

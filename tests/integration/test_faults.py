@@ -14,17 +14,20 @@ from zlib import crc32
 import pytest
 
 import thence
-from tests.integration.running import addressed, flat, run, servers, started, until, url
-from thence.core.member import MemberOptions
-from thence.core.topology import Topology
+from tests.support.servers.running import addressed, flat, run, servers, started, until, url
+from thence.client import admin as admin_module
+from thence.client import connector as connector_module
+from thence.client.client import ask_status
+from thence.core.member.member import MemberOptions
+from thence.core.topology.model import Topology
 from thence.errors import Refusal, StoreFull, UsageError
-from thence.runtime import boxes, door, peers
-from thence.runtime import client as client_module
-from thence.runtime import server as server_module
-from thence.runtime.client import ask_status
-from thence.runtime.proxy import Mode, Proxy
-from thence.runtime.server import Server
-from thence.runtime.wire import HEADER
+from thence.net.framing import HEADER
+from thence.net.proxy import Mode, Proxy
+from thence.node import listener as node_listener
+from thence.node.peers import connections
+from thence.server import server as server_module
+from thence.server.server import Server
+from thence.storage import mailbox as mailbox_module
 
 
 async def proxied(topology: Topology, server: str) -> Proxy:
@@ -41,7 +44,7 @@ def test_a_client_waits_while_its_server_is_busy() -> None:
     async def main() -> None:
         topology = flat("s1")
         async with servers(topology) as running:
-            running["s1"].node.driver.stalled = "a full disk"
+            running["s1"].node.driver.commits.stalled = "a full disk"
 
             async def join() -> None:
                 async with thence.connect(url(topology, "s1"), "ann") as ann:
@@ -50,7 +53,7 @@ def test_a_client_waits_while_its_server_is_busy() -> None:
             joining = asyncio.create_task(join())
             await asyncio.sleep(0.3)
             assert not joining.done()
-            running["s1"].node.driver.stalled = ""
+            running["s1"].node.driver.commits.stalled = ""
             await joining
 
     run(main)
@@ -68,7 +71,7 @@ def test_a_temporary_client_that_was_forgotten_is_told(monkeypatch: pytest.Monke
                 await guest.receive()
                 guest.done()
                 proxy.set_mode(Mode.CUT)
-                await until(lambda: "guest" not in running["s1"].node.office.state.boxes)
+                await until(lambda: "guest" not in running["s1"].node.directory.state.mailboxes)
                 proxy.set_mode(Mode.WELL)
                 with pytest.raises(Refusal, match="was away for too long and was forgotten"):
                     await guest.send("guest", b"?")
@@ -92,7 +95,7 @@ def test_what_a_failing_handler_did_not_do_comes_again() -> None:
         async with servers(topology), thence.connect(url(topology, "s1"), "writer") as writer:
             async with thence.connect(url(topology, "s1"), "reader") as reader:
                 reader.on_message(handle)
-                for number in range(6):  # In one bundle.
+                for number in range(6):  # In one batch.
                     writer.post("reader", b"%d" % number)
                 await until(lambda: reported)
                 with pytest.raises(ValueError, match="three"):
@@ -120,8 +123,8 @@ def test_a_failing_handler_does_not_stop_the_member_it_runs_in() -> None:
             await b.send("A", b"bad")
             await until(lambda: reported)
             await b.send("A", b"accepted all the same")
-            assert a._node is not None
-            assert not a._node.driver._closed
+            assert a._link.node is not None
+            assert not a._link.node.driver.commits.closed
             with pytest.raises(ValueError, match="bad"):  # Nobody was told before: it comes when the block is left.
                 await a.__aexit__(None, None, None)
 
@@ -136,10 +139,10 @@ def test_a_question_whose_answer_never_comes_harms_nobody(monkeypatch: pytest.Mo
             async with thence.connect(f"thence://{proxy.address}", "ann") as ann:
                 proxy.delay_s = 0.5
                 proxy.set_mode(Mode.SLOW)
-                monkeypatch.setattr(client_module, "CONNECT_TIMEOUT_S", 0.1)
+                monkeypatch.setattr(admin_module, "QUESTION_TIMEOUT_S", 0.1)
                 with pytest.raises(TimeoutError):
                     await ann.status()
-                monkeypatch.setattr(client_module, "CONNECT_TIMEOUT_S", 30.0)
+                monkeypatch.setattr(admin_module, "QUESTION_TIMEOUT_S", 30.0)
                 assert (await ann.status())["server"] == "s1"
                 question = asyncio.create_task(ann.status())
                 await asyncio.sleep(0.1)
@@ -200,13 +203,13 @@ def test_what_was_rejected_does_not_pass_for_accepted_when_the_answer_is_lost(
 
 
 def test_whoever_leaves_hears_that_its_name_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "SILENCE_S", 1.0)
-    monkeypatch.setattr(client_module, "HEARTBEAT_S", 0.3)
+    monkeypatch.setattr(connector_module, "SILENCE_S", 1.0)
+    monkeypatch.setattr(connector_module, "HEARTBEAT_S", 0.3)
 
     async def main() -> None:
         topology = flat("s1")
         async with servers(topology) as running:
-            boxes_there = running["s1"].node.office.state.boxes
+            mailboxes_there = running["s1"].node.directory.state.mailboxes
             proxy = await proxied(topology, "s1")
             for mode in (Mode.WELL, Mode.BLACKHOLE, Mode.CUT):
                 async with thence.connect(f"thence://{proxy.address}", "ann") as ann:
@@ -215,10 +218,10 @@ def test_whoever_leaves_hears_that_its_name_is_forgotten(monkeypatch: pytest.Mon
                     if mode is not Mode.WELL:
                         await asyncio.sleep(0.2)
                         assert not leaving.done()
-                        assert "ann" in boxes_there
+                        assert "ann" in mailboxes_there
                         proxy.set_mode(Mode.WELL)
                     await leaving
-                    assert "ann" not in boxes_there
+                    assert "ann" not in mailboxes_there
             await proxy.close()
 
     run(main)
@@ -273,8 +276,8 @@ def test_a_client_is_patient_with_somebody_who_hangs_up() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.CUT, Mode.BLACKHOLE, Mode.CORRUPT, Mode.SLOW])
 def test_a_client_loses_nothing_over_a_bad_network(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "SILENCE_S", 1.0)
-    monkeypatch.setattr(client_module, "HEARTBEAT_S", 0.3)
+    monkeypatch.setattr(connector_module, "SILENCE_S", 1.0)
+    monkeypatch.setattr(connector_module, "HEARTBEAT_S", 0.3)
 
     async def main() -> None:
         topology = flat("s1", "s2")
@@ -313,10 +316,10 @@ SMALL_BYTES = MemberOptions(max_unconsumed_bytes=5_000, max_queued_bytes=5_000)
 
 @pytest.mark.parametrize("small", [SMALL, SMALL_BYTES], ids=["count", "bytes"])
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "disk"])
-def test_a_full_box_makes_senders_wait_and_nothing_is_lost(
+def test_a_full_mailbox_makes_senders_wait_and_nothing_is_lost(
     durable: bool, small: MemberOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 10)
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 10)
 
     async def main() -> None:
         topology = flat("s1", "s2")
@@ -329,15 +332,15 @@ def test_a_full_box_makes_senders_wait_and_nothing_is_lost(
             await writer.receive()
             for number in range(200):
                 writer.post("reader", b"%500d" % number)
-                await asyncio.sleep(0)  # Each in a bundle of its own.
-            await until(lambda: running["s2"].node.office.full == "reader")
+                await asyncio.sleep(0)  # Each in a batch of its own.
+            await until(lambda: running["s2"].node.directory.mailboxes.full == "reader")
             await asyncio.sleep(0.5)
-            assert writer._accepted < writer._number
-            assert "the box of 'reader' is full" in (await ask_status(url(topology, "s2")))["stalled"]
+            assert writer._outbox.unaccepted
+            assert "the mailbox of 'reader' is full" in (await ask_status(url(topology, "s2")))["stalled"]
             assert running["s2"].node.held < 40
             assert [(await reader.receive()).body for _ in range(200)] == [b"%500d" % number for number in range(200)]
             await writer.flush()
-            assert running["s2"].node._held_bytes == running["s2"].node.member._unconsumed_bytes == 0
+            assert running["s2"].node.dispatch.held_bytes == running["s2"].node.member._unconsumed_bytes == 0
 
     run(main)
 
@@ -358,7 +361,7 @@ def test_a_full_disk_makes_everybody_wait_and_nothing_is_lost(tmp_path: Path, mo
             await writer.receive()
             for name in ("s1", "s2"):
                 with monkeypatch.context() as filled:
-                    filled.setattr(running[name].node.store, "commit", _full)
+                    filled.setattr(running[name].node.driver.store, "commit", _full)
                     sends = [asyncio.create_task(writer.send("reader", b"%d" % number)) for number in range(20)]
                     await until(partial(stalled, running[name]))
                     assert "no room" in (await ask_status(url(topology, name)))["stalled"]
@@ -380,9 +383,9 @@ def test_work_that_is_done_again_waits_until_it_is_durable(tmp_path: Path, monke
         ):
             ann = await thence.connect(url(topology, "s1"), "ann").__aenter__()
             with monkeypatch.context() as filled:
-                filled.setattr(running["s1"].node.store, "commit", _full)
+                filled.setattr(running["s1"].node.driver.store, "commit", _full)
                 ann.post("reader", b"1")
-                await until(lambda: running["s1"].node.office.state.boxes["ann"].sent == 1)
+                await until(lambda: running["s1"].node.directory.state.mailboxes["ann"].sent == 1)
 
                 async def again() -> None:
                     async with thence.connect(url(topology, "s1"), "ann") as again:
@@ -404,15 +407,15 @@ def test_work_that_is_done_again_waits_until_it_is_durable(tmp_path: Path, monke
     run(main)
 
 
-# --- neighbours ------------------------------------------------------------------------------------------------------
+# --- peers ------------------------------------------------------------------------------------------------------
 
 
 def stalled(server: Server) -> str:
-    return server.node.driver.stalled
+    return server.node.driver.commits.stalled
 
 
 def trouble(server: Server, peer: str) -> str:
-    return server.node.peers.neighbours[peer].trouble
+    return server.node.peers.peers[peer].trouble
 
 
 def test_a_server_that_has_lost_its_data_is_refused(tmp_path: Path) -> None:
@@ -423,7 +426,7 @@ def test_a_server_that_has_lost_its_data_is_refused(tmp_path: Path) -> None:
             running["s2"] = await started(topology, "s2", tmp_path / "elsewhere")
             await until(lambda: "'s2' has lost its state" in trouble(running["s1"], "s2"))
             await until(
-                lambda: "'s2' has lost its state, or runs on an old copy of its store" in running["s2"].node.meetings.fenced
+                lambda: "'s2' has lost its state, or runs on an old copy of its store" in running["s2"].node.peers.epochs.fenced
             )
             assert "'s2' is fenced since it met 's1'" in trouble(running["s2"], "s1")
             await running["s2"].stop(drain_s=0)
@@ -450,9 +453,9 @@ def test_a_server_with_another_topology_is_refused() -> None:
     run(main)
 
 
-def test_a_neighbour_that_does_not_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "SILENCE_S", 1.0)
-    monkeypatch.setattr(peers, "HEARTBEAT_S", 0.3)
+def test_a_peer_that_does_not_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SILENCE_S", 1.0)
+    monkeypatch.setattr(connections, "HEARTBEAT_S", 0.3)
 
     async def main() -> None:
         topology = flat("s1", "s2")
@@ -467,7 +470,7 @@ def test_a_neighbour_that_does_not_answer_is_noticed(monkeypatch: pytest.MonkeyP
         await until(lambda: trouble(one, "s2") and trouble(two, "s1"))
         proxy.set_mode(Mode.WELL)
         await one.node.peers.wait_connected()
-        assert one.node.peers.neighbours["s2"].connections == 2, "it has been called again"
+        assert one.node.peers.peers["s2"].connections == 2, "it has been called again"
         assert trouble(one, "s2") == ""
         for server in (one, two):
             await server.stop(drain_s=0)
@@ -511,16 +514,16 @@ def test_garbage_ends_its_own_connection_and_nothing_else(garbage: bytes) -> Non
 
 
 def test_strangers_that_say_nothing_are_shown_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HELLO_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(door, "MAX_STRANGERS", 3)
+    monkeypatch.setattr(node_listener, "HELLO_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(node_listener, "MAX_STRANGERS", 3)
 
     async def main() -> None:
         topology = flat("s1")
         async with servers(topology) as running:
             host, _, port = topology.addresses["s1"].rpartition(":")
             silent = [await asyncio.open_connection(host, int(port)) for _ in range(6)]
-            await until(lambda: running["s1"]._door.turned_away == 3)
-            await until(lambda: not running["s1"]._door._strangers)
+            await until(lambda: running["s1"]._listener.turned_away == 3)
+            await until(lambda: not running["s1"]._listener._strangers)
             for reader, writer in silent:
                 with suppress(ConnectionResetError):  # That is the same, less politely.
                     assert await reader.read() == b"", "nobody said a word to them"
@@ -554,7 +557,7 @@ def test_whoever_was_found_is_not_looked_for_any_more(monkeypatch: pytest.Monkey
     run(main)
 
 
-def test_a_server_that_stops_waits_for_neighbours_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stops_waits_for_peers_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them may tell it to switch meanwhile: then frames are queued for others than when it began to stop."""
 
     async def main() -> None:

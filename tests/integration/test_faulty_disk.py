@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from tests.integration.faulty_disk import Disk
+from tests.support.servers.faulty_disk import Disk
 from thence.errors import StorageError
-from thence.runtime.store import Store
+from thence.storage.store import Store
 
 PRELUDE = """
 import os, signal, sys
@@ -179,7 +179,7 @@ def test_what_an_earlier_life_left_unsynced_stays_unsynced(disk: Disk) -> None:
 STORE = """
 import sys
 from pathlib import Path
-from thence.runtime.store import Store
+from thence.storage.store import Store
 store = Store.open(Path(sys.argv[1]), "test")
 print("before", store.durable, flush=True)
 for number in range(store.durable, store.durable + 60):
@@ -231,7 +231,7 @@ def test_a_disk_that_fails_while_a_store_is_opened_is_named(fault: str, disk: Di
     """Whatever call it is that fails. Some failures are nothing to stop for: then it opens."""
     for calls in range(1, 4):
         disk.set(**{fault: calls})
-        done = run(disk, "from thence.runtime.store import Store\nfrom pathlib import Path\n" + OPEN, prelude="")
+        done = run(disk, "from thence.storage.store import Store\nfrom pathlib import Path\n" + OPEN, prelude="")
         assert done.returncode == 0, done.stderr
         assert done.stdout in (f"StorageError {disk.root}\n", "opened\n")
     counter = {"eio_syncs": "syncs with EIO", "eio_writes": "writes with EIO"}[fault]

@@ -15,14 +15,15 @@ import pytest
 import trustme
 
 import thence
-from tests.integration.running import PATIENCE_S, flat, run, servers, started, until, url
-from tests.integration.securing import EVERYTHING, Access, certificates, secure_url
 from tests.integration.test_faults import proxied
+from tests.support.servers.running import PATIENCE_S, flat, run, servers, started, until, url
+from tests.support.servers.securing import EVERYTHING, Access, certificates, secure_url
+from thence.client.resume import Resume
 from thence.errors import Fenced, Refusal, StateLost
-from thence.runtime import client_connection, door
-from thence.runtime.protocol import ClientWelcome
-from thence.runtime.proxy import Mode
-from thence.runtime.resuming import Resuming
+from thence.net import control
+from thence.net.protocol import ClientWelcome
+from thence.net.proxy import Mode
+from thence.server import connection as server_connection
 
 QUEUED = 20
 
@@ -161,7 +162,7 @@ def test_whoever_returns_when_the_name_was_given_up_meanwhile_is_told() -> None:
                 with pytest.raises(StateLost, match="'s1' has no mailbox of 'ann'"):
                     await older.flush()
                 assert len(heard) == 1
-                assert "ann" not in running["s1"].node.office.state.boxes
+                assert "ann" not in running["s1"].node.directory.state.mailboxes
             await proxy.close()
 
     run(main)
@@ -196,7 +197,7 @@ def test_a_server_killed_before_or_behind_its_welcome_raises_no_alarm(tmp_path: 
         server = await started(topology, "s1", tmp_path)
         proxy = await proxied(topology, "s1")
         async with thence.connect(f"thence://{proxy.address}", "ann") as ann:
-            welcomed: Any = ann._welcomed
+            welcomed: Any = ann._link._welcomed
             for number in range(6):
                 met = asyncio.Event()
 
@@ -206,13 +207,13 @@ def test_a_server_killed_before_or_behind_its_welcome_raises_no_alarm(tmp_path: 
                     proxy.set_mode(Mode.CUT)
                     met.set()
 
-                vars(ann)["_welcomed"] = deaf
+                vars(ann._link)["_welcomed"] = deaf
                 proxy.set_mode(Mode.CUT)
                 proxy.set_mode(Mode.WELL)
                 await met.wait()
                 await server.stop(drain_s=0)
                 server = await started(topology, "s1", tmp_path)
-            vars(ann)["_welcomed"] = welcomed
+            vars(ann._link)["_welcomed"] = welcomed
             proxy.set_mode(Mode.WELL)
             await ann.send("ann", b"still here")
             assert (await ann.receive(10)).body == b"still here"
@@ -307,14 +308,14 @@ def test_programs_and_servers_without_epochs_go_on_as_before(tmp_path: Path, mon
         await server.stop(drain_s=0)
 
     with monkeypatch.context() as old:
-        old.setattr(Resuming, "introduce", lambda _, hello, *__: hello)
+        old.setattr(Resume, "introduce", lambda _, hello, *__: hello)
         run(main)
-    greet: Any = door.tell
+    greet: Any = control.tell
 
     def tell(connection: Any, said: Any) -> None:
-        greet(connection, msgspec.structs.replace(said, epoch=None, mailbox=0) if isinstance(said, ClientWelcome) else said)
+        greet(connection, msgspec.structs.replace(said, epoch=None, mailbox_id=0) if isinstance(said, ClientWelcome) else said)
 
-    monkeypatch.setattr(client_connection, "tell", tell)
+    monkeypatch.setattr(server_connection, "tell", tell)
     shutil.rmtree(tmp_path / "s1")
     run(main)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import thence
-from tests.integration.running import PATIENCE_S, flat, run, servers, url
-from thence.core.contract import Delivery
-from thence.core.messages import Envelope, Frame
-from thence.runtime.office import Body, Joined, Known, Left, write_body
+from tests.support.servers.running import PATIENCE_S, flat, run, servers, url
+from thence.core.member.contract import Delivery
+from thence.core.wire.messages import Envelope, Frame
+from thence.storage.bodies import Body, Joined, Known, Left, write_body
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_a_server_tells_of_its_own_clients_alone(forged: Body, whose: str, caplo
             node = running["s1"].node
             await ann.send("ann", b"before")
             frame = Frame[Any](None, Envelope("s2", 1_000, None, write_body(forged)))
-            node._handing_over.hand(Delivery(1_000, "A", frame), {})
-            assert list(node.office.state.boxes) == ["ann"]
-            assert node.office.home("ann") == "s1"
+            node.dispatch.handover.hand(Delivery(1_000, "A", frame), {})
+            assert list(node.directory.state.mailboxes) == ["ann"]
+            assert node.directory.home("ann") == "s1"
             assert (await ann.receive(within=PATIENCE_S)).body == b"before"
         assert f"a message of 's2' about clients of '{whose}', which alone tells of them" in caplog.text
 

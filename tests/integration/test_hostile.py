@@ -16,38 +16,38 @@ import trustme
 
 import thence
 from examples.bank import Account
-from tests.integration.attacks import EVIL_HOST
-from tests.integration.hostile import FEWEST_MESSAGES, Options, replay, run_once
-from tests.integration.running import PATIENCE_S, addressed, flat, run, servers, started, until, url
-from tests.integration.scraping import ask
-from tests.integration.securing import Speaker, certificates, framed, recording
-from tests.integration.server_processes import kill_processes, memory_of, start_process
-from thence.cli.up import free_addresses
-from thence.core.messages import Envelope, Frame, Packet
+from tests.support.servers.attacks import EVIL_HOST
+from tests.support.servers.hostile import FEWEST_MESSAGES, QUICK_RATE, Options, replay, run_once
+from tests.support.servers.running import PATIENCE_S, addressed, flat, run, servers, started, until, url
+from tests.support.servers.scraping import ask
+from tests.support.servers.securing import Speaker, certificates, framed, recording
+from tests.support.servers.server_processes import kill_processes, memory_of, start_process
+from thence.agents.kinds import kinds_of
+from thence.cli.servers.up import free_addresses
 from thence.core.ordering.vector import VectorStamp
-from thence.core.topology_text import write
+from thence.core.topology.toml import write
+from thence.core.wire.messages import Envelope, Frame, Packet
 from thence.errors import ConfigError, MalformedFrame
-from thence.runtime import door, wire
-from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.node_options import NodeOptions
-from thence.runtime.protocol import (
+from thence.net import framing
+from thence.net.framing import HEADER, MAX_HELLO_BYTES
+from thence.net.protocol import (
     CONTROL_KIND,
     PROTOCOL,
+    BatchItem,
     ClientHello,
-    ClientWelcome,
     Find,
-    Letter,
     Publish,
     Refused,
     ServerHello,
     ServerWelcome,
     StatusQuestion,
-    write_letters,
+    write_messages,
 )
-from thence.runtime.server import Server
-from thence.runtime.tls import client_side
-from thence.runtime.wire import HEADER, MAX_HELLO_BYTES
-from thence.web import answering
+from thence.net.tls import client_side
+from thence.node import listener
+from thence.node.options import NodeOptions
+from thence.observe import http
+from thence.server.server import Server
 
 MAX_WRONG_TOLD = 20
 
@@ -55,7 +55,7 @@ MAX_WRONG_TOLD = 20
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1], ids=["with TLS", "without TLS"])
 def test_whatever_strangers_do_the_others_are_served(seed: int, tmp_path: Path) -> None:
-    options = Options(seed=seed, fault_s=4.0, spending=False)
+    options = Options(seed=seed, fault_s=8.0, kind="attacks", least_rate=QUICK_RATE)
     outcome = run_once(options, tmp_path / "run")
     assert not outcome.wrong, "\n".join([*outcome.wrong[:MAX_WRONG_TOLD], replay(options)])
     assert outcome.counts["accepted"] >= FEWEST_MESSAGES
@@ -83,7 +83,7 @@ def test_as_many_strangers_as_there_may_be_take_no_more_memory_than_the_limit_sa
             address = f"{'thences' if secure else 'thence'}://{topology.addresses['s1']}"
             async with thence.connect(address, "ann", authority=tls.authority, connect_timeout=PATIENCE_S) as ann:
                 before = memory_of(server.pid)
-                for number in range(2 * door.MAX_STRANGERS):
+                for number in range(2 * listener.MAX_STRANGERS):
                     with suppress(OSError):
                         stranger = await Speaker.call(topology.addresses["s1"], context, "s1", f"127.0.0.{66 + number % 4}")
                         crowd.append(stranger)
@@ -97,7 +97,7 @@ def test_as_many_strangers_as_there_may_be_take_no_more_memory_than_the_limit_sa
             for stranger in crowd:
                 stranger.close()
         assert crowd
-        assert grown <= door.MAX_STRANGER_BYTES // (1 if secure else 4), f"{grown:,} bytes"
+        assert grown <= listener.MAX_STRANGER_BYTES // (1 if secure else 4), f"{grown:,} bytes"
 
     run(main)
 
@@ -116,11 +116,11 @@ def test_as_many_as_may_ask_over_http_take_no_more_memory_than_the_limit_says(tm
         try:
             await until_answered(metrics)
             before = memory_of(server.pid)
-            for number in range(4 * answering.MAX_CONNECTIONS):
+            for number in range(4 * http.MAX_CONNECTIONS):
                 with suppress(OSError):
                     stranger = await Speaker.call(metrics, local=f"127.0.0.{66 + number % 4}")
                     crowd.append(stranger)
-                    stranger.writer.write(b"GET /metrics HTTP/1.1\r\nX: " + bytes(answering.READ_BYTES))
+                    stranger.writer.write(b"GET /metrics HTTP/1.1\r\nX: " + bytes(http.READ_BYTES))
                     await asyncio.sleep(0)
             assert (await ask(metrics, "/healthz"))[0] == 200
             grown = memory_of(server.pid, "VmHWM") - before
@@ -129,7 +129,7 @@ def test_as_many_as_may_ask_over_http_take_no_more_memory_than_the_limit_says(tm
             for stranger in crowd:
                 stranger.close()
         assert crowd
-        assert grown <= answering.MAX_KEPT_BYTES, f"{grown:,} bytes"
+        assert grown <= http.MAX_KEPT_BYTES, f"{grown:,} bytes"
 
     run(main)
 
@@ -152,7 +152,7 @@ def complained(caplog: pytest.LogCaptureFixture, what: str, host: str = "127.0.0
     return any(re.search(re.escape(host) + r":\d+: " + what, record.getMessage()) for record in caplog.records)
 
 
-async def assert_served(topology: thence.core.topology.Topology) -> None:
+async def assert_served(topology: thence.core.topology.model.Topology) -> None:
     """Somebody who behaves is let in, and served."""
     async with thence.connect(url(topology, "s1"), "ann") as ann:
         await ann.send("ann", b"in")
@@ -161,7 +161,7 @@ async def assert_served(topology: thence.core.topology.Topology) -> None:
 
 
 def test_a_crowd_that_says_nothing_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(door, "HELLO_TIMEOUT_S", PATIENCE_S)  # Nobody goes because of the time.
+    monkeypatch.setattr(listener, "HELLO_TIMEOUT_S", PATIENCE_S)  # Nobody goes because of the time.
 
     async def main() -> None:
         topology = flat("s1")
@@ -171,10 +171,10 @@ def test_a_crowd_that_says_nothing_keeps_nobody_out(monkeypatch: pytest.MonkeyPa
                 for place in (66, 67, 68)
                 for _ in range(150)
             ]
-            await until(lambda: running["s1"]._door.turned_away >= 450 - door.MAX_STRANGERS)
-            assert len(running["s1"]._door._strangers) <= door.MAX_STRANGERS
+            await until(lambda: running["s1"]._listener.turned_away >= 450 - listener.MAX_STRANGERS)
+            assert len(running["s1"]._listener._strangers) <= listener.MAX_STRANGERS
             await assert_served(topology)
-            assert len(running["s1"]._door._strangers) >= door.MAX_STRANGERS - 1, "the crowd is still there"
+            assert len(running["s1"]._listener._strangers) >= listener.MAX_STRANGERS - 1, "the crowd is still there"
             for one in crowd:
                 one.close()
         assert complained(caplog, r"shown out: .*MAX_STRANGERS_PER_PLACE \(128\)", EVIL_HOST)
@@ -182,8 +182,35 @@ def test_a_crowd_that_says_nothing_keeps_nobody_out(monkeypatch: pytest.MonkeyPa
     run(main)
 
 
+def test_with_tls_those_of_one_place_wait_for_their_turn_and_others_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Agreeing on TLS is the most that a stranger can make a server do."""
+    monkeypatch.setattr(listener, "TLS_PER_S", 0.01)  # Nobody has its turn behind the first ones.
+    monkeypatch.setattr(listener, "TLS_BURST", 3)
+    monkeypatch.setattr(listener, "HELLO_TIMEOUT_S", 150.0)
+
+    async def main() -> None:
+        topology = flat("s1")
+        tls = certificates(tmp_path, trustme.CA(), "s1")
+        async with servers(topology, tls=tls["s1"]):
+            context = client_side(None, tls["s1"].authority)
+            for _ in range(3):
+                (await Speaker.call(topology.addresses["s1"], context, "s1", "127.0.0.2")).close()
+            waits = await Speaker.call(topology.addresses["s1"], local="127.0.0.2")
+            await until(lambda: complained(caplog, "waits for its turn: more come from there than TLS_PER_S", "127.0.0.2"))
+            turned_away = await Speaker.call(topology.addresses["s1"], local="127.0.0.2")
+            assert await turned_away.ended()
+            turned_away.close()
+            assert complained(caplog, "no TLS with a stranger: turned away: more come", "127.0.0.2")
+            (await Speaker.call(topology.addresses["s1"], context, "s1", "127.0.0.3")).close()
+            waits.close()
+
+    run(main)
+
+
 def test_there_are_only_so_many_connections(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(door, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 2)
 
     async def main() -> None:
         topology = flat("s1")
@@ -197,7 +224,7 @@ def test_there_are_only_so_many_connections(monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_there_are_as_many_connections_as_open_files_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    allowed = {"files": door.RESERVED_FILES + 1}
+    allowed = {"files": listener.RESERVED_FILES + 1}
     monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed["files"], allowed["files"]))
 
     async def main() -> None:
@@ -206,8 +233,8 @@ def test_there_are_as_many_connections_as_open_files_allow(monkeypatch: pytest.M
             other = await Speaker.call(topology.addresses["s1"])
             assert await other.ended()
             other.close()
-            assert running["s1"]._door.turned_away == 1
-        allowed["files"] = door.RESERVED_FILES
+            assert running["s1"]._listener.turned_away == 1
+        allowed["files"] = listener.RESERVED_FILES
         with pytest.raises(ConfigError, match="the system allows 128 open files"):
             await started(topology, "s1")
 
@@ -217,7 +244,7 @@ def test_there_are_as_many_connections_as_open_files_allow(monkeypatch: pytest.M
 def test_a_stranger_that_says_a_byte_at_a_time_is_shown_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(door, "HELLO_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(listener, "HELLO_TIMEOUT_S", 0.5)
 
     async def main() -> None:
         topology = flat("s1")
@@ -250,8 +277,8 @@ def test_nobody_keeps_more_for_a_stranger_than_one_hello(length: int, caplog: py
                 assert await stranger.ended()
                 assert complained(caplog, f"a stranger: a frame of {length} bytes; the limit here is {MAX_HELLO_BYTES}")
             else:
-                await until(lambda: running["s1"]._door._strangers)
-                (connection,) = running["s1"]._door._strangers
+                await until(lambda: running["s1"]._listener._strangers)
+                (connection,) = running["s1"]._listener._strangers
                 await until(lambda: connection._filled == HEADER.size + length - 1)
                 assert connection._room == HEADER.size + MAX_HELLO_BYTES
             stranger.close()
@@ -286,8 +313,8 @@ def test_the_log_says_who_said_what(said: bytes, what: str, caplog: pytest.LogCa
     run(main)
 
 
-def test_without_tokens_a_session_played_again_adds_nothing() -> None:
-    """Whoever is on the machine is trusted then; but numbers that came before are left out, whoever says them."""
+def test_without_tokens_a_session_played_again_adds_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever is on the machine is trusted then; but each call is challenged, and an old answer is refused."""
 
     async def main() -> None:
         topology = flat("s1")
@@ -299,17 +326,16 @@ def test_without_tokens_a_session_played_again_adds_nothing() -> None:
                 await ann.send("ann", b"once")
                 assert (await ann.receive()).body == b"once"
                 ann.done()
-            box = running["s1"].node.office.state.boxes["ann"]
-            before = (box.sent, box.position)
+            mailbox = running["s1"].node.directory.state.mailboxes["ann"]
+            before = (mailbox.sent, mailbox.position)
             again = await Speaker.call(topology.addresses["s1"])
             again.writer.write(recorded.from_client)
-            assert isinstance(await again.hear(), ClientWelcome)
-            again.writer.write_eof()
             assert await again.ended()
             again.close()
-            assert (box.sent, box.position) == before == (1, 1)
+            assert (mailbox.sent, mailbox.position) == before == (1, 1)
 
     run(main)
+    assert [record for record in caplog.records if "it answers another challenge" in record.getMessage()]
 
 
 # --- clients ---------------------------------------------------------------------------------------------------------
@@ -340,32 +366,32 @@ class Listening:
 
 
 @pytest.mark.parametrize("way", ["handler", "receive", "iterate"])
-def test_letters_that_cannot_be_read_are_left_out_and_all_else_comes(way: str) -> None:
+def test_messages_that_cannot_be_read_are_left_out_and_all_else_comes(way: str) -> None:
     async def main() -> None:
         topology = flat("s1")
         async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
             listening = Listening(ann, way)
             mallory = await Speaker.call(topology.addresses["s1"])
             mallory.say(ClientHello(PROTOCOL, "mallory"))
-            bundles = [
-                write_letters([Letter(b"1")]),
+            batches = [
+                write_messages([BatchItem(b"1")]),
                 b"\x93\x01\x01\x01",
-                write_letters([Letter(b"2"), Letter(b"3")]),
+                write_messages([BatchItem(b"2"), BatchItem(b"3")]),
                 b"\x91\x01",
             ]
             number = 1
-            for letters in (*bundles, write_letters([Letter(b"4")])):
-                count = letters[0] & 0x0F
-                mallory.say(Publish(number, count, ("ann",), None, letters))
+            for messages in (*batches, write_messages([BatchItem(b"4")])):
+                count = messages[0] & 0x0F
+                mallory.say(Publish(number, count, ("ann",), None, messages))
                 number += count
-            box = running["s1"].node.office.state.boxes["ann"]
+            mailbox = running["s1"].node.directory.state.mailboxes["ann"]
             await until(lambda: len(listening.bodies) == 4)
-            await until(lambda: box.acknowledged == box.position == 8)
+            await until(lambda: mailbox.acknowledged == mailbox.position == 8)
             assert listening.bodies == [b"1", b"2", b"3", b"4"]
             assert [str(error).partition(":")[0] for error in listening.errors] == [
-                "letters from 'mallory' that cannot be read"
+                "messages from 'mallory' that cannot be read"
             ] * 2
-            assert ann._connection is not None
+            assert not ann.trouble
             assert running["s1"]._clients["ann"].connection.frames_in < 20, "it is still the first connection"
             if way == "iterate":
                 listening.task.cancel()
@@ -385,7 +411,7 @@ def test_the_program_of_an_embedded_member_goes_on_too() -> None:
                 mallory = await Speaker.call(topology.addresses["s1"])
                 mallory.say(ClientHello(PROTOCOL, "mallory"))
                 mallory.say(Publish(1, 1, ("b",), None, b"\x91\x01"))
-                mallory.say(Publish(2, 1, ("b",), None, write_letters([Letter(b"behind")])))
+                mallory.say(Publish(2, 1, ("b",), None, write_messages([BatchItem(b"behind")])))
                 assert (await member.receive(within=PATIENCE_S)).body == b"behind"
                 assert len(errors) == 1
                 mallory.close()
@@ -407,9 +433,9 @@ def test_an_agent_sets_aside_what_it_cannot_read() -> None:
                 mallory.say(ClientHello(PROTOCOL, "mallory"))
                 mallory.say(Publish(1, 2, ("till",), None, b"\x92\x01\x01"))
                 async with asyncio.timeout(30):
-                    while not (dead := await ann.agents.dead()):  # noqa: ASYNC110  A dead letter tells nobody.
+                    while not (dead := await ann.agents.dead()):  # noqa: ASYNC110  A dead message tells nobody.
                         await asyncio.sleep(0.05)
-                assert [(letter["agent"], letter["sender"]) for letter in dead] == [("till", "mallory")]
+                assert [(item["agent"], item["sender"]) for item in dead] == [("till", "mallory")]
                 mallory.close()
         finally:
             await server.stop(drain_s=0)
@@ -430,7 +456,7 @@ def test_what_comes_meanwhile_is_not_taken_for_done_with_the_message_in_hand(tmp
             assert (await ann.receive()).body == b"in hand"
             assert (await ann.request("echo", b"meanwhile")).body == b"meanwhile"
             await asyncio.sleep(0.1)  # For whoever would acknowledge it.
-            assert running["s1"].node.office.state.boxes["ann"].acknowledged == 0
+            assert running["s1"].node.directory.state.mailboxes["ann"].acknowledged == 0
             await ann._hang_up()
             async with thence.connect(url(topology, "s1"), "ann") as again:
                 assert (await again.receive()).body == b"in hand"
@@ -439,11 +465,11 @@ def test_what_comes_meanwhile_is_not_taken_for_done_with_the_message_in_hand(tmp
 
 
 CANNOT_BE: dict[str, Callable[[], Any]] = {
-    "a number that nobody reaches": lambda: Publish(2**63, 1, ("ann",), None, write_letters([Letter(b"")])),
-    "somebody twice": lambda: Publish(1, 1, ("ann", "ann"), None, write_letters([Letter(b"")])),
-    "a long topic": lambda: Publish(1, 1, None, "x" * 201, write_letters([Letter(b"")])),
+    "a number that nobody reaches": lambda: Publish(2**63, 1, ("ann",), None, write_messages([BatchItem(b"")])),
+    "somebody twice": lambda: Publish(1, 1, ("ann", "ann"), None, write_messages([BatchItem(b"")])),
+    "a long topic": lambda: Publish(1, 1, None, "x" * 201, write_messages([BatchItem(b"")])),
     "a long name": lambda: Find("x" * 1_000_000),
-    "no topic": lambda: Publish(1, 1, None, "", write_letters([Letter(b"")])),
+    "no topic": lambda: Publish(1, 1, None, "", write_messages([BatchItem(b"")])),
 }
 
 
@@ -460,7 +486,7 @@ def test_what_a_client_cannot_say_ends_its_own_connection(said: Callable[[], Any
             mallory.close()
             await ann.send("ann", b"still here")
             assert (await ann.receive()).body == b"still here"
-            assert running["s1"].node.office.state.boxes["mallory"].sent == 0
+            assert running["s1"].node.directory.state.mailboxes["mallory"].sent == 0
         assert complained(caplog, "client 'mallory': ")
 
     run(main)
@@ -469,7 +495,7 @@ def test_what_a_client_cannot_say_ends_its_own_connection(said: Callable[[], Any
 def test_a_client_that_asks_and_does_not_read_is_shown_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(wire, "MAX_UNREAD_S", 0.5)
+    monkeypatch.setattr(framing, "MAX_UNREAD_S", 0.5)
 
     async def main() -> None:
         topology = flat("s1")
@@ -484,7 +510,7 @@ def test_a_client_that_asks_and_does_not_read_is_shown_out(
                 mallory.say(StatusQuestion())
                 await asyncio.sleep(0)
                 most = max(most, client.connection.unsent_bytes)
-            assert most < wire.MAX_WRITE_BUFFER + 64 * 1024, "no answer is made while others wait"
+            assert most < framing.MAX_WRITE_BUFFER + 64 * 1024, "no answer is made while others wait"
             mallory.close()
             await assert_served(topology)
         assert complained(caplog, "a client without a name: it does not read what it is told: ")
@@ -500,7 +526,7 @@ def test_topics_that_nobody_follows_are_not_remembered() -> None:
                 await mallory.room()
                 mallory.post(["mallory"], b"")
                 await mallory.publish(f"topic {number}", b"")
-            assert not running["s1"].node.office._routes
+            assert not running["s1"].node.directory.routes._by_topic
 
     run(main)
 
@@ -521,7 +547,7 @@ ordering = "vector"
 def test_a_server_gets_no_further_than_its_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Somebody has the certificate of s1: it can be s1, in the domain of s1, and nobody and nowhere else.
 
-    Who sent what it passes on there is believed: docs/security.md says so.
+    Who sent what it passes on there is believed: docs/how-to/security.md says so.
     """
 
     async def main() -> None:
@@ -532,7 +558,7 @@ def test_a_server_gets_no_further_than_its_place(tmp_path: Path, caplog: pytest.
         third = await started(topology, "s3", tls=tls["s3"])
         address = topology.addresses["s2"]
         try:
-            await until(lambda: second.node.peers.neighbours["s3"].up)
+            await until(lambda: second.node.peers.peers["s3"].up)
 
             def hello(server: str, called: str = "s2", fingerprint: str = topology.fingerprint) -> ServerHello:
                 return ServerHello(PROTOCOL, "two", fingerprint, server, called, "0123")
@@ -557,10 +583,10 @@ def test_a_server_gets_no_further_than_its_place(tmp_path: Path, caplog: pytest.
             assert isinstance(await evil.hear(), ServerWelcome)
             for domain in ("B", "nowhere"):
                 evil.say_packet(Packet(domain, (Frame(VectorStamp(1, ()), Envelope("s1", 1, None, b"")),), (1,)))
-            await until(lambda: second.node.refusals == {"StrangerFrame": 2})
-            assert not second.node.office.state.boxes
-            assert not third.node.refusals, "nothing of it went on"
-            assert third.node.peers.neighbours["s2"].up
+            await until(lambda: second.node.peers.refusals.counts == {"StrangerFrame": 2})
+            assert not second.node.directory.state.mailboxes
+            assert not third.node.peers.refusals.counts, "nothing of it went on"
+            assert third.node.peers.peers["s2"].up
             evil.close()
         finally:
             await second.stop(drain_s=0)

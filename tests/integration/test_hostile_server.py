@@ -15,18 +15,18 @@ import msgspec
 import pytest
 
 import thence
-from tests.integration.running import flat, run, servers, url
-from tests.integration.securing import HOST, Speaker
+from tests.support.servers.running import flat, run, servers, url
+from tests.support.servers.securing import HOST, Speaker
 from tests.unit.cli import Ran
 from tests.unit.cli import run as run_cli
-from thence.core.topology_text import write
-from thence.runtime.protocol import (
+from thence.core.topology.toml import write
+from thence.net.protocol import (
     AgentAnswer,
     AgentQuestion,
+    BatchItem,
     ClientWelcome,
     Deliver,
     Denied,
-    Letter,
     OperatorAnswer,
     OperatorQuestion,
     Publish,
@@ -38,7 +38,7 @@ from thence.runtime.protocol import (
     Subscribed,
     Undeliverable,
     ViewRequest,
-    write_letters,
+    write_messages,
 )
 
 EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066\r\nthence: error: forged\x00\x7f"
@@ -47,7 +47,7 @@ EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066\r\nthence: error: forged
 
 def commands(text: str) -> list[str]:
     """Return what in a text is no text to a terminal."""
-    return [letter for letter in text if unicodedata.category(letter) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and letter != "\n"]
+    return [item for item in text if unicodedata.category(item) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and item != "\n"]
 
 
 def assert_harmless(ran: Ran) -> None:
@@ -100,7 +100,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "chat": ("chat", "URL", "--name", "bob"),
     "agents": ("agent", "list", "URL"),
     "an agent": ("agent", "show", "URL", "ann"),
-    "dead letters": ("agent", "dead", "URL"),
+    "dead messages": ("agent", "dead", "URL"),
     "clients": ("client", "list", "URL"),
     "bench": ("bench", "URL", "--count", "1", "--round-trips", "1"),
     "top": ("top", "FILE"),
@@ -160,11 +160,11 @@ def test_what_it_says_of_itself_is_text_and_no_command(tmp_path: Path) -> None:
 
 
 def test_what_it_delivers_and_refuses_is_text_and_no_command(tmp_path: Path) -> None:
-    letters = write_letters([Letter(EVIL.encode(), headers={EVIL: EVIL})])
+    messages = write_messages([BatchItem(EVIL.encode(), headers={EVIL: EVIL})])
 
     def answers(said: Said) -> list[Said]:
         if isinstance(said, Subscribe):
-            return [Subscribed(said.topic, said.wanted), Deliver(1, 0, EVIL, EVIL, letters), Denied("topic", said.topic, EVIL)]
+            return [Subscribed(said.topic, said.wanted), Deliver(1, 0, EVIL, EVIL, messages), Denied("topic", said.topic, EVIL)]
         if isinstance(said, Publish):
             return [Undeliverable(said.first, said.count, EVIL)]
         if isinstance(said, AgentQuestion):
@@ -174,11 +174,11 @@ def test_what_it_delivers_and_refuses_is_text_and_no_command(tmp_path: Path) -> 
         return [ClientWelcome(EVIL, EVIL, 0, 0, 0, 1)]
 
     def deliver(said: Said) -> list[Said]:
-        return [*answers(said), Deliver(1, 0, EVIL, None, letters)]
+        return [*answers(said), Deliver(1, 0, EVIL, None, messages)]
 
     async def main() -> None:
         async with hostile(answers) as where:
-            for name in ("listen", "send", "agents", "an agent", "dead letters", "clients"):
+            for name in ("listen", "send", "agents", "an agent", "dead messages", "clients"):
                 assert_harmless(await called(COMMANDS[name], where, tmp_path))
         async with hostile(deliver) as where:
             ran = await called(COMMANDS["listen as JSON"], where, tmp_path)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import thence
-from tests.integration.running import flat, run, servers, started, until, url
-from thence.core.topology import Topology
+from tests.support.servers.running import flat, run, servers, started, until, url
+from thence.client.parts.acks import Acks
+from thence.core.topology.model import Topology
 from thence.errors import Refusal, StoreFull, UsageError
-from thence.runtime.acks import Acks
 
 
 async def sent(topology: Topology, count: int) -> None:
@@ -49,7 +49,7 @@ def test_a_program_that_breaks_out_of_its_loop_leaves_no_message_behind(tmp_path
                 if message.body == b"2":
                     break
         # At the very moment in which the block has ended, it is on disk: no orderly stop is needed for that.
-        server.node.driver._closed = True
+        server.node.driver.commits.closed = True
         await server.stop(drain_s=0)
         server = await started(topology, "s1", tmp_path)
         try:
@@ -71,17 +71,17 @@ def test_who_leaves_waits_until_what_is_done_is_on_disk(tmp_path: Path, monkeypa
 
             reader = await thence.connect(url(topology, "s1"), "reader").__aenter__()
             assert (await reader.receive()).body == b"0"
-            box = running["s1"].node.office.state.boxes["reader"]
+            mailbox = running["s1"].node.directory.state.mailboxes["reader"]
             with monkeypatch.context() as filled:
-                filled.setattr(running["s1"].node.store, "commit", full)
+                filled.setattr(running["s1"].node.driver.store, "commit", full)
                 reader.done()
                 leaving = asyncio.create_task(reader.__aexit__(None, None, None))
                 await until(lambda: running["s1"].node.acknowledged_of("reader") == 1)
                 await asyncio.sleep(0.05)
                 assert not leaving.done()
-                assert box.acknowledged == 0
+                assert mailbox.acknowledged == 0
             await leaving
-            assert box.acknowledged == 1
+            assert mailbox.acknowledged == 1
 
     run(main)
 
@@ -115,7 +115,7 @@ def test_a_server_that_does_not_say_what_it_has_noted_is_left_all_the_same(monke
             await sent(topology, 2)
             monkeypatch.setattr(Acks, "on_durable", lambda *_: pytest.fail("it does not"))
             async with thence.connect(url(topology, "s1"), "reader") as reader:
-                reader._answers = False  # As one of version 0.1 says.
+                reader._link._answers = False  # As one of version 0.1 says.
                 await reader.receive()
             monkeypatch.undo()
             assert await left(topology) == [b"1"]
@@ -211,11 +211,35 @@ def test_a_dead_server_does_not_keep_a_program_for_ever() -> None:
         server = await started(topology, "s1")
         ann = await thence.connect(url(topology, "s1"), "ann", close_timeout=0.2).__aenter__()
         await server.stop(drain_s=0)
-        for _ in range(3):
-            ann.post("ann", b"?")
-        why = r"'ann' was left, and nothing happened for 0.2 s \(close_timeout\): 3 messages were not accepted"
+        ann.post("ann", b"?")
+        why = r"'ann' was left, and nothing happened for 0.2 s \(close_timeout\): 1 message was not accepted"
         with pytest.raises(TimeoutError, match=why):
             await ann.__aexit__(None, None, None)
+
+    run(main)
+
+
+def test_a_dead_server_does_not_keep_who_gives_up_its_name_and_the_client_goes_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        topology = flat("s1")
+        server = await started(topology, "s1", tmp_path)
+        async with thence.connect(url(topology, "s1"), "ann", close_timeout=0.2) as ann:
+            await server.stop(drain_s=0)
+            why = r"the name 'ann' is given up: \S+ said nothing for 0.2 s \(close_timeout; .+\).+thence client remove \S+ ann$"
+            for posted in ("", ", 1 message not accepted", ", 2 messages not accepted"):
+                if posted:
+                    ann.post("ann", b"?")
+                async with asyncio.timeout(30):
+                    with pytest.raises(TimeoutError, match=why) as caught:
+                        await ann.leave()
+                assert f"{posted}). Leave again" in str(caught.value)
+            server = await started(topology, "s1", tmp_path)
+            try:
+                assert [(await ann.receive(30)).body for _ in range(2)] == [b"?", b"?"]
+                await ann.leave()
+                assert "ann" not in server.node.directory.state.mailboxes
+            finally:
+                await server.stop(drain_s=0)
 
     run(main)
 
@@ -224,7 +248,7 @@ def test_a_server_that_accepts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPa
     async def main() -> None:
         topology = flat("s1")
         async with servers(topology), thence.connect(url(topology, "s1"), "ann", close_timeout=0.5) as ann:
-            accepted = ann._on_accepted
+            accepted = ann._outbox.on_accepted
             pace = iter(range(1, 100))
 
             def slowly(upto: int) -> None:
@@ -234,10 +258,10 @@ def test_a_server_that_accepts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPa
                 if number < upto:
                     asyncio.get_running_loop().call_later(0.2, slowly, upto)
 
-            monkeypatch.setattr(ann, "_on_accepted", slowly)
+            monkeypatch.setattr(ann._outbox, "on_accepted", slowly)
             for _ in range(5):
                 ann.post("ann", b"?")
-        assert ann._accepted == 5
+        assert ann._outbox.accepted == 5
 
     run(main)
 
@@ -314,7 +338,7 @@ def test_who_has_lost_its_name_and_waits_for_nothing_is_told_when_it_leaves() ->
                 for call in (ann.flush, ann.status, ann.receive, ann.stable):
                     with pytest.raises(Refusal, match="another program has the name 'ann' since"):
                         await call()
-                ann._failure_seen = False
+                ann._parts.state.failure_seen = False
                 with pytest.raises(Refusal, match="another program has the name 'ann' since"):
                     await ann.__aexit__(None, None, None)
 

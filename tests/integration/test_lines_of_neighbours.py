@@ -1,18 +1,18 @@
-"""A neighbour that comes and goes all the time fills no log."""
+"""A peer that comes and goes all the time fills no log."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.integration.running import flat, run
-from tests.integration.securing import Speaker, framed
-from thence.runtime.complaints import BURST_LINES
-from thence.runtime.node_options import NodeOptions
-from thence.runtime.protocol import PROTOCOL, ServerHello, ServerWelcome
-from thence.runtime.server import Server
+from tests.support.servers.running import flat, run
+from tests.support.servers.securing import Speaker, framed
+from thence.net.protocol import PROTOCOL, ServerHello, ServerWelcome
+from thence.node.options import NodeOptions
+from thence.runtime.offenders import BURST_LINES
+from thence.server.server import Server
 
 
-def test_the_log_has_so_many_lines_of_a_neighbour_that_comes_and_goes(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_so_many_lines_of_a_peer_that_comes_and_goes(caplog: pytest.LogCaptureFixture) -> None:
     """11,000 lines in 6 s, of one who needed nothing but the names."""
     caplog.set_level("INFO")
 
@@ -28,7 +28,7 @@ def test_the_log_has_so_many_lines_of_a_neighbour_that_comes_and_goes(caplog: py
                 evil.writer.write(framed(b"\x09"))
                 assert await evil.ended()
                 evil.close()
-            assert server.node.peers.neighbours["s2"].trouble.startswith("connection lost")
+            assert server.node.peers.peers["s2"].trouble.startswith("connection lost")
         finally:
             await server.stop(drain_s=0)
 

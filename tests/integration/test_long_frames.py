@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 import thence
-from tests.integration.running import PATIENCE_S, flat, run, servers, url
-from tests.integration.securing import Access, Speaker, framed, prove
 from tests.integration.test_hostile import complained
+from tests.support.servers.running import PATIENCE_S, flat, run, servers, url
+from tests.support.servers.securing import Access, Speaker, framed, prove
 from thence.errors import UsageError
-from thence.runtime.node_options import NodeOptions
-from thence.runtime.protocol import CONTROL_KIND, MAX_RECIPIENTS, MAX_SHORT_BYTES, PROTOCOL, ClientHello, Refused
-from thence.runtime.server import Server
-from thence.runtime.tokens import parse_token
+from thence.net.protocol import CONTROL_KIND, MAX_RECIPIENTS, MAX_SHORT_BYTES, PROTOCOL, ClientHello, Refused
+from thence.net.tokens import parse_token
+from thence.node.options import NodeOptions
+from thence.server.server import Server
 
 LONG = "\x00" * MAX_SHORT_BYTES
 NAMES = ["ab"] * (MAX_RECIPIENTS + 1)

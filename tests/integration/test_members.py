@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import PATIENCE_S, addressed, assert_kept, flat, run, until
-from thence.core.codec import MAX_PACKET_BYTES
-from thence.core.member import MemberOptions
+from tests.support.servers.running import PATIENCE_S, addressed, assert_kept, flat, run, until
+from thence.client.client import ask_status
+from thence.client.parts import outbox
+from thence.core.member.codec import MAX_PACKET_BYTES
+from thence.core.member.member import MemberOptions
 from thence.errors import Busy, Refusal, UsageError
-from thence.runtime import boxes, endpoint
-from thence.runtime.client import ask_status
+from thence.storage import mailbox as mailbox_module
 
 ORDERINGS = ("vector", "matrix", "sequenced", "clocked", "flood")
 
@@ -89,8 +90,8 @@ def test_what_waits_for_a_member_may_be_more_than_a_packet_takes(scheme: str, du
 def test_a_member_that_does_not_listen_holds_no_more_than_its_limits(
     durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count, box_letters, held_limit = 300, 20, 30
-    monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", box_letters)
+    count, mailbox_messages, held_limit = 300, 20, 30
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", mailbox_messages)
 
     async def main() -> None:
         topology = flat("a", "b")
@@ -101,9 +102,9 @@ def test_a_member_that_does_not_listen_holds_no_more_than_its_limits(
             for number in range(count):
                 a.post("b", b"%d" % number)
                 await asyncio.sleep(0.001)  # Each in a packet of its own, more or less.
-            assert b._node is not None
-            assert 0 < b._node.held < 2 * held_limit
-            assert b._node.office.state.boxes["b"].position == box_letters
+            assert b._link.node is not None
+            assert 0 < b._link.node.held < 2 * held_limit
+            assert b._link.node.directory.state.mailboxes["b"].position == mailbox_messages
             got: list[bytes] = []
             b.on_message(lambda message: got.append(message.body))
             await until(lambda: len(got) == count)
@@ -155,14 +156,14 @@ def test_requests_topics_and_typed_bodies_need_no_server() -> None:
 
 
 def test_too_much_on_its_way_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "MAX_UNACCEPTED", 10)
+    monkeypatch.setattr(outbox, "MAX_UNACCEPTED", 10)
 
     async def main() -> None:
         topology = flat("a", "b")
         async with thence.Member(topology, name="a") as a:
             for _ in range(10):
                 a.post("b", b"x")
-            with pytest.raises(Busy, match="10 letters"):
+            with pytest.raises(Busy, match="10 messages"):
                 a.post("b", b"x")
             await a.room()
             a.post("b", b"x")
@@ -193,7 +194,7 @@ def test_a_member_that_leaves_in_order_is_no_reason_to_warn(caplog: pytest.LogCa
             async with thence.Member(topology, name="right") as right:
                 await left.send("right", b"hello")
                 assert (await right.receive(PATIENCE_S)).body == b"hello"
-            (peer,) = left._running.peers.neighbours.values()
+            (peer,) = left._link.running[0].peers.peers.values()
             await until(lambda: peer.connection is None)
             assert peer.trouble == "connection lost: closed by the other side"
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import queue
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import thence
-from tests.integration.running import flat, run, started, until, url
 from tests.integration.test_faults import proxied
-from thence.core.topology import Topology
-from thence.errors import Fenced
-from thence.runtime import boxes, returning
-from thence.runtime.proxy import Mode, Proxy
-from thence.runtime.server import Server
+from tests.support.servers.running import flat, run, started, until, url
+from thence.agents.kinds import kinds_of
+from thence.core.topology.model import Topology
+from thence.errors import Fenced, UsageError
+from thence.net.proxy import Mode, Proxy
+from thence.node.messages import returns
+from thence.node.options import NodeOptions
+from thence.server.server import Server
+from thence.storage import mailbox as mailbox_module
 
 
 def returned_to(client: thence.Client) -> list[tuple[str, bytes]]:
@@ -25,8 +30,8 @@ def returned_to(client: thence.Client) -> list[tuple[str, bytes]]:
     return heard
 
 
-def some_go_back(most: int, returned: returning.Returning) -> None:
-    """Send back no more than so many bundles in all."""
+def some_go_back(most: int, returned: returns.Returning) -> None:
+    """Send back no more than so many batches in all."""
     while returned.state.orphans and returned.counts["returned"] < most:
         key, orphan = next(iter(returned.state.orphans.items()))
         returned._send_next(key, orphan)
@@ -40,7 +45,7 @@ def test_what_waits_for_the_loser_goes_back_to_its_senders(
     caplog.set_level(logging.WARNING)
     options: dict[str, Any] = {}
     if spilled:
-        monkeypatch.setattr(boxes, "BLOCK_BYTES", 200)
+        monkeypatch.setattr(mailbox_module, "BLOCK_BYTES", 200)
         options["spill_after_bytes"] = 300
     bodies = [b"%100d" % number for number in range(10)]
 
@@ -59,13 +64,13 @@ def test_what_waits_for_the_loser_goes_back_to_its_senders(
             for body in bodies:
                 await bob.send("ann", body)
             await bob.publish("nobody follows it", b"")
-        assert bool(second.node.office.state.boxes["ann"].spilled) == spilled
+        assert bool(second.node.directory.state.mailboxes["ann"].spilled) == spilled
         await second.stop(drain_s=0)
         first = await started(topology, "s1", tmp_path, **options)
         async with thence.connect(url(topology, "s1"), "ann"):
             pass  # s1 does not know that s2, which is not running, has given the name.
         if before_crash is not None:  # So many have gone back when the server goes down.
-            monkeypatch.setattr(returning.Returning, "go_on", lambda returned: some_go_back(before_crash, returned))
+            monkeypatch.setattr(returns.Returning, "go_on", lambda returned: some_go_back(before_crash, returned))
             second = await started(topology, "s2", tmp_path, **options)
             await until(lambda: second.node.returning.state.orphans and second.node.returning.counts["returned"] == before_crash)
             await second.stop(drain_s=0)
@@ -92,6 +97,85 @@ def test_what_waits_for_the_loser_goes_back_to_its_senders(
 
     run(main)
     assert "client ann has lost its name to one of s1; messages that go back: 10" in caplog.text
+
+
+class Courier(thence.Agent):
+    """Writes to whom it is told, and keeps what comes back."""
+
+    state: list[str]
+
+    async def react(self, message: thence.Message) -> None:
+        await self.send(message.value(str), "parcel")
+
+    async def returned(self, message: thence.Message, to: str) -> None:
+        self.state.append(f"{to}: {message.value(str)}")
+        await self.send("bob", f"{to} did not get it")
+
+
+def test_an_agent_is_told_of_what_comes_back_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    topology = flat("s1", "s2")
+
+    async def with_courier() -> Server:
+        server = Server(topology, "s2", NodeOptions(data=tmp_path / "s2"), kinds_of([Courier]))
+        await server.start()
+        return server
+
+    async def main() -> None:
+        second = await with_courier()
+        async with thence.connect(url(topology, "s2"), "ann"), thence.connect(url(topology, "s2"), "bob") as bob:
+            await bob.agents.create("courier", "Courier")
+            await bob.send("courier", "ann")
+            await until(lambda: second.node.directory.state.mailboxes["ann"].position == 1)
+        await second.stop(drain_s=0)
+        first = await started(topology, "s1", tmp_path)
+        async with thence.connect(url(topology, "s1"), "ann"):
+            pass
+        for _ in range(2):  # The second time it has been told.
+            second = await with_courier()
+            async with thence.connect(url(topology, "s2"), "bob") as bob:
+                if not (await bob.agents.show("courier"))["state"]:
+                    assert (await bob.receive(30)).value() == "ann did not get it"
+                    bob.done()
+                await bob.send("bob", "last")
+                assert (await bob.receive(30)).value() == "last"
+                assert (await bob.agents.show("courier"))["state"] == ["ann: parcel"]
+            await second.stop(drain_s=0)
+        await first.stop(drain_s=0)
+
+    run(main)
+    assert caplog.text.count("messages of agent courier to ann came back, since that name was lost: 1") == 1
+
+
+def test_a_script_is_told_of_what_comes_back_and_does_not_wait_for_itself(tmp_path: Path) -> None:
+    def use(address: str) -> tuple[str, bytes, str]:
+        heard: queue.SimpleQueue[tuple[str, bytes, str]] = queue.SimpleQueue()
+
+        def returned(message: thence.Message, to: str) -> None:
+            with pytest.raises(UsageError, match="wait for itself") as caught:
+                script.send("bob", b"?")
+            heard.put((to, message.body, str(caught.value)))
+
+        script = thence.connect_blocking(address, "bob")
+        vars(script)["returned"] = returned
+        with script:
+            return heard.get(timeout=30)
+
+    async def main() -> None:
+        topology = flat("s1", "s2")
+        second = await started(topology, "s2", tmp_path)
+        async with thence.connect(url(topology, "s2"), "ann"), thence.connect(url(topology, "s2"), "bob") as bob:
+            await bob.send("ann", b"hello")
+        await second.stop(drain_s=0)
+        first = await started(topology, "s1", tmp_path)
+        async with thence.connect(url(topology, "s1"), "ann"):
+            pass
+        second = await started(topology, "s2", tmp_path)
+        assert (await asyncio.to_thread(use, url(topology, "s2")))[:2] == ("ann", b"hello")
+        await second.stop(drain_s=0)
+        await first.stop(drain_s=0)
+
+    run(main)
 
 
 class Apart:
@@ -176,7 +260,7 @@ def test_what_is_on_its_way_to_the_loser_goes_back_too(tmp_path: Path) -> None:
             await bob.send(["cleo", "ann"], b"both")
             assert (await cleo.receive(10)).body == b"both"
             apart.join("s1", "s2")
-            await until(lambda: "ann" not in apart.running["s2"].node.office.state.boxes)
+            await until(lambda: "ann" not in apart.running["s2"].node.directory.state.mailboxes)
             apart.join("s2", "s3")
             apart.join("s1", "s3")  # What goes back comes behind the news of the name, which s1 has.
             await until(lambda: len(heard) == 6)

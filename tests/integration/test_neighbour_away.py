@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 
 import thence
-from tests.integration.running import PATIENCE_S, assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
+from tests.support.servers.running import PATIENCE_S, assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
 from tests.unit.cli import run as run_command
-from thence.cli.up import Fleet
-from thence.core import channel
-from thence.core.member import MemberOptions
-from thence.runtime.client import ask_status
-from thence.runtime.spill import list_spill
+from thence.cli.servers.up import Fleet
+from thence.client.client import ask_status
+from thence.core.member.member import MemberOptions
+from thence.core.transport import channel
+from thence.storage.spill import list_spill
 
-LETTERS = 3_000
+MESSAGES = 3_000
 BODY_BYTES = 500
 IN_MEMORY_BYTES = 100_000
 SPILLING = ("--backlog", "spill", "--spill-after-bytes", str(IN_MEMORY_BYTES))
 READERS = ("left", "right")
-"""Letters for the same recipient that follow each other travel together; these are in turn, so each is a frame of its own."""
+"""Messages for the same recipient that follow each other travel together; these are in turn, so each is a frame of its own."""
 
 
 def body(number: int) -> bytes:
@@ -37,29 +37,29 @@ def test_a_server_that_is_away_gets_everything_once_also_if_the_sender_is_killed
     with fleet(flat("s1", "s2"), tmp_path, tmp_path / "trace", options=SPILLING) as running:
         topology = running.topology
         asyncio.run(_introduced(url(topology, "s2")))
-        asyncio.run(_sent(running, 0, LETTERS // 3, kill_after=None))
+        asyncio.run(_sent(running, 0, MESSAGES // 3, kill_after=None))
         running.kill("s2")
-        asyncio.run(_sent(running, LETTERS // 3, LETTERS, kill_after=LETTERS // 6))
-        peer = _neighbour(running)
+        asyncio.run(_sent(running, MESSAGES // 3, MESSAGES, kill_after=MESSAGES // 6))
+        peer = _peer(running)
         assert peer["queued_frames"] - peer["spilled_frames"] <= channel.WINDOW + IN_MEMORY_BYTES // BODY_BYTES
-        assert peer["spilled_frames"] > LETTERS // 2
-        assert peer["spilled_bytes"] > LETTERS // 2 * BODY_BYTES
+        assert peer["spilled_frames"] > MESSAGES // 2
+        assert peer["spilled_bytes"] > MESSAGES // 2 * BODY_BYTES
         assert "of these in files" in run_command("status", url(topology, "s1")).out
         _again(running, "s1")
-        assert _neighbour(running)["spilled_frames"] > LETTERS // 2
+        assert _peer(running)["spilled_frames"] > MESSAGES // 2
         running.start_one("s2")
-        asyncio.run(_until_neighbour(running, lambda now: now["spilled_frames"] < peer["spilled_frames"]))
+        asyncio.run(_until_peer(running, lambda now: now["spilled_frames"] < peer["spilled_frames"]))
         _again(running, "s1")
         for name in ("s1", "s2"):
             wait_for_server(topology, name)
-        asyncio.run(_until_neighbour(running, lambda now: now["queued_frames"] == 0))
-        got = asyncio.run(_read(url(topology, "s2"), LETTERS + LETTERS // 3))
-        assert got == {name: list(range(at, LETTERS + LETTERS // 3, 2)) for at, name in enumerate(READERS)}
+        asyncio.run(_until_peer(running, lambda now: now["queued_frames"] == 0))
+        got = asyncio.run(_read(url(topology, "s2"), MESSAGES + MESSAGES // 3))
+        assert got == {name: list(range(at, MESSAGES + MESSAGES // 3, 2)) for at, name in enumerate(READERS)}
     assert list_spill(tmp_path / "s1") == {}, "with the last snapshot what was taken is gone"
     for name in ("s1", "s2"):
         verified = run_command("store", "verify", tmp_path / name)
         assert (verified.code, verified.out.split(":")[0]) == (0, "whole")
-    assert_kept(tmp_path / "trace", sends=LETTERS + LETTERS // 3)
+    assert_kept(tmp_path / "trace", sends=MESSAGES + MESSAGES // 3)
 
 
 def _again(running: Fleet, name: str) -> None:
@@ -76,7 +76,7 @@ async def _introduced(server: str) -> None:
 
 
 async def _sent(running: Fleet, first: int, count: int, kill_after: int | None) -> None:
-    """Send letters to the readers in turn; after some of them, kill the server that they are sent to, and start it again."""
+    """Send messages to the readers in turn; after some of them, kill the server that they are sent to, and start it again."""
     async with asyncio.timeout(PATIENCE_S), thence.connect(url(running.topology, "s1"), "writer") as writer:
         for name in READERS:
             await writer.known(name)
@@ -88,12 +88,12 @@ async def _sent(running: Fleet, first: int, count: int, kill_after: int | None) 
         await writer.flush()
 
 
-def _neighbour(running: Fleet) -> dict[str, Any]:
+def _peer(running: Fleet) -> dict[str, Any]:
     """Return what s1 says of s2, when it is up."""
-    return asyncio.run(_until_neighbour(running, lambda _: True))
+    return asyncio.run(_until_peer(running, lambda _: True))
 
 
-async def _until_neighbour(running: Fleet, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+async def _until_peer(running: Fleet, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """Wait until something holds of what s1 says of s2."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -129,17 +129,17 @@ def test_files_that_may_hold_no_more_push_back_and_everything_arrives(tmp_path: 
                 for name in READERS:
                     await writer.known(name)
                 await running["s2"].stop(drain_s=0)
-                writing = asyncio.create_task(_write(writer, LETTERS))
+                writing = asyncio.create_task(_write(writer, MESSAGES))
                 outgoing = running["s1"].node.backlog.outgoing
                 assert outgoing is not None
                 await until(lambda: "bytes of frames are spilled in" in outgoing.full)
                 await until(lambda: running["s1"].node.member.in_memory >= member.max_queued)
                 assert not writing.done()
-                assert not running["s1"].node.office.full, "deliveries go on"
+                assert not running["s1"].node.directory.mailboxes.full, "deliveries go on"
                 running["s2"] = await started(topology, "s2", tmp_path)
                 await writing
-                got = await _read(url(topology, "s2"), LETTERS)
-                assert got == {name: list(range(at, LETTERS, 2)) for at, name in enumerate(READERS)}
+                got = await _read(url(topology, "s2"), MESSAGES)
+                assert got == {name: list(range(at, MESSAGES, 2)) for at, name in enumerate(READERS)}
 
     run(main)
 

@@ -1,4 +1,4 @@
-"""A caller that says it is a neighbour, where there is no TLS: it takes nobody's place before it is checked, nor of one alive."""
+"""A caller that says it is a peer, where there is no TLS: it takes nobody's place before it is checked, nor of one alive."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import msgspec
 import pytest
 
 import thence
-from tests.integration.running import flat, run, servers, started, until, url
-from tests.integration.securing import Speaker
-from thence.core.epochs import NEVER_MET, Claim, Epoch, Held
-from thence.core.topology import Topology
-from thence.runtime import peers
-from thence.runtime.protocol import PROTOCOL, Refused, ServerHello, ServerWelcome
-from thence.runtime.server import Server
+from tests.support.servers.running import flat, run, servers, started, until, url
+from tests.support.servers.securing import Speaker
+from thence.core.epochs.epoch import NEVER_MET, Claim, Epoch, Held
+from thence.core.topology.model import Topology
+from thence.net.protocol import PROTOCOL, Refused, ServerHello, ServerWelcome
+from thence.node.peers import connections
+from thence.server.server import Server
 
 
 async def call_as_s1(topology: Topology, incarnation: str, s1: Server | None = None) -> Speaker:
     """Call s2, and say that it is s1 who calls."""
     eve = await Speaker.call(topology.addresses["s2"])
-    progress = {} if s1 is None else s1.node.progress("s2")
+    progress = {} if s1 is None else s1.node.member.progress("s2")
     eve.say(ServerHello(PROTOCOL, "flat", topology.fingerprint, "s1", "s2", incarnation, progress=progress))
     return eve
 
 
 @pytest.mark.parametrize("knows", [False, True], ids=["does not know the store", "knows everything that s1 says"])
-def test_a_newcomer_does_not_push_out_a_neighbour_that_is_alive(knows: bool) -> None:
+def test_a_newcomer_does_not_push_out_a_peer_that_is_alive(knows: bool) -> None:
     async def main() -> None:
         topology = flat("s1", "s2")
         async with (
@@ -36,9 +36,9 @@ def test_a_newcomer_does_not_push_out_a_neighbour_that_is_alive(knows: bool) -> 
             thence.connect(url(topology, "s2"), "bob") as bob,
         ):
             await ann.known("bob")
-            s1, place = running["s1"], running["s2"].node.peers.neighbours["s1"]
+            s1, place = running["s1"], running["s2"].node.peers.peers["s1"]
             before = place.connection
-            incarnation = s1.node.met["s1"] if knows else "another store"
+            incarnation = s1.node.peers.epochs.met["s1"] if knows else "another store"
             eve = await call_as_s1(topology, incarnation, s1 if knows else None)
             refused = await eve.hear()
             assert isinstance(refused, Refused), "nothing of s2 is told"
@@ -55,12 +55,12 @@ def test_a_newcomer_does_not_push_out_a_neighbour_that_is_alive(knows: bool) -> 
 
 
 def test_a_newcomer_that_does_not_fit_pushes_out_nobody_also_if_the_other_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "ALIVE_S", -1.0)  # As if nothing had been heard for long.
+    monkeypatch.setattr(connections, "ALIVE_S", -1.0)  # As if nothing had been heard for long.
 
     async def main() -> None:
         topology = flat("s1", "s2")
         async with servers(topology) as running:
-            place = running["s2"].node.peers.neighbours["s1"]
+            place = running["s2"].node.peers.peers["s1"]
             before = place.connection
             eve = await call_as_s1(topology, "another store")
             assert isinstance(await eve.hear(), ServerWelcome)
@@ -81,9 +81,9 @@ def test_a_false_claim_of_a_newcomer_fences_nobody() -> None:
         topology = flat("s1", "s2")
         async with servers(topology) as running:
             s1, s2 = running["s1"], running["s2"]
-            known = s1.node.met["s1"]
+            known = s1.node.peers.epochs.met["s1"]
             await s1.stop(drain_s=0)
-            await until(lambda: not s2.node.peers.neighbours["s1"].up)
+            await until(lambda: not s2.node.peers.peers["s1"].up)
             eve = await Speaker.call(topology.addresses["s2"])
             claim = Claim(Held(Epoch(1_000_000, "later than all")))
             hello = ServerHello(PROTOCOL, "flat", topology.fingerprint, "s1", "s2", known)
@@ -93,8 +93,8 @@ def test_a_false_claim_of_a_newcomer_fences_nobody() -> None:
             assert isinstance(refused, Refused)
             assert "'s2' runs on an old copy of its store" in refused.reason
             eve.close()
-            await until(lambda: "nobody listens at" in s2.node.peers.neighbours["s1"].trouble)  # It has called.
-            assert not s2.node.meetings.fenced
+            await until(lambda: "nobody listens at" in s2.node.peers.peers["s1"].trouble)  # It has called.
+            assert not s2.node.peers.epochs.fenced
             assert not s2.not_ready
 
     run(main)
@@ -104,14 +104,14 @@ def test_a_false_claim_of_a_newcomer_fences_nobody() -> None:
 def test_a_call_that_comes_late_makes_no_server_an_old_copy(
     comes_back: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A call of before a crash shows an older epoch. It is an old copy only if the neighbour does not come with a newer one."""
-    monkeypatch.setattr(peers, "LATE_CALL_S", 1.0)
+    """A call of before a crash shows an older epoch. It is an old copy only if the peer does not come with a newer one."""
+    monkeypatch.setattr(connections, "LATE_CALL_S", 1.0)
 
     async def main() -> None:
         topology = flat("s1", "s2")
         async with servers(topology, tmp_path) as running:
-            place = running["s2"].node.peers.neighbours["s1"]
-            known = running["s1"].node.met["s1"]
+            place = running["s2"].node.peers.peers["s1"]
+            known = running["s1"].node.peers.epochs.met["s1"]
             await running["s1"].stop(drain_s=0)
             await until(lambda: not place.up)
             eve = await Speaker.call(topology.addresses["s2"])
@@ -134,14 +134,14 @@ def test_a_call_that_comes_late_makes_no_server_an_old_copy(
     run(main)
 
 
-def test_a_neighbour_comes_back_while_its_older_connection_is_dead_without_knowing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "ALIVE_S", 0.3)
+def test_a_peer_comes_back_while_its_older_connection_is_dead_without_knowing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ALIVE_S", 0.3)
 
     async def main() -> None:
         topology = flat("s1", "s2")
         s2 = await started(topology, "s2")
         try:
-            place = s2.node.peers.neighbours["s1"]
+            place = s2.node.peers.peers["s1"]
             silent = await call_as_s1(topology, "the store")
             assert isinstance(await silent.hear(), ServerWelcome)
             refusals = 0

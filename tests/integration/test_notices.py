@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import addressed, assert_kept, fleet, run, servers, started, until, url
+from tests.support.servers.running import addressed, assert_kept, fleet, run, servers, started, until, url
 from thence.errors import UsageError
 
 THREE = 'name = "three"\n[domains.d]\nmembers = ["s1", "s2", "s3"]\nordering = "vector"\ndelivery = "notify"\n'
@@ -50,7 +50,7 @@ def test_a_message_comes_at_once_and_the_notice_when_the_last_server_has_it(tmp_
             waiting = asyncio.create_task(three.safe())
             await until(lambda: running["s2"].status()["unsafe"] == {"deliveries": 2, "letters": 2, "sent": 0})
             assert not waiting.done()
-            # The receiver's own server starts again meanwhile: bob has done with the letters, and is still to be told.
+            # The receiver's own server starts again meanwhile: bob has done with the messages, and is still to be told.
             await running["s2"].stop(drain_s=0)
             running["s2"] = await started(topology, "s2", tmp_path, tmp_path / "trace")
             await until(lambda: running["s2"].connected)

@@ -17,11 +17,11 @@ import pytest
 import typer
 from typer.main import get_command
 
-from tests.integration.running import PATIENCE_S, flat
-from tests.programs import need
-from thence.cli import serve
-from thence.cli.up import free_addresses
-from thence.core.topology_text import write
+from tests.support.programs import need
+from tests.support.servers.running import PATIENCE_S, flat
+from thence.cli.servers import serve
+from thence.cli.servers.up import free_addresses
+from thence.core.topology.toml import write
 
 PACKAGING = Path(__file__).resolve().parents[2] / "packaging"
 UNIT = PACKAGING / "systemd" / "thence@.service"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 from contextlib import suppress
 from random import Random
 
 import pytest
 
-from tests.integration.running import run, until
-from thence.runtime.proxy import Mode, Proxy
+from tests.support.servers.running import run, until
+from thence.net.proxy import Mode, Proxy
 
 
 @pytest.mark.parametrize(("mode", "kept"), [(Mode.STALL_THERE, "there"), (Mode.STALL_BACK, "back")])
@@ -63,3 +65,20 @@ def test_one_direction_is_kept_while_the_other_flows(mode: Mode, kept: str) -> N
             await asyncio.sleep(0.01)
 
     run(main)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_is_just_being_accepted_is_closed_too(turns: int) -> None:
+    """A socket that nobody closed would be a ResourceWarning, which is an error here."""
+
+    async def main(caller: socket.socket) -> None:
+        proxy = Proxy("127.0.0.1:1", Random(1))
+        host, _, port = (await proxy.start()).rpartition(":")
+        caller.connect((host, int(port)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await proxy.close()
+
+    with socket.socket() as caller:
+        asyncio.run(main(caller))
+    gc.collect()

@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import flat, run, servers, started, until, url
-from tests.integration.scraping import ask
+from tests.support.servers.running import flat, run, servers, started, until, url
+from tests.support.servers.scraping import ask
 from tests.unit.cli import run as run_command
-from thence.core.member import MemberOptions
-from thence.runtime.client import ask_status
-from thence.web.answering import Answerer
+from thence.client.client import ask_status
+from thence.core.member.member import MemberOptions
+from thence.observe.http import Answerer
 
 MOST = 40
-LETTERS = 100
+MESSAGES = 100
 SMALL = MemberOptions(max_queued=MOST)
 
 
 async def fill(writer: thence.Client, to: str) -> asyncio.Task[None]:
     """Send more than there is room for; return what waits until all of it is accepted."""
-    for number in range(LETTERS):
+    for number in range(MESSAGES):
         writer.post(to, str(number).encode())
-        await asyncio.sleep(0)  # Each in a bundle of its own.
+        await asyncio.sleep(0)  # Each in a batch of its own.
     return asyncio.create_task(writer.flush())
 
 
@@ -69,7 +69,7 @@ def test_a_dead_server_stops_what_is_for_it_and_nothing_else(ordering: str, tmp_
                 running["s3"] = await started(topology, "s3", tmp_path)
                 await asyncio.gather(waiting, everyone)
                 async with thence.connect(url(topology, "s3"), "far") as far:
-                    assert await numbers(far, LETTERS) == list(range(LETTERS))
+                    assert await numbers(far, MESSAGES) == list(range(MESSAGES))
                     assert (await far.receive()).body == b"all"
                 assert (await ask_status(url(topology, "s1")))["stalled"] == ""
                 assert (await ask(pages, "/readyz"))[::2] == (200, "ready\n")
@@ -96,9 +96,9 @@ async def _assert_told(address: str, pages: str) -> None:
     assert code == 200
     assert text.startswith("ready, but nothing more is taken for 's3' since")
     metrics = (await ask(pages, "/metrics"))[2].splitlines()
-    assert 'thence_stalled{by="queue"} 1' in metrics
-    assert "thence_waiting_clients 2" in metrics
-    assert 'thence_neighbour_stalled_seconds{neighbour="s2"} 0' in metrics
+    assert 'thence_stalled{by="queue"} 1.0' in metrics
+    assert "thence_waiting_clients 2.0" in metrics
+    assert 'thence_neighbour_stalled_seconds{neighbour="s2"} 0.0' in metrics
     (ratio,) = [line.split()[1] for line in metrics if line.startswith("thence_queue_full_ratio ")]
     assert float(ratio) >= 1
     shown = await asyncio.to_thread(run_command, "status", f"thence://{address}")

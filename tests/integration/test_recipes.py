@@ -1,7 +1,8 @@
-"""The recipes of docs/recipes: their pages followed step by step, and what they promise held under kills and cut lines.
+"""The recipes of docs/how-to/recipes: their pages followed step by step, and what they promise held under kills and cut lines.
 
 Rules: the programs are those in ``examples``, and what a page shows of one is part of it, word by word. Lines are cut by proxies
-(``thence.runtime.lines``) and healed when what was to be seen has been seen, so that nothing depends on how quick a machine is.
+(``thence.server.proxied_lines``) and healed when what was to be seen has been seen, so that nothing depends on how quick a
+machine is.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ import thence
 from examples.editing import Editor
 from examples.kvstore import Put, Replica
 from examples.shop import Money, Order, Place, Shelf
-from tests.integration.running import PATIENCE_S, addressed, run, until, wait_for_server
+from tests.support.servers.running import PATIENCE_S, addressed, run, until, wait_for_server
+from tests.support.typed_pages import Shell
 from tests.test_docs import ROOT, blocks, calls, matches, read
-from tests.typed_pages import Shell
-from thence.cli.chat_demo import start_behind
-from thence.cli.up import Fleet, free_addresses, with_addresses
-from thence.core.topology_text import parse
-from thence.runtime.client import ask_status
-from thence.runtime.lines import Lines
-from thence.runtime.proxy import Mode
+from thence.cli.messages.chat_demo import start_behind
+from thence.cli.servers.up import Fleet, free_addresses, with_addresses
+from thence.client.client import ask_status
+from thence.core.topology.toml import parse
+from thence.net.proxy import Mode
+from thence.server.proxied_lines import Lines
 
 PORTS = ("7441", "7442", "7443", "7444")
 FABRIC = read("examples/recipes.toml")
-PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+PAGES = sorted((ROOT / "docs" / "how-to" / "recipes").glob("*.md"))
 COMMANDS = {"chat": 3, "collaborative-editing": 5, "key-value-store": 9, "saga": 10}
 """How many each page has."""
 
@@ -226,7 +227,7 @@ def test_replicas_survive_a_kill_of_a_server_and_go_on_where_their_files_end(tmp
             await until(lambda: (east.get("a"), north.get("b")) == (["2"], ["3"]))
             async with replica(where, "s1", tmp_path) as south:  # It was away, and has a file.
                 await until(lambda: (south.get("a"), south.get("b")) == (["2"], ["3"]))
-                # Letters that come again, as after a crash, change nothing.
+                # Messages that come again, as after a crash, change nothing.
                 south._apply(1, Put("again", "a", "0"))
                 assert south.get("a") == ["2"]
 
@@ -293,26 +294,26 @@ def test_every_order_ends_once_whatever_is_killed(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, agents=("examples.shop",)) as where:
             async with (
-                thence.connect(where.url("n1"), "desk") as desk,
+                thence.connect(where.url("n1"), "desk") as admin,
                 thence.connect(where.url("n2"), "yard") as yard,
                 thence.connect(where.url("s1"), "bank") as bank,
             ):
-                await desk.agents.create("orders", "Orders")
+                await admin.agents.create("orders", "Orders")
                 await bank.agents.create("payment", "Payment", Money({"ann": 25, "bob": 500}))
                 await yard.agents.create("stock", "Stock", Shelf({"tea": 9}))
-                await asyncio.gather(desk.known("payment"), desk.known("stock"), bank.known("orders"), yard.known("orders"))
+                await asyncio.gather(admin.known("payment"), admin.known("stock"), bank.known("orders"), yard.known("orders"))
                 placed = [Place(f"o{number}", "ann" if number % 2 else "bob", "tea", 10) for number in range(24)]
                 kills = {4: "n2", 8: "s1", 12: "n1", 16: "r"}
                 for number, place in enumerate(placed):
-                    desk.post("orders", place)
-                    desk.post("orders", place)  # Customers are impatient.
+                    admin.post("orders", place)
+                    admin.post("orders", place)  # Customers are impatient.
                     await asyncio.sleep(0.02)
                     if number in kills:
                         where.fleet.kill(kills[number])
                     if number - 3 in kills:
                         where.restart(kills[number - 3])
-                await desk.flush()
-                orders = await until_ended(desk, len(placed))
+                await admin.flush()
+                orders = await until_ended(admin, len(placed))
                 await until(lambda: not (bank.trouble or yard.trouble))  # They may be about to call their servers again.
                 money = msgspec.convert((await bank.agents.show("payment"))["state"], Money)
                 shelf = msgspec.convert((await yard.agents.show("stock"))["state"], Shelf)
@@ -328,12 +329,12 @@ def test_every_order_ends_once_whatever_is_killed(tmp_path: Path) -> None:
     run(main)
 
 
-async def until_ended(desk: thence.Client, count: int) -> dict[str, Order]:
+async def until_ended(admin: thence.Client, count: int) -> dict[str, Order]:
     """Wait until so many orders have come to their end; return them."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             with suppress(ConnectionError):
-                state = (await desk.agents.show("orders"))["state"]
+                state = (await admin.agents.show("orders"))["state"]
                 orders = msgspec.convert(state, dict[str, Order])
                 if len(orders) == count and all(order.outcome in {"done", "declined", "cancelled"} for order in orders.values()):
                     return orders

@@ -14,13 +14,13 @@ import pytest
 import trustme
 
 import thence
-from tests.integration.running import flat, run, servers, url
-from tests.integration.securing import HOST, Access, Speaker, certificates, prove, secure_url
-from thence.core.topology import Topology
+from tests.support.servers.running import flat, run, servers, url
+from tests.support.servers.securing import HOST, Access, Speaker, certificates, prove, secure_url
+from thence.client.client import Client
+from thence.core.topology.model import Topology
 from thence.errors import Refusal
-from thence.runtime import tokens
-from thence.runtime.client import Client
-from thence.runtime.protocol import (
+from thence.net import tokens
+from thence.net.protocol import (
     PROTOCOL,
     Challenge,
     ClientHello,
@@ -31,8 +31,8 @@ from thence.runtime.protocol import (
     ViewAnswer,
     ViewRequest,
 )
-from thence.runtime.tls import binding_of, client_side, server_side, shown_by
-from thence.runtime.tokens import new_nonce, new_token, parse_token
+from thence.net.tls import binding_of, client_side, server_side, shown_by
+from thence.net.tokens import new_nonce, new_token, parse_token
 
 OPERATOR = {"topology": True, "names": ["*"]}
 
@@ -214,7 +214,7 @@ def test_a_new_certificate_binds_those_who_come_and_leaves_the_others(tmp_path: 
 @pytest.mark.parametrize("signed", [True, False])
 def test_what_a_captured_server_that_has_the_verifier_learns_from_a_login(tmp_path: Path, signed: bool) -> None:
     """Both servers have the same access file. From a login by a proof the captured one gets the key of the client, as the server
-    of SCRAM does; from one by a signature it gets nothing, and docs/security.md says which tokens sign."""
+    of SCRAM does; from one by a signature it gets nothing, and docs/how-to/security.md says which tokens sign."""
 
     async def main() -> None:
         topology = flat("s1")
@@ -294,7 +294,7 @@ def test_a_client_that_signs_nothing_is_told_why(tmp_path: Path) -> None:
 
 
 def test_without_tls_there_is_nothing_to_bind_to(tmp_path: Path) -> None:
-    """What docs/security.md says: on one machine, without TLS, a program that poses as a server can pass a login on."""
+    """What docs/how-to/security.md says: on one machine, without TLS, a program that poses as a server can pass a login on."""
 
     async def main() -> None:
         topology: Topology = flat("s1")

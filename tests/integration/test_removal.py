@@ -13,16 +13,16 @@ import pytest
 import trustme
 
 import thence
-from tests.integration.evolving_load import SEND_EVERY_S, following, load, written
-from tests.integration.leading import APPLY, phases, stopped_at
-from tests.integration.running import addressed, assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
-from tests.integration.securing import certificates
-from tests.integration.test_evolution import quietly
-from thence.cli.up import free_addresses
-from thence.core.topology import Topology
+from tests.integration.test_reconfiguration import quietly
+from tests.support.servers.evolving_load import SEND_EVERY_S, following, load, written
+from tests.support.servers.leading import APPLY, phases, stopped_at
+from tests.support.servers.running import addressed, assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
+from tests.support.servers.securing import certificates
+from thence.cli.servers.up import free_addresses
+from thence.core.topology.model import Topology
 from thence.errors import ConfigError, UsageError
-from thence.runtime import peers
-from thence.runtime.applying import Access, Applied, Applying
+from thence.node.peers import connections
+from thence.server.apply import Access, Applied, TopologyChange
 
 TWO_DOMAINS = """
 name = "two"
@@ -37,7 +37,7 @@ ordering = "matrix"
 
 async def applied(old: Topology, new: Topology, *lost: str) -> Applied:
     """Lead a change as the command does, without those who are lost."""
-    return await Applying(old, new, Access(), quietly, lost).apply(60.0)
+    return await TopologyChange(old, new, Access(), quietly, lost).apply(60.0)
 
 
 async def command(new: Topology, folder: Path, *more: str) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def test_the_command_may_be_killed_while_it_removes_a_server(tmp_path: Path) -> 
 def test_a_server_that_was_declared_lost_by_mistake_is_refused_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "LONELY_S", 0.3)
+    monkeypatch.setattr(connections, "LONELY_S", 0.3)
     old = flat("s1", "s2", "s3", ordering="matrix")
     new = following(old, {"D": ("s1", "s2")})
 
@@ -195,7 +195,7 @@ def test_one_that_comes_back_over_tls_is_told_by_all_at_once_and_goes_on_quietly
                 await server.node.peers.wait_connected()
             await running["s1"].stop(drain_s=0)
             access = Access(tls["s2"], tls["s2"].authority)
-            await Applying(old, new, access, quietly, ("s1",)).apply(60.0)
+            await TopologyChange(old, new, access, quietly, ("s1",)).apply(60.0)
             # It calls both of the others at the same moment, and both refuse it: the second one when it has left by the first.
             running["s1"] = await started(old, "s1", tmp_path, tls=tls["s1"])
             await until(lambda: running["s1"].status()["change"]["phase"] == "left")
@@ -215,9 +215,9 @@ def test_only_members_that_the_new_topology_lacks_can_be_lost() -> None:
     old = flat("s1", "s2", "s3", ordering="matrix")
     new = following(old, {"D": ("s1", "s2")})
     with pytest.raises(ConfigError, match="'s2' is to be lost, and version 2 of 'flat' still has it"):
-        Applying(old, new, Access(), quietly, ("s2",))
+        TopologyChange(old, new, Access(), quietly, ("s2",))
     with pytest.raises(ConfigError, match="'s9' cannot be lost: it is no member of version 1 of 'flat'"):
-        Applying(old, new, Access(), quietly, ("s9",))
+        TopologyChange(old, new, Access(), quietly, ("s9",))
 
 
 def test_clients_are_told_of_views_in_the_order_of_their_messages(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_the_news_of_a_view_waits_for_a_client_that_is_away(tmp_path: Path) -> N
 
 
 def test_a_member_that_joins_gets_the_state_of_the_others_in_order(tmp_path: Path) -> None:
-    """The recipe of docs/removal.md: the first member of the view sends its state to those who have joined."""
+    """The recipe of docs/how-to/removal.md: the first member of the view sends its state to those who have joined."""
     old = flat("a", "b", "c", ordering="matrix")
     (address,) = free_addresses(1)
     new = following(old, {"D": ("a", "b", "d")}, d=address)

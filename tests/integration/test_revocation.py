@@ -13,14 +13,15 @@ import msgspec
 import pytest
 
 import thence
-from tests.integration.running import flat, run, started, until, url
-from tests.integration.securing import EVERYTHING, Access
-from thence.core.topology import Topology
+from tests.support.servers.running import flat, run, started, until, url
+from tests.support.servers.securing import EVERYTHING, Access
+from thence.agents.kinds import kinds_of
+from thence.client.client import Client
+from thence.core.topology.model import Topology
 from thence.errors import NotAllowed, Refusal
-from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.client import Client
-from thence.runtime.node_options import NodeOptions
-from thence.runtime.server import Server
+from thence.node.options import NodeOptions
+from thence.observe.metrics import exposition
+from thence.server.server import Server
 
 
 class Echo(thence.Agent):
@@ -76,7 +77,7 @@ def test_a_subscription_ends_with_the_right_to_it(tmp_path: Path, caplog: pytest
             await bob.publish("news", b"withdrawn")
             await bob.publish("own", b"still allowed")
             assert (await ann.receive()).body == b"still allowed"
-            assert list(server.node.office.state.followers) == ["own"]
+            assert list(server.node.directory.state.followers) == ["own"]
             await until(lambda: told)
             assert told == [("news", "the access file does not let 'ann' follow 'news'")] * len(told)
             with pytest.raises(NotAllowed):
@@ -91,7 +92,7 @@ def test_a_subscription_ends_with_the_right_to_it(tmp_path: Path, caplog: pytest
             == 1
         )
         async with serving(topology, access, tmp_path / "data") as server:
-            assert list(server.node.office.state.followers) == ["own"], "that is durable"
+            assert list(server.node.directory.state.followers) == ["own"], "that is durable"
 
     run(main)
 
@@ -115,7 +116,7 @@ def test_what_waits_on_a_topic_is_withheld_from_who_may_not_follow_it_any_more(t
             access.write(ann={}, bob=EVERYTHING)
 
         async def behind(server: Server) -> None:
-            await until(lambda: not server.node.office.state.followers)
+            await until(lambda: not server.node.directory.state.followers)
             async with (
                 thence.connect(here, "ann", token=access.tokens["ann"]) as ann,
                 thence.connect(here, "bob", token=access.tokens["bob"]) as bob,
@@ -126,8 +127,9 @@ def test_what_waits_on_a_topic_is_withheld_from_who_may_not_follow_it_any_more(t
                 assert [(await ann.receive()).body for _ in range(4)] == [b"0", b"1", b"2", b"3"]
                 ann.done()
                 assert (await bob.status())["letters_withheld"] == 6
+                assert "\nthence_letters_withheld_total 6.0\n" in await exposition(server)
                 assert told == [("news", "the access file does not let 'ann' follow 'news'")] * 3
-                await until(lambda: not server.node.office.state.boxes["ann"].waiting)
+                await until(lambda: not server.node.directory.state.mailboxes["ann"].waiting)
 
         async with serving(topology, access, tmp_path / "data") as server:
             await before()
@@ -154,7 +156,7 @@ def test_what_waits_is_delivered_if_the_right_comes_back_before(tmp_path: Path) 
                 for rights in ({}, {"subscribe": ["news"]}):
                     access.write(ann=rights, bob=EVERYTHING)
                     server.reload()
-                await until(lambda: not server.node.office.state.followers)
+                await until(lambda: not server.node.directory.state.followers)
                 await bob.publish("news", b"nobody follows it any more")
             async with thence.connect(here, "ann", token=access.tokens["ann"]) as ann:
                 assert (await ann.receive()).body == b"waits"
@@ -181,10 +183,10 @@ def test_with_its_entry_a_client_loses_its_connection_and_its_subscriptions(tmp_
                 server.reload()
                 with pytest.raises(Refusal, match="the access file has the token of 'ann' no longer"):
                     await ann.receive(within=30)
-                await until(lambda: not server.node.office.state.followers)
+                await until(lambda: not server.node.directory.state.followers)
             # What was written to it stays: the entry may come back, or somebody removes the name.
             await bob.send("ann", b"for her alone")
-            assert server.node.office.state.boxes["ann"].position == 1
+            assert server.node.directory.state.mailboxes["ann"].position == 1
 
     run(main)
 
@@ -198,12 +200,12 @@ def test_who_logs_in_by_another_entry_has_the_rights_of_that(tmp_path: Path) -> 
             async with thence.connect(here, "ann", token=access.tokens["ann"]) as ann:
                 await ann.subscribe("secret")
                 await ann.subscribe("public")
-            assert server.node.office.state.boxes["ann"].entry == "ann"
+            assert server.node.directory.state.mailboxes["ann"].entry == "ann"
             async with thence.connect(here, "ann", token=access.tokens["deputy"]):
-                await until(lambda: list(server.node.office.state.followers) == ["public"])
-                await until(lambda: server.node.office.state.boxes["ann"].entry == "deputy")
+                await until(lambda: list(server.node.directory.state.followers) == ["public"])
+                await until(lambda: server.node.directory.state.mailboxes["ann"].entry == "deputy")
         async with serving(topology, access, tmp_path / "data") as server:
-            assert server.node.office.state.boxes["ann"].entry == "deputy", "that is durable"
+            assert server.node.directory.state.mailboxes["ann"].entry == "deputy", "that is durable"
 
     run(main)
 
@@ -217,13 +219,13 @@ def test_a_subscription_that_waited_for_room_does_not_outlive_the_right(tmp_path
             thence.connect(url(topology, "s1"), "ann", token=access.tokens["ann"]) as ann,
         ):
             with monkeypatch.context() as stalled:
-                stalled.setattr(type(server.node), "full", "no room")
+                stalled.setattr(type(server.node.intake), "full", "no room")
                 following = asyncio.create_task(ann.subscribe("news"))
                 await until(lambda: server._clients["ann"].session.waiting)  # type: ignore[union-attr]
                 access.write(ann={})
                 server.reload()
             await until(following.done)
-            await until(lambda: not server.node.office.state.followers)
+            await until(lambda: not server.node.directory.state.followers)
 
     run(main)
 
@@ -240,15 +242,15 @@ def test_other_servers_hear_that_a_subscription_has_ended(tmp_path: Path) -> Non
                 thence.connect(url(topology, "s2"), "bob") as bob,
             ):
                 await ann.subscribe("news")
-                await until(lambda: s2.node.office.state.followers)
+                await until(lambda: s2.node.directory.state.followers)
                 access.write(ann={})
                 s1.reload()
-                await until(lambda: not s2.node.office.state.followers)
+                await until(lambda: not s2.node.directory.state.followers)
                 await bob.subscribe("news")  # What another server allows is its own affair.
-                await until(lambda: s1.node.office.state.followers)
+                await until(lambda: s1.node.directory.state.followers)
                 s1.reload()
                 await asyncio.sleep(0)
-                assert s1.node.office.state.followers == {"news": {"bob": None}}
+                assert s1.node.directory.state.followers == {"news": {"bob": None}}
         finally:
             await s1.stop(drain_s=0)
             await s2.stop(drain_s=0)
@@ -263,10 +265,13 @@ def test_agents_rest_while_whoever_made_them_may_not_have_them(tmp_path: Path, c
         here = url(topology, "s1")
 
         async def asked(bob: thence.Client, status: dict[str, Any]) -> None:
-            assert status["agents"]["stopped"] == {"echo": "the access file does not let 'ann' see to agents"}
+            assert status["agents"]["stopped"] == {"echo": "the access file does not let 'ann' see to agents (agents = true)"}
             with pytest.raises(TimeoutError):
                 await bob.request("echo", b"", within=0.2)
-            assert [one["trouble"] for one in await bob.agents.list()] == ["the access file does not let 'ann' see to agents", ""]
+            assert [one["trouble"] for one in await bob.agents.list()] == [
+                "the access file does not let 'ann' see to agents (agents = true)",
+                "",
+            ]
 
         async with (
             serving(topology, access, tmp_path / "data") as server,
@@ -280,7 +285,7 @@ def test_agents_rest_while_whoever_made_them_may_not_have_them(tmp_path: Path, c
             server.reload()
             await asked(bob, await bob.status())
             assert (await bob.request("other", b"")).value() == 1
-        assert len(lines(caplog, "agent echo is stopped: the access file does not let 'ann' see to agents")) == 1
+        assert len(lines(caplog, "agent echo is stopped: the access file does not let 'ann' see to agents (agents = true)")) == 1
         async with (
             serving(topology, access, tmp_path / "data") as server,
             thence.connect(here, "bob", token=access.tokens["bob"]) as bob,
@@ -308,10 +313,10 @@ def test_of_names_from_before_nobody_knows_the_entry(tmp_path: Path) -> None:
             async with thence.connect(here, name) as client:
                 await client.subscribe("public")
                 await client.subscribe("secret")
-        assert msgspec.structs.asdict(server.node.office.state.boxes["ann"])["entry"] == ""
+        assert msgspec.structs.asdict(server.node.directory.state.mailboxes["ann"])["entry"] == ""
         await server.stop(drain_s=0)
         access = Access(tmp_path / "access.toml", first={"names": ["a*"]}, second={"names": ["ann"], "subscribe": ["public"]})
         async with serving(topology, access, data) as server:
-            await until(lambda: server.node.office.state.followers == {"public": {"ann": None}})
+            await until(lambda: server.node.directory.state.followers == {"public": {"ann": None}})
 
     run(main)

@@ -14,13 +14,13 @@ from typing import TextIO
 import pytest
 
 import thence
-from tests.integration.running import PATIENCE_S, flat, run, servers, url
-from tests.unit.runtime.test_endpoint import Played
-from thence.cli.send import Sending, _given, _send, lines
+from tests.support.servers.running import PATIENCE_S, flat, run, servers, url
+from tests.unit.client.test_endpoint import Played
+from thence.cli.messages.send import Sending, _given, _send, lines
+from thence.client.client import Client
+from thence.client.parts import outbox
 from thence.errors import UsageError
-from thence.runtime import endpoint
-from thence.runtime.client import Client
-from thence.runtime.protocol import Publish
+from thence.net.protocol import Publish
 
 NOT_UTF_8 = b"abc\xff\xfe"
 
@@ -88,7 +88,7 @@ def test_whoever_types_is_told_at_once_that_a_line_was_refused() -> None:
             assert "nobody is called 'carl'" in str(error)
             accepted, error = await _send(lambda: thence.connect(where), "bob", _given(["a", "b" * 17_000_000, "c"]), wait=False)
             assert accepted == 1
-            assert "MAX_LETTER_BYTES" in str(error)
+            assert "MAX_MESSAGE_BYTES" in str(error)
             assert (await bob.receive(PATIENCE_S)).body == b"a"
 
     run(main)
@@ -96,7 +96,7 @@ def test_whoever_types_is_told_at_once_that_a_line_was_refused() -> None:
 
 def test_a_line_without_end_is_not_kept() -> None:
     async def main() -> None:
-        with pytest.raises(UsageError, match="MAX_LETTER_BYTES"):
+        with pytest.raises(UsageError, match="MAX_MESSAGE_BYTES"):
             await anext(lines())
 
     with standard_input(Path("/dev/zero").open(encoding="utf-8")):
@@ -113,33 +113,34 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 class Slow(Played):
-    """An endpoint whose letters are accepted, but for some, when nothing more comes."""
+    """An endpoint whose messages are accepted, but for some, when nothing more comes."""
 
     def __init__(self, refused: Collection[int] = ()) -> None:
         super().__init__()
         self.on_their_way: list[int] = []
         self.most = 0
         self._refused_numbers = refused
+        self.parts.outbox.transmit = self._transmit
 
     def _transmit(self, publish: Publish) -> None:
         self.on_their_way += range(publish.first, publish.first + publish.count)
         self.most = max(self.most, len(self.on_their_way))
-        self._loop.call_later(0.01, self._accept, len(self.on_their_way))
+        asyncio.get_running_loop().call_later(0.01, self._accept, len(self.on_their_way))
 
     def _accept(self, seen: int) -> None:
         if seen != len(self.on_their_way):
             return
         for number in self.on_their_way:
             if number in self._refused_numbers:
-                self._on_undeliverable(number, 1, f"not {number}", forbidden=False)
+                self.parts.outbox.on_undeliverable(number, 1, f"not {number}", forbidden=False)
             else:
-                self._on_accepted(number)
+                self.parts.outbox.on_accepted(number)
         self.on_their_way.clear()
 
 
 @pytest.mark.parametrize("to", ["bob", "bob,cleo", "everyone", "#news"])
 def test_messages_do_not_wait_for_each_other_but_for_room(to: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "MAX_UNACCEPTED", 100)
+    monkeypatch.setattr(outbox, "MAX_UNACCEPTED", 100)
 
     async def main() -> None:
         slow = Slow()

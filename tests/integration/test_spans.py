@@ -1,4 +1,4 @@
-"""Spans follow a letter over servers; without being asked for, nothing is different."""
+"""Spans follow a message over servers; without being asked for, nothing is different."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 import thence
-from tests.integration.running import addressed, flat, run, servers, until, url
+from tests.support.servers.running import addressed, flat, run, servers, until, url
 from thence.errors import ConfigError
-from thence.runtime import spans
-from thence.runtime.spans import ProgramSpans, ServerSpans, follow_messages
+from thence.node import spans
+from thence.node.spans import ProgramSpans, ServerSpans, follow_messages
 
 TWO_DOMAINS = """
 name = "two"
@@ -53,7 +53,7 @@ def test_a_letter_is_followed_over_a_relay(told: InMemorySpanExporter) -> None:
         topology = addressed(TWO_DOMAINS)
         async with servers(topology) as running:
             for name, server in running.items():
-                server.node.spans = ServerSpans(name)
+                server.node.hooks.spans = ServerSpans(name)
             async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s3"), "cleo") as cleo:
                 await ann.known("cleo")
                 await ann.send("cleo", b"followed", headers={"a": "b"})
@@ -81,7 +81,7 @@ def test_a_letter_is_followed_over_a_relay(told: InMemorySpanExporter) -> None:
     assert sent.end_time is not None
     (accept,) = named(finished, "accept")
     assert accept.end_time is not None
-    assert accept.end_time <= sent.end_time, "a letter counts as sent when it is accepted"
+    assert accept.end_time <= sent.end_time, "a message counts as sent when it is accepted"
 
 
 def test_a_span_of_the_program_is_the_parent(told: InMemorySpanExporter) -> None:
@@ -108,7 +108,7 @@ def test_a_letter_without_a_context_leaves_no_span(told: InMemorySpanExporter) -
     async def main() -> None:
         topology = flat("s1")
         async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
-            running["s1"].node.spans = ServerSpans("s1")
+            running["s1"].node.hooks.spans = ServerSpans("s1")
             await ann.send("ann", b"plain", headers={"a": "b"})
             await ann.send("ann", b"a body that says traceparent")
             message = await ann.receive()
@@ -137,11 +137,11 @@ def test_without_open_telemetry_it_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_it_is_not_even_imported_unless_asked_for() -> None:
-    code = "import sys, thence.cli.serve, thence.runtime.client; print('opentelemetry' in sys.modules)"
+    code = "import sys, thence.cli.servers.serve, thence.client.client; print('opentelemetry' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert ended.stdout == "False\n"
     assert asyncio.run(_spans_of_a_new_client()) is None
 
 
 async def _spans_of_a_new_client() -> ProgramSpans | None:
-    return thence.connect("thence://127.0.0.1:1", "ann")._spans
+    return thence.connect("thence://127.0.0.1:1", "ann")._parts.deliveries.spans

@@ -9,23 +9,25 @@ import pytest
 
 import thence
 from examples.bank import Account
-from tests.integration.hostile import Options, replay, run_once
-from tests.integration.running import PATIENCE_S, flat, run, servers, until, url
-from tests.integration.securing import Speaker, framed
 from tests.integration.test_hostile import complained
+from tests.support.servers.hostile import QUICK_RATE, Options, replay, run_once
+from tests.support.servers.running import PATIENCE_S, flat, run, servers, until, url
+from tests.support.servers.securing import Speaker, framed
+from thence.agents.kinds import kinds_of
 from thence.errors import MalformedFrame
-from thence.runtime import boxes, pool, status
-from thence.runtime import server as server_module
-from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.node_options import NodeOptions
-from thence.runtime.protocol import PROTOCOL, ClientHello, Letter, Publish, StatusAnswer, StatusQuestion, write_letters
-from thence.runtime.server import Server
-from thence.runtime.wire import MAX_WRITE_BUFFER
+from thence.net import byte_pool
+from thence.net.framing import MAX_WRITE_BUFFER
+from thence.net.protocol import PROTOCOL, BatchItem, ClientHello, Publish, StatusAnswer, StatusQuestion, write_messages
+from thence.node import status
+from thence.node.options import NodeOptions
+from thence.server import server as server_module
+from thence.server.server import Server
+from thence.storage import mailbox as mailbox_module
 
 
 def test_a_body_nested_too_deeply_stops_no_reader_whatever_it_is() -> None:
     """A client, an embedded member, an agent and whoever looks at what it could not do: each goes on behind it."""
-    deep = Letter(b"\x91" * 100_000 + b"\xc0", coded=True)
+    deep = BatchItem(b"\x91" * 100_000 + b"\xc0", coded=True)
 
     async def main() -> None:
         topology = flat("s1", "b")
@@ -41,7 +43,7 @@ def test_a_body_nested_too_deeply_stops_no_reader_whatever_it_is() -> None:
                 mallory = await Speaker.call(topology.addresses["s1"])
                 mallory.say(ClientHello(PROTOCOL, "mallory"))
                 for number, to in enumerate(("ann", "b", "till"), start=1):
-                    mallory.say(Publish(number, 1, (to,), None, write_letters([deep])))
+                    mallory.say(Publish(number, 1, (to,), None, write_messages([deep])))
                 for reader in (ann, member):
                     poison = await reader.receive(within=PATIENCE_S)
                     with pytest.raises(MalformedFrame, match="a message from 'mallory' is no"):
@@ -49,7 +51,7 @@ def test_a_body_nested_too_deeply_stops_no_reader_whatever_it_is() -> None:
                     await ann.send(reader.name, b"behind")
                     assert (await reader.receive(within=PATIENCE_S)).body == b"behind"
                 async with asyncio.timeout(30):
-                    while not (dead := await ann.agents.dead()):  # noqa: ASYNC110  A dead letter tells nobody.
+                    while not (dead := await ann.agents.dead()):  # noqa: ASYNC110  A dead message tells nobody.
                         await asyncio.sleep(0.05)
                 assert (await ann.agents.dead_letter(dead[0]["number"]))["agent"] == "till"
                 mallory.close()
@@ -59,7 +61,7 @@ def test_a_body_nested_too_deeply_stops_no_reader_whatever_it_is() -> None:
     run(main)
 
 
-def test_bundles_that_only_claim_their_letters_fill_no_box(caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_that_only_claim_their_messages_fill_no_mailbox(caplog: pytest.LogCaptureFixture) -> None:
     """316 bytes stopped a server for everybody."""
 
     async def main() -> None:
@@ -75,9 +77,9 @@ def test_bundles_that_only_claim_their_letters_fill_no_box(caplog: pytest.LogCap
             assert await mallory.ended()
             mallory.close()
             await ann.send("away", b"behind")
-            office = running["s1"].node.office
-            assert (office.state.boxes["away"].position, office.full) == (1, "")
-        assert complained(caplog, "client 'mallory': letters 1 to 131072 of 'mallory' cannot be, or are not there")
+            directory = running["s1"].node.directory
+            assert (directory.state.mailboxes["away"].position, directory.mailboxes.full) == (1, "")
+        assert complained(caplog, "client 'mallory': messages 1 to 131072 of 'mallory' cannot be, or are not there")
 
     run(main)
 
@@ -90,7 +92,7 @@ def test_questions_in_advance_cost_others_nothing_and_the_server_little() -> Non
         async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
             server = running["s1"]
             for number in range(5_000):
-                server.node.office.subscriptions.follow("ann", f"topic {number}")
+                server.node.directory.subscriptions.follow("ann", f"topic {number}")
             mallory = await Speaker.call(topology.addresses["s1"])
             mallory.say(ClientHello(PROTOCOL, ""))
             await mallory.hear()
@@ -136,14 +138,14 @@ def test_frames_that_never_end_take_no_more_than_clients_may_have_and_others_go_
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each of many sends half of a long frame, and nothing more. Whoever holds most is shown out, until others can go on."""
-    monkeypatch.setattr(pool, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(byte_pool, "PATIENCE_S", 0.5)
     monkeypatch.setattr(server_module, "LOOK_EVERY_S", 0.1)
 
     async def main() -> None:
         topology = flat("s1")
         async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
             server = running["s1"]
-            shared = server.node.pools.clients
+            shared = server.node.memory.pools.clients
             shared.limit = 32 * 1024 * 1024
             speakers = []
             for number in range(12):
@@ -178,13 +180,13 @@ def test_frames_that_never_end_take_no_more_than_clients_may_have_and_others_go_
 
 def test_what_waits_while_a_server_takes_nothing_is_held_back_at_its_senders(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mailbox is full: what clients go on to send waits in their own memory when the server has no more for it."""
-    monkeypatch.setattr(boxes, "MAX_BOX_LETTERS", 1)
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 1)
     monkeypatch.setattr(server_module, "LOOK_EVERY_S", 0.1)
 
     async def main() -> None:
         topology = flat("s1")
         async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
-            shared = running["s1"].node.pools.clients
+            shared = running["s1"].node.memory.pools.clients
             shared.limit = 16 * 1024 * 1024
             async with thence.connect(url(topology, "s1"), "away", temporary=False):
                 pass
@@ -213,9 +215,19 @@ def test_what_waits_while_a_server_takes_nothing_is_held_back_at_its_senders(mon
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1], ids=["with TLS and a captured server", "without TLS"])
 def test_whatever_others_make_it_spend_a_server_stays_within_its_budget_and_serves(seed: int, tmp_path: Path) -> None:
-    # Other tests run beside it: how little of the rate is lost is measured by the campaign.
-    options = Options(seed=seed, fault_s=9.0, spending=True, least_rate=0.3)
+    options = Options(seed=seed, fault_s=9.0, kind="spending", least_rate=QUICK_RATE)
     outcome = run_once(options, tmp_path / "run")
     assert not outcome.wrong, "\n".join([*outcome.wrong[:20], replay(options)])
     assert len(outcome.faults) == (12 if seed == 0 else 10), "every kind of attack came"
     assert outcome.counts["visits of a guest"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1], ids=["with TLS and a captured server", "without TLS"])
+def test_whoever_floods_a_server_with_short_frames_leaves_others_their_rate(seed: int, tmp_path: Path) -> None:
+    options = Options(
+        seed=seed, fault_s=15.0 if seed == 0 else 14.0, kind="floods", least_rate=QUICK_RATE, turn_s=0.5, flood_each=1
+    )
+    outcome = run_once(options, tmp_path / "run")
+    assert not outcome.wrong, "\n".join([*outcome.wrong[:20], replay(options)])
+    assert len(outcome.faults) == (15 if seed == 0 else 14), "every kind of flood came"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import addressed, assert_kept, run, servers, started, until, url
+from tests.support.servers.running import addressed, assert_kept, run, servers, started, until, url
 from thence.errors import UsageError
 
 ROW = """
@@ -23,7 +23,7 @@ members = ["s3", "s4"]
 """
 
 
-def test_a_client_learns_when_all_have_its_letters(tmp_path: Path) -> None:
+def test_a_client_learns_when_all_have_its_messages(tmp_path: Path) -> None:
     async def main() -> None:
         topology = addressed(ROW)
         async with (
@@ -52,7 +52,7 @@ def test_a_client_learns_when_all_have_its_letters(tmp_path: Path) -> None:
             running["s4"] = await started(topology, "s4", tmp_path)
             await waiting
             assert running["s1"].node.member.unstable() == []
-            assert running["s4"].node.office.state.boxes["bob"].position == 4
+            assert running["s4"].node.directory.state.mailboxes["bob"].position == 4
 
     run(main)
 
@@ -129,7 +129,7 @@ def test_servers_hand_up_only_what_all_have(tmp_path: Path) -> None:
             await running["s3"].stop(drain_s=0)
             await alice.send(["alice", "bob"], b"two")
             await until(running["s2"].node.member.waiting)
-            assert running["s2"].node.office.state.boxes["bob"].position == 1
+            assert running["s2"].node.directory.state.mailboxes["bob"].position == 1
             # One that kept it aside starts again, and so does the one that was missing.
             await running["s2"].stop(drain_s=0)
             running["s2"] = await started(topology, "s2", tmp_path, tmp_path / "trace")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import thence
-from tests.integration.running import flat, run, servers, url
 from tests.integration.test_hostile_server import COMMANDS, called, hostile
-from thence.runtime.protocol import (
+from tests.support.servers.running import flat, run, servers, url
+from thence.net.protocol import (
     AgentAnswer,
     AgentQuestion,
     ClientWelcome,
@@ -26,10 +26,10 @@ from thence.runtime.protocol import (
 
 ROW = {"name": "a", "connected": True, "from": "x", "temporary": False, "waiting_messages": 1, "waiting_bytes": 2, "full": False}
 SHOWN = ROW | {"server": "s1", "in_files": 0, "sent": 1, "received": 1, "done": 1, "topics": ["x"], "topics_left_out": 0}
-NEIGHBOUR: dict[str, Any] = {"name": "s2", "connected": True, "trouble": "", "unreadable": "", "held_for_dead": False}
+PEER: dict[str, Any] = {"name": "s2", "connected": True, "trouble": "", "unreadable": "", "held_for_dead": False}
 NUMBERS = ("since_seconds", "connections", "queued_frames", "queued_bytes", "spilled_frames", "frames_out", "bytes_out")
 DROPPED = {"server": "s1", "name": "a", "was_connected": False, "dropped_messages": 1, "dropped_bytes": 1, "stalled": ""}
-LETTER = {"number": 1, "agent": "a", "sender": "b", "attempts": 1, "error": "e", "at": 1}
+MESSAGE = {"number": 1, "agent": "a", "sender": "b", "attempts": 1, "error": "e", "at": 1}
 ODD: tuple[Any, ...] = (None, True, -1, 2**80, "x", [], {}, [1], {"a": None}, [[]], ["abc"], 1.5)
 TRIES = 12
 
@@ -37,7 +37,7 @@ TRIES = 12
 async def status() -> dict[str, Any]:
     topology = flat("s1")
     async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
-        return await ann.status() | {"neighbours": [NEIGHBOUR | dict.fromkeys(NUMBERS, 1)]}
+        return await ann.status() | {"neighbours": [PEER | dict.fromkeys(NUMBERS, 1)]}
 
 
 async def answers_of(command: str) -> Any:
@@ -48,7 +48,7 @@ async def answers_of(command: str) -> Any:
         "purge": DROPPED,
         "agents": [{"name": "a", "kind": "k", "reacted": 1, "waiting_letters": 1, "state_bytes": 1, "trouble": ""}],
         "an agent": {"name": "a"},
-        "dead letters": [LETTER],
+        "dead messages": [MESSAGE],
     }
     return told.get(command) or await status()
 
@@ -69,7 +69,7 @@ MORE = {
     "remove": ("client", "remove", "URL", "a"),
     "purge": ("client", "purge", "URL", "a"),
 }
-ASKING = ("status", "status as JSON", "agents", "an agent", "dead letters", "clients", "apply")
+ASKING = ("status", "status as JSON", "agents", "an agent", "dead messages", "clients", "apply")
 
 
 @pytest.mark.parametrize("command", [*ASKING, *MORE])

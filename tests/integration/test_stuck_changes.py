@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.evolving_load import following, load
-from tests.integration.leading import asked
-from tests.integration.running import assert_kept, flat, run, servers, started, until, url
-from tests.integration.test_evolution import quietly
+from tests.integration.test_reconfiguration import quietly
 from tests.integration.test_removal import applied
-from thence.core.topology import Topology
-from thence.core.topology_text import write
+from tests.support.servers.evolving_load import following, load
+from tests.support.servers.leading import asked
+from tests.support.servers.running import assert_kept, flat, run, servers, started, until, url
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import write
 from thence.errors import UsageError
-from thence.runtime.applying import Access, Applying
-from thence.runtime.protocol import ViewRequest
-from thence.runtime.server import Server
+from thence.net.protocol import ViewRequest
+from thence.server.apply import Access, TopologyChange
+from thence.server.server import Server
 
 NAMES = ("s1", "s2", "s3", "s4")
 OLD = flat(*NAMES, ordering="matrix")
@@ -50,7 +50,7 @@ def test_one_who_is_lost_when_all_are_prepared_is_removed(tmp_path: Path) -> Non
             await prepare(SPLIT)
             await lose(running, "s3", tmp_path)
             with pytest.raises(UsageError, match="waiting for s3 to answer"):
-                await Applying(OLD, SPLIT, Access(), quietly).abort(0.5)
+                await TopologyChange(OLD, SPLIT, Access(), quietly).abort(0.5)
             await applied(OLD, WITHOUT, "s3")
             assert {server.node.topology.fingerprint for server in running.values()} == {WITHOUT.fingerprint}
             await clients.more(5)
@@ -104,26 +104,24 @@ def test_an_abort_frees_those_who_are_prepared_with_one_who_is_lost(tmp_path: Pa
             await prepare(SPLIT)
             await lose(running, "s3", tmp_path)
             # The file may still have the server: nobody goes there.
-            await Applying(OLD, SPLIT, Access(), quietly, ("s3",), back=True).abort(20)
+            await TopologyChange(OLD, SPLIT, Access(), quietly, ("s3",), back=True).abort(20)
             assert phases(running) == {"normal"}
 
     run(main)
 
 
 def test_one_that_comes_back_without_its_data_is_no_member_that_counts(tmp_path: Path) -> None:
-    """Its neighbours refuse it; a change would make it one of them again, and its messages would be numbered from 1 again."""
+    """Its peers refuse it; a change would make it one of them again, and its messages would be numbered from 1 again."""
     without = following(OLD, {"D": ("s1", "s2"), "E": ("s2", "s4")})
 
     async def main() -> None:
         async with servers(OLD, tmp_path, tmp_path / "trace") as running:
             await until(
-                lambda: all(not server.node.peers.neighbours["s3"].trouble for name, server in running.items() if name != "s3")
+                lambda: all(not server.node.peers.peers["s3"].trouble for name, server in running.items() if name != "s3")
             )
             await lose(running, "s3", tmp_path)
             running["s3"] = await started(OLD, "s3", tmp_path, tmp_path / "other-trace")
-            await until(
-                lambda: any(server.node.peers.neighbours["s3"].forgot for name, server in running.items() if name != "s3")
-            )
+            await until(lambda: any(server.node.peers.peers["s3"].forgot for name, server in running.items() if name != "s3"))
             with pytest.raises(UsageError, match=r"does not go on with 's3': .* remove it with --lost s3"):
                 await applied(OLD, SPLIT)
             assert phases(running) == {"normal"}

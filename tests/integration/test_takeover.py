@@ -12,12 +12,12 @@ import pytest
 import thence
 from benchmarks.table import Row, judged
 from benchmarks.takeover import BETWEEN, LINK, NEVER, TWIN, Back, measure
-from tests.integration.running import addressed, assert_kept, run, servers, started, until, url
-from thence.core.channel import WINDOW
-from thence.core.topology import Topology
+from tests.support.servers.running import addressed, assert_kept, run, servers, started, until, url
+from thence.client.client import ask_status
+from thence.core.topology.model import Topology
+from thence.core.transport.channel import WINDOW
 from thence.errors import Refusal
-from thence.runtime.client import ask_status
-from thence.runtime.server import Server
+from thence.server.server import Server
 from thence.trace.files import read_trace
 from thence.trace.judge import judge
 
@@ -94,7 +94,7 @@ def test_a_replica_that_is_gone_is_held_for_dead_until_it_is_back(tmp_path: Path
             assert status["relay"]["forwards"]
             assert [peer["name"] for peer in status["neighbours"] if peer["held_for_dead"]] == ["r1"]
             await second.stop(drain_s=0)
-            # Who was held for dead is known after a restart, and let off when it is there.
+            # Who was suspected is known after a restart, and let off when it is there.
             second = running["r2"] = await started(topology, "r2", tmp_path)
             assert second.node.member.suspected == ("r1",)
             running["r1"] = await started(topology, "r1", tmp_path)
@@ -137,7 +137,7 @@ async def assert_all_come_past_the_window(sender: thence.Member | thence.Client,
 @pytest.mark.parametrize(
     ("text", "sender", "receiver", "dead"),
     [(TWIN, "a1", "d1", "r1"), (EVERYBODY, "s1", "s2", "s3")],
-    ids=["a replica", "one of those who confirm to everybody"],
+    ids=["a replica", "one of those who ack to everybody"],
 )
 def test_a_sender_inside_a_program_goes_on_without_one_that_is_dead(text: str, sender: str, receiver: str, dead: str) -> None:
     async def main() -> None:

@@ -16,13 +16,13 @@ import pytest
 import trustme
 
 import thence
-from tests.integration.running import PATIENCE_S, flat, run, servers, started, until, url
-from tests.integration.securing import Speaker, certificates, secure_url
-from thence.core.topology import Topology
-from thence.runtime import door
-from thence.runtime.protocol import PROTOCOL, Refused, ServerHello
-from thence.runtime.server import Server
-from thence.runtime.tls import client_side
+from tests.support.servers.running import PATIENCE_S, flat, run, servers, started, until, url
+from tests.support.servers.securing import Speaker, certificates, secure_url
+from thence.core.topology.model import Topology
+from thence.net.protocol import PROTOCOL, Refused, ServerHello
+from thence.net.tls import client_side
+from thence.node import listener
+from thence.server.server import Server
 
 
 def test_servers_and_clients_over_tls(tmp_path: Path) -> None:
@@ -83,11 +83,11 @@ def test_a_server_that_cannot_prove_its_name_is_refused(
         caller = await started(topology, "s1", tls=bad)
         called = await started(topology, "s2", tls=good["s2"])
         try:
-            await until(lambda: trouble in caller.node.peers.neighbours["s2"].trouble)
+            await until(lambda: trouble in caller.node.peers.peers["s2"].trouble)
             await until(lambda: logged in caplog.text)
             assert re.search(r"127\.0\.0\.1:\d+: " + re.escape(logged), caplog.text)
-            assert not called.node.peers.neighbours["s1"].up
-            assert called.node.peers.neighbours["s1"].connections == 0
+            assert not called.node.peers.peers["s1"].up
+            assert called.node.peers.peers["s1"].connections == 0
         finally:
             await caller.stop(drain_s=0)
             await called.stop(drain_s=0)
@@ -114,8 +114,8 @@ def test_whoever_answers_must_prove_its_name_too(
         caller = await started(topology, "s1", tls=good["s1"])
         called = await started(topology, "s2", tls=bad)
         try:
-            await until(lambda: trouble in caller.node.peers.neighbours["s2"].trouble)
-            assert caller.node.peers.neighbours["s2"].connections == 0
+            await until(lambda: trouble in caller.node.peers.peers["s2"].trouble)
+            assert caller.node.peers.peers["s2"].connections == 0
         finally:
             await caller.stop(drain_s=0)
             await called.stop(drain_s=0)
@@ -167,8 +167,8 @@ def test_no_way_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_half_made_connection_is_bounded_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(door, "MAX_STRANGERS", 5)
-    monkeypatch.setattr(door, "HELLO_TIMEOUT_S", PATIENCE_S)  # Nobody goes because of the time.
+    monkeypatch.setattr(listener, "MAX_STRANGERS", 5)
+    monkeypatch.setattr(listener, "HELLO_TIMEOUT_S", PATIENCE_S)  # Nobody goes because of the time.
 
     async def main() -> None:
         topology = flat("s1")
@@ -176,8 +176,8 @@ def test_a_half_made_connection_is_bounded_too(monkeypatch: pytest.MonkeyPatch, 
         server = await started(topology, "s1", tls=files["s1"])
         try:
             silent = [await Speaker.call(topology.addresses["s1"]) for _ in range(20)]
-            await until(lambda: server._door.turned_away == 15)
-            assert len(server._door._strangers) == 5
+            await until(lambda: server._listener.turned_away == 15)
+            assert len(server._listener._strangers) == 5
             async with thence.connect(secure_url(topology, "s1"), "ann", authority=files["s1"].authority) as ann:
                 await ann.send("ann", b"in")
                 assert (await ann.receive()).body == b"in"
@@ -185,8 +185,8 @@ def test_a_half_made_connection_is_bounded_too(monkeypatch: pytest.MonkeyPatch, 
                 one.close()
         finally:
             await server.stop(drain_s=0)
-        assert not server._door._strangers
-        assert not server._door._open
+        assert not server._listener._strangers
+        assert not server._listener._open
 
     run(main)
 
@@ -245,8 +245,8 @@ async def under_load(topology: Topology, files: dict[str, thence.TlsFiles]) -> A
             yield running
             await load.end()
             assert before <= {client.connection for server in running.values() for client in server._connections}
-            assert running["s1"].node.peers.neighbours["s2"].connections == 1
-            assert running["s2"].node.peers.neighbours["s1"].connections == 1
+            assert running["s1"].node.peers.peers["s2"].connections == 1
+            assert running["s2"].node.peers.peers["s1"].connections == 1
     finally:
         for server in running.values():
             await server.stop(drain_s=0)
@@ -295,7 +295,7 @@ def test_a_key_that_does_not_fit_is_not_taken(tmp_path: Path, caplog: pytest.Log
     run(main)
 
 
-def test_neighbours_meet_again_with_the_new_certificates(tmp_path: Path) -> None:
+def test_peers_meet_again_with_the_new_certificates(tmp_path: Path) -> None:
     async def main() -> None:
         topology, (old, new) = flat("s1", "s2"), (trustme.CA(), trustme.CA())
         files = certificates(tmp_path, old, "s1", "s2")
@@ -305,10 +305,10 @@ def test_neighbours_meet_again_with_the_new_certificates(tmp_path: Path) -> None
             certificates(tmp_path, new, "s1", "s2")
             for server in running:
                 server.reload()
-            neighbour = running[0].node.peers.neighbours["s2"]
-            assert neighbour.connection is not None
-            neighbour.connection.fail(ConnectionResetError("cut"))
-            await until(lambda: neighbour.connections == 2 and neighbour.up)
+            peer = running[0].node.peers.peers["s2"]
+            assert peer.connection is not None
+            peer.connection.fail(ConnectionResetError("cut"))
+            await until(lambda: peer.connections == 2 and peer.up)
         finally:
             for server in running:
                 await server.stop(drain_s=0)
@@ -338,8 +338,8 @@ def test_without_tls_a_server_with_tls_is_not_heard(tmp_path: Path) -> None:
             plain = await started(topology, "s1")
             secure = await started(topology, "s2", tls=files["s2"])
             try:
-                await until(lambda: "hung up" in plain.node.peers.neighbours["s2"].trouble)
-                assert not secure.node.peers.neighbours["s1"].up
+                await until(lambda: "hung up" in plain.node.peers.peers["s2"].trouble)
+                assert not secure.node.peers.peers["s1"].up
             finally:
                 await plain.stop(drain_s=0)
                 await secure.stop(drain_s=0)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import thence
-from tests.integration.running import PATIENCE_S, assert_kept, flat, fleet, url, wait_for_server
-from thence.core.topology import Topology
+from tests.support.servers.running import PATIENCE_S, assert_kept, flat, fleet, url, wait_for_server
+from thence.core.topology.model import Topology
 
 MESSAGES: Final = 20
 AWAY_S: Final = 0.5

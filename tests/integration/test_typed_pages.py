@@ -1,4 +1,4 @@
-"""Pages for newcomers are typed as they stand, in a fresh folder: the quickstart, the tutorial, agents and security."""
+"""Pages for newcomers are typed as they stand, in a fresh folder: README, quickstart, tutorial, agents and security."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.typed_pages import Shell, blocks_of, follow, on_free_ports, write_files
 from tests.test_docs import ROOT, read
-from tests.typed_pages import Shell, blocks_of, follow, on_free_ports, write_files
 
-CHAPTERS = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+CHAPTERS = sorted((ROOT / "docs" / "tutorial").glob("[0-9]*.md"))
 NEED_SPARK = {"09-watching.md"}
 FEWEST_COMMANDS = 4
 
@@ -23,7 +23,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/quickstart.md", "docs/agents.md", pytest.param("docs/security.md", marks=pytest.mark.slow)]
+    "page",
+    [
+        "README.md",
+        "docs/tutorial/quickstart.md",
+        "docs/how-to/agents.md",
+        pytest.param("docs/how-to/security.md", marks=pytest.mark.slow),
+    ],
 )
 def test_the_page_is_followed(page: str, folder: Path) -> None:
     (text,) = on_free_ports([read(page)])

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.integration.running import PATIENCE_S, wait_for_server
+from tests.support.servers.running import PATIENCE_S, wait_for_server
 from thence.runtime.topology_file import read_topology
 
 PAIR = 'name = "pair"\n[domains.all]\nmembers = ["s1", "s2"]\n'

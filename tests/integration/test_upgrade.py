@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.integration.running import PATIENCE_S, flat, run, servers, until, url, wait_for_server
-from tests.integration.server_processes import kill_processes, last_words, start_process
-from thence.core.topology import Topology
-from thence.core.topology_text import write
+from tests.support.servers.running import PATIENCE_S, flat, run, servers, until, url, wait_for_server
+from tests.support.servers.server_processes import kill_processes, last_words, start_process
+from thence.client.client import ask_status
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import write
 from thence.errors import Refusal
-from thence.runtime import login
-from thence.runtime.client import ask_status
-from thence.runtime.protocol import PROTOCOL
+from thence.net import login
+from thence.net.protocol import PROTOCOL
 
 NOW = ("-m", "thence.cli.main")
-NEXT = ("-m", "tests.integration.next_server", str(PROTOCOL), str(PROTOCOL + 1))
-FAR = ("-m", "tests.integration.next_server", str(PROTOCOL + 1), str(PROTOCOL + 2))
+NEXT = ("-m", "tests.support.servers.next_server", str(PROTOCOL), str(PROTOCOL + 1))
+FAR = ("-m", "tests.support.servers.next_server", str(PROTOCOL + 1), str(PROTOCOL + 2))
 
 
 class Programs:
@@ -49,7 +49,7 @@ class Programs:
         wait_for_server(self.topology, name)
 
     def protocols(self, name: str) -> dict[str, int]:
-        """Return which protocol a server speaks with each neighbour."""
+        """Return which protocol a server speaks with each peer."""
         status = asyncio.run(ask_status(url(self.topology, name)))
         return {peer["name"]: peer["protocol"] for peer in status["neighbours"]}
 
@@ -117,10 +117,10 @@ def test_versions_without_a_protocol_in_common_say_so(tmp_path: Path) -> None:
             await running["s2"].stop(drain_s=0)
             made.start("s2", FAR)
             try:
-                neighbour = running["s1"].node.peers.neighbours["s2"]
-                await until(lambda: "were offered" in neighbour.trouble)
+                peer = running["s1"].node.peers.peers["s2"]
+                await until(lambda: "were offered" in peer.trouble)
                 spoken = f"protocols {PROTOCOL} to {PROTOCOL} were offered; this server speaks {PROTOCOL + 1} to {PROTOCOL + 2}"
-                assert spoken in neighbour.trouble
+                assert spoken in peer.trouble
             finally:
                 kill_processes(made.running.values())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import keyword
 import os
 import re
 import subprocess
@@ -15,12 +14,12 @@ import pytest
 import typer
 from typer.main import get_command
 
-from tests.integration.running import flat, fleet, url
-from tests.integration.terminal import Terminal
+from tests.support.servers.running import flat, fleet, url
+from tests.support.servers.terminal import Terminal
 from tests.unit.cli import refusal, run
-from thence.cli import top
 from thence.cli.main import COMMANDS, Entry
-from thence.cli.up import Fleet
+from thence.cli.servers import top
+from thence.cli.servers.up import Fleet
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +69,11 @@ def test_top_elsewhere_prints_one_frame_and_says_what_is_wrong(running: Fleet) -
 
 
 def test_rates_are_differences() -> None:
-    def said(letters: int, frames: int, trouble: str = "") -> top.Status:
+    def said(messages: int, frames: int, trouble: str = "") -> top.Status:
         peer = {"name": "s2", "connected": not trouble, "trouble": trouble, "held_for_dead": False}
         traffic = {"frames_out": frames, "bytes_out": 1000 * frames, "queued_frames": 7, "queued_bytes": 700}
         status = json.loads(json.dumps({"stalled": "", "up_seconds": 10.0, "change": {"phase": "normal"}, "clients": []}))
-        counts = {"letters_accepted": letters, "letters_delivered": 0, "messages_forwarded": 0, "waiting_count": 3}
+        counts = {"letters_accepted": messages, "letters_delivered": 0, "messages_forwarded": 0, "waiting_count": 3}
         waits = {"oldest_wait_seconds": 1.25, "held_deliveries": 0, "store": {"durable": False}}
         return {**status, **counts, **waits, "neighbours": [{**peer, **traffic}]}
 
@@ -126,7 +125,7 @@ def test_the_script_for_a_shell_is_printed(shell: str) -> None:
 
 def pages(entry: Entry) -> dict[str, str]:
     """Return the help of a command, or of those that belong to it."""
-    app = importlib.import_module(f"thence.cli.{entry.name}{'_' if keyword.iskeyword(entry.name) else ''}").command
+    app = importlib.import_module(entry.module).command
     if not isinstance(app, typer.Typer):
         return {entry.name: app.__doc__ or ""}
     commands = getattr(get_command(app), "commands", {})

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterator
 from itertools import combinations, combinations_with_replacement, permutations, product
 
-from thence.core.domain import Domain
-from thence.core.topology import Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
 from thence.errors import TopologyError
 from thence.sim.explorer import Case, Found, explore
 

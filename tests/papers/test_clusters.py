@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.papers.builders import Group, Hierarchy, assert_order_kept, everywhere, hierarchy, random_plan, star
-from thence.core.domain import Domain
-from thence.core.forwarding import Work
-from thence.core.member import Deliverable, Member
-from thence.core.messages import Envelope, Frame
-from thence.core.places import DomainPlace, LinkPlace
-from thence.core.routing import Plan, Routes
-from thence.core.topology import Topology
+from tests.support.papers.builders import Group, Hierarchy, assert_order_kept, everywhere, hierarchy, random_plan, star
+from thence.core.member.forward import Work
+from thence.core.member.member import Deliverable, Member
+from thence.core.member.places import DomainPlace, LinkPlace
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.topology.routing import Plan, Routes
+from thence.core.wire.messages import Envelope, Frame
 from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
 from thence.sim.world import Happened, World

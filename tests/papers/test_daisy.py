@@ -18,20 +18,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.papers import daisy_study
-from tests.papers.builders import Hierarchy, Plan, assert_order_kept, everywhere, hierarchy, random_plan
-from thence.core import ahead
-from thence.core.ahead import Bodies, BodyAhead
-from thence.core.domain import Domain
-from thence.core.forwarding import Work
-from thence.core.member import Deliverable, Member
-from thence.core.messages import Envelope, Frame, Packet, control_bytes
+from tests.support.papers import daisy_study
+from tests.support.papers.builders import Hierarchy, Plan, assert_order_kept, everywhere, hierarchy, random_plan
+from thence.core.failover import early_payloads
+from thence.core.failover.early_payloads import Bodies, BodyAhead
+from thence.core.member.forward import Work
+from thence.core.member.member import Deliverable, Member
+from thence.core.member.places import DomainPlace, LinkPlace
 from thence.core.ordering.vector import FullVectorStamp
-from thence.core.places import DomainPlace, LinkPlace
-from thence.core.routing import Plan as Route
-from thence.core.routing import Routes
-from thence.core.topology import Topology
-from thence.core.transport import Incoming
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.topology.routing import Plan as Route
+from thence.core.topology.routing import Routes
+from thence.core.transport.base import Incoming
+from thence.core.wire.messages import Envelope, Frame, Packet, control_bytes
 from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
 from thence.sim.world import World
@@ -202,8 +202,8 @@ def costs() -> dict[str, Cost]:
 
 
 def test_d7_the_page_shows_what_is_measured(costs: dict[str, Cost]) -> None:
-    """D7: the table of docs/configurations.md is what ``python -m tests.papers.daisy_study`` prints."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "configurations.md").read_text(encoding="utf-8")
+    """D7: the table of docs/research/configurations.md is what ``python -m tests.support.papers.daisy_study`` prints."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "research" / "configurations.md").read_text(encoding="utf-8")
     assert daisy_study.table(costs) in page
 
 
@@ -262,7 +262,8 @@ CHAIN = Topology("chain", [Domain("local", ("X", "S"), "vector"), Domain("server
 
 
 def test_d7_forwarding_early_alone_breaks_order() -> None:
-    """D7, §3.4 (i): the rule as far as it is printed; the explorer finds a shortest run that breaks order (docs/errata.md)."""
+    """D7, §3.4 (i): the rule as far as it is printed; the explorer finds a shortest run that breaks order
+    (docs/research/errata.md)."""
     found = explore(Case(CHAIN, 2, "unicast", frozenset({"causal"}), Early))
     assert found.property == "causal"
     assert len(found.actions) == 4, "two messages from X to Z; S gets the second first and forwards it; Z delivers it"
@@ -335,9 +336,9 @@ def test_d7_forwarding_bodies_early_step_by_step() -> None:
 
 def test_d7_what_forwarding_bodies_early_gains_and_costs() -> None:
     """D7, §3.4 (i), repaired: over a slow line, some of the time for which a message waits; with 300 bytes (§5.1), nothing."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "configurations.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "research" / "configurations.md").read_text(encoding="utf-8")
     found = daisy_study.bodies_ahead()
-    assert daisy_study.table_of_lines(found) in page, "python -m tests.papers.daisy_study"
+    assert daisy_study.table_of_lines(found) in page, "python -m tests.support.papers.daisy_study"
     gains = {name: 1 - early.delay_ms / plain.delay_ms for name, (plain, early) in found.items()}
     assert abs(gains["fast line"]) < 0.01
     assert gains["note, then large"] > 0.05
@@ -350,7 +351,7 @@ def test_d7_what_forwarding_bodies_early_gains_and_costs() -> None:
 def test_d7_more_bodies_ahead_cost_more_than_they_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Why ``MAX_AHEAD`` is small: on a line that is full, what comes first waits behind the bodies of what comes later."""
     plain = daisy_study.mean_cost("plain", "full line")
-    monkeypatch.setattr(ahead, "MAX_AHEAD", 256)
+    monkeypatch.setattr(early_payloads, "MAX_AHEAD", 256)
     assert daisy_study.mean_cost("early", "full line").delay_ms > 1.02 * plain.delay_ms
 
 

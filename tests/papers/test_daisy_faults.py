@@ -5,7 +5,7 @@ give to p_b any more: a persistent causal hole. The paper's remedy is that every
 that whoever has it passes it on. In our words: ``confirmation`` is ``distributed``, ``nearest`` and ``whole``.
 
 A causal server that dies is replaced, in the paper, by another member of its group, elected and told what is not stable. Here
-replicas of it have seen everything themselves, and nobody is elected (docs/takeover.md).
+replicas of it have seen everything themselves, and nobody is elected (docs/concepts/takeover.md).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from thence.core import copies
-from thence.core.channel import WINDOW
-from thence.core.confirmation import ConfirmationOptions
-from thence.core.contract import Arrived, Submit, Suspicion, Timer
-from thence.core.domain import Domain
-from thence.core.member import Member, MemberOptions
-from thence.core.messages import Packet
-from thence.core.topology import Topology
-from thence.core.topology_text import parse
+from thence.core.member.contract import Arrived, Submit, Suspicion, Timer
+from thence.core.member.member import Member, MemberOptions
+from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse
+from thence.core.transport import ack_all_copies
+from thence.core.transport.channel import WINDOW
+from thence.core.wire.messages import Packet
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
@@ -104,7 +104,7 @@ def test_d5_fig_2_does_not_block_ours() -> None:
 
 def test_d5_fig_2_does_not_block_ours_where_another_one_is_dead_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its absence keeps everybody's copies: the limit for these is reached by another one's messages before the figure begins."""
-    monkeypatch.setattr(copies, "MAX_COPIES", 50)
+    monkeypatch.setattr(ack_all_copies, "MAX_COPIES", 50)
     alive = (*GROUP, "busy")
     figure = Fig2("vector", OURS, (*alive, "dead"))
     for name in alive:

@@ -1,8 +1,9 @@
 """daisy: rows D3. Groups split, merge and take members while messages are sent (§3.1.1).
 
-In our words: versions of a fabric that follow each other (docs/evolution.md). Deviation: the paper lets the members of a group
-forward what is on its way to the new groups, and suppress what then comes twice; here nothing is on its way when a group changes,
-and what was sent meanwhile waits at its sender. What is promised is the same: nothing is lost and nothing is delivered twice.
+In our words: versions of a fabric that follow each other (docs/how-to/reconfiguration.md). Deviation: the paper lets the members
+of a group forward what is on its way to the new groups, and suppress what then comes twice; here nothing is on its way when a
+group changes, and what was sent meanwhile waits at its sender. What is promised is the same: nothing is lost and nothing is
+delivered twice.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from thence.core.domain import Domain
-from thence.core.topology import Topology
-from thence.sim.evolution import EvolvingSimulation, Trouble
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
 from thence.sim.options import SimulationOptions
+from thence.sim.reconfiguration import ReconfiguringSimulation, Trouble
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
@@ -61,7 +62,7 @@ def test_d3_groups_split_merge_and_take_members_while_messages_are_sent(seed: in
         seed=seed,
     )
     events: list[Event] = []
-    run = EvolvingSimulation(options, events.append, versions, Trouble(loss=0.02, death=0.05))
+    run = ReconfiguringSimulation(options, events.append, versions, Trouble(loss=0.02, death=0.05))
     result = run.run()
     verdict = judge(events, ["well-formed", "creation", "duplication", "fifo", "causal", "completeness"])
     assert not verdict.violations, verdict.violations[:3]

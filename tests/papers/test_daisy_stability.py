@@ -2,7 +2,7 @@
 
 "The sender of a message should not discard it until it is stable w.r.t. every recipient, and not just within the group." The
 paper reports it from group to group: a causal server reports a message in one group when it is stable in the next. Here each
-receiver reports to whom it has a frame from when all that followed from it is where it has to be (docs/stability.md).
+receiver reports to whom it has a frame from when all that followed from it is where it has to be (docs/concepts/stability.md).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.papers.builders import everywhere, hierarchy
-from tests.stable_runs import Outcome, keeping, run
-from thence.core.contract import Arrived, Submit, Timer
-from thence.core.domain import Domain
-from thence.core.member import Member
-from thence.core.messages import Packet
-from thence.core.topology import Topology
+from tests.support.papers.builders import everywhere, hierarchy
+from tests.support.stable_runs import Outcome, keeping, run
+from thence.core.member.contract import Arrived, Submit, Timer
+from thence.core.member.member import Member
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.wire.messages import Packet
 from thence.sim.options import SimulationOptions
 
 MS = 1_000_000

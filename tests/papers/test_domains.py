@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.papers import small_topologies as small
-from tests.planted_orderings import AsPrinted, LateStart
 from tests.properties.test_equivalence import pairs
-from thence.core.domain import Domain
-from thence.core.figures import SHAPES, domains_fig2
+from tests.support.planted_orderings import AsPrinted, LateStart
 from thence.core.ordering import Ordering
-from thence.core.routing import Routes
-from thence.core.shapes import bus, flat, tree
-from thence.core.topology import Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.figures import SHAPES, domains_fig2
+from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
+from thence.core.topology.shapes import bus, flat, tree
 from thence.errors import TopologyError
 from thence.sim.explorer import Case, explore
 from thence.sim.options import Pattern, SimulationOptions
@@ -218,7 +218,7 @@ def test_m3_updates_deliver_as_full_matrices_and_cost_less(shape: Topology, time
 def test_m3_as_printed_it_is_not_causal(ordering: type[Ordering]) -> None:
     """M3, App. A: as printed nothing is selected; and where positions start at the first send, what came before is left out.
 
-    Deviation: the position moves behind the selection, numbers start at 1 and positions at 0 (``core/clocks.py``).
+    Deviation: the position moves behind the selection, numbers start at 1 and positions at 0 (``core/ordering/matrix_clock.py``).
     """
     found = explore(Case(Domain("d", ("A", "B", "C"), ordering), 3, "unicast", small.CAUSAL))
     assert (found.property, len(found.actions)) == ("causal", 5)

@@ -1,7 +1,8 @@
 """*Preserving causality in a scalable message-oriented middleware*: claims M4 and M5, by running servers.
 
-What the paper calls an agent server is a server here, its engine ``runtime.engine``, its channel the member with the driver
-around it, its network ``runtime.peers``. A message consumer with its queue and clock is a place of the member (``core.places``).
+What the paper calls an agent server is a server here, its engine ``agents.engine``, its channel the member with the driver
+around it, its network ``node.peers.connections``. A message consumer with its queue and clock is a place of the member
+(``core.member.places``).
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from typing import Any
 import pytest
 
 import thence
-from tests.bank import Account, AccountState, Move, audit, state_of
-from tests.integration.running import PATIENCE_S, assert_kept, flat, fleet, run, until, url, wait_for_server
 from tests.properties.test_agent_crashes import SOME, go
-from thence.cli.up import free_addresses
-from thence.core.figures import domains_fig2
+from tests.support.bank import Account, AccountState, Move, audit, state_of
+from tests.support.servers.running import PATIENCE_S, assert_kept, flat, fleet, run, until, url, wait_for_server
+from thence.agents import engine
+from thence.agents.kinds import kinds_of
+from thence.cli.servers.up import free_addresses
 from thence.core.ordering.matrix import Matrix
-from thence.core.topology import Topology
-from thence.runtime import engine
-from thence.runtime.agent_kinds import kinds_of
-from thence.runtime.node_options import NodeOptions
-from thence.runtime.server import Server
+from thence.core.topology.figures import domains_fig2
+from thence.core.topology.model import Topology
+from thence.node.options import NodeOptions
+from thence.server.server import Server
 
 
 @asynccontextmanager
@@ -51,8 +52,8 @@ async def running(topology: Topology, data: Path, trace: Path | None = None) -> 
 
 def at_rest(server: Server) -> bool:
     """Whether all servers are known here, and nothing is under way."""
-    known = all(server.node.office.home(f"{name}'s") for name in server.node.topology.processes)
-    return known and not any(server.node.member.queued().values()) and server.node.driver._committing is None
+    known = all(server.node.directory.home(f"{name}'s") for name in server.node.topology.processes)
+    return known and not any(server.node.member.queued().values()) and server.node.driver.commits.task is None
 
 
 def sent(server: Server, domain: str) -> dict[tuple[str, str], int]:
@@ -67,7 +68,7 @@ def sent(server: Server, domain: str) -> dict[tuple[str, str], int]:
 @contextmanager
 def held_store(server: Server) -> Iterator[None]:
     """Let no commit of a server end within the block."""
-    store: Any = server.node.store
+    store: Any = server.node.driver.store
     commit, gate = store.commit, threading.Event()
 
     def slow(*how: int) -> int:
@@ -105,15 +106,15 @@ def test_m4_a_message_between_agents_passes_engine_channel_and_network(tmp_path:
             after = sent(s1, "D")
             assert after["s1", "s2"] == before["s1", "s2"] + 1
             assert sent(s2, "D")["s1", "s2"] == after["s1", "s2"]
-            assert [peer.up for peer in s1.node.peers.neighbours.values()] == [True]
+            assert [peer.up for peer in s1.node.peers.peers.values()] == [True]
 
     run(main)
 
 
 @pytest.mark.slow
 def test_m4_agents_are_there_again_after_kill_9(tmp_path: Path) -> None:
-    """M4, §3: agents are persistent. Both servers are killed, with letters for an agent on their way, and started again."""
-    with fleet(flat("s1", "s2", ordering="matrix"), tmp_path, tmp_path / "trace", agents=("tests.bank",)) as servers:
+    """M4, §3: agents are persistent. Both servers are killed, with messages for an agent on their way, and started again."""
+    with fleet(flat("s1", "s2", ordering="matrix"), tmp_path, tmp_path / "trace", agents=("tests.support.bank",)) as servers:
         topology = servers.topology
         moves = [Move(str(number), 0, [("two", Move(f"{number}.0", 1))]) for number in range(50)]
 
@@ -158,7 +159,7 @@ def test_m4_a_reaction_is_atomic_wherever_its_server_ends(monkeypatch: pytest.Mo
     points = go(SOME).operations
     assert points > 60
     runs = [(point, go(SOME, {point})) for point in range(1, points + 1, 5)]
-    # Confirmations may wait for company, so that on a busy machine a run may have fewer operations than the first one.
+    # Acks may wait for company, so that on a busy machine a run may have fewer operations than the first one.
     assert all(bank.crashes or bank.operations < point for point, bank in runs)
     assert sum(bool(bank.crashes) for _, bank in runs) > 12
 

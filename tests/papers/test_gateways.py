@@ -1,7 +1,7 @@
 """gateways: Large-scale group communication in heterogeneous network (Taguchi, Takizawa), claim by claim.
 
 Each test cites its row, the section, and where this project departs from what is printed. What is printed and does not hold is
-run as printed too; docs/errata.md tells the story. G5 is in test_gateways_confirmation.py.
+run as printed too; docs/research/errata.md tells the story. G5 is in test_gateways_confirmation.py.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runs import Run, random_run
-from thence.core.domain import Domain
-from thence.core.messages import Packet, control_bytes
+from tests.support.runs import Run, random_run
 from thence.core.ordering import Output
 from thence.core.ordering.grouped import Grouped, GroupedGlobal, GroupedLocal
-from thence.core.topology import Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.wire.messages import Packet, control_bytes
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.scenario import run_file

@@ -1,7 +1,7 @@
-"""gateways §2.3, claim G5: who confirms receipt to whom, when, and who repeats what was lost, compared over a lossy network.
+"""gateways §2.3, claim G5: who acks receipt to whom, when, and who repeats what was lost, compared over a lossy network.
 
 Real members of one domain, simulated. The study behind it prints a table: ``python -m benchmarks confirmation``. Design note:
-docs/confirmation.md.
+docs/concepts/acks.md.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def cost(how: str, loss: float, senders: int | None = None) -> Cost:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_g5_distributed_confirmation_costs_more_and_finds_losses_sooner(loss: float) -> None:
-    """G5, §2.3, Fig. 3: confirmation to all destinations against confirmation to the sender.
+    """G5, §2.3, Fig. 3: ack to all destinations against ack to the sender.
 
-    Each destination tells n - 1 others instead of one. For that, a destination detects a loss from what others confirm, and
+    Each destination tells n - 1 others instead of one. For that, a destination detects a loss from what others ack, and
     need not wait until the sender has waited in vain.
     """
     decentralised, distributed = cost("decentralised", loss), cost("distributed", loss)
@@ -54,9 +54,9 @@ def test_g5_distributed_confirmation_costs_more_and_finds_losses_sooner(loss: fl
 @pytest.mark.parametrize("scheme", ["centralised", "decentralised", "distributed"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_g5_delayed_confirmation_sends_fewer(scheme: str, loss: float) -> None:
-    """G5, §2.3: a confirmation waits for some number of messages, for some time, or for a message that it can travel with.
+    """G5, §2.3: an ack waits for some number of messages, for some time, or for a message that it can travel with.
 
-    Deviation: the time runs from the first unconfirmed message, not from the last, so that it is a bound.
+    Deviation: the time runs from the first unacknowledged message, not from the last, so that it is a bound.
     """
     at_once, delayed = cost(scheme, loss), cost(f"{scheme}, delayed", loss)
     assert delayed.confirmations < 0.5 * at_once.confirmations
@@ -64,8 +64,8 @@ def test_g5_delayed_confirmation_sends_fewer(scheme: str, loss: float) -> None:
     if not loss:
         assert delayed.bytes < at_once.bytes
         assert delayed.late == at_once.late == 0
-        assert delayed.frames == at_once.frames, "nobody takes a confirmation that waits for a loss"
-        assert delayed.peak >= at_once.peak, "what is confirmed later is kept longer"
+        assert delayed.frames == at_once.frames, "nobody takes an ack that waits for a loss"
+        assert delayed.peak >= at_once.peak, "what is acknowledged later is kept longer"
 
 
 @pytest.mark.parametrize("loss", LOSSES[1:])

@@ -13,10 +13,10 @@ from random import Random
 import msgspec
 import pytest
 
-from thence.core.domain import Domain
-from thence.core.links import LinkTransfer
-from thence.core.routing import Routes
-from thence.core.topology import Link, Topology
+from thence.core.member.link_end import LinkTransfer
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Link, Topology
+from thence.core.topology.routing import Routes
 from thence.errors import TopologyError
 from thence.sim import explorer
 from thence.sim.explorer import Action, Case, explore
@@ -323,7 +323,7 @@ def number(sent: object) -> int:
 
 def causal_tree(chance: Random) -> Topology:
     """Two to six causal systems, each joined to an earlier one by one to three pairs."""
-    systems = [names(letter, chance.randint(1, 4)) for letter in "abcdef"[: chance.randint(2, 6)]]
+    systems = [names(item, chance.randint(1, 4)) for item in "abcdef"[: chance.randint(2, 6)]]
     domains = [Domain(side[0][0].upper(), side, chance.choice(CAUSAL)) for side in systems]
     links = []
     for at in range(1, len(systems)):
@@ -343,7 +343,7 @@ def test_i5_causal_systems_joined_in_pairs_are_causal(seed: int) -> None:
 
 @pytest.mark.parametrize("pattern", ["broadcast", "unicast"])
 def test_i5_three_systems_in_a_row_are_causal_in_every_run(pattern: Pattern) -> None:
-    """I5, §6: the one in the middle has two neighbours at once, with other sequencers for each, and numbers for each."""
+    """I5, §6: the one in the middle has two peers at once, with other sequencers for each, and numbers for each."""
     systems = [Domain("A", ("a1", "a2"), "vector"), Domain("B", ("b1", "b2"), "vector"), Domain("C", ("c1",), "vector")]
     first = Link("L", ("A", "B"), (("a1", "b1"), ("a2", "b2")))
     second = Link("M", ("B", "C"), (("b2", "c1"), ("b1", "c1")))

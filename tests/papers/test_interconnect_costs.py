@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from benchmarks.links import OURS, PRINTED, rate
-from thence.core import places
-from thence.core.domain import Domain
-from thence.core.links import LinkEnd, LinkOutput
-from thence.core.topology import Topology
+from thence.core.member import places
+from thence.core.member.link_end import LinkEnd, LinkOutput
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
 from thence.sim.explorer import Case, explore
 from thence.studies.parts.joined import MS, Cost, Mode, Run, Send, Wait, costs, daisy, drive, names, two
 
@@ -67,9 +67,9 @@ def alone() -> Topology:
     return Topology.flat(Domain("A", names("a", 6), "vector"))
 
 
-def random_traffic(letters: str) -> list[Send]:
-    chance = Random(f"i9/{letters}")
-    return [(chance.randrange(200 * MS), chance.choice(names(letter, 6)), None) for letter in letters for _ in range(60)]
+def random_traffic(messages: str) -> list[Send]:
+    chance = Random(f"i9/{messages}")
+    return [(chance.randrange(200 * MS), chance.choice(names(item, 6)), None) for item in messages for _ in range(60)]
 
 
 @pytest.mark.parametrize("pairs", [1, 3])
@@ -98,7 +98,7 @@ def test_i9_also_where_messages_wait_for_each_other() -> None:
 
 
 def test_i9_a_local_broadcast_may_wait_for_a_cause_from_outside() -> None:
-    """I9, deviation: "the latency is also the same" (§3) cannot hold for causal systems to the letter.
+    """I9, deviation: "the latency is also the same" (§3) cannot hold for causal systems to the message.
 
     A local message that was caused by one from outside waits for it, wherever that one is late; alone, it had no such cause.
     """
@@ -116,7 +116,7 @@ def test_i9_a_local_broadcast_may_wait_for_a_cause_from_outside() -> None:
 
 
 class NumbersEverything(LinkEnd):
-    """Fig. 5 to the letter: ``Sequence_out`` numbers each message that the sequencer delivers, also what came from outside."""
+    """Fig. 5 to the message: ``Sequence_out`` numbers each message that the sequencer delivers, also what came from outside."""
 
     def delivered(self) -> LinkOutput:
         if self.me == self.sequencer:

@@ -1,17 +1,19 @@
 """interconnect §7: relays that die. Row I6.
 
 Two systems, each with two processes that stand for its end of the interconnection, joined by a domain between them
-(docs/takeover.md), or by a parallel link whose relays take over from each other (docs/links.md). The paper replaces a dead
-process by a new one, which is told what was not confirmed; here the second one has seen everything and goes on by itself. §7 is
-silent on the death of the sequencer (docs/errata.md): here it is the first of several, and the next goes on.
+(docs/concepts/takeover.md), or by a parallel link whose relays take over from each other (docs/concepts/links.md). The paper
+replaces a dead process by a new one, which is told what was not acknowledged; here the second one has seen everything and goes on
+by
+itself. §7 is silent on the death of the sequencer (docs/research/errata.md): here it is the first of several, and the next goes
+on.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from thence.core.topology import Topology
-from thence.core.topology_text import parse
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse
 from thence.sim.world import World
 from thence.trace.events import Event
 from thence.trace.judge import judge

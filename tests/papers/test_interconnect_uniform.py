@@ -1,10 +1,10 @@
 """interconnect §7: uniform delivery. Row I6.
 
 "A message is not delivered until the group communication system can ensure that it has been received by all message target
-processes." Here a domain asks for that by ``delivery = "safe"`` (docs/stability.md). The paper's rule for relays, which report a
-message only when the systems beyond have it, is ``stability = true``. Its note 2, "the message can be delivered as soon as it is
-received and complies with the intended order semantics. Later on a uniform/safe notification is delivered to the receiver
-process", is ``delivery = "notify"``.
+processes." Here a domain asks for that by ``delivery = "safe"`` (docs/concepts/stability.md). The paper's rule for relays, which
+report a message only when the systems beyond have it, is ``stability = true``. Its note 2, "the message can be delivered as soon
+as it is received and complies with the intended order semantics. Later on a uniform/safe notification is delivered to the
+receiver process", is ``delivery = "notify"``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.stable_runs import run
-from thence.core.contract import Arrived, Submit, Timer
-from thence.core.domain import Domain
-from thence.core.member import Member
-from thence.core.topology import Link, Topology
+from tests.support.stable_runs import run
+from thence.core.member.contract import Arrived, Submit, Timer
+from thence.core.member.member import Member
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Link, Topology
 from thence.sim.options import SimulationOptions
 
 
@@ -29,13 +29,13 @@ def systems(delivery: Any, **options: Any) -> Topology:
 
 
 def test_i6_a_message_is_delivered_and_forwarded_only_when_its_whole_system_has_it() -> None:
-    """I6, §7: q has p's message; before r0 and r1 have confirmed it, q does not deliver and the relay does not forward."""
+    """I6, §7: q has p's message; before r0 and r1 have acknowledged it, q does not deliver and the relay does not forward."""
     fabric = systems("safe")
     members = {name: Member(name, fabric) for name in fabric.processes}
     sent = dict(members["p"].step(Submit(None, b"m"), 0).send)
     at_q, at_r0 = (members[name].step(Arrived("p", sent[name]), 1) for name in ("q", "r0"))
     assert (at_q.deliver, at_r0.deliver) == ((), ())
-    assert [peer for peer, _ in at_r0.send] == ["p"], "a confirmation, and nothing across"
+    assert [peer for peer, _ in at_r0.send] == ["p"], "an ack, and nothing across"
     at_once = Member("q", systems("at once")).step(Arrived("p", sent["q"]), 1)
     assert [delivery.envelope.body for delivery in at_once.deliver] == [b"m"]
 
@@ -53,7 +53,7 @@ def test_i6_what_anybody_delivers_its_whole_system_has_whoever_crashes(seed: int
 
 
 def test_i6_note_2_a_message_is_delivered_and_forwarded_at_once_and_told_to_be_uniform_when_its_system_has_it() -> None:
-    """I6, §7, note 2: q delivers p's message and r0 forwards it at once; q is told when r0 and r1 have confirmed it too."""
+    """I6, §7, note 2: q delivers p's message and r0 forwards it at once; q is told when r0 and r1 have acknowledged it too."""
     fabric = systems("notify")
     members = {name: Member(name, fabric) for name in fabric.processes}
     sent = dict(members["p"].step(Submit(None, b"m"), 0).send)
@@ -63,7 +63,7 @@ def test_i6_note_2_a_message_is_delivered_and_forwarded_at_once_and_told_to_be_u
     assert (arrived["q"].safe, arrived["r0"].safe) == (0, 0)
     arrived["r1"] = members["r1"].step(Arrived("p", sent["r1"]), 2)
     at_p = [members["p"].step(Arrived(name, dict(ready.send)["p"]), 3) for name, ready in arrived.items()]
-    assert [ready.safe for ready in at_p] == [0, 0, 1], "p is told of its own when the last has confirmed it"
+    assert [ready.safe for ready in at_p] == [0, 0, 1], "p is told of its own when the last has acknowledged it"
     [(_, to_q)] = [(peer, packet) for peer, packet in members["p"].step(Timer(), 10_000_000).send if peer == "q"]
     assert members["q"].step(Arrived("p", to_q), 10_000_001).safe == 1
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import fabrics
-from tests.pipeline.audited import Audited, exact_samples, write
 from tests.planted import PLANTED, Planted
-from tests.traces import parse, random_case, random_trace, text_of
+from tests.support import fabrics
+from tests.support.pipeline.audited import Audited, exact_samples, write
+from tests.support.traces import parse, random_case, random_trace, text_of
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import simulate
 from thence.trace.events import Event

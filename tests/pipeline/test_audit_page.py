@@ -1,4 +1,4 @@
-"""docs/audit.md is run: its commands and its example; and the limits that it names are those of the code."""
+"""docs/how-to/audit.md is run: its commands and its example; and the limits that it names are those of the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thence.pipeline.audit import MAX_UNKNOWN
 from thence.pipeline.auditing import EXPLAINED
 from thence.pipeline.plan import STATE_BYTES
 
-PAGE = read("docs/audit.md")
+PAGE = read("docs/how-to/audit.md")
 
 
 @pytest.mark.spark
@@ -20,7 +20,7 @@ def test_commands_and_examples_do_what_the_page_says(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert_commands_do_what_they_say(PAGE, 2)
     (example,) = blocks(PAGE, "python")
-    exec(compile(example, "docs/audit.md", "exec"), {})
+    exec(compile(example, "docs/how-to/audit.md", "exec"), {})
 
 
 def test_limits_are_those_of_the_code() -> None:

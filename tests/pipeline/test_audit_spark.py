@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from tests.pipeline.audited import exact_samples, write
-from tests.pipeline.cluster import Cluster
 from tests.pipeline.test_audit import timed
 from tests.planted import PLANTED
-from tests.traces import parse, random_case, random_trace
+from tests.support.pipeline.audited import exact_samples, write
+from tests.support.pipeline.cluster import Cluster
+from tests.support.traces import parse, random_case, random_trace
 from thence.pipeline.auditing import audit
 from thence.trace.events import Event
 from thence.trace.files import read_trace

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipeline.audited import write
 from tests.pipeline.test_audit import timed
-from tests.traces import random_trace
+from tests.support.pipeline.audited import write
+from tests.support.traces import random_trace
 from thence.errors import TraceError
 from thence.pipeline import work
 from thence.pipeline.auditing import audit

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pipeline.executions import executions, govector, happens_before, imported
-from tests.pipeline.replay import replay
+from tests.support.pipeline.executions import executions, govector, happens_before, imported
+from tests.support.pipeline.replay import replay
 from thence.pipeline.importers.clocks import Derived, Heard, Logged, derive
 from thence.pipeline.importers.shiviz import LOGGED
 

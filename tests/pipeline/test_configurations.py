@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 import thence
-from tests.integration.running import PATIENCE_S, assert_kept, fleet, url
-from tests.pipeline.audited import write
-from thence.core.topology import Topology
+from tests.support.pipeline.audited import write
+from tests.support.servers.running import PATIENCE_S, assert_kept, fleet, url
+from thence.core.topology.model import Topology
 from thence.pipeline.auditing import audit
 from thence.runtime.topology_file import read_topology
 from thence.trace.events import DELIVER, Event

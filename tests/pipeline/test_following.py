@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.pipeline.followed import follow, judged, table_of
 from tests.planted import PLANTED, Planted
-from tests.traces import parse, random_case, random_trace, text_of
+from tests.support.pipeline.followed import follow, judged, table_of
+from tests.support.traces import parse, random_case, random_trace, text_of
 from thence.errors import ConfigError, TraceError
 from thence.pipeline.following.follower import FOLLOWED, NS, Follower
 from thence.pipeline.following.limits import Limits

@@ -1,4 +1,4 @@
-"""docs/following.md is run, and its tables are those of the code."""
+"""docs/how-to/following.md is run, and its tables are those of the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thence.pipeline.following import limits
 from thence.pipeline.following.store import LAG, MAX_LAG_ROWS
 from thence.pipeline.following.stream import PARTS_PER_BATCH, PATIENCE_S
 
-PAGE = read("docs/following.md")
+PAGE = read("docs/how-to/following.md")
 
 
 @pytest.mark.spark

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipeline.followed import judged
+from tests.support.pipeline.followed import judged
+from tests.support.traces import random_trace
 from tests.test_docs import ROOT, execute
-from tests.traces import random_trace
 from thence.errors import ConfigError, StorageError, TraceError
 from thence.pipeline.following import stream
 from thence.pipeline.following.follower import FOLLOWED
@@ -121,7 +121,11 @@ def crash(source: Path, folder: Path, moment: str, step: int) -> None:
     """Follow in another process until it kills itself."""
     words = [str(source), str(folder / "checkpoint"), str(folder / "out"), moment, str(step)]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.crashing", *words], cwd=ROOT, timeout=PATIENCE_S, capture_output=True, check=False
+        [sys.executable, "-m", "tests.support.pipeline.crashing", *words],
+        cwd=ROOT,
+        timeout=PATIENCE_S,
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipeline.followed import table_of
-from tests.traces import parse
+from tests.support.pipeline.followed import table_of
+from tests.support.traces import parse
 from thence.errors import ConfigError, StorageError
 from thence.pipeline.following import store as storing
 from thence.pipeline.following.follower import Follower

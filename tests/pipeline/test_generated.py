@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.generated import Shape, generate
-from tests.pipeline.audited import Audited
+from tests.support.pipeline.audited import Audited
 from thence.pipeline import survey
 from thence.trace.files import read_trace
 from thence.trace.judge import judge

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipeline.replay import replay
+from tests.support.pipeline.replay import replay
 from thence.errors import ConfigError, InternalError, TraceError
 from thence.pipeline.importers import Imported, import_trace
 from thence.pipeline.importers.lines import read_lines

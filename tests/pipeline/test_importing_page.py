@@ -1,4 +1,4 @@
-"""docs/importing.md is run: its commands, its example, and its table of keys against the code."""
+"""docs/how-to/importing.md is run: its commands, its example, and its table of keys against the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thence.pipeline.importers.shiviz import MAX_LOG_BYTES
 from thence.pipeline.importers.sources import FORMATS
 from thence.pipeline.importers.staged import BAD_COLUMNS, MAX_RAW_CHARACTERS
 
-PAGE = read("docs/importing.md")
+PAGE = read("docs/how-to/importing.md")
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_commands_and_examples_do_what_the_page_says() -> None:
     assert_commands_do_what_they_say(PAGE, 6)
     (example,) = blocks(PAGE, "python")
-    exec(compile(example, "docs/importing.md", "exec"), {})
+    exec(compile(example, "docs/how-to/importing.md", "exec"), {})
 
 
 def test_the_tables_say_what_the_code_knows() -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from tests.pipeline.audited import Audited, write
-from tests.traces import random_trace
+from tests.support.pipeline.audited import Audited, write
+from tests.support.traces import random_trace
 from thence.pipeline.auditing import audit
 from thence.pipeline.kernels.logged import Compared
 from thence.trace.events import Event

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from tests.pipeline.executions import executions, happens_before
+from tests.support.pipeline.executions import executions, happens_before
 from thence.pipeline.importers.clocks import Logged
 from thence.pipeline.importers.matching import Step, match_by_clock
 

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipeline.measured import Delivered, Measured, distribution
-from tests.traces import random_trace
-from thence.core import topology_text
+from tests.support.pipeline.measured import Delivered, Measured, distribution
+from tests.support.traces import random_trace
+from thence.core.topology import toml
 from thence.errors import ConfigError
 from thence.pipeline.metric_tables import ACCURACY, BUSIEST_PER_BUCKET, MAX_BUCKETS, MEASURES, PERCENTILES, TABLES
 from thence.sim.options import SimulationOptions
@@ -37,7 +37,7 @@ Rows = list[dict[str, Any]]
 def simulated(run: str | None, **options: Any) -> list[Event]:
     events: list[Event] = []
     given = SimulationOptions(messages=80, arrivals=True, **options)
-    where = topology_text.parse(FABRIC.read_text(encoding="utf-8")) if options.get("topology") else None
+    where = toml.parse(FABRIC.read_text(encoding="utf-8")) if options.get("topology") else None
     Simulation(given, events.append, where=where).run()
     return [msgspec.structs.replace(event, run=run) for event in events]
 

@@ -30,18 +30,20 @@ def test_examples_run(page: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", sorted(TABLES))
 def test_the_tables_of_metrics_are_those_of_the_code(table: str) -> None:
-    text = read("docs/metrics.md")
+    text = read("docs/reference/metrics.md")
     told = rows(text[text.index(f"### {table}\n") :], "| column | type | meaning |")
     assert told == [[f"`{column.name}`", column.kind, column.meaning] for column in TABLES[table]]
 
 
 def test_the_options_of_the_data_source_are_those_of_the_code() -> None:
-    told = {name.strip("`"): value for name, value, _ in rows(read("docs/data-source.md"), "| option | value | meaning |")}
+    told = {
+        name.strip("`"): value for name, value, _ in rows(read("docs/reference/data-source.md"), "| option | value | meaning |")
+    }
     assert told == {"path": "", "targetBytes": str(TARGET_BYTES), "maxPartsPerTrigger": str(MAX_PARTS_PER_TRIGGER)}
 
 
 def test_every_table_and_limit_is_told() -> None:
-    text = read("docs/metrics.md")
+    text = read("docs/reference/metrics.md")
     assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == list(TABLES)
     for limit in (f"{EXACT_UP_TO:,} deliveries", f"one {ACCURACY:,}th", f"at most {MAX_BUCKETS} stretches"):
         assert limit in text

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import thence
-from tests.integration.running import flat, fleet, url
+from tests.support.servers.running import flat, fleet, url
 from thence.bridges.spark import FabricSource
 
 pytestmark = pytest.mark.spark

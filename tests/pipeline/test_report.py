@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import io
+import math
 import re
 import unicodedata
 import xml.etree.ElementTree as ET
@@ -15,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.pipeline.made_tables import blank, empty, made, store
-from tests.traces import parse
+from tests.support.pipeline.made_tables import blank, empty, made, store
+from tests.support.traces import parse
 from tests.unit.cli import run as run_cli
-from thence.errors import StorageError, TraceError
+from thence.errors import ConfigError, StorageError, TraceError
 from thence.pipeline import auditing, session
 from thence.pipeline.report import Audit, print_report, write_report
-from thence.pipeline.reporting import figures, plots, sections, wording
+from thence.pipeline.reporting import extras, figures, plots, sections, wording
+from thence.pipeline.reporting import page as page_module
 from thence.pipeline.reporting.figures import MAX_BARS, MAX_MATRIX, Tables, read_tables
 from thence.pipeline.reporting.page import page
 from thence.pipeline.reporting.terminal import show
@@ -57,21 +59,9 @@ def test_the_examples_hold() -> None:
 def test_a_name_is_short_and_steers_nothing(name: str, most: int) -> None:
     text = shown(name, most=most)
     assert 0 < len(text) <= max(most, len("(empty)"))
-    assert not {unicodedata.category(letter) for letter in text} & {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
+    assert not {unicodedata.category(item) for item in text} & {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
     assert not set(text) & {"\x1b", "\n", "\r", "\x07", "\u202e", "\u2066", "\u2028"}
     assert not set(escaped(text)) & set("<>\"'")
-
-
-@given(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12), st.integers(2, 9))
-def test_ticks_are_few_and_go_around(one: float, other: float, most: int) -> None:
-    low, high = sorted((one, other))
-    if high - low < 1e-3:
-        high = low
-    ticks = plots.nice_ticks(low, high, most)
-    assert 2 <= len(ticks) <= most + 1
-    assert ticks[0] <= low
-    assert ticks[-1] >= high or high - ticks[-1] < 1e-6 * abs(high)
-    assert ticks == sorted(set(ticks))
 
 
 # --- figures -----------------------------------------------------------------------------------------------------------
@@ -133,34 +123,90 @@ def test_of_very_many_pairs_only_domains_are_read(tmp_path: Path, monkeypatch: p
 # --- plots -------------------------------------------------------------------------------------------------------------
 
 
+def drawn(plot: plots.Plot) -> ET.Element:
+    return ET.fromstring(plots.inline(plot))
+
+
+def group(root: ET.Element, name: str) -> ET.Element:
+    """The part of a plot with this id."""
+    return next(part for part in root.iter("g") if part.get("id") == name)
+
+
+def corners(path: ET.Element) -> list[tuple[float, float]]:
+    """The points of a path."""
+    numbers = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d", ""))]
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
 def test_a_line_goes_where_its_values_are() -> None:
-    lines = [plots.Line("up", [(0, 0), (5, 50), (10, 100)])]
-    svg = plots.line_plot("t", "a", lines, x_ticks=[plots.Tick(0, "0"), plots.Tick(10, "10")], y_words=str, x_name="x")
-    (path,) = re.findall(r'class="line s1" d="([^"]+)"', svg)
-    points = [tuple(map(float, point.split())) for point in re.split("[ML]", path)[1:]]
-    bottom, top = plots.HEIGHT - plots.BOTTOM, plots.TOP
-    left, right = plots.LEFT, plots.WIDTH - plots.RIGHT
-    assert points == [(left, bottom), ((left + right) / 2, (bottom + top) / 2), (right, top)]
+    root = drawn(plots.LinePlot("t", "a", [plots.Line("up", [(0, 0), (5, 50), (10, 100)])], "x"))
+    (path,) = group(root, "curve1").iter("path")
+    (left, bottom), (x, y), (right, top) = corners(path)
+    assert left < right
+    assert top < bottom, "up is less in SVG"
+    assert (x, y) == pytest.approx(((left + right) / 2, (bottom + top) / 2), abs=0.01)
+
+
+def test_what_cannot_be_shown_is_left_out() -> None:
+    line = plots.Line("m", [(0, 5), (1, 0), (2, math.nan), (4, 10), (8, 20)], [0, 0, 0, math.nan, 30])
+    root = drawn(plots.LinePlot("t", "a", [line], "x", log="xy"))
+    assert len(corners(next(group(root, "curve1").iter("path")))) >= 2
+    assert len(list(group(root, "intervals1").iter("path"))) == 1
+    assert "nothing was measured here" in plots.svg(
+        plots.LinePlot("t", "a", [line._replace(points=[(1, math.nan)], errors=[0])], "x")
+    )
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    svg = plots.bar_plot("t", "a", [plots.Bar("a", "a", [30, 10], "40"), plots.Bar("b", "b", [20], "20")])
-    one, two, three = (float(width) for width in re.findall(r'<rect class="bar s\d" [^>]*width="([\d.]+)" height="16"', svg))
+    root = drawn(plots.BarPlot("t", "a", [plots.Bar("a", "long a", [30, 10], "40"), plots.Bar("b", "long b", [20], "20")]))
+    widths: dict[str, list[float]] = {}
+    for part in root.iter("g"):
+        if part.get("id", "").startswith("tip"):
+            xs = [x for x, _ in corners(next(part.iter("path")))]
+            widths.setdefault(part.findtext("title", ""), []).append(max(xs) - min(xs))
+    one, two = widths["long a: 40"]
     assert one / two == pytest.approx(3, rel=0.01)
-    assert (one + two) / three == pytest.approx(2, rel=0.01)
+    assert (one + two) / sum(widths["long b: 20"]) == pytest.approx(2, rel=0.01)
 
 
 def test_a_cell_is_the_darker_the_more_there_is() -> None:
-    heat = plots.Heat(["a", "b", "rest"], ["a", "b", "rest"], [[0, 1, 900], [5, 10, 0], [0, 0, 0]], "from", "to", plain=2)
-    svg = plots.heat_plot("t", "a", heat, str)
-    cells = re.findall(r"<g><title>([^<]+)</title>(.*?)</g>", svg)
-    shades = {title: float(found[0]) for title, cell in cells if (found := re.findall(r'fill-opacity="([\d.]+)"', cell))}
+    names = ["a", "b", "rest"]
+    root = drawn(plots.HeatPlot("t", "a", names, names, [[0, 1, 900], [5, 10, 0], [0, 0, 0]], 2, str))
+    cells = {part.findtext("title", ""): next(part.iter("path")) for part in root.iter("g") if part.get("id", "")[:3] == "tip"}
+    shades = {
+        title: float((re.findall(r"opacity: ([\d.]+)", cell.get("style", "")) or ["1"])[0]) for title, cell in cells.items()
+    }
     assert len(cells) == 9
+    assert shades["a to a: 0"] == 0
     assert shades["a to b: 1"] < shades["b to a: 5"] < shades["b to b: 10"] == shades["a to rest: 900"] == 1
 
 
-def test_names_of_lines_that_end_together_do_not_overlap() -> None:
-    assert plots.apart([100, 98, 20]) == [113, 98, 20]
+NAMES = [*map(shown, HOSTILE), "_hidden", "$x^", "$\\frac{", "名前 😀", "#1f6feb"]
+ALL = " ".join(NAMES)
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        plots.LinePlot(ALL, ALL, [plots.Line(name, [(1, 1), (2, 2)], [1, 1]) for name in NAMES], ALL, ALL),
+        plots.LinePlot("t", "a", [plots.Line(name, [(name[:9], 1), ("y", 2)]) for name in NAMES], "x"),
+        plots.BarPlot(ALL, ALL, [plots.Bar(name, name, [1, 2], name) for name in NAMES], ["a", "b"]),
+        plots.HeatPlot(ALL, ALL, NAMES, NAMES, [[1] * len(NAMES)] * len(NAMES), 1, str),
+    ],
+)
+def test_every_name_is_shown_as_it_is(plot: plots.Plot) -> None:
+    assert {text.text for text in drawn(plot).iter("text")} >= set(NAMES)
+    assert plots.svg(plot) == plots.svg(plot), "same plot, same bytes"
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_what_is_missing_names_its_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the page needs them; the terminal and the import do not."""
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == package else name)
+    page_module._environment.cache_clear()
+    with pytest.raises(ConfigError, match=rf"reports and studies need {package}: pip install 'thence\[report\]'"):
+        page(made(["a", "b"], ["d"]))
+    show(made(["a", "b"], ["d"]), None, Console(file=io.StringIO()))
 
 
 # --- the page ----------------------------------------------------------------------------------------------------------
@@ -174,6 +220,7 @@ class Reader(HTMLParser):
         self.tags: set[str] = set()
         self.attributes: set[str] = set()
         self.values: list[str] = []
+        self.links: set[str] = set()
         self.text: list[str] = []
         self.feed(text)
         self.close()
@@ -182,6 +229,7 @@ class Reader(HTMLParser):
         self.tags.add(tag)
         self.attributes |= {name for name, _ in attrs}
         self.values += [value or "" for _, value in attrs]
+        self.links |= {value or "" for name, value in attrs if name in ("href", "clip-path")}
 
     def handle_data(self, data: str) -> None:
         self.text.append(data)
@@ -194,11 +242,11 @@ class Reader(HTMLParser):
 TAGS = {
     "html", "head", "meta", "title", "style", "body", "header", "main", "footer", "section", "h1", "h2", "p", "div", "dl", "dt",
     "dd", "ul", "li", "figure", "figcaption", "svg", "desc", "g", "path", "rect", "text", "table", "thead", "tbody", "tr", "th",
-    "td",
+    "td", "defs", "clippath", "use",
 }
 ATTRIBUTES = {
     "lang", "charset", "http-equiv", "content", "name", "class", "viewbox", "role", "aria-label", "x", "y", "d", "width",
-    "height", "transform", "text-anchor", "fill-opacity", "scope",
+    "height", "transform", "text-anchor", "scope", "style", "id", "href", "clip-path", "version", "type",
 }
 # fmt: on
 
@@ -226,11 +274,12 @@ def test_a_hostile_name_is_only_text() -> None:
     assert "\x1b" not in written
     assert "\u202e" not in written
     assert "default-src 'none'" in " ".join(found.values)
+    assert {name for name in found.links if not re.fullmatch(r"#\w+|url\(#\w+\)", name)} == set(), "links stay in the page"
 
 
 def test_a_page_stands_alone() -> None:
     written = page(made(["a", "b"], ["d"]))
-    assert not re.search(r"https?:|url\(|@import|src=|href=|<script|<link", written)
+    assert not re.search(r"https?:|url\((?!#)|@import|src=|href=\"(?!#)|<script|<link", written)
     assert written.startswith("<!doctype html>")
     assert "prefers-color-scheme:dark" in written
     assert "@media print" in written
@@ -239,9 +288,9 @@ def test_a_page_stands_alone() -> None:
 
 @pytest.mark.parametrize("tables", [made(["a", "b"], ["d"]), hostile_tables(), made([f"p{n}" for n in range(60)], ["d"], runs=4)])
 def test_every_plot_is_whole_has_words_and_a_table_beside_it(tables: Tables) -> None:
-    drawn = [svg for section in sections.measurements(tables) for svg in section.plots]
-    assert len(drawn) == 6
-    for svg in drawn:
+    found = [plot for section in sections.measurements(tables) for plot in section.plots]
+    assert len(found) == 6
+    for svg in map(plots.inline, found):
         root = ET.fromstring(svg)
         assert root.get("role") == "img"
         assert (root.findtext("title") or "") in (root.get("aria-label") or "")
@@ -345,7 +394,7 @@ def test_long_lists_are_cut() -> None:
     assert len(found["What order costs"].rows) == len(found["Busiest processes"].rows) == MAX_BARS
     assert "of 100." in found["What order costs"].lead
     assert "of 100 processes" in found["Busiest processes"].lead
-    assert found["Traffic"].plots[0].count('class="empty"') == MAX_MATRIX**2
+    assert plots.svg(found["Traffic"].plots[0]).count('<g id="tip') == MAX_MATRIX**2
 
 
 def test_what_is_missing_or_in_the_way_is_named(tmp_path: Path) -> None:

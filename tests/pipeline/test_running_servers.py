@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import thence
-from tests.integration.running import PATIENCE_S, fleet, url
-from thence.cli.up import Fleet
+from tests.support.servers.running import PATIENCE_S, fleet, url
+from thence.cli.servers.up import Fleet
 from thence.pipeline.auditing import audit
 from thence.runtime.topology_file import read_topology
 from thence.trace.files import read_trace

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.replay import replay
+from tests.support.pipeline.replay import replay
 from thence.pipeline.importers.fields import Fields
 from thence.pipeline.importers.mapping import read_mapping
 from thence.pipeline.importers.ndjson import matched_rows

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pipeline.executions import GOVECTOR
+from tests.support.pipeline.executions import GOVECTOR
 from thence.errors import ConfigError
 from thence.pipeline.importers.logtext import Found, parse_log, text_of
 from thence.pipeline.importers.patterns import DEFAULT_DELIMITER, KNOWN, Grammar, compiled, event_pattern, guess, header

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.traces import random_trace
+from tests.support.traces import random_trace
 from tests.unit.trace.test_jsonl import FULL
 from thence.trace import COLUMNS, Event, LiveTraceWriter, read_trace, write_trace
 from thence.trace.jsonl import encode_line

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import StructType
 
-from tests.traces import random_trace
+from tests.support.traces import random_trace
 from tests.unit.trace.test_jsonl import FULL
 from thence.errors import ConfigError, TraceError
 from thence.pipeline.source import MAX_PARTS_PER_TRIGGER, Task, ThenceSource, TraceStreamReader, house_schema

@@ -1,4 +1,4 @@
-"""Small traces with a bug planted in each, one file of text for each property, in the form of :mod:`tests.traces`.
+"""Small traces with a bug planted in each, one file of text for each property, in the form of :mod:`tests.support.traces`.
 
 A line ``== title: property count, …`` begins a trace and says what is wrong with it. Each trace violates its property and
 no other, out of all of them, total included. Where a definition implies another, the line says so with both counts.

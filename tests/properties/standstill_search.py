@@ -3,8 +3,8 @@
     python -m tests.properties.standstill_search FIRST LAST [LIMIT ...]
 
 Each fabric runs with each limit on queues and on what replicas keep, and with each on what may come back to a relay
-(``MAX_ECHOES``). One that stands still is printed with its number and limits; ``python -m tests.fabrics NUMBER`` writes it into a
-file.
+(``MAX_ECHOES``). One that stands still is printed with its number and limits; ``python -m tests.support.fabrics NUMBER`` writes
+it into a file.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sys
 from itertools import product
 from unittest import mock
 
-from tests import fabrics
-from thence.core import limits
+from tests.support import fabrics
+from thence.core.member import limits
 from thence.errors import InternalError
 
 LIMITS = (1, 2, 3, 6)

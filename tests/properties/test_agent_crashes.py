@@ -1,8 +1,8 @@
 """Money that moves between agents is neither lost nor made, wherever their servers crash: every point is tried, and chance.
 
-A run without a crash counts the single things that happen (``tests/agent_crashes.py``); then there is a run for each of them in
-which the server crashes there. Whatever was in memory is gone. The books must balance all the same, and again after one more
-start.
+A run without a crash counts the single things that happen (``tests/support/agent_crashes.py``); then there is a run for each of
+them in which the server crashes there. Whatever was in memory is gone. The books must balance all the same, and again after one
+more start.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.agent_crashes import HOMES, Bank
-from tests.bank import Move, Poison, tree
-from thence.core.contract import Submit
-from thence.runtime import engine
-from thence.runtime.journal import Written
-from thence.runtime.node import Node
+from tests.support.agent_crashes import HOMES, Bank
+from tests.support.bank import Move, Poison, tree
+from thence.agents import engine
+from thence.core.member.contract import Submit
+from thence.node.node import Node
+from thence.storage.journal import Written
 
 MAX_EXAMPLES = 30
 PATIENCE_S = 60.0
@@ -86,7 +86,7 @@ def test_a_crash_at_any_single_point_changes_nothing(compact_every: int) -> None
     assert ("snapshot" in whole.kinds_of_operation) == (compact_every > 0)
     assert whole.operations > 60
     runs = [(point, go(SOME, {point}, compact_every)) for point in range(1, whole.operations + 1)]
-    # Confirmations may wait for company, so that on a busy machine a run may have fewer operations than the first one.
+    # Acks may wait for company, so that on a busy machine a run may have fewer operations than the first one.
     assert all(bank.crashes or bank.operations < point for point, bank in runs)
     assert sum(bool(bank.crashes) for _, bank in runs) > 60
 
@@ -106,7 +106,7 @@ def test_many_crashes_in_random_traffic_change_nothing(seed: int, crash_at: set[
 
 
 def _submit_alone(node: Node, submit: Submit) -> None:
-    node._submitted.append(None)
+    node.intake._submitted.append(None)
     node.driver.step(submit)
 
 

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.bag import ACTIONS, Bag
-from thence.core.ahead import Bodies
-from thence.core.confirmation import ConfirmationOptions
-from thence.core.domain import Domain
-from thence.core.messages import Envelope, Packet
-from thence.core.topology import Link, Topology
+from tests.support.bag import ACTIONS, Bag
+from thence.core.failover.early_payloads import Bodies
+from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Link, Topology
+from thence.core.wire.messages import Envelope, Packet
 from thence.sim.world import World
 
 FABRICS = {
@@ -140,7 +140,7 @@ EXACT_MISTAKES = (DeliversWithoutBody, TakesAnyBody, ForgetsWhoWaits, LeavesOutT
 
 
 def fails(kind: type[Bodies], name: str, seed: int) -> bool:
-    with mock.patch("thence.core.places.Bodies", kind):
+    with mock.patch("thence.core.member.places.Bodies", kind):
         try:
             return bool(play(Bag(fabric(name)), seed).violations())
         except AssertionError:
@@ -189,5 +189,5 @@ def test_over_an_exact_network_nothing_is_lost(name: str) -> None:
 
 @pytest.mark.parametrize("mistake", EXACT_MISTAKES, ids=lambda mistake: str(mistake.__name__))
 def test_a_mistake_is_found_over_an_exact_network(mistake: type[Bodies]) -> None:
-    with mock.patch("thence.core.places.Bodies", mistake):
+    with mock.patch("thence.core.member.places.Bodies", mistake):
         assert not all(walk(name, seed) for name in ("vector", "sequenced") for seed in range(60))

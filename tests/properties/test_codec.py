@@ -18,18 +18,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance.suite import MEMBERS, VARIANTS, Variant, every_ordering
-from thence.core import codec
-from thence.core.ahead import BodyAhead
-from thence.core.codec import FORMAT_VERSION, decode_packet, decode_record, encode_packet, encode_record
-from thence.core.confirmation import ConfirmationOptions
-from thence.core.contract import Arrived, Restored, Submit
-from thence.core.domain import Domain
-from thence.core.links import LINK_STAMPS
-from thence.core.member import Member, MemberOptions
-from thence.core.messages import Envelope, Frame, Packet, Receipts
+from thence.core.failover.early_payloads import BodyAhead
+from thence.core.member import codec
+from thence.core.member.codec import FORMAT_VERSION, decode_packet, decode_record, encode_packet, encode_record
+from thence.core.member.contract import Arrived, Restored, Submit
+from thence.core.member.link_end import LINK_STAMPS
+from thence.core.member.member import Member, MemberOptions
 from thence.core.ordering import ORDERINGS
 from thence.core.ordering.vector import VectorStamp
-from thence.core.records import Record, Skipped, Submitted, Taken
+from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.domain import Domain
+from thence.core.wire.messages import Envelope, Frame, Packet, Receipts
+from thence.core.wire.records import Record, Skipped, Submitted, Taken
 from thence.errors import FrameRefused, MalformedFrame, StorageError, UsageError
 
 VERSION = bytes([FORMAT_VERSION])
@@ -198,7 +198,7 @@ def test_another_version_is_refused_by_naming_both(version: int) -> None:
 
 def test_frames_and_numbers_must_match() -> None:
     frame = Frame(ORDERINGS["fifo"].stamps[0](1), None)
-    with pytest.raises(MalformedFrame, match="1 frames and 2 numbers"):
+    with pytest.raises(MalformedFrame, match="1 frame and 2 numbers"):
         decode_packet(encode_packet(Packet("d", (frame,), (1, 2))))
 
 

@@ -1,4 +1,4 @@
-"""However a domain confirms and whatever the network does, everything comes exactly once, and in the end nobody keeps anything.
+"""However a domain acks and whatever the network does, everything comes exactly once, and in the end nobody keeps anything.
 
 First with arrivals, losses, repetitions, timers and crashes of real members chosen one by one; then in the simulator.
 """
@@ -15,14 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.bag import ACTIONS, Bag
-from thence.core.claims import Claim
-from thence.core.confirmation import ConfirmationOptions
-from thence.core.distributed import Distributed
-from thence.core.domain import Domain
-from thence.core.messages import Packet
-from thence.core.topology import Topology
-from thence.core.transport import Frames, Incoming
+from tests.support.bag import ACTIONS, Bag
+from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.transport.ack_all import AckAll
+from thence.core.transport.ack_all_checks import Claim, claimed_beyond
+from thence.core.transport.ack_all_state import Drafts
+from thence.core.transport.base import Frames, Incoming, Packets
+from thence.core.wire.messages import Packet
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.studies.parts.confirming import kept
@@ -52,7 +53,7 @@ choices = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 9999)), ma
 
 
 def bag_of(way: str, count: int, max_held: int = 100) -> Bag:
-    """Return so many members of a domain that confirms so."""
+    """Return so many members of a domain that acks so."""
     return Bag(fabric(way, NAMES[:count]), max_held)
 
 
@@ -88,7 +89,7 @@ def others(names: Sequence[str]) -> list[list[str]]:
 @pytest.mark.parametrize("way", ["distributed", "distributed-delayed", "nearest", "in pairs"])
 @given(schedule=choices)
 def test_what_does_not_fit_comes_again(way: str, schedule: list[tuple[str, int]]) -> None:
-    """A frame that overflows is not confirmed to anybody."""
+    """A frame that overflows is not acknowledged to anybody."""
     bag = bag_of(way, 4, max_held=1)
     for kind, number in schedule:
         bag.play(kind, number)
@@ -99,15 +100,16 @@ def test_what_does_not_fit_comes_again(way: str, schedule: list[tuple[str, int]]
 # --- these schedules have teeth --------------------------------------------------------------------------------------------
 
 
-class NeverAgain(Distributed):
+class NeverAgain(AckAll):
     """Never repeats by itself: what everybody lost stays lost."""
 
-    def _resend(self, now: int, letters: Any) -> None:
-        for attempt in self._attempts.values():
+    def collect(self, now: int) -> Packets:
+        for attempt in self.own.attempts.table.values():
             attempt.due = now + 10**18
+        return super().collect(now)
 
 
-class TakesCopies(Distributed):
+class TakesCopies(AckAll):
     """Hands every copy to the ordering."""
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
@@ -115,56 +117,56 @@ class TakesCopies(Distributed):
         return [Incoming(peer, number, frame) for number, frame in zip(packet.numbers, packet.frames, strict=True)]
 
 
-class OneIsEnough(Distributed):
+class OneIsEnough(AckAll):
     """Drops a message as soon as one destination has it."""
 
-    def _confirmed(self, source: int, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            if number in self.state.queue:
+    def _learn(self, source: int, claim: Claim) -> None:
+        if claim[0] == self.group.mine:
+            for number in {*range(1, claim[1] + 1), *claimed_beyond(claim)} & self.state.queue.keys():
                 self.state.queue[number].lacking = {source: None}
-        super()._confirmed(source, numbers)
+        super()._learn(source, claim)
 
 
-class BareMaximum(Distributed):
-    """Confirms up to the highest number that has come, holes or not."""
+class BareMaximum(AckAll):
+    """Acks up to the highest number that has come, holes or not."""
 
     def _claims(self) -> tuple[Claim, ...]:
         return tuple((claim[0], claim[-1]) for claim in super()._claims())
 
 
-class NeverAnswers(Distributed):
+class NeverAnswers(AckAll):
     """Does not answer who wants to know what it has, or sends what it had before."""
 
-    def _answer(self, now: int, letters: Any) -> None:
+    def _answer(self, now: int, drafts: Drafts) -> None:
         self._to_answer = {}
-        super()._answer(now, letters)
 
 
-class NeverTold(Distributed):
+class NeverTold(AckAll):
     """Keeps copies and does not ask who has them."""
 
-    def _ask_for_claims(self, now: int, letters: Any) -> None:
-        self._probe = None
+    def collect(self, now: int) -> Packets:
+        self.copies.probe = None
+        return super().collect(now)
 
 
-class ClaimsOnArrival(Distributed):
-    """Confirms what has arrived, though it was not taken."""
+class ClaimsOnArrival(AckAll):
+    """Acks what has arrived, though it was not taken."""
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
         fresh = super().frames_in(peer, packet, now)
         for incoming in fresh:
-            self.state.taken[self._index[incoming.peer]].add(incoming.number)
+            self.state.taken[self.group.numbers[incoming.peer]].add(incoming.number)
         return fresh
 
 
-class RepeatsToAnybody(Distributed):
+class RepeatsToAnybody(AckAll):
     """Forgets for whom a message is that it keeps for others."""
 
     def take(self, incoming: Incoming) -> None:
         super().take(msgspec.structs.replace(incoming, to=None))
 
 
-class ForgetsWhatItTook(Distributed):
+class ForgetsWhatItTook(AckAll):
     """After a restart it does not know what it had taken."""
 
     def load(self, saved: Any) -> None:
@@ -173,7 +175,7 @@ class ForgetsWhatItTook(Distributed):
             taken.upto, taken.beyond = 0, {}
 
 
-class SendsMarkers(Distributed):
+class SendsMarkers(AckAll):
     """Takes every message for one to all."""
 
     def push(self, frames: Frames) -> None:
@@ -181,15 +183,16 @@ class SendsMarkers(Distributed):
         super().push([(peer, msgspec.structs.replace(frame, envelope=whole)) for peer, frame in frames])
 
 
-class CarriesAsItsOwn(Distributed):
+class CarriesAsItsOwn(AckAll):
     """Hands on what others sent as if it were its own."""
 
-    def _hand_on(self, letters: Any) -> None:
-        mine = {(self._mine, number): targets for (_, number), targets in self._onward.items()}
-        self.state.copies[self._mine] = {number: self.state.copies[stream][number] for stream, number in self._onward}
-        self._onward = mine
-        super()._hand_on(letters)
-        self.state.copies[self._mine] = {}
+    def collect(self, now: int) -> Packets:
+        targets, copies, mine = self.onward.targets, self.state.copies, self.group.mine
+        copies[mine] = {number: copies[stream][number] for stream, number in targets}
+        self.onward.targets = {(mine, number): going for (_, number), going in targets.items()}
+        packets = super().collect(now)
+        copies[mine] = {}
+        return packets
 
 
 MISTAKES = (
@@ -208,19 +211,19 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: str(mistake.__name__))
-def test_a_planted_mistake_is_found(mistake: type[Distributed]) -> None:
+def test_a_planted_mistake_is_found(mistake: type[AckAll]) -> None:
     assert any(_fails(mistake, way, seed) for seed in range(60) for way in ("nearest", "distributed-delayed", "in pairs"))
 
 
 @pytest.mark.parametrize("way", ["nearest", "distributed-delayed", "in pairs"])
 def test_without_a_mistake_nothing_is_found(way: str) -> None:
-    assert not any(_fails(Distributed, way, seed) for seed in range(60))
+    assert not any(_fails(AckAll, way, seed) for seed in range(60))
 
 
-def _fails(kind: type[Distributed], way: str, seed: int) -> bool:
+def _fails(kind: type[AckAll], way: str, seed: int) -> bool:
     chance = Random(seed)
     kinds = ACTIONS if seed % 2 else "saaalllllx"
-    with mock.patch("thence.core.places.Distributed", kind):
+    with mock.patch("thence.core.member.places.AckAll", kind):
         bag = bag_of(way, 4, max_held=2)
         try:
             for _ in range(80):

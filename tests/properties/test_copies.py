@@ -6,20 +6,22 @@ from collections import Counter
 
 import pytest
 
-from tests.copied import ORDERINGS, options_for, run_many, verdict_of
-from tests.planted_epochs import (
+from tests.support.copied import ORDERINGS, options_for, run_many, verdict_of
+from tests.support.planted_epochs import (
     AgreesBeforeItIsStored,
     AnswersBeforeItIsStored,
     ComparesCountersOnly,
     FindsNothing,
     ForgetsTheEpochInCommon,
+    KeepsNoReach,
     KeepsTheEpoch,
     ReachesAnewAtEachStart,
     ShowsNoReach,
     StoresNoClaims,
+    TrustsItsMemory,
     node_with,
 )
-from thence.core.handshake import Handshake
+from thence.core.epochs.handshake import Handshake
 from thence.errors import ConfigError
 from thence.sim.meeting import MeetingNode
 from thence.sim.options import SimulationOptions
@@ -42,6 +44,11 @@ FORGETTING = SimulationOptions(
 )
 """One goes back; the other forgets what it was told, too."""
 
+RESUMING = SimulationOptions(
+    ordering="fifo", processes=2, messages=60, pattern="unicast", gap="exponential:20ms", replies=0.0, snapshots=1
+)
+"""One goes on from an old snapshot of its memory, and starts again or not."""
+
 CRASHING = SimulationOptions(
     ordering="fifo", processes=3, messages=40, gap="exponential:50ms", crashes=10, loss=0.02, sync="exponential:20ms"
 )
@@ -55,7 +62,7 @@ def test_nothing_vanishes_without_a_word(chunk: int) -> None:
     assert [(outcome.broken[:3], outcome.replay) for outcome in outcomes if outcome.broken] == []
     assert {outcome.ordering for outcome in outcomes} == set(ORDERINGS)
     faults: Counter[str] = sum((outcome.faults for outcome in outcomes), Counter())
-    assert {"rollbacks", "clones", "lost disks", "crashes", "fenced", "lost packets", "cut"} <= set(+faults)
+    assert {"rollbacks", "clones", "lost disks", "snapshots", "crashes", "fenced", "lost packets", "cut"} <= set(+faults)
     assert sum(outcome.deliveries for outcome in outcomes) > 10 * size
 
 
@@ -73,6 +80,8 @@ def test_processes_that_only_crash_are_never_refused() -> None:
         (ComparesCountersOnly, FORGETTING),
         (ShowsNoReach, FORGETTING),
         (ReachesAnewAtEachStart, FORGETTING),
+        (TrustsItsMemory, RESUMING),
+        (KeepsNoReach, RESUMING),
         (KeepsTheEpoch, CRASHING),
         (ForgetsTheEpochInCommon, CRASHING),
         (AgreesBeforeItIsStored, CRASHING),

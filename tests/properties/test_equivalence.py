@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.properties.test_orderings import NAMES, Schedule, schedules, to_whom
-from tests.runs import Run, random_run
-from thence.core.messages import control_bytes
+from tests.support.runs import Run, random_run
+from thence.core.wire.messages import control_bytes
 
 FULL: Mapping[str, Any] = {"stamps": "full"}
 

@@ -1,4 +1,5 @@
-"""Random fabrics that change under traffic and faults, judged as a whole: see tests/evolving.py. A failure names its seed.
+"""Random fabrics that change under traffic and faults, judged as a whole: see tests/support/evolving.py. A failure names its
+seed.
 
 And mistakes planted into the change itself, which must be found.
 """
@@ -11,18 +12,18 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 import pytest
 
-from tests.evolving import ALL_CHANGES, REQUIRED, changes_for, options_for, run_one, trouble_for
-from thence.core.changeover import Changeover
-from thence.core.flushing import Inventory, Settlement, settle
-from thence.core.messages import Envelope
-from thence.core.retention import Retention
-from thence.core.takeover import Takeover
-from thence.core.topology import Topology
-from thence.core.topology_text import parse
-from thence.core.views import Resume, Standing, View
+from tests.support.evolving import ALL_CHANGES, REQUIRED, changes_for, options_for, run_one, trouble_for
+from thence.core.failover.replicas import Takeover
+from thence.core.reconfig.coordinator import Coordinator
+from thence.core.reconfig.flush import Inventory, Settlement, settle
+from thence.core.reconfig.protocol import Resume, Standing, View
+from thence.core.reconfig.retention import Retention
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse
+from thence.core.wire.messages import Envelope
 from thence.errors import InternalError, UsageError
-from thence.sim import evolution
-from thence.sim.evolution import Command, EvolvingNode, EvolvingSimulation, Trouble
+from thence.sim import reconfiguration
+from thence.sim.reconfiguration import Command, ReconfiguringNode, ReconfiguringSimulation, Trouble
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
@@ -40,7 +41,7 @@ FAST = Trouble(loss=0.0, death=0.0)
 def test_fabrics_that_change_under_traffic_keep_what_they_promise(chunk: int) -> None:
     size = SEEDS_IN_CI // CHUNKS
     outcomes = [run_one(seed) for seed in range(chunk * size, (chunk + 1) * size)]
-    broken = [f"python -m tests.evolving {outcome.seed}: {outcome.broken[:3]}" for outcome in outcomes if outcome.broken]
+    broken = [f"python -m tests.support.evolving {outcome.seed}: {outcome.broken[:3]}" for outcome in outcomes if outcome.broken]
     assert not broken, "\n".join(broken)
     # All of this is only worth something if everything really happens.
     counts: Counter[str] = sum((outcome.counts for outcome in outcomes), Counter())
@@ -64,7 +65,9 @@ def test_the_changes_are_of_every_kind() -> None:
 def test_survivors_of_servers_that_are_lost_keep_what_they_promise(chunk: int) -> None:
     size = LOSSES_IN_CI // CHUNKS
     outcomes = [run_one(seed, wanted="lose") for seed in range(10_000 + chunk * size, 10_000 + (chunk + 1) * size)]
-    broken = [f"python -m tests.evolving {outcome.seed} lose: {outcome.broken[:3]}" for outcome in outcomes if outcome.broken]
+    broken = [
+        f"python -m tests.support.evolving {outcome.seed} lose: {outcome.broken[:3]}" for outcome in outcomes if outcome.broken
+    ]
     assert not broken, "\n".join(broken)
     counts: Counter[str] = sum((outcome.counts for outcome in outcomes), Counter())
     assert {"servers lost", "servers lost by mistake", "handed over"} <= set(+counts)
@@ -82,21 +85,21 @@ def _twin(version: int, *relays: str) -> Topology:
 def test_a_relay_gets_a_replica_and_loses_it_again(seed: int) -> None:
     versions = [_twin(1, "r1"), _twin(2, "r1", "r2"), _twin(3, "r1")]
     events: list[Event] = []
-    run = EvolvingSimulation(options_for(seed), events.append, versions, trouble_for(seed))
+    run = ReconfiguringSimulation(options_for(seed), events.append, versions, trouble_for(seed))
     run.run()
     verdict = judge(events, REQUIRED)
     assert not verdict.violations, verdict.violations[:3]
     assert run.counts["changes"] == 2
 
 
-class _WithoutQuiet(Changeover):
+class _WithoutQuiet(Coordinator):
     """Mistake: all hold, so let us switch."""
 
     def _quiet(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> bool:
         return True
 
 
-def _leading(changeover: type[Changeover]) -> type[Command]:
+def _leading(changeover: type[Coordinator]) -> type[Command]:
     return type("Planted", (Command,), {"changeover_type": changeover})
 
 
@@ -143,7 +146,7 @@ def test_held_submissions_that_overtake_each_other_are_caught(monkeypatch: pytes
 
 
 def test_one_who_goes_back_though_it_is_prepared_is_caught() -> None:
-    class Impatient(EvolvingNode):
+    class Impatient(ReconfiguringNode):
         """Mistake: the command seems to be gone, so go back, prepared or not."""
 
         def _end_lease(self, life: int) -> None:
@@ -169,7 +172,7 @@ def test_survivors_that_are_given_nothing_are_caught(monkeypatch: pytest.MonkeyP
     def nothing(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlement:
         return settle(lost, reports)._replace(owed=dict.fromkeys(reports, ()))
 
-    monkeypatch.setattr(evolution, "settle", nothing)
+    monkeypatch.setattr(reconfiguration, "settle", nothing)
     assert caught_losing(60) is not None
 
 
@@ -178,7 +181,7 @@ def test_messages_that_are_handed_over_by_name_and_not_by_depth_are_caught(monke
         found = settle(lost, reports)
         return found._replace(owed={name: tuple(sorted(owed)) for name, owed in found.owed.items()})
 
-    monkeypatch.setattr(evolution, "settle", by_name)
+    monkeypatch.setattr(reconfiguration, "settle", by_name)
     assert caught_losing(60) is not None
 
 
@@ -186,7 +189,7 @@ def test_what_is_handed_over_to_those_who_have_it_is_caught(monkeypatch: pytest.
     def all_of_it(lost: Collection[str], reports: Mapping[str, Inventory]) -> Settlement:
         return settle(lost, {name: msgspec.structs.replace(report, latest={}) for name, report in reports.items()})
 
-    monkeypatch.setattr(evolution, "settle", all_of_it)
+    monkeypatch.setattr(reconfiguration, "settle", all_of_it)
     assert caught_losing(20) is not None
 
 

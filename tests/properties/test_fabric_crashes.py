@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crashes import Fleet
-from tests.fabric_crashes import FABRICS, PLANTED, Planted, complaint, crash_everywhere, in_between
+from tests.support.crashes import Fleet
+from tests.support.fabric_crashes import FABRICS, PLANTED, Planted, complaint, crash_everywhere, in_between
 
 IN_EACH = pytest.mark.parametrize("where", FABRICS)
 

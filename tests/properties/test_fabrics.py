@@ -1,4 +1,5 @@
-"""Random fabrics with random traffic and faults, judged: see tests/fabrics.py. A failure prints the fabric and the command."""
+"""Random fabrics with random traffic and faults, judged: see tests/support/fabrics.py. A failure prints the fabric and the
+command."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.fabrics import CAUSAL, MAX_DOMAINS, MAX_PROCESSES, fabric_for, options_for, promise_for, run_many, run_one
-from thence.core.topology_text import parse, write
+from tests.support.fabrics import CAUSAL, MAX_DOMAINS, MAX_PROCESSES, fabric_for, options_for, promise_for, run_many, run_one
+from thence.core.topology.toml import parse, write
 from thence.sim.simulation import simulate
 from thence.trace.judge import judge
 
@@ -65,7 +66,7 @@ def test_fifo_fabrics_held_to_causal_order_are_caught() -> None:
 def test_the_printed_command_repeats_the_run(tmp_path: Path) -> None:
     outcome = next(found for found in map(run_one, range(50)) if found.faults["crashes"] and found.shape["links"])
     written = subprocess.run(
-        [sys.executable, "-m", "tests.fabrics", str(outcome.seed), "--folder", str(tmp_path)],
+        [sys.executable, "-m", "tests.support.fabrics", str(outcome.seed), "--folder", str(tmp_path)],
         capture_output=True,
         check=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Members that confirm to everybody and hold each other for dead, rightly and wrongly, for longer than the window lasts.
+"""Members that ack to everybody and hold each other for dead, rightly and wrongly, for longer than the window lasts.
 
 The window is a small one here, so that it is passed many times in each run; running servers pass the real one
 (``tests/integration/test_takeover.py``).
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.properties.test_confirmation import WAYS, fabric
-from thence.core import distributed
-from thence.core.distributed import Distributed
+from thence.core.transport import ack_all_missing, ack_all_stream
+from thence.core.transport.ack_all_stream import OwnStream
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
@@ -30,7 +30,8 @@ every_way = pytest.mark.parametrize("way", DISTRIBUTED)
 
 @pytest.fixture(autouse=True)
 def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "WINDOW", WINDOW)
+    for module in (ack_all_missing, ack_all_stream):
+        monkeypatch.setattr(module, "WINDOW", WINDOW)
 
 
 def simulation(way: str, names: tuple[str, ...], events: list[Event], **options: Any) -> Simulation:
@@ -87,11 +88,11 @@ def test_who_is_held_for_dead_for_ever_though_it_is_there_gets_everything(way: s
 def test_a_planted_mistake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody catches up: what lies beyond the window of one that was away is left to chance."""
 
-    def forget(self: Distributed, *_: object) -> None:
-        for member in [member for member in self._behind if member not in self._suspected]:
-            del self._behind[member]
-            self._settled_upto = 0
+    def forget(self: OwnStream, *_: object) -> None:
+        for member in [member for member in self.behind if member not in self.suspected]:
+            del self.behind[member]
+            self._awaited_upto = 0
 
-    monkeypatch.setattr(Distributed, "_catch_up", forget)
+    monkeypatch.setattr(OwnStream, "catch_up", forget)
     with pytest.raises(AssertionError):
         test_wrong_suspicions_cuts_crashes_and_losses_do_no_harm("distributed", 0)

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from tests.reference import Literal, Row, judge_literally
-from tests.traces import MUTATIONS, parse, random_case, random_trace, text_of
+from tests.support.reference import Literal, Row, judge_literally
+from tests.support.traces import MUTATIONS, parse, random_case, random_trace, text_of
 from thence.trace.events import Event
 from thence.trace.judge import PROPERTIES, judge
 

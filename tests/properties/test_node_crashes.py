@@ -1,6 +1,6 @@
-"""A node that is killed at any moment knows afterwards every letter that it has handed to a client, at the same position.
+"""A node that is killed at any moment knows afterwards every message that it has handed to a client, at the same position.
 
-Small boxes, so that letters wait for room; acknowledgements, commits and snapshots at any moment; kills without warning.
+Small mailboxes, so that messages wait for room; acknowledgements, commits and snapshots at any moment; kills without warning.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.runtime.spills import kept_in
-from tests.unit.runtime.test_node import PATIENCE_S, alone, durable, joined, killed
+from tests.support.spills import kept_in
+from tests.unit.node.test_node import PATIENCE_S, alone, durable, joined, killed
 from thence.errors import Busy
-from thence.runtime import boxes
-from thence.runtime.boxes import Bundle
-from thence.runtime.node import Node
-from thence.runtime.node_options import NodeOptions
+from thence.node.node import Node
+from thence.node.options import NodeOptions
+from thence.storage import mailbox as mailbox_module
+from thence.storage.mailbox import Batch
 
 MAX_EXAMPLES = 80
 CLIENTS = ("ann", "bob")
@@ -46,7 +46,7 @@ class Story:
 
     def _start(self) -> Node:
         node = Node(alone(), "s1", NodeOptions(data=self.data))
-        node.on_letters = self._hand_all
+        node.hooks.on_messages = self._hand_all
         return node
 
     def _hand_all(self, clients: Collection[str]) -> None:
@@ -54,15 +54,17 @@ class Story:
             self._hand(client)
 
     def _hand(self, client: str) -> None:
-        for position, bundle in kept_in(self.node.office.state.boxes[client], self.node.backlog.spill, client):
-            assert self.handed[client].setdefault(position, bundle.letters) == bundle.letters
+        for position, batch in kept_in(self.node.directory.state.mailboxes[client], self.node.backlog.spill, client):
+            assert self.handed[client].setdefault(position, batch.messages) == batch.messages
 
     async def act(self, what: str, client: Any, count: Any) -> None:
         node = self.node
         if what == "send":
             for _ in range(count):
                 try:
-                    node.submit(Bundle("ann", node.office.state.boxes["ann"].sent + 1, 1, (client,), None, b"%d" % self.sent))
+                    node.submit(
+                        Batch("ann", node.directory.state.mailboxes["ann"].sent + 1, 1, (client,), None, b"%d" % self.sent)
+                    )
                     self.sent += 1
                 except Busy:
                     return
@@ -76,19 +78,19 @@ class Story:
             await asyncio.sleep(0)
         elif what == "snapshot":
             await durable(node)
-            await node.driver._compact()
+            await node.driver.commits.compact()
         else:
             await self.kill()
 
     async def kill(self) -> None:
-        if self.node.driver._committing is not None:
-            self.node.driver._committing.cancel()
-            await asyncio.gather(self.node.driver._committing, return_exceptions=True)
+        if self.node.driver.commits.task is not None:
+            self.node.driver.commits.task.cancel()
+            await asyncio.gather(self.node.driver.commits.task, return_exceptions=True)
         killed(self.node)
         self.node = self._start()
         for client, handed in self.handed.items():
-            box = self.node.office.state.boxes[client]
-            self.forgotten += [f"{client}'s letter {position}" for position in handed if position > box.position]
+            mailbox = self.node.directory.state.mailboxes[client]
+            self.forgotten += [f"{client}'s message {position}" for position in handed if position > mailbox.position]
             self._hand(client)
 
 
@@ -108,5 +110,5 @@ def test_nothing_that_was_handed_out_is_forgotten(story: list[tuple[str, Any, An
             assert told.forgotten == []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(boxes, "MAX_BOX_LETTERS", 3)
+        patch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 3)
         asyncio.run(asyncio.wait_for(main(), PATIENCE_S))

@@ -1,7 +1,8 @@
 """Everything is handed up at once, and who got it is told later that all have it: random fabrics under all faults at once.
 
-What is checked, from outside (``tests.stable_runs``): nobody is told before all have it on disk, nor before all have what led to
-it; what anybody was told to be safe all survivors deliver; and when the faults are over everybody has been told of everything.
+What is checked, from outside (``tests.support.stable_runs``): nobody is told before all have it on disk, nor before all have what
+led to it; what anybody was told to be safe all survivors deliver; and when the faults are over everybody has been told of
+everything.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections import Counter
 
 import pytest
 
-from tests.planted_stability import UNNOTICED, Planted, in_place, is_found
-from tests.stable_runs import run_noticed
+from tests.support.planted_stability import UNNOTICED, Planted, in_place, is_found
+from tests.support.stable_runs import run_noticed
 
 SEEDS = 32
 CHUNKS = 2

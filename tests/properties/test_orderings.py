@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance.suite import VARIANTS, Variant, every_ordering
-from tests.planted_orderings import PLANTED, Planted
-from tests.runs import PATTERNS, Flight, Run
+from tests.support.planted_orderings import PLANTED, Planted
+from tests.support.runs import PATTERNS, Flight, Run
 
 NAMES = ("A", "B", "C", "D", "E", "F")
 STEPS = 60

@@ -1,6 +1,6 @@
-"""Letters for a neighbour that comes and goes, snapshots, full disks and crashes in any order: it gets each once, in order.
+"""Messages for a peer that comes and goes, snapshots, full disks and crashes in any order: it gets each once, in order.
 
-The node is real, on real files, and the neighbour is played (``far_side.py``): it refuses at once what comes twice or too early.
+The node is real, on real files, and the peer is played (``far_side.py``): it refuses at once what comes twice or too early.
 A crash is a kill, or a power failure that takes what was not synced. Each start may spill or not, and with other limits.
 """
 
@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties.test_spill_crashes import CRASHES, Disk
-from tests.unit.runtime.far_side import FarSide, outgoing, send, small_files, started
-from tests.unit.runtime.test_node import PATIENCE_S, durable, killed
+from tests.support.far_side import FarSide, outgoing, send, small_files, started
+from tests.unit.node.test_node import PATIENCE_S, durable, killed
 from thence.errors import StoreFull
-from thence.runtime import files
-from thence.runtime.inspection import examine
+from thence.node.offline.inspection import examine
+from thence.storage import files
 
 MAX_EXAMPLES = 25
 SPILLING = (None, 60, 1_000_000)
@@ -36,14 +36,14 @@ actions = st.one_of(
 
 
 class Story:
-    """One node after the other on the same folder, and one neighbour."""
+    """One node after the other on the same folder, and one peer."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.far = FarSide()
         self.node = started(disk.folder)
         self.sent = 0
-        """How many letters the node has taken,"""
+        """How many messages the node has taken,"""
         self.safe = 0
         """and how many of them must survive."""
         self.full = False
@@ -59,7 +59,7 @@ class Story:
             self.sent += send(node, self.sent + 1, one)
         elif what == "take":
             await self._settle()
-            if not node.driver.stalled:
+            if not node.driver.commits.stalled:
                 await far.take(node, packets=one)
         elif what == "meet":
             far.meet(node)
@@ -69,8 +69,8 @@ class Story:
             await self._settle()
         elif what == "snapshot":
             await self._settle()
-            if not node.driver.stalled:
-                await node.driver._compact()
+            if not node.driver.commits.stalled:
+                await node.driver.commits.compact()
         elif what == "look":
             node.look_after_backlog()
         elif what == "full":
@@ -80,29 +80,29 @@ class Story:
 
     async def _settle(self) -> None:
         """Wait until what can be durable is."""
-        while self.node.driver._committing is not None and not self.node.driver.stalled:  # noqa: ASYNC110
+        while self.node.driver.commits.task is not None and not self.node.driver.commits.stalled:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        if not self.node.driver.stalled:
+        if not self.node.driver.commits.stalled:
             self.safe = self.sent
 
     async def crash(self, how: str, spill_after_bytes: int | None, max_store_bytes: int | None) -> None:
         driver = self.node.driver
-        if driver._committing is not None:
-            driver._committing.cancel()
-            await asyncio.gather(driver._committing, return_exceptions=True)
-            driver._thread.shutdown()  # What the disk does now, it does before the crash.
+        if driver.commits.task is not None:
+            driver.commits.task.cancel()
+            await asyncio.gather(driver.commits.task, return_exceptions=True)
+            driver.commits.thread.shutdown()  # What the disk does now, it does before the crash.
         killed(self.node)
         self.disk.crash(how)
         self.node = started(self.disk.folder, spill_after_bytes, max_store_bytes=max_store_bytes)
         self.far.part(self.node)
-        sent = self.node.office.state.boxes["ann"].sent
-        assert max(self.safe, self.far.letters) <= sent <= self.sent
+        sent = self.node.directory.state.mailboxes["ann"].sent
+        assert max(self.safe, self.far.messages) <= sent <= self.sent
         self.sent = self.safe = sent
 
 
 @settings(max_examples=MAX_EXAMPLES, deadline=None)
 @given(story=st.lists(actions, min_size=5, max_size=60))
-def test_the_neighbour_gets_every_letter_once_and_in_order(story: list[tuple[str, Any, Any]]) -> None:
+def test_the_peer_gets_every_message_once_and_in_order(story: list[tuple[str, Any, Any]]) -> None:
     async def main(patch: pytest.MonkeyPatch) -> None:
         with tempfile.TemporaryDirectory() as folder:
             disk = Disk(Path(folder))
@@ -122,7 +122,7 @@ def test_the_neighbour_gets_every_letter_once_and_in_order(story: list[tuple[str
                 await told.crash("killed", 1_000_000, None)
                 told.far.meet(told.node)
                 await told.far.take(told.node)
-                assert told.far.letters == told.sent
+                assert told.far.messages == told.sent
                 assert outgoing(told.node).files() == []
                 await durable(told.node)
                 await told.node.close()

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thence.core import channel as channel_module
-from thence.core.channel import Channel, ChannelState, Pace
-from thence.core.messages import Envelope, Frame, Packet
 from thence.core.ordering import Arrival
 from thence.core.ordering.fifo import FifoStamp
-from thence.core.overflow import SpillRoom
+from thence.core.transport import channel as channel_module
+from thence.core.transport.channel import Channel, ChannelState, Pace
+from thence.core.transport.spill_queue import SpillRoom
+from thence.core.wire.messages import Envelope, Frame, Packet
 
 MAX_EXAMPLES = 100
 ROOM = SpillRoom(6, 100_000, 3, 100_000)
@@ -62,7 +62,7 @@ class Story:
         elif what == "send":
             self._send()
         elif what == "confirm":
-            self._confirm()
+            self._ack()
         elif what == "fetch":
             self._fetch()
         elif what == "connect":
@@ -105,7 +105,7 @@ class Story:
             if not self.sender.more:
                 return
 
-    def _confirm(self) -> None:
+    def _ack(self) -> None:
         if (packet := self.receiver.collect("d", self.now)) is not None:
             self.network.append((self.sender, packet))
 
@@ -147,7 +147,7 @@ class Story:
             self._send()
             while self.network:
                 self.act("arrive", 0)
-            self._confirm()
+            self._ack()
             while self.network:
                 self.act("arrive", 0)
         raise AssertionError(f"{self.sender.queued} frames never arrive")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.planted_fabric import PLANTED, Planted, in_place
+from tests.support.planted_fabric import PLANTED, Planted, in_place
 from thence.sim.explorer import Case, Found, explore
 from thence.sim.options import SimulationOptions
 from thence.sim.scenario import Stage, from_actions, parse

@@ -1,10 +1,11 @@
-"""Every mistake of tests/planted_routes.py is noticed by random fabrics and the judge; the code as it is passes the same ones."""
+"""Every mistake of tests/support/planted_routes.py is noticed by random fabrics and the judge; the code as it is passes the same
+ones."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.planted_routes import PLANTED, Planted, broken_by
+from tests.support.planted_routes import PLANTED, Planted, broken_by
 
 COMPARED = 30
 """On how many of the same fabrics the real code is tried, at least; and on the one in which the mistake is noticed."""

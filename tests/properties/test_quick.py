@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thence.core.channel import RESEND_AFTER_NS
-from thence.core.contract import Arrived, Connected, Input, Ready, Submit, Timer
-from thence.core.domain import Domain
-from thence.core.member import Member, MemberOptions
-from thence.core.messages import Packet
+from thence.core.member.contract import Arrived, Connected, Input, Ready, Submit, Timer
+from thence.core.member.member import Member, MemberOptions
+from thence.core.topology.ack_options import RESEND_AFTER_NS
+from thence.core.topology.domain import Domain
+from thence.core.wire.messages import Packet
 from thence.errors import UsageError
 
 MAX_EXAMPLES = 80
@@ -38,7 +38,7 @@ class Fabric:
 
     def __init__(self, *, within_ns: int, short: bool) -> None:
         domain = Domain("d", NAMES, "vector")
-        options = MemberOptions(durable=False, confirm_within_ns=within_ns)
+        options = MemberOptions(durable=False, ack_within_ns=within_ns)
         self.members = {name: Member(name, domain, options) for name in NAMES}
         for member in self.members.values():
             assert member._simple

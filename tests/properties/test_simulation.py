@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.campaign import options_for, run_many, run_one
-from thence.core.contract import Ready
+from thence.core.member.contract import Ready
 from thence.core.ordering import ORDERINGS
 from thence.errors import InternalError
 from thence.sim.node import Node

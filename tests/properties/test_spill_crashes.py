@@ -1,4 +1,4 @@
-"""Letters, readers, acknowledgements, snapshots and crashes in any order, against a model: a list of letters for each client.
+"""Messages, readers, acknowledgements, snapshots and crashes in any order, against a model: a list of messages for each client.
 
 The node is real, on real files. A crash is a kill, or a power failure that takes what was not synced: then the folder becomes one
 of the images that ``test_store_crashes.py`` says it could. Each start may spill or not, and with other limits than the last one.
@@ -15,16 +15,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.runtime.spills import kept_in, small_blocks
-from tests.unit.runtime.test_node import PATIENCE_S, alone, durable, joined, killed
-from tests.unit.runtime.test_sessions import PlayedClient
-from tests.unit.runtime.test_store_crashes import CrashingDisk
+from tests.support.spills import kept_in, small_blocks
+from tests.unit.node.test_node import PATIENCE_S, alone, durable, joined, killed
+from tests.unit.node.test_session import PlayedClient
+from tests.unit.storage.test_store_crashes import CrashingDisk
 from thence.errors import Busy
-from thence.runtime.boxes import Bundle
-from thence.runtime.inspection import examine
-from thence.runtime.node import Node
-from thence.runtime.node_options import NodeOptions
-from thence.runtime.sessions import Session
+from thence.node.node import Node
+from thence.node.offline.inspection import examine
+from thence.node.options import NodeOptions
+from thence.node.session import Session
+from thence.storage.mailbox import Batch
 
 MAX_EXAMPLES = 25
 CLIENTS = ("ann", "bob")
@@ -46,16 +46,16 @@ actions = st.one_of(
 class Checked(PlayedClient):
     """A client that compares what comes with what must."""
 
-    def __init__(self, letters: list[tuple[bytes, int]], done: int) -> None:
+    def __init__(self, messages: list[tuple[bytes, int]], done: int) -> None:
         super().__init__()
-        self.letters = letters
+        self.messages = messages
         self.last = done
 
-    def deliver(self, position: int, skip: int, bundle: Bundle) -> None:
+    def deliver(self, position: int, skip: int, batch: Batch) -> None:
         assert position == self.last + 1
-        for index in range(skip, bundle.count):
+        for index in range(skip, batch.count):
             self.last += 1
-            assert self.letters[self.last - 1] == (bytes(bundle.letters), index)
+            assert self.messages[self.last - 1] == (bytes(batch.messages), index)
 
 
 class Disk(CrashingDisk):
@@ -82,8 +82,8 @@ class Story:
     def __init__(self, disk: Disk) -> None:
         self.folder = disk.folder
         self.disk = disk
-        self.letters: dict[str, list[tuple[bytes, int]]] = {name: [] for name in CLIENTS}
-        """What was sent to each: the bundle that it was in, and which of its letters it is."""
+        self.messages: dict[str, list[tuple[bytes, int]]] = {name: [] for name in CLIENTS}
+        """What was sent to each: the batch that it was in, and which of its messages it is."""
         self.safe = dict.fromkeys(CLIENTS, 0)
         """How many of these must survive,"""
         self.done = dict.fromkeys(CLIENTS, 0)
@@ -96,12 +96,12 @@ class Story:
     def _start(self, spill_after_bytes: int | None, max_store_bytes: int | None) -> Node:
         options = NodeOptions(data=self.folder, spill_after_bytes=spill_after_bytes, max_store_bytes=max_store_bytes)
         node = Node(alone(), "s1", options)
-        node.on_letters = self._feed
+        node.hooks.on_messages = self._feed
         return node
 
     def _feed(self, names: Collection[str]) -> None:
         for name in names:
-            self.safe[name] = self.node.office.state.boxes[name].position
+            self.safe[name] = self.node.directory.state.mailboxes[name].position
             if name in self.sessions:
                 self.sessions[name].feed()
 
@@ -112,33 +112,33 @@ class Story:
         elif what == "read":
             self._read(one, other)
         elif what == "come":
-            self.told[one] = Checked(self.letters[one], node.acknowledged_of(one))
+            self.told[one] = Checked(self.messages[one], node.acknowledged_of(one))
             self.sessions[one] = Session(node, one, self.told[one])
-            node.office.here.add(one)
+            node.directory.mailboxes.here.add(one)
         elif what == "go":
             self.sessions.pop(one, None)
-            node.office.here.discard(one)
+            node.directory.mailboxes.here.discard(one)
         elif what == "commit":
             await self._settle()
         elif what == "snapshot":
             await self._settle()
-            if not node.driver.stalled:
-                await node.driver._compact()
+            if not node.driver.commits.stalled:
+                await node.driver.commits.compact()
         elif what == "look":
             node.look_after_backlog()
         else:
             await self.crash(one, *other)
 
     def _send(self, to: str, count: int) -> None:
-        box = self.node.office.state.boxes["ann"]
+        mailbox = self.node.directory.state.mailboxes["ann"]
         for size in (1, 3, 2)[: count % 4] or (1,) * count:
             self.sent += 1
             body = b"%d:" % self.sent + bytes(self.sent * 7 % 30)
             try:
-                self.node.submit(Bundle("ann", box.sent + 1, size, (to,), None, body))
+                self.node.submit(Batch("ann", mailbox.sent + 1, size, (to,), None, body))
             except Busy:
                 return
-            self.letters[to] += [(body, index) for index in range(size)]
+            self.messages[to] += [(body, index) for index in range(size)]
 
     def _read(self, client: str, count: int) -> None:
         session = self.sessions.get(client)
@@ -148,18 +148,18 @@ class Story:
 
     async def _settle(self) -> None:
         """Wait until what can be durable is."""
-        while self.node.driver._committing is not None and not self.node.driver.stalled:  # noqa: ASYNC110
+        while self.node.driver.commits.task is not None and not self.node.driver.commits.stalled:  # noqa: ASYNC110
             await asyncio.sleep(0)
         for name in CLIENTS:
-            if not self.node.driver.stalled:
-                self.done[name] = self.node.office.state.boxes[name].acknowledged
+            if not self.node.driver.commits.stalled:
+                self.done[name] = self.node.directory.state.mailboxes[name].acknowledged
 
     async def crash(self, how: str, spill_after_bytes: int | None, max_store_bytes: int | None) -> None:
         driver = self.node.driver
-        if driver._committing is not None:
-            driver._committing.cancel()
-            await asyncio.gather(driver._committing, return_exceptions=True)
-            driver._thread.shutdown()  # What the disk does now, it does before the crash.
+        if driver.commits.task is not None:
+            driver.commits.task.cancel()
+            await asyncio.gather(driver.commits.task, return_exceptions=True)
+            driver.commits.thread.shutdown()  # What the disk does now, it does before the crash.
         killed(self.node)
         self.disk.crash(how)
         self.sessions.clear()
@@ -168,25 +168,25 @@ class Story:
 
     def check(self) -> None:
         for name in CLIENTS:
-            box, letters = self.node.office.state.boxes[name], self.letters[name]
-            assert self.safe[name] <= box.position <= len(letters)
-            assert self.done[name] <= box.acknowledged
-            del letters[box.position :]
-            self.safe[name] = box.position
-            last = box.front - 1
-            assert last <= box.acknowledged
-            for first, bundle in kept_in(box, self.node.backlog.spill, name):
+            mailbox, messages = self.node.directory.state.mailboxes[name], self.messages[name]
+            assert self.safe[name] <= mailbox.position <= len(messages)
+            assert self.done[name] <= mailbox.acknowledged
+            del messages[mailbox.position :]
+            self.safe[name] = mailbox.position
+            last = mailbox.front - 1
+            assert last <= mailbox.acknowledged
+            for first, batch in kept_in(mailbox, self.node.backlog.spill, name):
                 assert first == last + 1
-                assert letters[first - 1 : first - 1 + bundle.count] == [
-                    (bytes(bundle.letters), index) for index in range(bundle.count)
+                assert messages[first - 1 : first - 1 + batch.count] == [
+                    (bytes(batch.messages), index) for index in range(batch.count)
                 ]
-                last += bundle.count
-            assert last == box.position
+                last += batch.count
+            assert last == mailbox.position
 
 
 @settings(max_examples=MAX_EXAMPLES, deadline=None)
 @given(story=st.lists(actions, min_size=5, max_size=60))
-def test_every_letter_comes_once_and_in_order(story: list[tuple[str, Any, Any]]) -> None:
+def test_every_message_comes_once_and_in_order(story: list[tuple[str, Any, Any]]) -> None:
     async def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             disk = Disk(Path(folder))

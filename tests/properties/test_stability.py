@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.planted_stability import PLANTED, Planted, in_place, is_found
-from tests.stable_runs import run_fabric
+from tests.support.planted_stability import PLANTED, Planted, in_place, is_found
+from tests.support.stable_runs import run_fabric
 
 SEEDS = 64
 CHUNKS = 4

@@ -1,7 +1,7 @@
 """Members that are full of what goes one way still take what goes the other: tiny limits, heavy traffic, and everything arrives.
 
-Before ``core/limits.py`` said so, each of these fabrics stood still for ever. So did rings, and relays with replicas, for longer:
-``tests.properties.standstill_search`` looks for more of them.
+Before ``core/member/limits.py`` said so, each of these fabrics stood still for ever. So did rings, and relays with replicas, for
+longer: ``tests.properties.standstill_search`` looks for more of them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import fabrics
 from tests.properties.standstill_search import found
-from thence.core import limits
-from thence.core.topology import Topology
-from thence.core.topology_text import parse
+from tests.support import fabrics
+from thence.core.member import limits
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse
 from thence.errors import InternalError
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation

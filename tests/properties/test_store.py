@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.runtime.stores import entry_of, found_in, last_of, opened, snapshot_of, without_waiting
+from tests.support.stores import entry_of, found_in, last_of, opened, snapshot_of, without_waiting
 from thence.errors import StorageError
-from thence.runtime import store as store_module
-from thence.runtime.inspection import examine
+from thence.node.offline.inspection import examine
+from thence.storage import store as store_module
 
 SEGMENT_BYTES = 500
 

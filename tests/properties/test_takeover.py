@@ -8,9 +8,9 @@ from unittest import mock
 import pytest
 
 from benchmarks.takeover import LINK, TWIN
-from tests.planted_takeover import PLANTED, PLANTED_AT_LINKS, Planted, in_place
-from thence.core.topology import Topology
-from thence.core.topology_text import parse
+from tests.support.planted_takeover import PLANTED, PLANTED_AT_LINKS, Planted, in_place
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Result, Simulation
 from thence.trace.events import Event

@@ -33,7 +33,7 @@ def test_every_scheme_keeps_order_and_repeats_itself(scheme: str, loss: float) -
 
 @pytest.mark.parametrize("scheme", WAYS)
 def test_without_loss_the_ways_to_confirm_are_what_one_can_count(scheme: str) -> None:
-    """Eleven others get each message, and confirm it once to one or to eleven; nothing is repeated, asked for or late."""
+    """Eleven others get each message, and ack it once to one or to eleven; nothing is repeated, asked for or late."""
     measured = run({**POINT, "scheme": scheme}, 1, ignore)
     assert (measured["repeats"], measured["requests"], measured["late_share"]) == (0, 0, 0)
     assert math.isnan(measured["recovery_ms"])

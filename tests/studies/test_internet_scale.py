@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 import thence
-from thence.core.clocks import UpdatesMatrix
-from thence.core.messages import Envelope
-from thence.core.routing import Routes
-from thence.runtime.office import Joined, Office, write_body
+from thence.core.ordering.matrix_clock import UpdatesMatrix
+from thence.core.topology.routing import Routes
+from thence.core.wire.messages import Envelope
+from thence.node.directory.directory import Directory
+from thence.storage.bodies import Joined, write_body
 from thence.studies.models import internet_scale as model
 from thence.studies.parts import layouts
 from thence.trace.events import Event
@@ -75,17 +76,17 @@ def test_beyond_what_is_simulated_only_formulas_are_given() -> None:
 def test_a_client_weighs_what_the_study_says() -> None:
     servers = [f"s{number}" for number in range(10)]
 
-    def fill(server: str) -> Callable[[], Office]:
+    def fill(server: str) -> Callable[[], Directory]:
         notices = [
             Envelope(server, number + 1, None, write_body(Joined(f"client-{number:07d}", server, False)))
             for number in range(COUNTED)
         ]
 
-        def make() -> Office:
-            office = Office("s0", servers)
+        def make() -> Directory:
+            directory = Directory("s0", servers)
             for notice in notices:
-                office.deliver(notice)
-            return office
+                directory.deliver(notice)
+            return directory
 
         return make
 

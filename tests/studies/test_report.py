@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -9,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.studies.made import study
-from thence.studies.blocks import Code, Document, Table
-from thence.studies.html import html
-from thence.studies.markdown import MAX_ROWS, markdown
+from thence.studies.blocks import Document, Table
+from thence.studies.markdown import MAX_NUMBERS, data, markdown
 from thence.studies.rankings import rank
-from thence.studies.report import write_report
+from thence.studies.report import html, write_report
 from thence.studies.results import Folder
 from thence.studies.running import Alone, run_study
 from thence.studies.runs import replay_command
@@ -43,29 +44,29 @@ def test_the_same_results_give_the_same_bytes(folder: Folder, tmp_path: Path) ->
 
 def test_it_holds_claims_numbers_and_commands(folder: Folder, tmp_path: Path) -> None:
     files, made = written(folder, tmp_path), study()
-    assert sorted(files) == ["queue-1.svg", "queue.html", "queue.md"]
+    assert sorted(files) == ["queue-1.svg", "queue-claims.csv", "queue-points.csv", "queue.html", "queue.md"]
     page = files["queue.md"]
     assert page.startswith("# How long one waits\n")
-    assert "thence study run queue.toml\nthence study report study-runs/queue --to docs/studies" in page
+    assert "thence study run queue.toml\nthence study report study-runs/queue --to docs/research/studies" in page
     verdicts = {row.split(" | ")[0].strip("| "): row.split(" | ")[2] for row in page.splitlines() if row.startswith("| Q")}
     assert verdicts == {"Q1": "holds", "Q2": "holds", "Q3": "does not hold", "Q4": "holds"}
     assert "* **Q3**: They do not: the claim is turned around on purpose." in page
     for point in made.points():
-        assert replay_command(made, point, 0) in page
+        assert replay_command(made, point, 0) in files["queue-points.csv"]
         wait = folder.means()[canonical(point)]["wait"]
         row = next(row for row in page.splitlines() if row.startswith(f"| {point['service']} | {point['load']} |"))
-        assert row.endswith(f"| {wait.runs} |")
-        assert abs(float(row.split(" | ")[2].split(" ± ")[0]) / wait.mean - 1) < 0.01
-    assert "`nothing`: makes no sense; nowhere measured" in page
+        assert row.split(" | ")[2] == str(wait.runs)
+        assert abs(float(row.split(" | ")[3].split(" ± ")[0]) / wait.mean - 1) < 0.01
+    assert "| `nothing` | | makes no sense; nowhere measured |" in page.replace("|  |", "| |")
     assert "![Waits against load](queue-1.svg)" in page
     assert "```console" not in page
 
 
 def test_the_html_file_stands_alone(folder: Folder, tmp_path: Path) -> None:
     page = written(folder, tmp_path)["queue.html"]
-    assert not re.search(r"<script|<link|<img|src=|href=|url\(|@import", page)
+    assert not re.search(r"<script|<link|<img|src=|href=\"(?!#)|url\((?!#)|@import|https?:", page)
     assert page.count("<svg") == 1
-    assert "default-src &#x27;none&#x27;" in page
+    assert "default-src 'none'" in page
     assert '<td class="t violated">does not hold</td>' in page
     assert "A queue with <code>one</code> server." in page
 
@@ -76,9 +77,10 @@ def test_a_plot_is_a_file_of_its_own(folder: Folder, tmp_path: Path) -> None:
     assert svg.tag == f"{space}svg"
     texts = [text.text for text in svg.iter(f"{space}text")]
     assert {"random, wait", "random, formula", "fixed, wait", "fixed, formula", "load"} <= set(texts)
-    bars = [path for path in svg.iter(f"{space}path") if "bar95" in path.get("class", "")]
-    assert [bar.get("d", "").count("M") for bar in bars] == [3, 2]
-    dots = list(svg.iter(f"{space}circle"))
+    groups = {group.get("id", ""): group for group in svg.iter(f"{space}g")}
+    bars = [len(list(group.iter(f"{space}path"))) for name, group in groups.items() if name.startswith("intervals")]
+    assert bars == [3, 2]
+    dots = [use for name, group in groups.items() if name.startswith("curve") for use in group.iter(f"{space}use")]
     assert len(dots) == 10
 
 
@@ -97,18 +99,12 @@ def test_text_that_looks_like_markup_stays_text(tmp_path: Path) -> None:
     assert "a &lt; b | &lt;b&gt;bold&lt;/b&gt; &amp; <code>x&lt;y</code>" in files["queue.html"]
 
 
-def test_many_points_are_cut_into_tables(tmp_path: Path) -> None:
-    loads = ", ".join(f"0.{number:02d}" for number in range(10, 40))
-    made = study(
-        ("load = [0.2, 0.4, 0.6]", f"load = [{loads}]"),
-        ("customers = 400", "customers = 20"),
-        ("least = 4", "least = 2"),
-        ("most = 20", "most = 2"),
-        ("load = [0.2, 0.6]", "load = [0.2]"),
-    )
-    page = written(finished(tmp_path / "run", made), tmp_path / "to")["queue.md"]
-    assert "<summary>service random: 30 points</summary>" in page
-    assert "<summary>service fixed: 30 points</summary>" in page
+def test_every_comparison_is_in_the_data(folder: Folder, tmp_path: Path) -> None:
+    files = written(folder, tmp_path)
+    rows = list(csv.DictReader(io.StringIO(files["queue-claims.csv"])))
+    assert {row["id"] for row in rows} == {claim.id for claim in study().claims}
+    assert "does not hold" in {row["verdict"] for row in rows if row["id"] == "Q3"}
+    assert f"All {len(rows)} rows of 7 columns: [data/queue-claims.csv](data/queue-claims.csv)." in files["queue.md"]
 
 
 def test_failures_are_said_at_the_top(tmp_path: Path) -> None:
@@ -127,14 +123,17 @@ def test_lists_and_tables_of_a_study_stay_lists_and_tables(tmp_path: Path) -> No
     assert re.search("<td[^>]*>b</td>", page)
 
 
-def test_a_long_table_is_cut_in_markdown_and_whole_in_html() -> None:
-    rows = [(f"r{number}", "1") for number in range(MAX_ROWS + 5)]
-    document = Document("long", [Table(("name", "value"), rows, text=1), Code("\n".join(name for name, _ in rows))])
-    text = markdown(document, "long.html")
-    assert f"| r{MAX_ROWS - 1} | 1 |" in text
-    assert f"r{MAX_ROWS}\n" not in text
-    assert text.count("… and 5 more, in [long.html](long.html).") == 2
-    assert f"r{MAX_ROWS + 4}" in html(document)
+def test_a_page_shows_part_of_a_table_and_its_file_has_all() -> None:
+    columns = ("name", *(f"c{number}" for number in range(MAX_NUMBERS + 2)))
+    rows = [(f"r{row}", *(f"{row}.{number}" for number in range(MAX_NUMBERS + 2))) for row in range(20)]
+    table = Table(columns, rows, 1, "data/long.csv", shown=5)
+    page = markdown(Document("long", [table]))
+    assert page.splitlines()[-3].startswith("| r4 | 4.0 |")
+    assert page.splitlines()[-3].endswith(f" | 4.{MAX_NUMBERS - 1} |")
+    assert page.endswith(f"\n\nAll 20 rows of {MAX_NUMBERS + 3} columns: [data/long.csv](data/long.csv).\n")
+    assert list(csv.reader(io.StringIO(data(table)))) == [list(row) for row in (columns, *rows)]
+    assert f"19.{MAX_NUMBERS + 1}" in html(Document("long", [table]))
+    assert "| r19 |" in markdown(Document("long", [table._replace(file="")]))
 
 
 def test_a_ranking_names_the_best_and_what_cannot_be_told_from_it() -> None:

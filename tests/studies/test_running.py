@@ -209,17 +209,17 @@ def test_tasks_are_about_a_second_and_the_longest_come_first() -> None:
     for name, seconds in costs.items():
         clock.ran(Row("s", name, 0, 0, {}, seconds, None, None))
     keys = [(name, repetition) for name in costs for repetition in range(1, 201)]
-    bundles = clock.bundles(keys)
-    assert sorted(key for bundle in bundles for key in bundle) == sorted(keys)
-    sizes = {tuple(sorted({name for name, _ in bundle})): len(bundle) for bundle in reversed(bundles)}
+    batches = clock.batches(keys)
+    assert sorted(key for batch in batches for key in batch) == sorted(keys)
+    sizes = {tuple(sorted({name for name, _ in batch})): len(batch) for batch in reversed(batches)}
     assert sizes["slow",] == 1
     assert sizes["middle",] == 2
     assert 50 <= sizes["quick",] <= 100
-    first = [bundle[0][0] for bundle in bundles]
+    first = [batch[0][0] for batch in batches]
     assert first == sorted(first, key=lambda name: -costs[name])
     assert clock.wall_s(keys, 0, 0) == pytest.approx(200 * sum(costs.values()) / 2)
     unknown = running._Clock(cores=2)
-    assert len(unknown.bundles(keys)) == len(keys)
+    assert len(unknown.batches(keys)) == len(keys)
     assert math.isnan(unknown.wall_s(keys, 1.0, 0))
     assert unknown.wall_s(keys[:30], 4.0, 20) == pytest.approx(6)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipeline.cluster import Cluster
 from tests.studies.made import TEXT, same_tables, study
+from tests.support.pipeline.cluster import Cluster
 from thence.pipeline.means import means_in
 from thence.studies.results import Folder, by_point, means_of
 from thence.studies.running import Alone, Told, WithSpark, run_study

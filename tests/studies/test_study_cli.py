@@ -9,7 +9,7 @@ import pytest
 
 from tests.studies.made import TEXT, same_tables
 from tests.unit.cli import refusal, run
-from thence.cli.study import left
+from thence.cli.traces.study import left
 from thence.studies.results import Folder
 from thence.studies.running import Told
 from thence.studies.study import canonical, study_named, study_names
@@ -31,7 +31,7 @@ def test_run_report_replay(file: Path, tmp_path: Path) -> None:
     reported = run("study", "report", tmp_path / "run", "--to", tmp_path / "docs")
     assert (reported.code, sorted(path.name for path in (tmp_path / "docs").iterdir())) == (
         0,
-        ["queue-1.svg", "queue.html", "queue.md"],
+        ["data", "queue-1.svg", "queue.html", "queue.md"],
     )
     page = (tmp_path / "docs" / "queue.md").read_text(encoding="utf-8")
     command = next(line for line in page.splitlines() if line.startswith("thence study replay"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import PACKAGES, need
+from tests.support.programs import PACKAGES, need
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("bash", "cksum", "dirname", "cat", "mkdir", "touch", "rm", "chmod")

@@ -11,7 +11,7 @@ Rules:
   everyone. A topic for all rows may be an option, and so may a ``token`` and an ``authority``, as for ``thence.connect``.
 * Each partition writes as a client of its own, ``NAME-PARTITION``, in the order of its rows, and a task ends when all are
   accepted.
-* Exactly once: letters are numbered by batch and row. A batch that Spark runs again, after a failure or from a checkpoint, has
+* Exactly once: messages are numbered by batch and row. A batch that Spark runs again, after a failure or from a checkpoint, has
   the same numbers, and the server leaves out those that it has. This needs what Spark asks of every sink: the same rows in the
   same partitions and order when a batch is run again.
 """
@@ -27,10 +27,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import Row, StructType
 
+from thence.client.client import Client, connect
+from thence.client.message import EVERYONE, To
 from thence.errors import ConfigError
 from thence.pipeline.source import ThenceSource
-from thence.runtime.client import Client, connect
-from thence.runtime.letters import EVERYONE, To
 
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 """By which Spark tells a task which batch it belongs to."""

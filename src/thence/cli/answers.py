@@ -63,8 +63,8 @@ class Memory(TypedDict, total=False):
     in_flight: dict[str, Pool]
 
 
-class Neighbour(TypedDict):
-    """How it is with a neighbour."""
+class Peer(TypedDict):
+    """How it is with a peer."""
 
     name: str
     connected: bool
@@ -129,7 +129,7 @@ class Status(_Later):
     stalled: str
     store: Store
     backlog: Backlog
-    neighbours: list[Neighbour]
+    neighbours: list[Peer]
     clients: list[StatusClient]
     agents: Agents
     clocks: dict[str, Clock]

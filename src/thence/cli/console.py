@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thence.runtime.printable import LINES, printable, printable_json
+from thence.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -84,9 +85,8 @@ def say_plainly(line: str) -> None:
     say(plain(line))
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun, in the singular or the plural."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+count = counted
+"""How every command writes a number of things."""
 
 
 class Advance(Protocol):

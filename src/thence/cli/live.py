@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from thence.cli import console
-from thence.runtime import loops
+from thence.runtime import event_loop
 
 T = TypeVar("T")
 
@@ -34,11 +34,11 @@ Every = Annotated[
 def show(frame: Frame, every_s: float | None) -> None:
     """Show a frame, and on a terminal the next one after a while, until Ctrl-C; None: only one."""
     if every_s is None or not console.out.is_terminal:
-        for part in loops.run(frame()):
+        for part in event_loop.run(frame()):
             console.out.print(part, soft_wrap=isinstance(part, str | Text))
         return
     try:
-        loops.run(_again_and_again(frame, every_s))
+        event_loop.run(_again_and_again(frame, every_s))
     except KeyboardInterrupt:
         return
 

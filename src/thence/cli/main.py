@@ -46,36 +46,47 @@ EXIT_INTERRUPTED: Final = 130
 
 
 class Entry(NamedTuple):
-    """One line of the table: its file is ``thence/cli/<name>.py``, or ``<name>_.py`` if the name is a word of Python."""
+    """One line of the table of commands."""
 
     name: str
+    package: str
     panel: str
     summary: str
 
+    @property
+    def module(self) -> str:
+        """Return the module of the command; its name gets an underscore if it is a keyword of Python."""
+        return f"thence.cli.{self.package}.{self.name}{'_' if keyword.iskeyword(self.name) else ''}"
+
 
 COMMANDS: Final = (
-    Entry("demo", START, "Show causal order kept where a naive network breaks it."),
-    Entry("chat", START, "Show order kept over slow links, and what it looks like without; or talk in a room."),
-    Entry("orderings", START, "List the orderings and what each of them promises."),
-    Entry("topology", TRY, "Check, draw and make fabrics of several domains; change one that runs."),
-    Entry("simulate", TRY, "Run a workload on an ordering and write the trace of it."),
-    Entry("explore", TRY, "Try every interleaving of a small case and print the shortest bad one."),
-    Entry("scenario", TRY, "Run scenario files and compare with what they expect, or rewrite that."),
-    Entry("study", TRY, "Run studies of what the papers claim, thousands of simulations each, on Spark."),
-    Entry("import", JUDGE, "Make a trace of logs: Parquet, JSON lines, ShiViz and GoVector logs, any NDJSON."),
-    Entry("judge", JUDGE, "Check a trace for order, losses and duplicates, and explain each violation."),
-    Entry("audit", JUDGE, "The same for traces of any size, on Spark."),
-    Entry("serve", SERVE, "Run one server of a fabric."),
-    Entry("up", SERVE, "Run all servers of a fabric on this machine, for development."),
-    Entry("status", SERVE, "Ask a server how it is: neighbours, queues, clocks, and what waits for what."),
-    Entry("top", SERVE, "Watch all servers of a fabric: links, queues, waits and rates, live."),
-    Entry("token", SERVE, "Make tokens for clients of servers with an access file."),
-    Entry("send", SERVE, "Send a message by way of a server."),
-    Entry("listen", SERVE, "Print the messages that come for a client."),
-    Entry("client", SERVE, "List, show and remove clients of a server; drop what waits for one of them."),
-    Entry("agent", SERVE, "Make, list, show and remove agents of a server; look through letters they could not react to."),
-    Entry("bench", SERVE, "Measure how fast messages go through a server and back."),
-    Entry("store", SERVE, "Look into the store of a server, check it, print its entries; back it up and restore it."),
+    Entry("demo", "messages", START, "Show causal order kept where a naive network breaks it."),
+    Entry("chat", "messages", START, "Show order kept over slow links, and what it looks like without; or talk in a room."),
+    Entry("orderings", "traces", START, "List the orderings and what each of them promises."),
+    Entry("topology", "servers", TRY, "Check, draw and make fabrics of several domains; change one that runs."),
+    Entry("simulate", "traces", TRY, "Run a workload on an ordering and write the trace of it."),
+    Entry("explore", "traces", TRY, "Try every interleaving of a small case and print the shortest bad one."),
+    Entry("scenario", "traces", TRY, "Run scenario files and compare with what they expect, or rewrite that."),
+    Entry("study", "traces", TRY, "Run studies of what the papers claim, thousands of simulations each, on Spark."),
+    Entry("import", "traces", JUDGE, "Make a trace of logs: Parquet, JSON lines, ShiViz and GoVector logs, any NDJSON."),
+    Entry("judge", "traces", JUDGE, "Check a trace for order, losses and duplicates, and explain each violation."),
+    Entry("audit", "traces", JUDGE, "The same for traces of any size, on Spark."),
+    Entry("serve", "servers", SERVE, "Run one server of a fabric."),
+    Entry("up", "servers", SERVE, "Run all servers of a fabric on this machine, for development."),
+    Entry("status", "servers", SERVE, "Ask a server how it is: peers, queues, clocks, and what waits for what."),
+    Entry("top", "servers", SERVE, "Watch all servers of a fabric: links, queues, waits and rates, live."),
+    Entry("token", "servers", SERVE, "Make tokens for clients of servers with an access file."),
+    Entry("send", "messages", SERVE, "Send a message by way of a server."),
+    Entry("listen", "messages", SERVE, "Print the messages that come for a client."),
+    Entry("client", "servers", SERVE, "List, show and remove clients of a server; drop what waits for one of them."),
+    Entry(
+        "agent",
+        "servers",
+        SERVE,
+        "Make, list, show and remove agents of a server; look through messages they could not react to.",
+    ),
+    Entry("bench", "messages", SERVE, "Measure how fast messages go through a server and back."),
+    Entry("store", "servers", SERVE, "Look into the store of a server, check it, print its entries; back it up and restore it."),
 )
 
 # Line breaks are kept as they stand here, so lines end before a terminal of 80 columns does.
@@ -120,7 +131,7 @@ class LazyCommand(Command):
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Import the command's file and go on with what is in there."""
-        module = importlib.import_module(f"thence.cli.{self.name}{'_' if keyword.iskeyword(str(self.name)) else ''}")
+        module = importlib.import_module(next(entry.module for entry in COMMANDS if entry.name == self.name))
         app = module.command
         if not isinstance(app, typer.Typer):
             function = app

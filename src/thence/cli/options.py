@@ -52,7 +52,7 @@ def lines_on_stall(begin: str, stalled: str) -> list[str]:
     """Return what to print of why a server is stalled, if it is, and what to do."""
     if not stalled:
         return []
-    is_of_mailbox = "box of " in stalled or "in all boxes" in stalled
+    is_of_mailbox = "mailbox of " in stalled or "in all mailboxes" in stalled
     return [f"{begin}{stalled}", MAILBOX_ADVICE] if is_of_mailbox else [f"{begin}{stalled}"]
 
 

@@ -1,5 +1,5 @@
-"""The protocols, and nothing but the protocols.
+"""The protocols, without I/O: no sockets, files, clocks, chance, threads or loops.
 
-Rules: no sockets, files, clocks, randomness or coroutines in here. Time and chance come in as arguments, so that
-the same inputs give the same outputs, always. A test walks the imports and says so.
+The same inputs give the same outputs, always. ``core.member`` is the way in. Its layers, from the top:
+``member``; ``reconfig``, ``failover`` and ``stability``; ``transport``; ``topology``; ``ordering``; ``epochs`` and ``wire``.
 """

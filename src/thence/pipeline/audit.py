@@ -1,6 +1,6 @@
 """The audit: the judge's questions, asked of a trace that no machine can hold.
 
-The steps, each a Spark job over slices (see docs/audit.md for why it is right):
+The steps, each a Spark job over slices (see docs/how-to/audit.md for why it is right):
 
 1. **survey**: look at a few columns, and plan where to cut each run;
 2. **encode**: read each slice once, turn names into numbers, and say which messages cross its edges. Where a message crosses
@@ -36,6 +36,7 @@ from thence.pipeline.survey import Question, Surveyed, first_at, survey
 from thence.pipeline.tasks import Sent, Slice, Start
 from thence.pipeline.work import Work
 from thence.trace.verdict import PROPERTIES
+from thence.words import counted
 
 GivenT = TypeVar("GivenT")
 ResultT = TypeVar("ResultT")
@@ -131,16 +132,16 @@ class Auditor:
 
     def _survey(self) -> list[Surveyed]:
         """Survey all fragments, several in a task: looking at one takes no time."""
-        bundles: list[list[Fragment]] = []
+        batches: list[list[Fragment]] = []
         most = min(ROWS_PER_SURVEY, sum(fragment.rows for fragment in self.fragments) // FEWEST_SURVEYS)
         rows = 0
         for fragment in self.fragments:
-            if not bundles or rows + fragment.rows > most:
-                bundles.append([])
+            if not batches or rows + fragment.rows > most:
+                batches.append([])
                 rows = 0
             rows += fragment.rows
-            bundles[-1].append(fragment)
-        return [seen for some in self.engine.each("survey", Many(survey), bundles, self.progress) for seen in some]
+            batches[-1].append(fragment)
+        return [seen for some in self.engine.each("survey", Many(survey), batches, self.progress) for seen in some]
 
     def judge(self) -> Counter[str]:
         """Leave all rows in the work folder, without chains; return how many there are of each property."""
@@ -149,7 +150,7 @@ class Auditor:
             if audit.ledger:
                 lost = lost_rows(audit.run.name, audit.run.processes, audit.ledger.lost, audit.ledger.gone, self.require)
                 counts += tasks.keep_rows(self.work, f"lost-{audit.number}", lost, audit.number)
-        to_judge = [(bundle, self.require) for bundle in self._bundled(self.slices)]
+        to_judge = [(batch, self.require) for batch in self._bundled(self.slices)]
         for some in self.engine.each("judge", tasks.judge_slices, to_judge, self.progress):
             counts.update(some)
         if "total" in self.require:
@@ -180,8 +181,8 @@ class Auditor:
                 asked[fragment].append((at, process, Question(run.name, run.processes[process], times, run.timed)))
         things = [(self.fragments[fragment], [question for *_, question in some]) for fragment, some in asked.items()]
         answers: list[dict[tuple[int, int], Longs]] = [{} for _ in audits]
-        bundles = [things[at : at + CUTS_PER_TASK] for at in range(0, len(things), CUTS_PER_TASK)]
-        found = [indices for some in self.engine.each("cut", Many(first_at), bundles, self.progress) for indices in some]
+        batches = [things[at : at + CUTS_PER_TASK] for at in range(0, len(things), CUTS_PER_TASK)]
+        found = [indices for some in self.engine.each("cut", Many(first_at), batches, self.progress) for indices in some]
         for (fragment, some), indices in zip(asked.items(), found, strict=True):
             for (at, process, _), index in zip(some, indices, strict=True):
                 answers[at][process, fragment] = index
@@ -193,13 +194,13 @@ class Auditor:
         for audit in audits:
             audit.ledger = None
             audit.slices = [self._slice(audit, number) for number in range(audit.cuts.count)]
-        bundles = _bundles([one for audit in audits for one in audit.slices], self.slice_events)
-        results = self.engine.each("encode", tasks.encode_slices, bundles, self.progress)
+        batches = _batches([one for audit in audits for one in audit.slices], self.slice_events)
+        results = self.engine.each("encode", tasks.encode_slices, batches, self.progress)
         by_run = defaultdict(list)
         if not self._read:
-            self._read = [bundle[0] for bundle in bundles]
-        for bundle, gists in zip(bundles, results, strict=True):
-            for one, gist in zip(bundle, gists, strict=True):
+            self._read = [batch[0] for batch in batches]
+        for batch, gists in zip(batches, results, strict=True):
+            for one, gist in zip(batch, gists, strict=True):
                 by_run[one.run_number].append(gist)
         for audit in audits:
             audit.gists = by_run[audit.number]
@@ -225,22 +226,22 @@ class Auditor:
 
     def _bundled(self, slices: Sequence[Slice]) -> list[list[Slice]]:
         """Slices that have been read, by tasks: large ones alone, small ones of many short runs together."""
-        bundles: list[list[Slice]] = []
+        batches: list[list[Slice]] = []
         size = 0
         for one in slices:
             events = self.runs[one.run_number].gists[one.number].events
-            if not bundles or size + events > self.slice_events or len(bundles[-1]) == SLICES_PER_TASK:
-                bundles.append([])
+            if not batches or size + events > self.slice_events or len(batches[-1]) == SLICES_PER_TASK:
+                batches.append([])
                 size = 0
             size += events
-            bundles[-1].append(one)
-        return bundles
+            batches[-1].append(one)
+        return batches
 
     def _per_slice(
         self, step: str, function: Callable[[GivenT], ResultT], slices: Sequence[Slice], thing: Callable[[Slice], GivenT]
     ) -> list[ResultT]:
         """Call a function on something of each slice that has been read."""
-        things = [[thing(one) for one in bundle] for bundle in self._bundled(slices)]
+        things = [[thing(one) for one in batch] for batch in self._bundled(slices)]
         return [result for some in self.engine.each(step, Many(function), things, self.progress) for result in some]
 
     # Repairing cuts.
@@ -320,7 +321,7 @@ class Auditor:
             before = audit.cuts.count
             audit.cuts = merge(audit.cuts, backward)
             self.repairs.append(
-                f"{name}{before - audit.cuts.count} of {before} slices merged, as messages crossed cuts backwards"
+                f"{name}{before - audit.cuts.count} of {counted(before, 'slice')} merged, as messages crossed cuts backwards"
             )
         audit.unsent.clear()
 
@@ -376,18 +377,18 @@ class Auditor:
             known = resolve(end, known, flights.sender, flights.rank, of_flights)
 
 
-def _bundles(slices: Sequence[Slice], slice_events: int) -> list[list[Slice]]:
+def _batches(slices: Sequence[Slice], slice_events: int) -> list[list[Slice]]:
     """Slices by tasks: large ones alone; small ones, of many short runs, together with others of the same fragments."""
-    bundles: list[list[Slice]] = []
+    batches: list[list[Slice]] = []
     seen: set[Fragment] = set()
     rows = 0
     for one in slices:
         fresh = [fragment for fragment in one.fragments if fragment not in seen]
         rows += sum(fragment.rows for fragment in fresh)
-        if not bundles or rows > slice_events or (fresh and not seen.isdisjoint(one.fragments) and len(fresh) > 1):
-            bundles.append([])
+        if not batches or rows > slice_events or (fresh and not seen.isdisjoint(one.fragments) and len(fresh) > 1):
+            batches.append([])
             seen = set()
             rows = sum(fragment.rows for fragment in one.fragments)
         seen.update(one.fragments)
-        bundles[-1].append(one)
-    return bundles
+        batches[-1].append(one)
+    return batches

@@ -90,7 +90,7 @@ class Sent:
 
 
 def read_slice(given: Slice, columns: tuple[str, ...] = COLUMNS) -> pa.Table:
-    """The rows of a run that the fragments of a slice hold, and perhaps some of its neighbours."""
+    """The rows of a run that the fragments of a slice hold, and perhaps some of its peers."""
     tables = []
     for fragment in given.fragments:
         table, _ = read_fragment(fragment, columns)

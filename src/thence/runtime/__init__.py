@@ -1,1 +1,4 @@
-"""What runs: the driver around the core, connections, the store, servers and clients."""
+"""What every running program of thence needs: the event loop, tasks, logs, counters and files that are read again.
+
+May import ``core`` and ``errors``.
+"""

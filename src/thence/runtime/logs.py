@@ -1,7 +1,7 @@
 """Log lines for people, or one JSON object a line for machines.
 
 A JSON line always has ``time``, ``level``, ``server``, ``part``, ``event`` and ``message``, and beside them the parts of its
-event by name (``runtime.events``). What is logged by others than the runtime has the event ``other``.
+event by name (``runtime.log_events``). What is logged by others than the runtime has the event ``other``.
 
 What a line says may come from outside, so control characters in it are escaped (``runtime.printable``), and so is what would end
 the line. A traceback has lines of its own.
@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Final, Literal
 
-from thence.runtime.events import EVENTS, Event
+from thence.runtime.log_events import EVENTS, Event
 from thence.runtime.printable import LINES, printable, printable_json
 
 LogFormat = Literal["text", "json"]

@@ -1,6 +1,6 @@
 """How a server uses memory: what the C library does with large pieces that are given back, and how often garbage is looked for.
 
-By default the C library returns large pieces to the system at once, and every packet or bundle then begins with pages that have
+By default the C library returns large pieces to the system at once, and every packet or batch then begins with pages that have
 to be mapped and cleared anew: a quarter of the time of a server whose messages have 1 KiB. A server that has needed memory once
 will need it again.
 

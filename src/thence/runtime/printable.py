@@ -24,21 +24,21 @@ def printable(text: str, keep: str = "") -> str:
     """Return a text with everything escaped that cannot be printed, but for the characters in ``keep``."""
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text)
+    return "".join(item if item.isprintable() or item in keep else _escaped(item) for item in text)
 
 
 def printable_json(text: str) -> str:
     """Return JSON that says the same, with everything escaped that cannot be printed; the spaces between values stay."""
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() or letter in LINES else _escaped_in_json(letter) for letter in text)
+    return "".join(item if item.isprintable() or item in LINES else _escaped_in_json(item) for item in text)
 
 
-def _escaped(letter: str) -> str:
-    return ascii(letter)[1:-1]
+def _escaped(item: str) -> str:
+    return ascii(item)[1:-1]
 
 
-def _escaped_in_json(letter: str) -> str:
+def _escaped_in_json(item: str) -> str:
     """Return a character of a JSON string as JSON has it: above U+FFFF as two halves."""
-    written = letter.encode("utf-16-be", "surrogatepass")
+    written = item.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{written[at]:02x}{written[at + 1]:02x}" for at in range(0, len(written), 2))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from thence.core.topology import Topology
-from thence.core.topology_text import parse
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse
 from thence.errors import ConfigError
 
 

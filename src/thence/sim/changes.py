@@ -1,8 +1,8 @@
 """Every run of a small change: members send, frames arrive, the command asks and is answered, in every possible order.
 
 The explorer (``sim.explorer``) tries every run of one topology. This tries every run of a change from one to the next, with the
-real members and the real ``core.changeover``, over a network that is exact: what arrives when, whom the command has asked by
-then, when it dies, and when a member that holds goes back by itself.
+real members and the real ``core.reconfig.coordinator``, over a network that is exact: what arrives when, whom the command has
+asked by then, when it dies, and when a member that holds goes back by itself.
 
 Rules:
 
@@ -26,15 +26,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from thence.core.changeover import Changeover
-from thence.core.contract import Arrived, Input, Submit
-from thence.core.flushing import Inventory, Settlement, settle
-from thence.core.member import Member, MemberOptions
-from thence.core.messages import Envelope, Frame, Packet
-from thence.core.retention import MAX_RETAINED_BYTES
-from thence.core.routing import Routes
-from thence.core.topology import Topology
-from thence.core.views import FABRIC, Flush, Hold, Resume, Standing, ViewInput
+from thence.core.member.contract import Arrived, Input, Submit
+from thence.core.member.member import Member, MemberOptions
+from thence.core.reconfig.coordinator import Coordinator
+from thence.core.reconfig.flush import Inventory, Settlement, settle
+from thence.core.reconfig.protocol import FABRIC, Flush, Hold, Resume, Standing, ViewInput
+from thence.core.reconfig.retention import MAX_RETAINED_BYTES
+from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
+from thence.core.wire.messages import Envelope, Frame, Packet
 from thence.errors import UsageError
 from thence.sim.explorer import Exhausted
 from thence.sim.states import BODY, Pasts, Step
@@ -65,7 +65,7 @@ class ChangeCase(NamedTuple):
     """What another command leads to, beside those, once others are lost:"""
     later_lost: tuple[str, ...] = ()
     """these, or held to be."""
-    changeover_type: type[Changeover] = Changeover
+    changeover_type: type[Coordinator] = Coordinator
     """For planted mistakes."""
     settle: Callable[[tuple[str, ...], Mapping[str, Inventory]], Settlement] = settle
     """The same."""

@@ -1,11 +1,12 @@
-"""Runs in which processes come back on old copies of their disks, on empty ones, or run beside copies of themselves.
+"""Runs in which processes come back on old copies of disks or memories, on empty disks, or run beside copies of themselves.
 
 The verdict is made from what the applications were told, not from the trace: in such a run a process forgets, so its trace is
 none that could be judged. Rules of the verdict:
 
 * Whatever an application was told to be accepted is at its recipients' applications at the end, or somebody has said aloud why
   not: its process, its recipients or the two towards each other do not go on, or, where several have forgotten, it was refused.
-* What a copy has forgotten is not asked for. Nobody else may ever have known of it, and nobody can then (docs/guarantees.md).
+* What a copy has forgotten is not asked for. Nobody else may ever have known of it, and nobody can then
+  (docs/concepts/guarantees.md).
 * Nobody is refused in a run, or a part of it, in which nobody runs on a copy.
 """
 
@@ -16,11 +17,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import NamedTuple
 
-from thence.core.topology import Topology
+from thence.core.topology.model import Topology
 from thence.errors import UsageError
 from thence.sim.disk import Disk, DiskOptions
 from thence.sim.laws import Law, parse_law
-from thence.sim.meeting import Life, MeetingNode, Message, peers_of
+from thence.sim.meeting import Life, MeetingNode, Memory, Message, peers_of
 from thence.sim.network import Link, NetworkOptions
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
@@ -134,6 +135,9 @@ class CopiesSimulation(Simulation):
             self.kernel.schedule(min(first, then), self._copy_for_clone, node, abs(first - then), number)
         for _ in range(options.lost_disks):
             self.kernel.schedule(chance.randrange(span), self._lose_disk, self._draw(chance))
+        for _ in range(options.snapshots):
+            node, first, then = self._draw(chance), chance.randrange(span), chance.randrange(span)
+            self.kernel.schedule(min(first, then), self._take_snapshot, node, abs(first - then))
 
     def _draw(self, chance: Random) -> MeetingNode:
         return chance.choice([node for _, node in self._meeting()])
@@ -169,6 +173,19 @@ class CopiesSimulation(Simulation):
         for peer in node.peers:
             for way in ((node.address, peer), (peer, node.address)):
                 self.network.unblock(*way)
+
+    def _take_snapshot(self, node: MeetingNode, later_ns: int) -> None:
+        memory = node.memory()
+        if memory is not None:
+            self.kernel.schedule(later_ns, self._resume, node, memory)
+        elif not node.fenced:
+            self.kernel.schedule(RETRY_NS, self._take_snapshot, node, later_ns)
+
+    def _resume(self, node: MeetingNode, memory: Memory) -> None:
+        if not node.fenced:
+            self._copied.add(node.name)
+            self._leave_alone(node)
+            node.resume(memory)
 
     def _lose_disk(self, node: MeetingNode) -> None:
         self._roll_back(node, Disk(DiskOptions(sync_delay=parse_law(self.options.sync)), node.chance), Life())

@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 
 from thence.errors import ConfigError, StorageError, UsageError
 from thence.sim.laws import Constant, Law
+from thence.words import counted
 
 Tail = Literal["lost", "prefix", "torn"]
 """What a crash leaves of the records that were not synced: nothing; some of the first ones; or some of the first ones, of
@@ -98,7 +99,7 @@ class Disk:
         used = len(self._records) + (self._snapshot is not None)
         if used >= self.options.full_at_records:
             self.counters.refused += 1
-            raise StorageError(f"the disk is full: it holds {used} records (full_at_records); nothing was written")
+            raise StorageError(f"the disk is full: it holds {counted(used, 'record')} (full_at_records); nothing was written")
         self._records.append(record)
         self.counters.appended += 1
         return self.end - 1

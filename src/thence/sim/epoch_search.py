@@ -2,7 +2,7 @@
 
 The explorer (``sim.explorer``) tries every arrival order of frames between members that do not forget. Here it is the other way
 round: what is sent is trivial, and everything that meetings depend on may happen at every moment. A side is its disk and what it
-keeps in memory; the handshake is the real one (``core.handshake``).
+keeps in memory; the handshake is the real one (``core.epochs.handshake``).
 
 It goes from the states of n actions to those of n + 1 and keeps one run to each state, so the first violation found is a
 shortest one. Rules of the model:
@@ -11,7 +11,7 @@ shortest one. Rules of the model:
   disk has synced, which is an action of its own.
 * On a link everything arrives in order. Whoever ends a link hears nothing more of it; what was on the way to the other side still
   arrives, and then that it has ended. So a call may arrive after a later one of the same caller.
-* Nothing but epochs can show anything: what was confirmed is not remembered.
+* Nothing but epochs can show anything: what was acknowledged is not remembered.
 * ``copy`` keeps the disk of the first side; ``rollback`` lets it start from that; ``clone`` lets another side of the same name
   start from it, which calls the second side.
 """
@@ -23,9 +23,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from thence.core.epochs import NEVER_MET, Claim, Epoch, Held, Side, compare
-from thence.core.handshake import Handshake, Own, Shown, Stage
-from thence.core.progress import Progress
+from thence.core.epochs.epoch import NEVER_MET, Claim, Epoch, Held, Side, compare
+from thence.core.epochs.handshake import Handshake, Own, Shown, Stage
+from thence.core.epochs.progress import Progress
 from thence.errors import UsageError
 
 MAX_STATES = 3_000_000

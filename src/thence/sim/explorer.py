@@ -9,8 +9,8 @@ checks know of the run so far. It goes from the states of n actions to those of 
 is a shortest one, and only two such layers are kept. Each step of a member is made once and remembered (``states``). Where
 members are interchangeable, one naming of them stands for all.
 
-Where the fabric keeps messages until all have them (docs/stability.md), it is also checked that nobody says so too early, and
-that in the end everybody does.
+Where the fabric keeps messages until all have them (docs/concepts/stability.md), it is also checked that nobody says so too
+early, and that in the end everybody does.
 
 The check is made from bit masks of causal pasts, independent of every stamp; a violation that is found is
 replayed as a scenario and judged again by the judge, so the two must agree.
@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from thence.core.domain import Domain
-from thence.core.member import Member
+from thence.core.member.member import Member
 from thence.core.ordering import ordering_named
-from thence.core.topology import Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
 from thence.errors import ConfigError, UsageError
 from thence.sim.states import Pasts, Step, Steps
 from thence.sim.world import World

@@ -31,7 +31,7 @@ from difflib import get_close_matches
 from random import Random
 from typing import Any, ClassVar
 
-from thence.core.durations import MAX_DELAY_NS, format_duration, parse_duration_ns
+from thence.core.topology.durations import MAX_DELAY_NS, format_duration, parse_duration_ns
 from thence.errors import ConfigError
 
 

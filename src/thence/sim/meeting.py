@@ -1,4 +1,4 @@
-"""A simulated process that meets its peers in epochs, as servers do, by the same handshake (``core.handshake``).
+"""A simulated process that meets its peers in epochs, as servers do, by the same handshake (``core.epochs.handshake``).
 
 Rules:
 
@@ -12,18 +12,21 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-from thence.core.codec import decode_record
-from thence.core.contract import Connected, Delivery, Ready, Restored
-from thence.core.epochs import NEVER_MET, Claim, Comparison, Epoch
-from thence.core.handshake import Handshake, Own, Shown
-from thence.core.messages import Envelope, MessageId, Packet
-from thence.core.progress import Progress
-from thence.core.topology import Topology
+from thence.core.epochs.epoch import NEVER_MET, Claim, Comparison, Epoch
+from thence.core.epochs.handshake import Handshake, Own, Shown
+from thence.core.epochs.progress import Progress
+from thence.core.epochs.reach import Reach
+from thence.core.member.codec import decode_record
+from thence.core.member.contract import Connected, Delivery, Ready, Restored, Timer
+from thence.core.member.member import Member
+from thence.core.topology.model import Topology
+from thence.core.wire.messages import Envelope, MessageId, Packet
 from thence.sim.disk import Disk
 from thence.sim.node import Node
 
@@ -97,6 +100,19 @@ class Life:
         return Life(self.consumed, self.last_send, list(self.accepted), dict(self.got))
 
 
+class Memory(NamedTuple):
+    """A snapshot of a machine that runs, with its memory. Nothing was being stored."""
+
+    member: Member
+    claims: dict[str, Claim]
+    reach: Reach
+    consumed: int
+    last_send: int
+    joined: tuple[str, ...]
+    disk: Disk
+    life: Life
+
+
 @dataclass
 class _End:
     """Our end of a link."""
@@ -132,6 +148,7 @@ class MeetingNode(Node):
         self.life = Life()
         self._calls = 0
         self._claims: dict[str, Claim] = {}
+        self.reach = Reach()
         self._meet_anew()
         self._look(self._life)
 
@@ -162,6 +179,30 @@ class MeetingNode(Node):
         made.address = address
         return made
 
+    def memory(self) -> Memory | None:
+        """Return a snapshot of the machine with its memory; None: not now, since something is being stored."""
+        if not self.up or self._pending or self._syncing:
+            return None
+        parts = (self._member.fork(), dict(self._claims), deepcopy(self.reach), self._consumed, self._last_recorded_send)
+        return Memory(*parts, tuple(self._joined), *self.copied())
+
+    def resume(self, memory: Memory) -> None:
+        """Go on from a snapshot, without a start. Connections are gone: others have gone on with them."""
+        self.up = True
+        self._life += 1
+        self._pending.clear()
+        self._syncing, self._wake = False, None
+        self._member, self._claims, self.reach = memory.member.fork(), dict(memory.claims), deepcopy(memory.reach)
+        self._consumed, self._last_recorded_send = memory.consumed, memory.last_send
+        self.return_to(memory.disk, memory.life)
+        self._meet_anew()
+        for peer in memory.joined:
+            self._handshakes[peer].link, self._handshakes[peer].stage = "gone", "joined"
+            if self._handshakes[peer].lost("gone", self._own(peer)):
+                self._store(peer, _nothing)
+        self._look(self._life)
+        self._handle(self._member.step(Timer(), self._kernel.now))
+
     def crash(self) -> None:
         """Lose everything but what the disk has synced, and all connections."""
         super().crash()
@@ -189,6 +230,8 @@ class MeetingNode(Node):
         for peer, claim in self._claims.items():
             self._claims[peer] = self._started(claim, {place: known.sent for place, known in self._member.progress(peer).items()})
             self._disk.append(Stored(peer, self._claims[peer]))
+        self.reach = Reach()
+        self.reach.start({peer: {name: known.sent for name, known in self._member.progress(peer).items()} for peer in self.peers})
         self._meet_anew()
         return ready
 
@@ -230,7 +273,8 @@ class MeetingNode(Node):
             self._sync()
 
     def _own(self, peer: str) -> Own:
-        return Own(self._member.progress(peer))
+        progress = self._member.progress(peer)
+        return Own(progress, self.reach.of(peer, progress))
 
     def _shown(self, peer: str) -> dict[str, Any]:
         own = self._own(peer)
@@ -254,6 +298,7 @@ class MeetingNode(Node):
     def _put_on(self, peer: str, packet: Packet[object], size_bytes: int) -> None:
         link = self._joined.get(peer)
         if link is not None:
+            self.reach.write(self.reach.written_to(peer), packet)
             self._say(link, "packet", size_bytes, packet=packet)
 
     # What comes in.
@@ -359,7 +404,8 @@ class MeetingNode(Node):
 
     def _lose(self, link: Link) -> None:
         peer = self._ends.pop(link).peer
-        self._handshakes[peer].lost(link)
+        if self._handshakes[peer].lost(link, self._own(peer)):
+            self._store(peer, _nothing)
         if self._joined.get(peer) == link:
             del self._joined[peer]
         patience = CALL_AFTER_NS if self.name < peer else LONELY_NS

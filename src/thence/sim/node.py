@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from thence.core.ahead import BodyAhead
-from thence.core.codec import decode_record, encode_record
-from thence.core.contract import Arrived, Consumed, Delivery, Ready, Restored, Submit, Suspicion, Timer
-from thence.core.member import Member, MemberOptions
-from thence.core.messages import Envelope, Packet, control_bytes
-from thence.core.routing import Routes
-from thence.core.views import FABRIC
+from thence.core.failover.early_payloads import BodyAhead
+from thence.core.member.codec import decode_record, encode_record
+from thence.core.member.contract import Arrived, Consumed, Delivery, Ready, Restored, Submit, Suspicion, Timer
+from thence.core.member.member import Member, MemberOptions
+from thence.core.reconfig.protocol import FABRIC
+from thence.core.topology.routing import Routes
+from thence.core.wire.messages import Envelope, Packet, control_bytes
 from thence.errors import Busy
 from thence.sim import kernel as kernels
 from thence.sim.disk import Disk

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from thence.core.domain import Domain
 from thence.core.ordering import ordering_named
+from thence.core.topology.domain import Domain
 from thence.errors import ConfigError
 from thence.sim.laws import parse_law
 
@@ -66,7 +66,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     crashes: int = 0
     """How many times some process loses its memory and comes back from its disk."""
     suspicions: int = 0
-    """How many times a replica of a relay, or without them who confirms to everybody, wrongly holds another for dead."""
+    """How many times a replica of a relay, or without them who acks to everybody, wrongly holds another for dead."""
     deaths: int = 0
     """How many replicas of relays die for good, where others can take over at once; of each relay one stays."""
     rollbacks: int = 0
@@ -75,12 +75,14 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """How many times a copy of some process begins to run beside it, under the same name."""
     lost_disks: int = 0
     """How many times some process comes back with an empty disk."""
+    snapshots: int = 0
+    """How many times some process goes on from an old snapshot of its disk and its memory, without a start."""
     sync: str = "constant:100us"
     """How long the disk takes to make records durable."""
     durable: bool | None = None
     """Whether records go to disk at all; None: only where there are crashes."""
     reliable: bool | None = None
-    """Whether frames are numbered, confirmed and repeated; None: only where they may get lost."""
+    """Whether frames are numbered, acknowledged and repeated; None: only where they may get lost."""
     seed: int = 0
     arrivals: bool = False
     """Whether the trace also says when each copy of a message came in."""
@@ -94,11 +96,11 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     @property
     def copied(self) -> bool:
         """Whether processes run on old copies of their disks, or beside each other: then they meet in epochs."""
-        return bool(self.rollbacks or self.clones or self.lost_disks)
+        return bool(self.rollbacks or self.clones or self.lost_disks or self.snapshots)
 
     @property
     def confirmed(self) -> bool:
-        """Whether frames are numbered, confirmed and repeated."""
+        """Whether frames are numbered, acknowledged and repeated."""
         return self.faulty if self.reliable is None else self.reliable
 
     @property
@@ -129,12 +131,12 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         _within("crashes", self.crashes, 0, MAX_CRASHES)
         _within("suspicions", self.suspicions, 0, MAX_CRASHES)
         _within("deaths", self.deaths, 0, MAX_CRASHES)
-        for name in ("rollbacks", "clones", "lost_disks"):
+        for name in ("rollbacks", "clones", "lost_disks", "snapshots"):
             _within(name, getattr(self, name), 0, MAX_COPIES)
         if self.copied and (self.duplication or self.reordering or self.durable is False):
             raise ConfigError(
-                "--rollbacks, --clones and --lost-disks need disks and connections that repeat and reorder nothing, as those of "
-                "servers: drop --duplication, --reordering and --no-durable"
+                "--rollbacks, --clones, --lost-disks and --snapshots need disks and connections that repeat and reorder nothing, "
+                "as those of servers: drop --duplication, --reordering and --no-durable"
             )
         if self.crashes and self.durable is False:
             raise ConfigError("--no-durable with --crashes: who comes back without memory is never understood again; drop one")

@@ -39,16 +39,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from thence.core.domain import Domain
-from thence.core.messages import Frame
 from thence.core.ordering import ordering_named
-from thence.core.topology import Link, Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Link, Topology
+from thence.core.wire.messages import Frame
 from thence.errors import ConfigError, ThenceError, UsageError
 from thence.sim.explorer import Action, Case
 from thence.sim.world import Happened, World
 from thence.trace.events import Event
 from thence.trace.judge import DEFAULT_REQUIRED, judge
 from thence.trace.recorder import Recorder
+from thence.words import counted
 
 SEPARATOR = "----"
 
@@ -368,7 +369,8 @@ class Stage:
         count = len(self.world.flights.get((arguments[0], arguments[1]), ()))
         if not 0 <= place < count:
             raise UsageError(
-                f"{count} frames are on their way from {arguments[0]} to {arguments[1]}; there is no number {place + 1}"
+                f"{counted(count, 'frame', 'are')} on the way from {arguments[0]} to {arguments[1]}; "
+                f"there is no number {place + 1}"
             )
         return arguments[0], arguments[1], place
 

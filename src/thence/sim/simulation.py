@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from thence.core.contract import Delivery
-from thence.core.member import MemberOptions
-from thence.core.messages import Packet
+from thence.core.member.contract import Delivery
+from thence.core.member.member import MemberOptions
 from thence.core.ordering import Arrival, ordering_named
-from thence.core.routing import Routes
-from thence.core.topology import Topology
+from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
+from thence.core.wire.messages import Packet
 from thence.sim.disk import Disk, DiskOptions
 from thence.sim.kernel import MAX_EVENTS, Kernel
 from thence.sim.laws import Law, parse_law
@@ -64,7 +64,7 @@ class Simulation:
     """
 
     retain_bytes = 0
-    """How much members keep, so that some can be lost (``core.retention``)."""
+    """How much members keep, so that some can be lost (``core.reconfig.retention``)."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Simulation:
             self.nodes[name] = node
 
     def _joining(self) -> Mapping[str, Topology]:
-        """Return the processes that come in with a later version of the fabric (``sim.evolution``), and that version."""
+        """Return the processes that come in with a later version of the fabric (``sim.reconfiguration``), and that version."""
         return {}
 
     def run(self) -> Result:
@@ -238,21 +238,21 @@ class Simulation:
     def _restart(self, node: Node) -> None:
         node.restart()
         self._watch(node)
-        for other in self._neighbours(node):
+        for other in self._peers(node):
             node.suspect(other.name, not other.up)
 
     def _watch(self, node: Node) -> None:
         """Tell everybody who has to do with a process whether it is up."""
-        for other in self._neighbours(node):
+        for other in self._peers(node):
             self.statistics.suspicions += not node.up
             other.suspect(node.name, not node.up)
 
-    def _neighbours(self, node: Node) -> list[Node]:
+    def _peers(self, node: Node) -> list[Node]:
         """Return who shares a domain or a link with a process, and watches over others."""
         topology = self._known_to(node)
         if not topology.suspicious:
             return []
-        return [self.nodes[name] for name in neighbours(topology, node.name) if name in topology.suspicious]
+        return [self.nodes[name] for name in peers(topology, node.name) if name in topology.suspicious]
 
     def _known_to(self, node: Node) -> Topology:
         """Return the fabric as a process knows it."""
@@ -290,13 +290,13 @@ class Simulation:
 
 
 def suspecting(topology: Topology) -> Sequence[tuple[str, ...]]:
-    """Return groups of processes that may suspect each other wrongly: replicas, or without them who confirm to everybody."""
+    """Return groups of processes that may suspect each other wrongly: replicas, or without them who ack to everybody."""
     domains = topology.domains.values()
     every = [domain.members for domain in domains if domain.confirmation.scheme == "distributed" and len(domain.members) > 1]
     return topology.replicas or every
 
 
-def neighbours(topology: Topology, process: str) -> list[str]:
+def peers(topology: Topology, process: str) -> list[str]:
     """Return who shares a domain or a link with a process."""
     names = {name for home in topology.homes[process] for name in topology.domains[home].members}
     names.update(name for link in topology.links.values() if process in link.members for name in link.members)

@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from thence.core.contract import Arrived, Ready, Submit, Suspicion
-from thence.core.member import Member
-from thence.core.messages import Envelope, Packet
+from thence.core.member.contract import Arrived, Ready, Submit, Suspicion
+from thence.core.member.member import Member
+from thence.core.wire.messages import Envelope, Packet
 from thence.sim.world import parts
 
 BODY: Final = b"body"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from thence.core.messages import Envelope
+from thence.core.wire.messages import Envelope
 
 
 @dataclass

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from thence.core.contract import Arrived, Delivery, Restored, Submit, Suspicion
-from thence.core.domain import Domain
-from thence.core.member import Member, MemberOptions
-from thence.core.messages import Envelope, Frame, Packet
+from thence.core.member.contract import Arrived, Delivery, Restored, Submit, Suspicion
+from thence.core.member.member import Member, MemberOptions
 from thence.core.ordering import Arrival, ordering_named
-from thence.core.routing import Routes
-from thence.core.topology import Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
+from thence.core.wire.messages import Envelope, Frame, Packet
 from thence.errors import FrameRefused, UsageError
+from thence.words import counted
 
 
 class Flight(NamedTuple):
@@ -104,7 +105,8 @@ class World:
         waiting = self.flights.get((source, target), ())
         if not 0 <= place < len(waiting):
             raise UsageError(
-                f"{len(waiting)} frames are on their way from {source!r} to {target!r}; there is no number {place + 1}"
+                f"{counted(len(waiting), 'frame', 'are')} on the way from {source!r} to {target!r}; "
+                f"there is no number {place + 1}"
             )
         if place not in [at for at, _ in self.may_arrive(source, target)]:
             raise UsageError(f"{waiting[place].place!r} needs FIFO channels: only the first frame may arrive")
@@ -162,7 +164,7 @@ class World:
 
 
 def parts(packet: Packet[Any]) -> list[Packet[Any]]:
-    """Return what travels by itself: each frame of a packet, and what it reports, confirms or says to be safe."""
+    """Return what travels by itself: each frame of a packet, and what it reports, acks or says to be safe."""
     numbers = packet.numbers or (None,) * len(packet.frames)
     pairs = zip(packet.frames, numbers, strict=True)
     alone = [Packet(packet.domain, (frame,), () if number is None else (number,)) for frame, number in pairs]

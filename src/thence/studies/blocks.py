@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from thence.pipeline.reporting.plots import Plot
+
 
 class Heading(NamedTuple):
     """The title of a section."""
@@ -34,30 +36,27 @@ class Code(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of text; the first ``text`` columns are words, the others numbers."""
+    """Rows of text; the first ``text`` columns are words, the others numbers.
+
+    A table with a ``file`` is data: the file has all of it, and the Markdown page shows its first ``shown`` rows.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     text: int
+    file: str = ""
+    shown: int = 12
 
 
 class Figure(NamedTuple):
     """A plot, which in Markdown is a file of its own."""
 
     file: str
-    title: str
-    svg: str
+    plot: Plot
     note: str
 
 
-class Folded(NamedTuple):
-    """Blocks that are shown when asked for."""
-
-    title: str
-    blocks: Sequence[Block]
-
-
-Block = Heading | Paragraph | Items | Code | Table | Figure | Folded
+Block = Heading | Paragraph | Items | Code | Table | Figure
 
 
 class Document(NamedTuple):
@@ -69,3 +68,7 @@ class Document(NamedTuple):
     def figures(self) -> Iterator[Figure]:
         """All plots."""
         return (block for block in self.blocks if isinstance(block, Figure))
+
+    def data(self) -> Iterator[Table]:
+        """Return the tables that have a file of their own."""
+        return (block for block in self.blocks if isinstance(block, Table) and block.file)

@@ -1,24 +1,24 @@
-"""A report as Markdown, with its plots in files beside it.
-
-A table or a list of commands that goes on for pages is cut; the HTML has all of it.
-"""
+"""A report as Markdown, with its plots and its data in files beside it."""
 
 from __future__ import annotations
 
-import html
+import csv
+import io
 from typing import Final
 
-from thence.studies.blocks import Block, Code, Document, Figure, Folded, Heading, Items, Paragraph, Table
+from thence.studies.blocks import Block, Code, Document, Figure, Heading, Items, Paragraph, Table
 
-MAX_ROWS: Final = 60
-
-
-def markdown(document: Document, whole: str) -> str:
-    """The page; ``whole`` is the file that has all of it."""
-    return "\n\n".join([f"# {_text(document.title)}", *(_block(block, whole) for block in document.blocks)]) + "\n"
+MAX_NUMBERS: Final = 8
+"""A table of data shows at most so many columns of numbers on a page."""
 
 
-def _block(block: Block, whole: str) -> str:
+def markdown(document: Document) -> str:
+    """Return the page."""
+    return "\n\n".join([f"# {_text(document.title)}", *map(rendered, document.blocks)]) + "\n"
+
+
+def rendered(block: Block) -> str:
+    """Return one block as Markdown."""
     match block:
         case Heading(text):
             return f"## {_text(text)}"
@@ -27,24 +27,34 @@ def _block(block: Block, whole: str) -> str:
         case Items(texts):
             return "\n".join(f"* {_text(text)}" for text in texts)
         case Code(text):
-            lines = text.split("\n")
-            return "\n".join(["```sh", *lines[:MAX_ROWS], "```"]) + _more(len(lines), whole)
-        case Figure(file, title, _, note):
-            return f"![{_text(title)}]({file})" + (f"\n\n{_text(title)}, {_text(note)}." if note else "")
-        case Folded(title, blocks):
-            inside = "\n\n".join(_block(one, whole) for one in blocks)
-            return f"<details>\n<summary>{html.escape(title, quote=False)}</summary>\n\n{inside}\n\n</details>"
+            return f"```sh\n{text}\n```"
+        case Figure(file, plot, note):
+            return f"![{_text(plot.title)}]({file})" + (f"\n\n{_text(plot.title)}, {_text(note)}." if note else "")
+        case Table(file=""):
+            return _table(block)
         case Table():
-            return _table(block) + _more(len(block.rows), whole)
+            return _part(block)
 
 
-def _more(count: int, whole: str) -> str:
-    return f"\n\n… and {count - MAX_ROWS} more, in [{whole}]({whole})." if count > MAX_ROWS else ""
+def data(table: Table) -> str:
+    """Return all of a table as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([table.columns, *table.rows])
+    return text.getvalue()
+
+
+def _part(table: Table) -> str:
+    """Return the first rows and columns of a table, and where all of it is."""
+    wide = table.text + MAX_NUMBERS
+    part = Table(table.columns[:wide], [row[:wide] for row in table.rows[: table.shown]], table.text)
+    link = f"[{table.file}]({table.file})"
+    size = f"{len(table.rows):,} rows of {len(table.columns)} columns"
+    return f"{_table(part)}\n\nAll {size}: {link}." if table.shown else f"All {size}: {link}."
 
 
 def _table(table: Table) -> str:
     rule = ["---" if place < table.text else "---:" for place in range(len(table.columns))]
-    rows = [[_cell(cell) for cell in row] for row in [table.columns, *table.rows[:MAX_ROWS]]]
+    rows = [[_cell(cell) for cell in row] for row in [table.columns, *table.rows]]
     lines = [rows[0], rule, *rows[1:]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

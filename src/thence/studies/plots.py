@@ -1,4 +1,4 @@
-"""The plots of a study: from its means to charts.
+"""The plots of a study, from its means.
 
 Rules: a line for each combination of ``by``, in one colour; several measures in one plot differ by their dashes, so that a
 formula lies beside the simulation of the same colour. Parameters that neither the plot nor ``where`` fixes get lines too,
@@ -7,49 +7,44 @@ rather than being mixed into one.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import math
+from typing import Final
 
-from thence.pipeline.reporting.charts import Curve, Dot, chart
+from thence.pipeline.reporting.plots import Line, LinePlot
 from thence.studies.results import Means
 from thence.studies.study import Plot, Point, Study, Value, canonical, matches, shown
+from thence.words import counted
 
 MAX_LINES: Final = 24
 """Of more lines nobody could tell one from the other; the rest is in the table, and the plot says so."""
 
 
-class Drawn(NamedTuple):
-    """A plot, and what there is to say about it."""
-
-    title: str
-    svg: str
-    note: str
-
-
-def draw(study: Study, plot: Plot, means: Means) -> Drawn:
-    """One plot of a study."""
+def draw(study: Study, plot: Plot, means: Means) -> tuple[LinePlot, str]:
+    """Return one plot of a study, and what there is to say about it."""
     points = [point for point in study.points() if matches(point, plot.where)]
     apart = _apart(study, plot, points)
     groups: dict[tuple[Value, ...], list[Point]] = {}
     for point in points:
         groups.setdefault(tuple(point[name] for name in apart), []).append(point)
-    curves = []
+    lines = []
     for colour, (values, members) in enumerate(groups.items()):
         for dash, measure in enumerate(plot.y):
-            dots = [_dot(point, plot.x, measure, means) for point in members]
+            found = [means.get(canonical(point), {}).get(measure) for point in members]
+            points_of = [(_place(point[plot.x]), of.mean if of else math.nan) for point, of in zip(members, found, strict=True)]
+            errors = [of.half_width if of else 0.0 for of in found]
             names = [shown(value) for value in values] + ([measure] if len(plot.y) > 1 else [])
-            curves.append(Curve(", ".join(names) or measure, dots, colour, dash))
-    left_out = max(0, len(curves) - MAX_LINES)
+            lines.append(Line(", ".join(names) or measure, points_of, errors, colour, dash))
+    left_out = max(0, len(lines) - MAX_LINES)
     units = list(dict.fromkeys(study.measures[name].unit for name in plot.y))
     y_name = (plot.y[0] if len(plot.y) == 1 else " and ".join(plot.y)) + (
         f" ({units[0]})" if len(units) == 1 and units[0] else ""
     )
     about = f"{'; '.join(study.measures[name].text or name for name in plot.y)}, against {plot.x}, with 95 % intervals"
-    svg = chart(plot.title, about, curves[:MAX_LINES], x_name=plot.x, y_name=y_name, log=plot.log)
     where = ", ".join(f"{name} {wanted if isinstance(wanted, list) else shown(wanted)}" for name, wanted in plot.where.items())
     notes = [f"at {where}"] if where else []
     if left_out:
-        notes.append(f"{left_out} more lines are in the table only")
-    return Drawn(plot.title, svg, "; ".join(notes))
+        notes.append(f"{counted(left_out, 'more line', 'are')} in the table only")
+    return LinePlot(plot.title, about, lines[:MAX_LINES], plot.x, y_name, plot.log), "; ".join(notes)
 
 
 def _apart(study: Study, plot: Plot, points: list[Point]) -> list[str]:
@@ -58,10 +53,5 @@ def _apart(study: Study, plot: Plot, points: list[Point]) -> list[str]:
     return [*plot.by, *more]
 
 
-def _dot(point: Point, x: str, measure: str, means: Means) -> Dot:
-    at = point[x]
-    place = shown(at) if isinstance(at, str | bool) else float(at)
-    summary = means.get(canonical(point), {}).get(measure)
-    if summary is None:
-        return Dot(place, float("nan"))
-    return Dot(place, summary.mean, summary.half_width)
+def _place(value: Value) -> float | str:
+    return shown(value) if isinstance(value, str | bool) else float(value)

@@ -187,16 +187,16 @@ class _Campaign:
 
     def round(self, name: str, keys: Sequence[Key]) -> None:
         """Do these runs."""
-        bundles = self._clock.bundles(keys)
-        tasks = [Task(self._study, str(self._folder.path), self._traces, tuple(bundle)) for bundle in bundles]
+        batches = self._clock.batches(keys)
+        tasks = [Task(self._study, str(self._folder.path), self._traces, tuple(batch)) for batch in batches]
         ends = [0]
-        for bundle in bundles:
-            ends.append(ends[-1] + len(bundle))
+        for batch in batches:
+            ends.append(ends[-1] + len(batch))
         begun = time.monotonic()
 
         def progress(_: str, done: int, __: int) -> None:
             if self._tell:
-                rest = [*(key for bundle in bundles[done:] for key in bundle), *self._later(keys)]
+                rest = [*(key for batch in batches[done:] for key in batch), *self._later(keys)]
                 left_s = self._clock.wall_s(rest, time.monotonic() - begun, ends[done])
                 self._tell(Told(name, ends[done], ends[-1], left_s, not self._is_projected))
 
@@ -253,17 +253,17 @@ class _Clock:
         each = [self.expected_s(point) for point, _ in keys]
         return self._overhead * max(sum(each) / self._cores, max(each, default=0.0))
 
-    def bundles(self, keys: Sequence[Key]) -> list[list[Key]]:
+    def batches(self, keys: Sequence[Key]) -> list[list[Key]]:
         """Tasks of about a second each, the longest first; of points that were never run, one run each."""
         costs = {point: self.expected_s(point) for point, _ in keys}
         total = sum(costs[point] for point, _ in keys)
         aim = min(TASK_S, total / (TASKS_PER_CORE * self._cores))
-        bundles: list[list[Key]] = []
+        batches: list[list[Key]] = []
         room = 0.0
         for key in sorted(keys, key=lambda key: (-costs[key[0]], key)):
-            if not bundles or room < costs[key[0]] or key[0] not in self._seconds:
-                bundles.append([])
+            if not batches or room < costs[key[0]] or key[0] not in self._seconds:
+                batches.append([])
                 room = aim
-            bundles[-1].append(key)
+            batches[-1].append(key)
             room -= costs[key[0]]
-        return bundles
+        return batches

@@ -1,10 +1,9 @@
 """The arithmetic of repeated runs: means with Student-t intervals, how many runs are needed, and fitted growth.
 
-Our own, since a dozen lines do it and the workers then need no other package; the tests compare with scipy.
-
 Rules:
 
-* Sums are exact (``math.fsum``), so that the order of the values, and with it the number of machines, changes no bit.
+* Quantiles are those of scipy. Sums are our own and exact (``math.fsum``), so that the order of the values, and with it the
+  number of machines, changes no bit.
 * A value that is ``nan`` makes no sense at its point and is left out. Of one value there is no interval: ``nan``.
 """
 
@@ -15,16 +14,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from thence.pipeline.reporting.extras import needed
+
 CONFIDENCE: Final = 0.95
 MOST_NEEDED: Final = 100_000
 """More repetitions than this are never asked for."""
 
 FEWEST_FOR_RESIDUALS: Final = 4
 """From so many points on, what the line leaves over says something about the slope; two degrees of freedom at least."""
-
-_TINY: Final = 1e-300
-_STEPS: Final = 300
-_ACCURACY: Final = 1e-15
 
 
 class Summary(NamedTuple):
@@ -93,55 +90,10 @@ def repetitions_needed(summary: Summary, share: float) -> int:
 @lru_cache(maxsize=4096)
 def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
     """How many standard errors to each side hold ``confidence`` of Student's distribution with so many degrees of freedom."""
-    outside = 1 - confidence
-    low, high = 0.0, 1.0
-    while _two_tails(high, freedom) > outside:
-        high *= 2
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        if middle in {low, high}:
-            break
-        if _two_tails(middle, freedom) > outside:
-            low = middle
-        else:
-            high = middle
-    return high
+    needed("scipy")
+    from scipy.special import stdtrit
 
-
-def _two_tails(t: float, freedom: int) -> float:
-    """The probability of being further away from zero than ``t``."""
-    return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
-
-
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function, by its continued fraction on the side where that converges fast."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    if x < (a + 1) / (a + b + 2):
-        return front * _fraction(a, b, x) / a
-    return 1 - front * _fraction(b, a, 1 - x) / b
-
-
-def _fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction, by the method of Lentz."""
-    c, d = 1.0, 1 / _off_zero(1 - (a + b) * x / (a + 1))
-    result = d
-    for step in range(1, _STEPS):
-        even = step * (b - step) * x / ((a + 2 * step - 1) * (a + 2 * step))
-        odd = -(a + step) * (a + b + step) * x / ((a + 2 * step) * (a + 2 * step + 1))
-        before = result
-        for term in (even, odd):
-            d = 1 / _off_zero(1 + term * d)
-            c = _off_zero(1 + term / c)
-            result *= c * d
-        if abs(result - before) < _ACCURACY * abs(result):
-            break
-    return result
-
-
-def _off_zero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
+    return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
 class Fit(NamedTuple):

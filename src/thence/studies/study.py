@@ -336,7 +336,7 @@ def _misfit(message: str) -> str:
 def _mistakes(read: _File) -> Iterator[tuple[str, str]]:
     """What the types alone do not say, as pairs of a key and what is wrong there."""
     if not _NAME.fullmatch(read.name):
-        yield "name", f"must be of small letters, digits and hyphens, and is {read.name!r}"
+        yield "name", f"must be of small messages, digits and hyphens, and is {read.name!r}"
     if not read.measures:
         yield "measures", "there is none"
     grid, measures = set(read.grid), set(read.measures)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from thence.errors import ConfigError
 from thence.trace.checks import CHECKS
 from thence.trace.events import Event
-from thence.trace.evidence import Evidence
-from thence.trace.history import History
-from thence.trace.lost import without_the_lost
+from thence.trace.evidence.evidence import Evidence
+from thence.trace.evidence.history import History
+from thence.trace.evidence.lost import without_the_lost
 from thence.trace.verdict import DEFAULT_REQUIRED, PROPERTIES, Verdict, Violation, conclude
 
 __all__ = ["DEFAULT_REQUIRED", "PROPERTIES", "Verdict", "Violation", "judge"]

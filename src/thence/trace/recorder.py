@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from thence.core.messages import Envelope, control_bytes
+from thence.core.wire.messages import Envelope, control_bytes
 from thence.trace.events import ARRIVE, VIEW, Event
 
 Sink = Callable[[Event], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import peers, report, servers_growth
+from benchmarks.__main__ import BENCHMARKS, LONG
 from benchmarks.peers.counting import Part, percentile, rate
 from benchmarks.peers.processes import Turn, Worker, WorkerFailed, run
 from benchmarks.servers_growth import Growth, Trip, asked, bus, flat, wire_bytes
+from benchmarks.table import Row
 
 
 async def echo(turn: Turn, *, word: str) -> str:
@@ -52,13 +55,36 @@ def test_a_section_takes_the_place_of_its_older_self() -> None:
     assert ("old" in after, "new" in after, "kept" in after) == (False, True, True)
 
 
+def test_a_page_shows_some_rows_and_a_file_has_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "PAGE", tmp_path / "benchmarks.md")
+    monkeypatch.setattr(report, "DATA", tmp_path / "data")
+    rows = [Row(f"row, {number}", f"{number} s", "2 s", 1.5) for number in range(20)]
+    report.write({"peers": report.section("peers", peers, rows)}, {"peers": rows})
+    page = report.PAGE.read_text(encoding="utf-8")
+    assert len(re.findall(r"^\| row, ", page, re.MULTILINE)) == report.SHOWN
+    assert "\n\nAll 20 rows: [peers.csv](data/peers.csv).\n" in page
+    with (report.DATA / "peers.csv").open(encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file))[1:] == [[f"row, {number}", f"{number} s", "2 s", "1.50"] for number in range(20)]
+
+
+def test_every_table_of_the_page_has_its_file() -> None:
+    told = re.findall(r"^All (\d+) rows: \[\w+\.csv\]\(data/(\w+)\.csv\)", report.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {name for _, name in told} >= {*BENCHMARKS, *LONG}
+    for count, name in told:
+        with (report.DATA / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            assert len(list(csv.DictReader(file))) == int(count), name
+
+
 def test_the_notes_say_which_goals_are_reached_and_which_are_not() -> None:
     """Round trips have goals for loops that stay awake; what those that sleep miss stands beside it, as it is in the table."""
-    page = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    page = report.PAGE.read_text(encoding="utf-8")
     assert peers.NOTES.strip() in page
     (said,) = [part for part in peers.NOTES.split("\n\n") if part.startswith("Reached")]
     reached, missed = said.split("Not reached")
-    rows = re.findall(r"^\| (.+?) +\| .*? nats-py core: .*\| +([\d.]+) \|$", page, re.MULTILINE)
-    rows = [(what, ratio) for what, ratio in rows if what.startswith("round trip") and "processor" not in what]
+    with (report.DATA / "peers.csv").open(encoding="utf-8", newline="") as file:
+        table = [row for row in csv.DictReader(file) if row["peer"].startswith("nats-py core: ")]
+    rows = [
+        (row["what"], row["ratio"]) for row in table if row["what"].startswith("round trip") and "processor" not in row["what"]
+    ]
     assert re.findall(r"\d\.\d\d", reached) == [ratio for what, ratio in rows if "goal" in what]
     assert re.findall(r"\d\.\d\d", missed) == [ratio for what, ratio in rows if "sleep" in what]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.test_docs import read, rows
 from thence.runtime import logs
-from thence.runtime.events import EVENTS
+from thence.runtime.log_events import EVENTS
 
 SOURCE = Path(logs.__file__).parents[1]
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
@@ -42,7 +42,7 @@ def texts_in(tree: ast.Module) -> Iterator[str]:
 
 
 def test_the_table_is_what_the_code_logs() -> None:
-    files = [*(SOURCE / "runtime").glob("*.py"), *(SOURCE / "cli").glob("*.py"), *(SOURCE / "web").glob("*.py")]
+    files = SOURCE.rglob("*.py")
     found = {text for file in files for text in texts_in(ast.parse(file.read_text(encoding="utf-8")))}
     assert found == set(EVENTS)
 
@@ -56,9 +56,9 @@ def test_every_part_has_a_name_and_every_event_its_own() -> None:
 
 
 def test_the_page_lists_the_events() -> None:
-    told = [tuple(row) for row in rows(read("docs/operations.md"), "| event | parts |")]
+    told = [tuple(row) for row in rows(read("docs/how-to/operations.md"), "| event | parts |")]
     assert told == [(f"`{event.name}`", ", ".join(f"`{part}`" for part in event.parts)) for event in EVENTS.values()]
-    assert {row[0].strip("`") for row in rows(read("docs/operations.md"), "| field | what |")} == ALWAYS
+    assert {row[0].strip("`") for row in rows(read("docs/how-to/operations.md"), "| field | what |")} == ALWAYS
 
 
 def test_a_json_line_has_its_event_and_parts(server_log: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 import thence
-from tests.integration.running import flat
+from tests.support.servers.running import flat
 from thence.runtime.polling import FIRST_WINDOW_S, MAX_AWAKE_S, Polling, polling_of
 
 LIMIT_S = 8 * FIRST_WINDOW_S

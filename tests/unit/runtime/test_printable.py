@@ -19,7 +19,7 @@ EVIL = "a\x1b[31m\x07\x9b2J\u202egnp\u2066\u200e\u2028\r\nb\x00\x7f\U000e0041\ud
 
 def commands(text: str) -> list[str]:
     """Return what in a text is no text to a terminal."""
-    return [letter for letter in text if unicodedata.category(letter) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
+    return [item for item in text if unicodedata.category(item) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
 
 
 def test_everything_that_a_terminal_obeys_is_escaped() -> None:
@@ -28,7 +28,7 @@ def test_everything_that_a_terminal_obeys_is_escaped() -> None:
     assert commands(printable(EVIL, keep=LINES)) == ["\n"]
     everything = "".join(map(chr, range(sys.maxunicode + 1)))
     assert commands(printable(everything)) == []
-    assert set(printable(everything)) >= {letter for letter in everything if letter.isprintable()}
+    assert set(printable(everything)) >= {item for item in everything if item.isprintable()}
 
 
 def test_what_can_be_printed_stays_as_it_is() -> None:

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from thence.core.changeover import Changeover, Decision
-from thence.core.domain import Domain
-from thence.core.flushing import Inventory, Settlement, settle
-from thence.core.topology import Link, Topology
-from thence.core.views import Bar, Resume, Standing, Switch, View, ViewInput
+from thence.core.reconfig.coordinator import Coordinator, Decision
+from thence.core.reconfig.flush import Inventory, Settlement, settle
+from thence.core.reconfig.protocol import Bar, Resume, Standing, Switch, View, ViewInput
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Link, Topology
 from thence.sim.changes import ChangeCase, explore_change
 
 
 def fabric(version: int, *domains: str, links: tuple[Link, ...] = (), ordering: str = "matrix") -> Topology:
-    """Return a fabric of domains named by their members' letters."""
+    """Return a fabric of domains named by their members' messages."""
     return Topology("f", [Domain(name, tuple(name), ordering) for name in domains], links, version=version)
 
 
@@ -91,7 +91,7 @@ def test_survivors_of_one_who_is_lost_in_the_midst_of_a_change_stay_together(cas
     assert explored.states > 500
 
 
-class _Unbarred(Changeover):
+class _Unbarred(Coordinator):
     """All others are prepared and none is seen to have switched: so let them go back at once."""
 
     def _make_way(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
@@ -101,7 +101,7 @@ class _Unbarred(Changeover):
         return decision
 
 
-class _HalfBarred(Changeover):
+class _HalfBarred(Coordinator):
     """Mistake: some are barred, so nobody can switch."""
 
     def _make_way(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
@@ -111,7 +111,7 @@ class _HalfBarred(Changeover):
         return decision
 
 
-class _Waiting(Changeover):
+class _Waiting(Coordinator):
     """Waits for those who are lost, as it was once."""
 
     def _make_way(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
@@ -127,7 +127,7 @@ class _Waiting(Changeover):
     ],
 )
 def test_a_mistake_about_an_attempt_that_counts_on_one_who_is_lost_is_found(
-    mistake: type[Changeover], deaths: int, broken: str
+    mistake: type[Coordinator], deaths: int, broken: str
 ) -> None:
     assert explore_change(LATER._replace(changeover_type=mistake, deaths=deaths)).broken == broken
 
@@ -169,7 +169,7 @@ def test_taking_more_while_all_compare_what_they_have_is_found(monkeypatch: pyte
 
 
 def test_switching_before_all_have_what_they_lack_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Hasty(Changeover):
+    class Hasty(Coordinator):
         def _go_on(self, attempt: int, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
             decision = super()._go_on(attempt, before, answers)
             switching = any(standing.phase == "flushed" for standing in answers.values())
@@ -181,17 +181,17 @@ def test_switching_before_all_have_what_they_lack_is_found(monkeypatch: pytest.M
     assert explore_change(case).broken == "agreement"
 
 
-class _WithoutQuiet(Changeover):
+class _WithoutQuiet(Coordinator):
     def _quiet(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> bool:
         return True
 
 
-class _OneRound(Changeover):
+class _OneRound(Coordinator):
     def _quiet(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> bool:
         return super()._quiet(answers, answers)
 
 
-class _Hasty(Changeover):
+class _Hasty(Coordinator):
     """Takes an attempt for dead as soon as somebody is not in it: it may not have been in it yet."""
 
     def _free(
@@ -200,7 +200,7 @@ class _Hasty(Changeover):
         return {name: Resume(standing.attempt, dead=True) for name, standing in prepared.items()}
 
 
-class _Early(Changeover):
+class _Early(Coordinator):
     """Lets those switch who are prepared, before all are."""
 
     def _go_on(self, attempt: int, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> object:  # type: ignore[override]
@@ -215,7 +215,7 @@ class _Early(Changeover):
         pytest.param(_OneRound, fabric(1, "WX", "XYZ"), fabric(2, "WXYZ"), id="quiet by one round"),
     ],
 )
-def test_a_mistake_about_quiet_is_found(mistake: type[Changeover], old: Topology, new: Topology) -> None:
+def test_a_mistake_about_quiet_is_found(mistake: type[Coordinator], old: Topology, new: Topology) -> None:
     explored = explore_change(ChangeCase(old, new, 1, changeover_type=mistake))
     assert explored.broken == "a frame of the old version was still on its way"
     assert explored.run[-1].endswith("is asked to switch")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.explorer_cases import CASES, case, label
-from tests.planted_orderings import HARMLESS, PLANTED, Planted
-from thence.core.domain import Domain
-from thence.core.messages import Frame
+from tests.support.explorer_cases import CASES, case, label
+from tests.support.planted_orderings import HARMLESS, PLANTED, Planted
 from thence.core.ordering import Output
 from thence.core.ordering.fifo import Fifo, FifoStamp
+from thence.core.topology.domain import Domain
+from thence.core.wire.messages import Frame
 from thence.errors import ConfigError
 from thence.sim.explorer import PROGRESS_EVERY, Action, Case, Exhausted, Found, State, _Search, explore
 from thence.sim.scenario import Stage, from_actions, parse, run_text
@@ -103,12 +103,12 @@ def test_the_real_orderings_keep_what_they_promise(given: Case) -> None:
 
 
 class Echo(Fifo):
-    """Sends every frame back, for ever."""
+    """Answers every frame by one without a message, for ever."""
 
     direct = False
 
     def accept(self, peer: str, frame: Frame[Any], now: int) -> Output:
-        return Output([(peer, Frame(FifoStamp(1), frame.envelope))], [])
+        return Output([(peer, Frame(FifoStamp(1), None))], [])
 
 
 def test_an_endless_run_is_cut_short_loudly() -> None:

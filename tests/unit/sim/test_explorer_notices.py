@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.planted_stability import UNNOTICED, Planted, in_place
-from thence.core.domain import Domain
+from tests.support.planted_stability import UNNOTICED, Planted, in_place
 from thence.core.ordering import ORDERINGS
-from thence.core.topology import Link, Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Link, Topology
 from thence.errors import ThenceError
 from thence.sim.explorer import Case, explore
 
@@ -41,7 +41,7 @@ CASES: Final = {
 DIRECT: Final = [name for name, ordering in ORDERINGS.items() if ordering.direct]
 
 WIDE: Final = Case(told("d", ("a", "b", "c"), "matrix"), 2, "multicast")
-"""Here one confirmation is not all of them, and a message may hang on one that not all have."""
+"""Here one ack is not all of them, and a message may hang on one that not all have."""
 
 
 @pytest.mark.parametrize("name", CASES)

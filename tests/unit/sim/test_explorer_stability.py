@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from tests.planted_stability import PLANTED, Planted, in_place
-from thence.core.domain import Domain
-from thence.core.topology import Link, Topology
+from tests.support.planted_stability import PLANTED, Planted, in_place
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Link, Topology
 from thence.errors import ThenceError
 from thence.sim.explorer import Case, explore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.explorer_cases import (
+from tests.support.explorer_cases import (
     LINK_CRASH,
     LINK_WRITTEN_TO,
     TAKEOVER_CASES,
@@ -13,8 +13,8 @@ from tests.explorer_cases import (
     linked_fabric,
     takeover_fabric,
 )
-from tests.planted_takeover import PLANTED, PLANTED_AT_LINKS, Planted, in_place
-from thence.core.topology import Topology
+from tests.support.planted_takeover import PLANTED, PLANTED_AT_LINKS, Planted, in_place
+from thence.core.topology.model import Topology
 from thence.sim.explorer import Action, Case, explore
 from thence.sim.scenario import Stage, from_actions, parse
 from thence.trace.judge import judge

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thence.core.durations import MAX_DELAY_NS, format_duration, parse_duration_ns
+from thence.core.topology.durations import MAX_DELAY_NS, format_duration, parse_duration_ns
 from thence.errors import ConfigError
 from thence.sim.laws import (
     Constant,

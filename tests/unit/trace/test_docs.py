@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from thence.cli.judge import command
+from thence.cli.traces.judge import command
 from thence.trace.events import COLUMNS, REQUIRED
 from thence.trace.verdict import PROPERTIES
 
@@ -28,19 +28,19 @@ def words(printed: str) -> list[list[str]]:
 
 
 def test_the_table_of_columns_is_complete() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page("trace"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page("reference/trace"), re.MULTILINE)
     assert tuple(name for name, _ in rows) == COLUMNS
     assert tuple(name for name, words in rows if "required" in words) == REQUIRED
 
 
 def test_the_table_of_properties_is_complete() -> None:
-    assert tuple(re.findall(r"^\| `([\w-]+)` \|", page("judge"), re.MULTILINE)) == PROPERTIES
+    assert tuple(re.findall(r"^\| `([\w-]+)` \|", page("how-to/judge"), re.MULTILINE)) == PROPERTIES
 
 
 def test_the_example_of_the_judge_is_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("trace.jsonl").write_text(blocks("trace", "jsonl")[0], encoding="utf-8")
-    call, _, printed = blocks("judge", "console")[0].partition("\n")
+    Path("trace.jsonl").write_text(blocks("reference/trace", "jsonl")[0], encoding="utf-8")
+    call, _, printed = blocks("how-to/judge", "console")[0].partition("\n")
     app = typer.Typer()
     app.command()(command)
     result = CliRunner().invoke(app, call.split()[3:])
@@ -49,6 +49,6 @@ def test_the_example_of_the_judge_is_what_it_prints(tmp_path: Path, monkeypatch:
 
 def test_the_example_of_writing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = blocks("trace", "python")
+    (code,) = blocks("reference/trace", "python")
     exec(code, {})
     assert Path("run.jsonl").is_file()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.traces import parse, random_trace
+from tests.support.traces import parse, random_trace
 from tests.unit.trace.test_jsonl import FULL
 from thence.errors import ConfigError, StorageError, TraceError
 from thence.trace import Event, TraceWriter, read_trace, write_trace

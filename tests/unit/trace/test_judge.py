@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from tests.traces import parse, random_case
+from tests.support.traces import parse, random_case
 from thence.errors import ConfigError
 from thence.trace.judge import DEFAULT_REQUIRED, PROPERTIES, Verdict, judge
 

@@ -7,8 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.traces import parse
-from thence.cli import judge as judge_file
+from tests.support.traces import parse
+from thence.cli.traces import judge as judge_file
 from thence.trace import write_trace
 from thence.trace.judge import DEFAULT_REQUIRED, PROPERTIES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.traces import random_trace
+from tests.support.traces import random_trace
 from thence.errors import ConfigError, StorageError
 from thence.trace import Event, LiveTraceWriter, read_trace
 from thence.trace.live import MAX_AGE_S, ROWS_PER_LIVE_PART
@@ -110,7 +110,9 @@ def test_it_needs_a_new_folder(tmp_path: Path) -> None:
 
 
 def test_the_limits_are_told() -> None:
-    assert f"{ROWS_PER_LIVE_PART:,} rows or {MAX_AGE_S:g} seconds" in (DOCS / "trace.md").read_text(encoding="utf-8")
+    assert f"{ROWS_PER_LIVE_PART:,} rows or {MAX_AGE_S:g} seconds" in (DOCS / "reference" / "trace.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_rows_that_cannot_be_written_leave_no_part(tmp_path: Path) -> None:

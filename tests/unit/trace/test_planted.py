@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from tests.planted import KEPT, PLANTED, Planted
-from tests.reference import judge_literally
-from tests.traces import drop_delivery, invent_delivery, parse, random_trace, repeat_delivery, text_of
+from tests.support.reference import judge_literally
+from tests.support.traces import drop_delivery, invent_delivery, parse, random_trace, repeat_delivery, text_of
 from thence.trace.events import Event
 from thence.trace.judge import PROPERTIES, judge
 

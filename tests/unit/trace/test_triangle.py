@@ -1,6 +1,6 @@
 """Acceptance test number one: A sends to C, then to B; B then sends to C; C must get A's first."""
 
-from tests.traces import parse
+from tests.support.traces import parse
 from thence.trace.judge import PROPERTIES, judge
 
 SENT = """

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from thence.core.ordering.base import Arrival, Gate, Ordering, Output, Predecessor, Wait
-from thence.core.ordering.holding import MAX_HELD
+from thence.core.ordering.pending import MAX_HELD
 from thence.errors import ConfigError
 
 __all__ = [

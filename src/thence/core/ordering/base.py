@@ -14,7 +14,7 @@ Rules for whoever writes one (the conformance suite checks each of them):
 * ``snapshot`` and ``restore`` carry all of the state: a restored ordering goes on exactly as the original would.
 * The cost of a frame does not depend on how many others wait (see ``holding``).
 * Membership is fixed for the life of the object. A change of membership makes a new ordering from the old one's
-  state; that is the business of ``core.views``, and the reason why nothing outside asks an ordering for its
+  state; that is the business of ``core.reconfig.protocol``, and the reason why nothing outside asks an ordering for its
   members' numbers.
 """
 
@@ -30,9 +30,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
-from thence.core.messages import UNREADABLE, Envelope, Frame, MessageId
-from thence.core.ordering.holding import MAX_HELD, Held, Holding
+from thence.core.ordering.pending import MAX_HELD, Held, Holding
+from thence.core.wire.messages import UNREADABLE, Envelope, Frame, MessageId
 from thence.errors import ConfigError, MalformedFrame, OverflowingFrame, ReplayedFrame, StorageError, StrangerFrame
+from thence.words import article
 
 
 class Arrival(enum.Enum):
@@ -59,7 +60,7 @@ class Wait(NamedTuple):
     peer: str
     missing: Predecessor
     since: int
-    """0 where nobody writes that down, as of a message of our own that is not confirmed yet (``resilient``)."""
+    """0 where nobody writes that down, as of a message of our own that is not acknowledged yet (``resilient``)."""
 
 
 class Output(msgspec.Struct):
@@ -121,6 +122,8 @@ class Ordering(ABC):
     State: ClassVar[type[msgspec.Struct]]
     state: Any
     """Everything that changes, except the frames that wait. An ordering names its type."""
+    gets_back = False
+    """Whether another member hands this one's own messages back to it."""
     circular = False
     """Whether members hand on what they get in a ring, each to the next one."""
     gate: Gate | None = None
@@ -212,7 +215,9 @@ class Ordering(ABC):
             raise StrangerFrame(f"{self._describe(peer, frame)}: {peer!r} is not another member here")
         # Exactly one of these: an ordering may build its stamps on those of another one, which would not know them.
         if type(frame.stamp) not in self.stamps:
-            raise MalformedFrame(f"{self._describe(peer, frame)}: a {type(frame.stamp).__name__} is no stamp of {self.name}")
+            raise MalformedFrame(
+                f"{self._describe(peer, frame)}: {article(type(frame.stamp).__name__)} is no stamp of {self.name}"
+            )
         stream, number = self._check(sender, frame)
         if number <= self._released(stream) or self._holding.holds(stream, number):
             raise ReplayedFrame(f"{self._describe(peer, frame)}: number {number} was accepted before")

@@ -1,7 +1,7 @@
 """Every message carries the time, and all deliver in the order of time. Total, and causal, without a coordinator.
 
 Source: gateways §1 and §2.3 (subgroups ordered by physical clocks), after Lamport 1978, whose rule makes it right whatever the
-clocks say. Design note: docs/orderings/clocked.md.
+clocks say. Design note: docs/concepts/orderings/clocked.md.
 
 A member's clock runs ahead of every time that it has seen, so what is sent after a delivery is later than what was
 delivered. A message is stamped with that clock; equal times are put in order by the number of the sender. It is
@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from thence.core.messages import Envelope, Frame
 from thence.core.ordering.base import Arrival, Ordering, Output
-from thence.core.ordering.holding import Held
+from thence.core.ordering.pending import Held
+from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ImpossibleFrame, MalformedFrame, OverflowingFrame
 
 MAX_TIME = 1 << 62

@@ -1,6 +1,6 @@
 """FIFO: what one member sends to another is delivered in the order in which it was sent.
 
-Source: interconnect §2 and §3 (the FIFO systems that Thm 1 joins). Design note: docs/orderings/fifo.md.
+Source: interconnect §2 and §3 (the FIFO systems that Thm 1 joins). Design note: docs/concepts/orderings/fifo.md.
 
 The stamp is one number: how many messages this sender has sent to this receiver. Multicast to any subset costs
 nothing extra, since every receiver has its own count and is never left with a hole.
@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from thence.core.messages import Envelope, Frame
 from thence.core.ordering.base import NoOptions, Ordering, Output
-from thence.core.ordering.holding import Held
+from thence.core.ordering.pending import Held
+from thence.core.wire.messages import Envelope, Frame
 from thence.errors import MalformedFrame
 
 

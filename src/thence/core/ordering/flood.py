@@ -1,6 +1,6 @@
 """Causal broadcast on any connected graph of FIFO links, with constant control information.
 
-Source: beyond the papers [Nédelec, Molli, Mostéfaoui 2018]. Design note: docs/orderings/flood.md.
+Source: beyond the papers [Nédelec, Molli, Mostéfaoui 2018]. Design note: docs/concepts/orderings/flood.md.
 
 Whoever sees a message for the first time delivers it and forwards it on all its links before anything else. A
 message therefore travels behind its causes on every path, and the first copy of it to arrive anywhere comes after
@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from thence.core.messages import Envelope, Frame
 from thence.core.ordering.base import Arrival, Ordering, Output
-from thence.core.ordering.holding import Held
+from thence.core.ordering.pending import Held
+from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, ImpossibleFrame, MalformedFrame, StrangerFrame
 
 
@@ -42,7 +42,7 @@ class FloodOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FloodState(msgspec.Struct):
-    """Per origin the last number seen; per neighbour the frames that went and came."""
+    """Per origin the last number seen; per peer the frames that went and came."""
 
     seen: list[int]
     hops_out: list[int]
@@ -65,10 +65,10 @@ class Flood(Ordering):
 
     def _start(self, options: FloodOptions) -> None:
         count = len(self.members)
-        neighbours = self._join(options.links)
-        self._refuse_islands(neighbours)
-        self.neighbours = tuple(sorted(neighbours[self.my_index]))
-        self.circular = count > 3 and all(len(joined) == 2 for joined in neighbours)
+        peers = self._join(options.links)
+        self._refuse_islands(peers)
+        self.peers = tuple(sorted(peers[self.my_index]))
+        self.circular = count > 3 and all(len(joined) == 2 for joined in peers)
         self.state = FloodState([0] * count, [0] * count, [0] * count)
 
     def _join(self, links: Literal["full", "ring"] | list[tuple[str, str]]) -> list[set[int]]:
@@ -77,21 +77,21 @@ class Flood(Ordering):
             return [set(range(count)) - {member} for member in range(count)]
         if links == "ring":
             return [{(member - 1) % count, (member + 1) % count} - {member} for member in range(count)]
-        neighbours: list[set[int]] = [set() for _ in self.members]
+        peers: list[set[int]] = [set() for _ in self.members]
         for one, other in links:
             for name in (one, other):
                 if name not in self.index:
                     raise ConfigError(f"flood: the link {one}-{other} names {name!r}, who is no member")
             if one == other:
                 raise ConfigError(f"flood: a link of {one!r} to itself")
-            neighbours[self.index[one]].add(self.index[other])
-            neighbours[self.index[other]].add(self.index[one])
-        return neighbours
+            peers[self.index[one]].add(self.index[other])
+            peers[self.index[other]].add(self.index[one])
+        return peers
 
-    def _refuse_islands(self, neighbours: list[set[int]]) -> None:
+    def _refuse_islands(self, peers: list[set[int]]) -> None:
         reached = [0]
         for member in reached:
-            reached += sorted(neighbours[member].difference(reached))
+            reached += sorted(peers[member].difference(reached))
         if len(reached) < len(self.members):
             lost = next(name for number, name in enumerate(self.members) if number not in reached)
             raise ConfigError(f"flood: the links do not join {self.members[0]!r} and {lost!r}")
@@ -108,27 +108,27 @@ class Flood(Ordering):
         return out
 
     def first_hop(self, to: Collection[str] | None) -> list[str]:
-        return [self.members[neighbour] for neighbour in self.neighbours]
+        return [self.members[peer] for peer in self.peers]
 
     def hands_on_to(self, peer: str) -> Collection[str]:
-        if len(self.neighbours) == len(self.members) - 1:
+        if len(self.peers) == len(self.members) - 1:
             return ()  # Its origin has sent it to all itself, so that its own queue says who lacks it.
         return [name for name in self.first_hop(None) if name != peer]
 
     def _forward(self, frame: Frame[FloodStamp], came_from: int, out: Output) -> None:
         stamp = frame.stamp
-        for neighbour in self.neighbours:
-            if neighbour not in (came_from, stamp.origin):
-                self.state.hops_out[neighbour] += 1
-                hop = self.state.hops_out[neighbour]
+        for peer in self.peers:
+            if peer not in (came_from, stamp.origin):
+                self.state.hops_out[peer] += 1
+                hop = self.state.hops_out[peer]
                 onward = Frame(FloodStamp(stamp.origin, stamp.number, hop, stamp.to), frame.envelope)
-                out.send.append((self.members[neighbour], onward))
+                out.send.append((self.members[peer], onward))
 
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         stamp = frame.stamp
         count = len(self.members)
         described = self._describe(self.members[sender], frame)
-        if sender not in self.neighbours:
+        if sender not in self.peers:
             raise StrangerFrame(f"{described}: there is no link between us")
         if frame.envelope is None or stamp.number < 1 or stamp.hop < 1 or not 0 <= stamp.origin < count:
             raise MalformedFrame(f"{described}: needs a message, an origin and numbers from 1")

@@ -1,6 +1,6 @@
 """Subgroups behind gateways: vectors sized by the number of subgroups, concurrency kept.
 
-Source: gateways §3 and §4, repaired. Design note: docs/orderings/grouped.md.
+Source: gateways §3 and §4, repaired. Design note: docs/concepts/orderings/grouped.md.
 
 Members are divided into subgroups; the first member of each is its gateway. A member sends to its gateway, with its
 own vector: one entry per subgroup, saying how much of that subgroup's global stream it has seen. The gateway orders
@@ -29,9 +29,9 @@ from typing import Any
 
 import msgspec
 
-from thence.core.messages import Envelope, Frame
 from thence.core.ordering.base import Ordering, Output
-from thence.core.ordering.holding import Held
+from thence.core.ordering.pending import Held
+from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, ImpossibleFrame, MalformedFrame, StrangerFrame
 
 
@@ -104,6 +104,7 @@ class Grouped(Ordering):
         self.gateways = tuple(group[0] for group in self.groups)
         self.my_group = self.group_of[self.my_index]
         self.my_gateway = self.gateways[self.my_group]
+        self.gets_back = self.my_index != self.my_gateway
         zeros = [0] * len(self.groups)
         vectors = [list(zeros) for _ in self.members] if self.my_index == self.my_gateway else []
         self.state = GroupedState(0, 0, list(zeros), [], [0] * count, vectors, [0] * count, list(zeros))

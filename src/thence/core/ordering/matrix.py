@@ -1,6 +1,6 @@
 """Causal unicast and multicast to any subset, with a matrix of who sent how much to whom.
 
-Source: clusters §II (RST) and domains §3 and App. A (Updates). Design note: docs/orderings/matrix.md.
+Source: clusters §II (RST) and domains §3 and App. A (Updates). Design note: docs/concepts/orderings/matrix.md.
 
 Only recipients are written to. A message carries its sender's matrix, itself included. It is delivered at j when it
 is the next one from its sender to j and when, for every other member k, what the matrix says was sent from k to j
@@ -8,9 +8,9 @@ has been delivered.
 
 Stamps, by the option ``stamps``:
 
-* ``updates`` (default) carries what changed since the sender's last message to the same member (see ``core.clocks``
-  for what is wrong in App. A as printed). Entries that are left out were in an earlier message of the same sender,
-  which is delivered first, or came from the receiver itself. So this needs no FIFO channel either.
+* ``updates`` (default) carries what changed since the sender's last message to the same member (see
+  ``core.ordering.matrix_clock`` for what is wrong in App. A as printed). Entries that are left out were in an earlier message of
+  the same sender, which is delivered first, or came from the receiver itself. So this needs no FIFO channel either.
 * ``full`` carries all n² entries.
 """
 
@@ -21,11 +21,12 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from thence.core.clocks import FULL_MATRIX_LIMIT, FullMatrix, UpdatesMatrix
-from thence.core.messages import Envelope, Frame
 from thence.core.ordering.base import Ordering, Output
-from thence.core.ordering.holding import Held
+from thence.core.ordering.matrix_clock import FULL_MATRIX_LIMIT, FullMatrix, UpdatesMatrix
+from thence.core.ordering.pending import Held
+from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ImpossibleFrame, MalformedFrame, StorageError, UsageError
+from thence.words import counted
 
 
 class MatrixStamp(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
@@ -111,7 +112,7 @@ class Matrix(Ordering):
         if claims:
             column, value = claims[0]
             raise ImpossibleFrame(
-                f"{self._describe(self.members[sender], frame)}: it says that I sent {value} messages to "
+                f"{self._describe(self.members[sender], frame)}: it says that I sent {counted(value, 'message')} to "
                 f"{self.members[column]!r}, but I sent {self._clock.value(self.my_index, column)}"
             )
         return sender, stamp.number

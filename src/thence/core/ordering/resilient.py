@@ -2,21 +2,21 @@
 
 Source: daisy §3.4 (ii): only recipients are written to, and messages "cannot be delivered until it is known that they
 were received by at least k more processes, in order to be able to survive k failures". Design note:
-docs/orderings/resilient.md.
+docs/concepts/orderings/resilient.md.
 
 A message goes to its recipients, stamped as in ``matrix``. If these are too few, it also goes to further members,
 as a *copy*: they keep it and do not deliver it. Whoever gets it says so to the sender at once, before it can deliver
-anything. When enough have said so, the sender confirms it, and only then it is delivered.
+anything. When enough have said so, the sender acks it, and only then it is delivered.
 
 Rules:
 
 * Enough are k + 1 members beside the sender, or all where there are fewer: whoever delivers is one of them, so k
   more have it. Where the sender alone delivers, k others are enough.
-* A sender confirms in the order in which it sent. So whatever is delivered anywhere, all that happened before it is
+* A sender acks in the order in which it sent. So whatever is delivered anywhere, all that happened before it is
   kept by enough others too: a crash of k members leaves no hole that somebody waits for in vain (daisy Fig. 2). The
   paper does not ask for this, and without it such a run blocks.
 * A copy is numbered and ordered like a message, so there is one stream per pair of members. It is dropped when it is
-  confirmed, since by then every recipient has the message.
+  acknowledged, since by then every recipient has the message.
 
 Option: ``copies``, which is k (default 1). 0 is the matrix ordering itself.
 """
@@ -29,12 +29,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from thence.core.clocks import UpdatesMatrix
-from thence.core.messages import Envelope, Frame
-from thence.core.numbers import NumberSet
 from thence.core.ordering.base import Output, Predecessor, Wait
-from thence.core.ordering.holding import Held
 from thence.core.ordering.matrix import Matrix, MatrixStamp, MatrixState
+from thence.core.ordering.matrix_clock import UpdatesMatrix
+from thence.core.ordering.pending import Held
+from thence.core.wire.messages import Envelope, Frame
+from thence.core.wire.number_set import NumberSet
 from thence.errors import ImpossibleFrame, InternalError, MalformedFrame, ReplayedFrame
 
 MAX_COPIES = 64
@@ -64,7 +64,7 @@ class ResilientOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Unsafe(msgspec.Struct, array_like=True):
-    """A message of ours that is not confirmed yet."""
+    """A message of ours that is not acknowledged yet."""
 
     envelope: Envelope
     ours_too: bool
@@ -76,7 +76,7 @@ class Unsafe(msgspec.Struct, array_like=True):
 
 
 class ResilientState(msgspec.Struct):
-    """The state of ``matrix``, what each member confirmed, what each keeps of ours, and what we have not confirmed."""
+    """The state of ``matrix``, what each member acknowledged, what each keeps of ours, and what we have not acknowledged."""
 
     matrix: MatrixState
     safe: list[int]
@@ -105,7 +105,7 @@ class Resilient(Matrix):
         self._remember([])
 
     def _remember(self, unsafe: list[Unsafe]) -> None:
-        """Take these for our messages that are not confirmed yet, oldest first."""
+        """Take these for our messages that are not acknowledged yet, oldest first."""
         self._unsafe = deque(unsafe)
         self._awaited = {place: message for message in unsafe for place in message.holders}
 
@@ -126,7 +126,7 @@ class Resilient(Matrix):
         message = Unsafe(envelope, len(others) < len(recipients), places, enough)
         self._unsafe.append(message)
         self._awaited.update(dict.fromkeys(places, message))
-        self._confirm(out)
+        self._ack(out)
         return out
 
     def _further(self, recipients: Collection[int], count: int) -> list[int]:
@@ -136,8 +136,8 @@ class Resilient(Matrix):
         free = [member for member in ring if member not in recipients]
         return free[: max(0, count)]
 
-    def _confirm(self, out: Output) -> None:
-        """Confirm the oldest of our messages, as far as enough others keep them."""
+    def _ack(self, out: Output) -> None:
+        """Ack the oldest of our messages, as far as enough others keep them."""
         while self._unsafe and self._unsafe[0].left <= 0:
             message = self._unsafe.popleft()
             for place in message.holders:
@@ -181,7 +181,7 @@ class Resilient(Matrix):
         return missing
 
     def _always_taken(self, held: Held[Any], missing: tuple[int, int]) -> bool:
-        # Only its confirmation is missing, and that may be waiting for us to take it. There is at most one per member.
+        # Only its ack is missing, and that may be waiting for us to take it. There is at most one per member.
         return isinstance(held.frame.stamp, MatrixStamp) and missing[0] >= len(self.members)
 
     def _release(self, held: Held[Any], out: Output) -> None:
@@ -193,7 +193,7 @@ class Resilient(Matrix):
             message = self._awaited.get((held.sender, held.number))
             if message is not None:
                 message.left -= 1
-                self._confirm(out)
+                self._ack(out)
         else:
             super()._release(held, out)
             if isinstance(stamp, ResilientCopy):
@@ -205,10 +205,11 @@ class Resilient(Matrix):
 
     def _stream_name(self, stream: int) -> str:
         name = self.members[stream % len(self.members)]
-        return name if stream < len(self.members) else f"confirmations of {name}"
+        return name if stream < len(self.members) else f"acks of {name}"
 
     def waiting(self) -> list[Wait]:
-        """List every message that waits here; our own unconfirmed ones first, for a copy somewhere or an earlier one of ours."""
+        """List every message that waits here; our own unacknowledged ones first, for a copy somewhere or an earlier one of
+        ours."""
         ours = []
         before = Predecessor(self.me, 0)
         for message in self._unsafe:

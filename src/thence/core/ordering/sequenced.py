@@ -1,7 +1,7 @@
 """One coordinator puts all messages of the domain into one order. Total, and causal.
 
 Source: clusters §III-C (the centralised algorithm), gateways §2.3 (a controller). Design note:
-docs/orderings/sequenced.md.
+docs/concepts/orderings/sequenced.md.
 
 A member sends its message to the coordinator, numbered, so that the coordinator takes each member's messages in
 order. The coordinator passes it on to the recipients only, numbering per recipient: nobody is left with a hole, and
@@ -20,9 +20,9 @@ from typing import Any
 
 import msgspec
 
-from thence.core.messages import Envelope, Frame
 from thence.core.ordering.base import Ordering, Output
-from thence.core.ordering.holding import Held
+from thence.core.ordering.pending import Held
+from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, MalformedFrame, StrangerFrame
 
 
@@ -73,6 +73,7 @@ class Sequenced(Ordering):
         if name not in self.index:
             raise ConfigError(f"sequenced: the coordinator {name!r} is not among the members {', '.join(self.members)}")
         self.coordinator = self.index[name]
+        self.gets_back = self.my_index != self.coordinator
         count = len(self.members)
         self.state = SequencedState(0, 0, [0] * count, [0] * count)
 

@@ -1,6 +1,6 @@
 """No order at all: each message is delivered as it arrives, once. The baseline that the others are measured against.
 
-Design note: docs/orderings/unordered.md. The stamp is the same one number as in ``fifo``, but nothing waits for it;
+Design note: docs/concepts/orderings/unordered.md. The stamp is the same one number as in ``fifo``, but nothing waits for it;
 it only tells a replay from a first copy. What was delivered is kept as "all up to n, and these beyond", never as a
 bare maximum: a maximum would take a message that was overtaken for a replay and lose it.
 """
@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from thence.core.messages import Envelope, Frame
-from thence.core.numbers import NumberSet
 from thence.core.ordering.base import NoOptions, Ordering, Output
-from thence.core.ordering.holding import Held
+from thence.core.ordering.pending import Held
+from thence.core.wire.messages import Envelope, Frame
+from thence.core.wire.number_set import NumberSet
 from thence.errors import MalformedFrame, ReplayedFrame
 
 

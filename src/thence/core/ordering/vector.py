@@ -1,6 +1,6 @@
 """Causal broadcast with vector stamps; multicast by filtering.
 
-Source: daisy §2 and §3.1 [Birman, Schiper, Stephenson 1991]. Design note: docs/orderings/vector.md.
+Source: daisy §2 and §3.1 [Birman, Schiper, Stephenson 1991]. Design note: docs/concepts/orderings/vector.md.
 
 Every message goes to every member; those that are no recipients get a marker without the body, so that their clocks
 stay whole. A message is delivered when all that its sender had delivered before sending it has been delivered here.
@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from thence.core.messages import Envelope, Frame
 from thence.core.ordering.base import Ordering, Output
-from thence.core.ordering.holding import Held
+from thence.core.ordering.pending import Held
+from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ImpossibleFrame, MalformedFrame
 
 

@@ -1,1 +1,1 @@
-"""The audit of a trace that still grows: see docs/following.md."""
+"""The audit of a trace that still grows: see docs/how-to/following.md."""

@@ -3,7 +3,7 @@
 Rules:
 
 * What is judged is judged once. Whatever part an event comes in, and in whatever order parts come, the rows are the judge's but
-  for what docs/following.md names.
+  for what docs/how-to/following.md names.
 * The time is that of a clock that stands still while nobody follows, in nanoseconds: patience must not run out by a restart.
 * After an error the follower is good for nothing; go on from one that was saved.
 """

@@ -1,6 +1,7 @@
 """How much is kept while a trace is followed. Beyond a limit following ends with an error that names it.
 
-Only one limit forgets: what is known of messages that have arrived everywhere. It is told in docs/following.md what that means.
+Only one limit forgets: what is known of messages that have arrived everywhere. It is told in docs/how-to/following.md what that
+means.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A stretch of slices joined into one, to find in it the chain between two messages, and the cone of what lies between.
 
-Chains are found by the judge's own :class:`thence.trace.chain.Chains`: which of several shortest chains is told must not
+Chains are found by the judge's own :class:`thence.trace.evidence.chain.Chains`: which of several shortest chains is told must not
 depend on who is asked. That has nothing to do with whether there is a violation, which the audit finds out without the judge.
 """
 
@@ -21,8 +21,8 @@ from thence.pipeline.kernels.ledger import Entry
 from thence.pipeline.kernels.replay import DELIVER, NOBODY, SEND, Longs
 from thence.pipeline.kernels.rows import Place
 from thence.pipeline.kernels.story import backward_in, tell
-from thence.trace.chain import Chains
 from thence.trace.events import Event
+from thence.trace.evidence.chain import Chains
 
 
 class Part(NamedTuple):

@@ -1,1 +1,1 @@
-"""The parts of the report: words, numbers, plots and pages. ``thence.pipeline.report`` is the door."""
+"""The parts of the report: words, numbers, plots and pages. ``thence.pipeline.report`` is the listener."""

@@ -181,8 +181,8 @@ def _natural(name: str | None) -> tuple[object, ...]:
     """p2 before p10, and what has no name last."""
     if name is None:
         return (1,)
-    digits = "".join(letter if letter.isdecimal() and letter.isascii() else " " for letter in name).split()
-    return (0, "".join(letter for letter in name if not letter.isdecimal()), [int(part) for part in digits[:3]], name)
+    digits = "".join(item if item.isdecimal() and item.isascii() else " " for item in name).split()
+    return (0, "".join(item for item in name if not item.isdecimal()), [int(part) for part in digits[:3]], name)
 
 
 class Handler(NamedTuple):

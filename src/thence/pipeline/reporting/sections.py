@@ -5,15 +5,18 @@ Cells of tables are text already, cleaned but not escaped: that is the work of w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from thence.pipeline.metric_tables import percentile_column
-from thence.pipeline.reporting import figures, plots
+from thence.pipeline.reporting import figures
 from thence.pipeline.reporting.audit import Audit
 from thence.pipeline.reporting.figures import MAX_BARS, Tables
-from thence.pipeline.reporting.wording import duration, number, plural, share, shown, size
+from thence.pipeline.reporting.plots import Bar, BarPlot, HeatPlot, Line, LinePlot, Plot
+from thence.pipeline.reporting.wording import duration, number, share, shown, size
 from thence.trace.verdict import Violation
+from thence.words import counted
 
 MAX_VIOLATIONS: Final = 50
 MAX_CHAIN: Final = 12
@@ -32,7 +35,7 @@ class Section(NamedTuple):
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     text: int = 1
-    plots: Sequence[str] = ()
+    plots: Sequence[Plot] = ()
 
 
 def summary(tables: Tables) -> list[tuple[str, str]]:
@@ -69,7 +72,7 @@ def notes(tables: Tables, audit: Audit | None) -> list[str]:
         (max(0, total["copies"] - total["deliveries"] + total["unsent_deliveries"]), "copy", "sent and never delivered."),
         (audit.bad_rows if audit else 0, "row", "of the input that could not be read: missing from everything here."),
     ]
-    found = [f"{plural(count, noun)} {what}" for count, noun, what in said if count]
+    found = [f"{counted(count, noun)} {what}" for count, noun, what in said if count]
     if total["deliveries"] and not total["waits"]:
         found.append("The trace does not say when messages arrived, so how long they waited is not known.")
     delay = figures.distribution(tables, "delay_ns")
@@ -81,16 +84,16 @@ def notes(tables: Tables, audit: Audit | None) -> list[str]:
 def order(audit: Audit) -> list[Section]:
     """What was found about order: the counts, the violations, and how long that took."""
     broken = sum(map(bool, audit.properties.values()))
-    lead = f"Every checked property was kept, in {plural(audit.events, 'event')}."
+    lead = f"Every checked property was kept, in {counted(audit.events, 'event')}."
     if audit.verdict != "kept":
-        lead = f"{broken} of {plural(len(audit.properties), 'property')} were violated, in {plural(audit.events, 'event')}."
+        lead = f"{broken} of {counted(len(audit.properties), 'property')} were violated, in {counted(audit.events, 'event')}."
     counts = [[shown(name), number(count), "violated" if count else "kept"] for name, count in audit.properties.items()]
     found = [Section("Order", lead, ("property", "violations", ""), counts)]
     if audit.violations:
         found.append(_violations(audit))
     if audit.timings_s or audit.slices is not None:
         stages = [[shown(stage), duration(seconds * 1e9)] for stage, seconds in audit.timings_s.items()]
-        cut = "" if audit.slices is None else f"The work was cut into {plural(audit.slices, 'slice')}."
+        cut = "" if audit.slices is None else f"The work was cut into {counted(audit.slices, 'slice')}."
         found.append(Section("How the audit ran", cut, ("stage", "time"), stages))
     return found
 
@@ -135,12 +138,18 @@ def delays(tables: Tables) -> Section:
         return Section("Delay", "No delivery has a time together with its send, so no delay is known.", columns, [])
     lead = "From send to delivery, and from arrival to delivery; a tenth of the deliveries took longer than the value at 90 %."
     lines = [
-        plots.Line(name, [(plots.tail_place(percent), value) for percent, value in figures.curve(row)]) for name, row in known
+        Line(name, [(_tail_place(percent), value) for percent, value in figures.curve(row)], colour=place, dash=place)
+        for place, (name, row) in enumerate(known)
     ]
-    ticks = [plots.Tick(plots.tail_place(percent), f"{percent:g} %") for percent in TAIL_TICKS]
+    ticks = {_tail_place(percent): f"{percent:g} %" for percent in TAIL_TICKS}
     about = "; ".join(f"{name}: half within {duration(row['p50'])}, 99 % within {duration(row['p99'])}" for name, row in known)
-    plot = plots.line_plot("Delay by percentile", about, lines, x_ticks=ticks, y_words=duration, x_name="share of the deliveries")
+    plot = LinePlot("Delay by percentile", about, lines, "share of the deliveries", x_ticks=ticks, y_words=duration)
     return Section("Delay", lead, columns, rows, plots=[plot])
+
+
+def _tail_place(percent: float) -> float:
+    """Return where a percentile stands on an axis that gives each further nine the same room."""
+    return -math.log10(1 - percent / 100)
 
 
 def _distribution(name: str, row: figures.Row) -> list[str]:
@@ -157,25 +166,17 @@ def over_time(tables: Tables) -> Section:
         return Section("Over time", "No event has a time.", columns, [])
     count = len(found.in_flight)
     marks = [found.width_ns * place for place in range(count + 1)]
-    ticks = [plots.Tick(at, duration(at)) for at in plots.nice_ticks(0, marks[-1]) if at <= marks[-1]]
     peak = max(range(count), key=lambda place: found.deliveries_per_s[place])
     about = f"at most {number(found.deliveries_per_s[peak])} deliveries per second, after {duration(marks[peak])}"
     lines = [
-        plots.Line("delivered", list(zip(marks, found.deliveries_per_s, strict=False))),
-        plots.Line("sent", list(zip(marks, found.sends_per_s, strict=False))),
+        Line("delivered", list(zip(marks, found.deliveries_per_s, strict=False))),
+        Line("sent", list(zip(marks, found.sends_per_s, strict=False)), colour=1, dash=1),
     ]
-    speed = plots.line_plot(
-        "Throughput, per second", about, lines, x_ticks=ticks, y_words=number, x_name="time since the beginning of the run"
-    )
-    most = max(found.in_flight)
-    flight = plots.line_plot(
-        "Copies in flight",
-        f"at most {number(most)}, at the end {number(found.in_flight[-1])}",
-        [plots.Line("in flight", [(0, 0), *zip(marks[1:], found.in_flight, strict=False)], filled=True)],
-        x_ticks=ticks,
-        y_words=number,
-        x_name="time since the beginning of the run",
-    )
+    x_name = "time since the beginning of the run"
+    speed = LinePlot("Throughput, per second", about, lines, x_name, x_words=duration, y_words=number)
+    about = f"at most {number(max(found.in_flight))}, at the end {number(found.in_flight[-1])}"
+    way = Line("in flight", [(0, 0), *zip(marks[1:], found.in_flight, strict=False)], filled=True)
+    flight = LinePlot("Copies in flight", about, [way], x_name, x_words=duration, y_words=number)
     step = max(1, -(-count // TIMES_IN_TABLE))
     rows = []
     for first in range(0, count, step):
@@ -209,10 +210,9 @@ def traffic(tables: Tables) -> Section:
     )
     everything = sum(map(sum, found.cells)) or 1
     rows = [[full[row], full[column], number(count), share(count / everything)] for count, row, column in pairs[:MAX_BARS]]
-    lead = f"First deliveries between {found.of}. The busiest {len(rows)} of the {plural(len(pairs), 'pair')} shown."
-    heat = plots.Heat(names, full, found.cells, "from", "to", plain)
+    lead = f"First deliveries between {found.of}. The busiest {len(rows)} of the {counted(len(pairs), 'pair')} shown."
     about = f"busiest: {rows[0][0]} to {rows[0][1]}, {rows[0][2]} deliveries" if rows else "nothing was delivered"
-    plot = plots.heat_plot(f"Traffic between {found.of}", about, heat, number)
+    plot = HeatPlot(f"Traffic between {found.of}", about, names, full, found.cells, plain, number)
     return Section("Traffic", lead, ("from", "to", "deliveries", "share"), rows, text=2, plots=[plot] if rows else [])
 
 
@@ -235,7 +235,7 @@ def cost(tables: Tables) -> Section:
     lead += f" The {MAX_BARS} domains with most deliveries, of {len(found):,}." if len(found) > MAX_BARS else ""
     known = [row for row in found[:MAX_BARS] if row["control_bytes_per_delivery"] is not None]
     bars = [
-        plots.Bar(
+        Bar(
             shown(row["domain"], most=SHORT_NAME),
             shown(row["domain"]),
             [row["control_bytes_per_delivery"]],
@@ -244,7 +244,7 @@ def cost(tables: Tables) -> Section:
         for row in known
     ]
     about = "; ".join(f"{bar.full_name}: {bar.label}" for bar in bars)
-    drawn = [plots.bar_plot("Control bytes per delivery, by domain", about, bars)] if bars else []
+    drawn = [BarPlot("Control bytes per delivery, by domain", about, bars)] if bars else []
     return Section("What order costs", lead if drawn else "The trace names no control bytes.", columns, rows, plots=drawn)
 
 
@@ -265,13 +265,12 @@ def hot(tables: Tables) -> Section:
         for one in top
     ]
     bars = [
-        plots.Bar(shown(one.process, most=SHORT_NAME), shown(one.process), [one.deliveries, one.sends], share(one.share))
-        for one in top
+        Bar(shown(one.process, most=SHORT_NAME), shown(one.process), [one.deliveries, one.sends], share(one.share)) for one in top
     ]
     lead = "Sends and first deliveries, as the share of all; the last column says in how many stretches of time nobody did more."
-    lead += f" The busiest {len(top)} of {plural(len(found), 'process')}." if len(found) > len(top) else ""
+    lead += f" The busiest {len(top)} of {counted(len(found), 'process')}." if len(found) > len(top) else ""
     about = "; ".join(f"{bar.full_name}: {bar.label}" for bar in bars)
-    drawn = [plots.bar_plot("Sends and deliveries by process", about, bars, ("deliveries", "sends"))] if bars else []
+    drawn = [BarPlot("Sends and deliveries by process", about, bars, ("deliveries", "sends"))] if bars else []
     columns = ("process", "domains", "sends", "deliveries", "share", "bytes", "led")
     return Section("Busiest processes", lead, columns, rows, text=2, plots=drawn)
 

@@ -30,7 +30,7 @@ def shown(name: str | None, absent: str = "(none)", most: int = MAX_NAME_CHARACT
         return absent
     if not name:
         return "(empty)"
-    clean = "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(letter) in _UNSEEN else letter for letter in name)
+    clean = "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(item) in _UNSEEN else item for item in name)
     if len(clean) <= most:
         return clean
     head = (most - 1) // 2
@@ -92,16 +92,3 @@ def share(value: float | None) -> str:
     ('12.3 %', '100 %', '-')
     """
     return "-" if value is None else f"{number(round(value * 100, 1))} %"
-
-
-def plural(count: int, noun: str) -> str:
-    """A count with its noun.
-
-    >>> plural(1, "delivery"), plural(2, "delivery"), plural(3, "delay"), plural(4, "process")
-    ('1 delivery', '2 deliveries', '3 delays', '4 processes')
-    """
-    if count == 1:
-        return f"1 {noun}"
-    if noun.endswith("y") and noun[-2] not in "aeiou":
-        return f"{count:,} {noun[:-1]}ies"
-    return f"{count:,} {noun}{'es' if noun.endswith('s') else 's'}"

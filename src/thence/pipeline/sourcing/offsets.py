@@ -5,7 +5,7 @@ their parts, and so do we: names that differ only in their last number are kept 
 
     part-00000.parquet, part-00001.parquet, part-00003.parquet   →   {"5:5:part-.parquet": "0-1,3"}
 
-The key is how many digits the number has, at which letter it begins, and the name without it. A name without a number is a key
+The key is how many digits the number has, at which message it begins, and the name without it. A name without a number is a key
 of its own, with an empty value.
 """
 

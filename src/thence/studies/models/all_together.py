@@ -12,7 +12,7 @@ Rules:
 * Where one domain holds everybody, processes that neither write nor are written to in this run are not made; what is sent to
   them is counted (``wires``). They would change nothing.
 * Sites: see ``SITES``. Domains are sites, but in the flat group; the daisy divides each site once more. Where relays have
-  replicas (``core.takeover``) each site has two processes more, which carry messages and send none.
+  replicas (``core.failover.replicas``) each site has two processes more, which carry messages and send none.
 
 Sources: daisy §3 and §5.1 (the delays), clusters §III, gateways §3 and §4, domains §4 and App. A, interconnect §5 and Fig.
 5.
@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, Final
 
-from thence.core.domain import Domain
-from thence.core.topology import Link, Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Link, Topology
 from thence.sim.laws import parse_law
 from thence.sim.network import NetworkOptions
 from thence.studies.parts import layouts

@@ -24,10 +24,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from thence.core.domain import Domain
-from thence.core.messages import control_bytes
 from thence.core.ordering.matrix import FullMatrixStamp
-from thence.core.topology import Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.wire.messages import control_bytes
 from thence.errors import ConfigError, InternalError
 from thence.studies.parts.joined import SECOND, Run, Send, drive
 from thence.studies.study import Measures, Point

@@ -29,8 +29,8 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any, NamedTuple
 
-from thence.core.contract import Delivery
-from thence.core.messages import Envelope, MessageId, Packet, control_bytes
+from thence.core.member.contract import Delivery
+from thence.core.wire.messages import Envelope, MessageId, Packet, control_bytes
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation

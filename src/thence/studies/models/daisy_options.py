@@ -13,8 +13,8 @@ Rules:
   knows the causal past of everything holds a message at its destination exactly as long as needed. No rule can be quicker. What
   it would cost in control information it does not say: ``math.nan``.
 
-Source: daisy §3.4; docs/errata.md ("Forwarding early") for (i), docs/orderings/resilient.md for (ii), docs/orderings/sequenced.md
-for (iii).
+Source: daisy §3.4; docs/research/errata.md ("Forwarding early") for (i), docs/concepts/orderings/resilient.md for (ii),
+docs/concepts/orderings/sequenced.md for (iii).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from thence.core.contract import Delivery
-from thence.core.domain import Domain
-from thence.core.messages import Envelope, MessageId, Packet
-from thence.core.shapes import daisy
-from thence.core.topology import Topology
+from thence.core.member.contract import Delivery
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.topology.shapes import daisy
+from thence.core.wire.messages import Envelope, MessageId, Packet
 from thence.sim.laws import parse_law
 from thence.sim.network import Link
 from thence.sim.node import Node

@@ -20,15 +20,15 @@ from __future__ import annotations
 import math
 from random import Random
 
-from thence.core.contract import Delivery
-from thence.core.topology import Topology
+from thence.core.member.contract import Delivery
+from thence.core.topology.model import Topology
 from thence.studies.parts import layouts
 from thence.studies.parts.wires import Wires
 from thence.studies.study import Measures, Point
 from thence.trace.recorder import Sink
 
 ENTRY_BYTES = 4
-"""An entry of a full matrix on the wire (``core.clocks``)."""
+"""An entry of a full matrix on the wire (``core.ordering.matrix_clock``)."""
 
 THERE_AND_BACK = 2
 

@@ -1,13 +1,13 @@
-"""gateways §2.3 to §4: what vectors by subgroup order in vain, and what the ways to confirm and to repeat cost under loss.
+"""gateways §2.3 to §4: what vectors by subgroup order in vain, and what the ways to ack and to repeat cost under loss.
 
 It exists to count, for claim G3, the pairs of messages that are concurrent at their senders and come out ordered, and for G5 what
-each way of confirming sends, keeps and takes to recover.
+each way of acknowledging sends, keeps and takes to recover.
 
 Rules:
 
-* A *scheme* is a way to put vectors on what gateways pass on (``gateway_clocks``), or a way to confirm (``confirming``). What
+* A *scheme* is a way to put vectors on what gateways pass on (``gateway_clocks``), or a way to ack (``confirming``). What
   makes no sense for one of them is ``math.nan``.
-* All schemes run over the same processes, in as many subgroups as the point says. For a way to confirm a subgroup is a site: its
+* All schemes run over the same processes, in as many subgroups as the point says. For a way to ack a subgroup is a site: its
   members are near to each other and far from all others.
 * Everything is delivered in the end, whatever is lost: figures are per message, or shares of what could be.
 
@@ -41,7 +41,7 @@ MEASURES: Final = (
 def run(point: Point, seed: int, sink: Sink) -> Measures:
     """Run one scheme at one loss."""
     scheme = str(point["scheme"])
-    found = _order(CLOCKS[scheme], point, seed, sink) if scheme in CLOCKS else _confirm(scheme, point, seed, sink)
+    found = _order(CLOCKS[scheme], point, seed, sink) if scheme in CLOCKS else _ack(scheme, point, seed, sink)
     return {**dict.fromkeys(MEASURES, math.nan), **found}
 
 
@@ -62,7 +62,7 @@ def _order(kind: type[Grouped], point: Point, seed: int, sink: Sink) -> Measures
     }
 
 
-def _confirm(how: str, point: Point, seed: int, sink: Sink) -> Measures:
+def _ack(how: str, point: Point, seed: int, sink: Sink) -> Measures:
     messages, members, loss = int(point["messages"]), int(point["processes"]), float(point["loss"])
     group = Group(how, members=members, loss=loss, seed=seed, sites=int(point["subgroups"]), sink=sink)
     group.send(messages)

@@ -24,7 +24,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from thence.core.topology import Topology
+from thence.core.topology.model import Topology
 from thence.errors import InternalError
 from thence.studies.parts.joined import MS, SECOND, Run, Send, costs, daisy, drive, names, two
 from thence.studies.study import Measures, Point

@@ -14,8 +14,8 @@ Rules:
   T1 come on top.
 * Beyond ``simulated_up_to`` servers nothing is simulated (nan), and the formulas are the extrapolation: they hold where both
   are there.
-* Clients cost no clock entry. A client has a box at its own server and, since every server must know where everybody is, an
-  entry in the directory of every server (``runtime.office``). What these take in memory is a parameter: see the study's
+* Clients cost no clock entry. A client has a mailbox at its own server and, since every server must know where everybody is, an
+  entry in the directory of every server (``node.directory.directory``). What these take in memory is a parameter: see the study's
   text.
 """
 
@@ -26,9 +26,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
-from thence.core.routing import Routes
-from thence.core.topology import Topology
-from thence.core.topology_text import write
+from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
+from thence.core.topology.toml import write
 from thence.sim.laws import parse_law
 from thence.sim.network import NetworkOptions
 from thence.studies.parts import layouts
@@ -37,7 +37,7 @@ from thence.studies.study import Measures, Point
 from thence.trace.recorder import Sink
 
 ENTRY_BYTES = 4
-"""An entry of a whole matrix on the wire and in memory (``core.clocks``)."""
+"""An entry of a whole matrix on the wire and in memory (``core.ordering.matrix_clock``)."""
 
 SIMULATED = ("hops", "delay_ms", "control_bytes", "busiest_share", "file_bytes")
 S_PER_DAY = 86_400

@@ -20,10 +20,10 @@ from itertools import pairwise
 from random import Random
 from typing import Final, NamedTuple
 
-from thence.core.domain import Domain
-from thence.core.routing import Routes
-from thence.core.shapes import hierarchy
-from thence.core.topology import Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
+from thence.core.topology.shapes import hierarchy
 from thence.sim.laws import Law
 from thence.sim.network import Link
 

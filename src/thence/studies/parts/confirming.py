@@ -1,11 +1,11 @@
-"""A domain at several sites that confirms in one of the ways of gateways §2.3, run over the simulated network, and its cost.
+"""A domain at several sites that acks in one of the ways of gateways §2.3, run over the simulated network, and its cost.
 
 It exists for the study, the paper's tests and the benchmark, so that all three measure the same.
 
 Rules: members of one site are near to each other and far from all others. Delays are constant, so that a message that arrives
 later than its way takes has been lost before, and how much later it arrives is the time that recovery took.
 
-Source: gateways §2.3, Fig. 2 to 4; docs/confirmation.md.
+Source: gateways §2.3, Fig. 2 to 4; docs/concepts/acks.md.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, NamedTuple
 
-from thence.core.confirmation import ConfirmationOptions
-from thence.core.distributed import Distributed
-from thence.core.domain import Domain
-from thence.core.member import Member
-from thence.core.messages import Packet
-from thence.core.topology import Topology
-from thence.core.transport import Channels, Transport
+from thence.core.member.member import Member
+from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.transport.ack_all import AckAll
+from thence.core.transport.base import Channels, Transport
+from thence.core.wire.messages import Packet
 from thence.sim.laws import Constant, parse_law
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
@@ -37,7 +37,7 @@ DELAY: Mapping[str, int] = {"after_messages": 8, "after_ns": 50_000_000}
 
 
 def way(scheme: str, **options: Any) -> dict[str, Any]:
-    """Return what ``measure`` takes: how to confirm, and the ordering with which."""
+    """Return what ``measure`` takes: how to ack, and the ordering with which."""
     return {"ordering": "sequenced" if scheme == "centralised" else "vector", "confirmation": {"scheme": scheme, **options}}
 
 
@@ -62,7 +62,7 @@ class Cost(NamedTuple):
     frames: int
     """Messages in these packets, first and later copies."""
     confirmations: int
-    """Packets that do nothing but confirm."""
+    """Packets that do nothing but ack."""
     requests: int
     """Packets that ask for what is missing."""
     recovered: int
@@ -95,7 +95,7 @@ class Group(Simulation):
         sink: Sink | None = None,
         **options: Any,
     ) -> None:
-        """Let ``members`` at so many sites confirm as ``how`` says; ``options`` are further ones of the simulation."""
+        """Let ``members`` at so many sites ack as ``how`` says; ``options`` are further ones of the simulation."""
         ordering, confirmation = WAYS[how]["ordering"], WAYS[how]["confirmation"]
         names = tuple(f"m{number}" for number in range(members))
         self._site = {name: number % sites for number, name in enumerate(names)}
@@ -201,7 +201,7 @@ def kept_at(member: Member) -> int:
 
 def kept(transport: Transport) -> int:
     """Return how many messages a member keeps to repeat them; one that several lack counts once."""
-    if isinstance(transport, Distributed):
+    if isinstance(transport, AckAll):
         return len(transport.state.queue) + sum(map(len, transport.state.copies))
     if not isinstance(transport, Channels):
         return 0

@@ -11,7 +11,7 @@ Rules:
 All three run under the same holding rule, so all keep causal order; what differs is what they order and wait for in vain.
 Happens-before is computed here from sends and deliveries alone.
 
-Source: gateways §3, §4 and Fig. 8; docs/orderings/grouped.md.
+Source: gateways §3, §4 and Fig. 8; docs/concepts/orderings/grouped.md.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from thence.core.contract import Delivery
-from thence.core.domain import Domain
-from thence.core.messages import Envelope, Frame
+from thence.core.member.contract import Delivery
 from thence.core.ordering import Ordering, Output
 from thence.core.ordering.grouped import Grouped, GroupedGlobal
-from thence.core.ordering.holding import Held
-from thence.core.topology import Topology
+from thence.core.ordering.pending import Held
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
+from thence.core.wire.messages import Envelope, Frame
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from thence.core.domain import Domain
-from thence.core.messages import Frame
-from thence.core.topology import Link, Promise, Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Link, Promise, Topology
+from thence.core.wire.messages import Frame
 from thence.sim.laws import Constant
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
@@ -34,9 +34,9 @@ MS = 1_000_000
 SECOND = 1_000 * MS
 
 
-def names(letter: str, count: int) -> tuple[str, ...]:
+def names(item: str, count: int) -> tuple[str, ...]:
     """Return a1, a2, …"""
-    return tuple(f"{letter}{number}" for number in range(1, count + 1))
+    return tuple(f"{item}{number}" for number in range(1, count + 1))
 
 
 def two(
@@ -58,10 +58,10 @@ def two(
 def daisy(processes: int, groups: int) -> Topology:
     """Return two systems of ``processes`` each, both split into ``groups``, whose first members are the servers group."""
     domains, servers = [], []
-    for letter in "ab":
-        system = names(letter, processes)
+    for item in "ab":
+        system = names(item, processes)
         for number in range(groups):
-            domains.append(Domain(f"{letter.upper()}{number + 1}", system[number::groups], "vector"))
+            domains.append(Domain(f"{item.upper()}{number + 1}", system[number::groups], "vector"))
             servers.append(system[number])
     return Topology("daisy", [*domains, Domain("servers", tuple(servers), "vector")])
 

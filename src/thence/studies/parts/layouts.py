@@ -1,4 +1,4 @@
-"""Any number of servers divided into domains: what ``core.shapes`` makes for some numbers only.
+"""Any number of servers divided into domains: what ``core.topology.shapes`` makes for some numbers only.
 
 A study compares shapes at the same numbers of servers, and these are seldom squares, cubes and full trees at once. So here
 the servers are dealt out as evenly as possible, and a tree is filled level by level.
@@ -6,7 +6,7 @@ the servers are dealt out as evenly as possible, and a tree is filled level by l
 Rules:
 
 * A server is called s0, s1, …; every shape of n servers has exactly n of them.
-* Where a domain has a relay upwards, it is its first server, as in ``core.shapes``.
+* Where a domain has a relay upwards, it is its first server, as in ``core.topology.shapes``.
 * Domains keep order by one ordering with the same options.
 
 Sources: domains §6.2 and Fig. 10 (bus, tree), daisy §3.2 (levels), clusters §III-B.
@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from thence.core.domain import Domain
-from thence.core.topology import Topology
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
 from thence.errors import ConfigError
 
 
@@ -29,7 +29,7 @@ def names_of(servers: int) -> list[str]:
 
 
 def shares(names: Sequence[str], count: int) -> list[tuple[str, ...]]:
-    """Deal out names to ``count`` groups of neighbours; sizes differ by one at most, the larger ones first."""
+    """Deal out names to ``count`` groups of peers; sizes differ by one at most, the larger ones first."""
     size, more = divmod(len(names), count)
     ends = [number * size + min(number, more) for number in range(count + 1)]
     return [tuple(names[first:end]) for first, end in pairwise(ends)]

@@ -20,11 +20,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
-from thence.core.contract import Arrived, Delivery, Ready, Submit
-from thence.core.member import Member, MemberOptions
-from thence.core.messages import Packet, control_bytes
-from thence.core.routing import Routes
-from thence.core.topology import Topology
+from thence.core.member.contract import Arrived, Delivery, Ready, Submit
+from thence.core.member.member import Member, MemberOptions
+from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
+from thence.core.wire.messages import Packet, control_bytes
 from thence.errors import InternalError
 from thence.sim.kernel import Kernel
 from thence.sim.network import Link, Network, NetworkOptions
@@ -32,7 +32,7 @@ from thence.sim.node import FRAME_BYTES
 from thence.trace.recorder import Recorder, Sink
 
 TRUSTED: Final = MemberOptions(reliable=False, durable=False)
-"""Nothing is lost here and nobody crashes, so nothing is confirmed or stored."""
+"""Nothing is lost here and nobody crashes, so nothing is acknowledged or stored."""
 
 ValueT = TypeVar("ValueT")
 

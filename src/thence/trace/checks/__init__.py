@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from thence.trace.checks import causal, completeness, creation, duplication, fifo, total, well_formed
-from thence.trace.evidence import Evidence
+from thence.trace.evidence.evidence import Evidence
 from thence.trace.verdict import Violation
 
 Check = Callable[[Evidence], Iterator[Violation]]

@@ -10,7 +10,7 @@ Rules:
   (process, index) of its send.
 
 How: ``inbox.next_missing`` holds each sender's first message still missing at p; the clock of m's send says how many
-of each sender's messages came before it. Order is kept if no entry of the clock exceeds its neighbour: one comparison
+of each sender's messages came before it. Order is kept if no entry of the clock exceeds its peer: one comparison
 of two short arrays for each delivery. Only an offending delivery is looked at more closely.
 """
 
@@ -20,10 +20,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from thence.trace.clocks import Clocks
-from thence.trace.evidence import Evidence
-from thence.trace.history import DELIVER, NOBODY, SEND
-from thence.trace.inbox import Inbox
+from thence.trace.evidence.clocks import Clocks
+from thence.trace.evidence.evidence import Evidence
+from thence.trace.evidence.history import DELIVER, NOBODY, SEND
+from thence.trace.evidence.inbox import Inbox
 from thence.trace.verdict import Violation
 from thence.trace.words import overtook_cause
 

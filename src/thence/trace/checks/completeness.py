@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from thence.trace.events import CRASH, JOIN, LEAVE, RECOVER
-from thence.trace.evidence import Evidence
-from thence.trace.history import History
+from thence.trace.evidence.evidence import Evidence
+from thence.trace.evidence.history import History
 from thence.trace.verdict import Violation
 from thence.trace.words import never_came, only_others_got
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from thence.trace.evidence import Evidence
-from thence.trace.history import NOBODY
+from thence.trace.evidence.evidence import Evidence
+from thence.trace.evidence.history import NOBODY
 from thence.trace.verdict import Violation
 from thence.trace.words import BACKWARD, OUTSIDE, UNSENT, created
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from thence.trace.evidence import Evidence
-from thence.trace.history import AGAIN
+from thence.trace.evidence.evidence import Evidence
+from thence.trace.evidence.history import AGAIN
 from thence.trace.verdict import Violation
 from thence.trace.words import again
 

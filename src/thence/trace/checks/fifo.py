@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from thence.trace.evidence import Evidence
-from thence.trace.history import NOBODY
+from thence.trace.evidence.evidence import Evidence
+from thence.trace.evidence.history import NOBODY
 from thence.trace.verdict import Violation
 from thence.trace.words import overtook_sender
 

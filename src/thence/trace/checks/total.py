@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from thence.trace.evidence import Evidence
+from thence.trace.evidence.evidence import Evidence
 from thence.trace.verdict import Violation
 from thence.trace.words import contradicted
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.runs import Run
-from thence.core.contract import Arrived, Restored, Submit
-from thence.core.domain import Domain
-from thence.core.member import Member
-from thence.core.messages import Packet
+from tests.support.runs import Run
+from thence.core.member.contract import Arrived, Restored, Submit
+from thence.core.member.member import Member
 from thence.core.ordering.clocked import ClockedAcknowledgement
+from thence.core.topology.domain import Domain
+from thence.core.wire.messages import Packet
 from thence.errors import ImpossibleFrame, OverflowingFrame
 
 

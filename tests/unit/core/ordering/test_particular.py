@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.runs import Run
-from thence.core.clocks import FULL_MATRIX_LIMIT, FullMatrix
-from thence.core.messages import Envelope, Frame
+from tests.support.runs import Run
 from thence.core.ordering import make_ordering
 from thence.core.ordering.flood import FloodStamp
 from thence.core.ordering.grouped import GroupedGlobal, GroupedLocal, GroupedRequest
 from thence.core.ordering.matrix import Matrix, MatrixStamp
+from thence.core.ordering.matrix_clock import FULL_MATRIX_LIMIT, FullMatrix
 from thence.core.ordering.sequenced import SequencedOrder, SequencedRequest
+from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, FrameRefused, MalformedFrame, StrangerFrame, UsageError
 
 NAMES = ("A", "B", "C", "D")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runs import PATTERNS, Run, destinations
-from thence.core.messages import Frame
+from tests.support.runs import PATTERNS, Run, destinations
 from thence.core.ordering.base import Output
 from thence.core.ordering.matrix import MatrixStamp
 from thence.core.ordering.resilient import Resilient, ResilientCopy
+from thence.core.wire.messages import Frame
 from thence.errors import ConfigError
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import simulate
@@ -23,16 +23,16 @@ NAMES = ("A", "B", "C", "D", "E")
 
 
 class Hasty(Resilient):
-    """As daisy §3.4 (ii) is printed: a message is confirmed when enough keep it, whatever became of earlier ones to others."""
+    """As daisy §3.4 (ii) is printed: a message is acknowledged when enough keep it, whatever became of earlier ones to others."""
 
-    def _confirm(self, out: Output) -> None:
+    def _ack(self, out: Output) -> None:
         unsettled: set[int] = set()
         for message in list(self._unsafe):
             places = {member for member, _ in message.holders} | ({self.my_index} if message.ours_too else set())
             if message.left <= 0 and not places & unsettled and message in self._unsafe:
                 self._unsafe.remove(message)
                 self._unsafe.appendleft(message)
-                super()._confirm(out)
+                super()._ack(out)
             unsettled |= places
 
 
@@ -108,7 +108,7 @@ def test_whatever_is_delivered_is_kept_by_enough(members: int, copies: int, seed
 
 
 def test_confirming_out_of_order_is_found() -> None:
-    """Without the rule that a sender confirms in order, something is delivered though too few keep what led to it."""
+    """Without the rule that a sender acks in order, something is delivered though too few keep what led to it."""
     assert any(watched(Hasty, 5, 1, Random(seed), pairs=True).lacking for seed in range(60))
     assert not any(watched(Resilient, 5, 1, Random(seed), pairs=True).lacking for seed in range(60))
 
@@ -135,7 +135,7 @@ def test_fig2_leaves_no_hole() -> None:
 
 
 def test_fig2_as_printed_leaves_one() -> None:
-    """Confirmed out of order, c delivers m2, and what it then sends to b waits for m1 for ever."""
+    """Acknowledged out of order, c delivers m2, and what it then sends to b waits for m1 for ever."""
     run, delivered = fig2(Hasty)
     assert delivered == ["a:2"]
     run.send("c", ("b",))
@@ -151,7 +151,7 @@ def test_a_message_waits_for_its_confirmation() -> None:
     assert kinds == {"B": ResilientCopy, "C": MatrixStamp}, "B keeps a copy"
     run.arrive("A", "C")
     (wait,) = run.orderings["C"].waiting()
-    assert wait.missing == ("confirmations of A", 1)
+    assert wait.missing == ("acks of A", 1)
     run.arrive("A", "B")
     run.arrive_everything(Random(0))
     assert [run.deliveries(name) for name in run.members] == [[], [], ["A:1"], []]

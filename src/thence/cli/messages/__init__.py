@@ -1,0 +1,1 @@
+"""Commands that send and receive: send, listen, bench, chat and demo."""

@@ -1,0 +1,1 @@
+"""Commands for those who run servers: serve, up, status, top, client, agent, token, store and topology."""

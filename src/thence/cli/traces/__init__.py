@@ -1,0 +1,1 @@
+"""Commands for traces and simulated runs: audit, judge, import, simulate, explore, scenario, study and orderings."""

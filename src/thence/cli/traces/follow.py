@@ -1,0 +1,94 @@
+"""``thence audit --follow``: violations of a trace that still grows, as they are found.
+
+Rules:
+
+* Violations go to standard output, one line each; how far behind this is goes to standard error, a line for each step.
+* Exit codes are those of the audit. After Ctrl-C they say what was found so far, and the same command goes on from there.
+* A violation may be printed again after a crash; the table of ``--out`` has it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thence.cli import console
+
+if TYPE_CHECKING:
+    from thence.pipeline.following.store import State, Told
+    from thence.trace.verdict import Violation
+
+EXIT_KEPT = 0
+EXIT_VIOLATED = 1
+
+Checkpoint = Annotated[
+    str | None, typer.Option(help="With --follow: a folder for what a restart needs. Default: begin anew every time.")
+]
+UntilIdle = Annotated[
+    float | None, typer.Option(min=0.0, help="With --follow: after so many seconds without a new part, declare the trace whole.")
+]
+Waiters = Annotated[
+    float | None, typer.Option(min=0.0, help="With --follow: how many seconds to wait for what an event needs. Default: 600.")
+]
+
+
+def follow_trace(
+    trace: str,
+    master: str | None,
+    require: Sequence[str],
+    out: str | None,
+    checkpoint: str | None,
+    until_idle: float | None,
+    patience: float | None,
+) -> int:
+    """Follow a trace to its end, or to Ctrl-C; return the exit code."""
+    # Imported here, so that thence --help does not wait for Spark.
+    from thence.pipeline.following.stream import PATIENCE_S, Options, follow
+    from thence.pipeline.session import spark_session
+
+    options = Options(
+        source=trace,
+        checkpoint=checkpoint,
+        out=out,
+        require=require,
+        until_idle_s=until_idle,
+        patience_s=PATIENCE_S if patience is None else patience,
+    )
+    return _conclude(follow(spark_session(master), options, _hear), out)
+
+
+def _hear(told: Told, found: Sequence[Violation]) -> None:
+    for violation in found:
+        run = f" in run {violation.run}" if violation.run is not None else ""
+        console.say_plainly(f"{violation.property}{run}: {violation.detail}")
+    console.err.print(console.plain(status(told)), soft_wrap=True)
+
+
+def status(told: Told) -> str:
+    """How far behind, in a line."""
+    lag = told.lag
+    parts = [
+        f"{console.count(lag.events, 'event')} judged",
+        console.count(lag.violations, "violation"),
+        f"{console.count(lag.flights, 'message')} on the way",
+        f"{lag.held:,} held" + (f", the oldest, {lag.oldest}, for {lag.oldest_s:.1f} s" if lag.oldest else ""),
+    ]
+    if told.behind_s is not None:
+        parts.append(f"{told.behind_s:.1f} s behind the newest part")
+    return f"step {told.step}: " + "; ".join(parts)
+
+
+def _conclude(state: State, out: str | None) -> int:
+    follower = state.follower
+    found = follower.counts.total()
+    verdict = "violated" if found else "kept"
+    so_far = "" if state.over else " so far"
+    console.say(f"{verdict}{so_far}: {console.count(follower.events, 'event')}, {console.count(found, 'violation')}")
+    console.out.print(console.table(("property", "violations"), [(name, follower.counts[name]) for name in follower.require]))
+    if not state.over and follower.held:
+        console.say(f"{console.count(follower.held, 'event')} held and not judged")
+    if out:
+        console.say(f"kept in {out}: violations, lag")
+    return EXIT_VIOLATED if found else EXIT_KEPT

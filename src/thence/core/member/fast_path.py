@@ -1,0 +1,91 @@
+"""The short way: one message that is next in every respect, through place, channel and vector ordering in one function.
+
+Where two programs talk to each other, each message finds everything in order: nothing waits, nothing was lost, all that came
+before is acknowledged. Then most of what channel and ordering do is to find out that there is nothing to do, and that is most of
+what a round trip takes (docs/research/benchmarks.md).
+
+Rules:
+
+* Either everything is done that the long way would do, to the last field, or nothing is, and None says so.
+  ``tests/properties/test_quick.py`` goes both ways and compares.
+* Only for one vector domain with channels. Whatever is unusual goes the long way: several frames, holes, repetitions, bodies that
+  went ahead, an ordering that builds on the vector ordering, and everything that may have to be refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thence.core.member.places import DomainPlace
+from thence.core.ordering.vector import Vector
+from thence.core.transport.base import Channels, Packets
+from thence.core.transport.channel import ACK_BYTES, WINDOW
+from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet
+
+
+def take_at_once(place: DomainPlace, peer: str, packet: Packet[Any], now: int) -> Frame[Any] | None:
+    """Take the one frame of a packet and return it, for the application."""
+    transport, ordering, frames = place.transport, place.ordering, packet.frames
+    if len(frames) != 1 or type(transport) is not Channels or type(ordering) is not Vector or peer not in transport.channels:
+        return None
+    frame, channel = frames[0], transport.channels[peer]
+    state, upto, body = channel.state, packet.taken, frame.envelope
+    if body is None or body.origin != peer or packet.numbers != (state.taken.upto + 1,) or state.taken.beyond or channel.early:
+        return None
+    if (upto > channel.gone_upto and upto != state.last_number) or packet.taken_beyond or packet.receipts is not None:
+        return None
+    if body.to is not None and not ordering.names.issuperset(body.to):
+        return None
+    if place.bodies.stores or frame.bodiless or not ordering.deliver_next(peer, frame):
+        return None
+    if upto > channel.gone_upto:
+        transport.queued -= len(state.queue)
+        transport.queued_bytes -= channel.queued_bytes
+        channel.all_taken(now)
+    state.taken.upto += 1
+    channel.unconfirmed += 1
+    channel.unconfirmed_bytes += FRAME_WEIGHT + len(body.body)
+    if channel.unconfirmed >= channel.ack_every or channel.unconfirmed_bytes >= ACK_BYTES:
+        channel.ack_at = now
+    elif channel.ack_at is None:
+        channel.ack_at = now + channel.ack_after_ns
+    if state.queue or channel.ack_at <= now:
+        transport.to_visit[peer] = None
+    elif transport.wake_at is None or channel.ack_at < transport.wake_at:
+        transport.wake_at = channel.ack_at
+    return frame
+
+
+def send_at_once(place: DomainPlace, envelope: Envelope, now: int) -> tuple[Packets, list[Frame[Any]]] | None:
+    """Send a message to all others, each in a packet of its own; return the packets, and what is for ourselves."""
+    transport, ordering = place.transport, place.ordering
+    if type(transport) is not Channels or type(ordering) is not Vector or transport.to_visit or place.bodies.sent:
+        return None
+    most = FRAME_WEIGHT + len(envelope.body)
+    for channel in transport.channels.values():
+        late = channel.resend_at is not None and now >= channel.resend_at
+        if late or channel.sent_upto != channel.state.last_number or channel.state.taken.beyond:
+            return None
+        if channel.queued_bytes + most > channel.window.bytes or len(channel.state.queue) >= WINDOW:
+            return None
+    output = ordering.send(envelope, envelope.to)
+    packets: Packets = []
+    for peer, frame in output.send:
+        channel = transport.channels[peer]
+        weight = most if frame.envelope is not None else FRAME_WEIGHT
+        state = channel.state
+        number = state.last_number = channel.sent_upto = state.last_number + 1
+        state.queue[number] = frame
+        channel.queued_bytes += weight
+        transport.queued_bytes += weight
+        transport.queued += 1
+        channel.unconfirmed = channel.unconfirmed_bytes = 0
+        channel.ack_at = None
+        if channel.resend_at is None:
+            channel.resend_at = now + channel.patience_ns
+        if transport.wake_at is None or channel.resend_at < transport.wake_at:
+            transport.wake_at = channel.resend_at
+        if now >= channel.window.next_at and not channel.window.timed:
+            channel.window.sent(number, now)
+        packets.append((peer, Packet(place.name, (frame,), (number,), state.taken.upto)))
+    return packets, output.deliver

@@ -1,0 +1,311 @@
+"""One relay's end of a link between two domains: several pairs of relays that act as one.
+
+Source: interconnect §3 (FIFO mode), §5 and Fig. 5 (printed mode). Design note: docs/concepts/links.md.
+
+*FIFO mode*: each sender has its relay, each relay its partner; what a relay delivers it transfers, in that order.
+Nothing is coordinated, and nothing but FIFO is kept.
+
+*Causal mode*: the first relay of each side is its sequencer. It numbers what crosses, in the order in which it
+delivers it, which is an order in which causes come first, and hands the messages to the pairs of relays in turn.
+They cross in parallel. Each receiving relay hands what arrives to the sequencer of its own side, which passes the
+messages on into its domain in the order of their numbers. So the two sequencers are one relay with a wide pipe in
+the middle, and whatever holds for a single relay holds here.
+
+*Printed mode* is Fig. 5, with numbers per peer so that it does not block at once: the receiving relays
+themselves pass messages on, each waiting until it has delivered all before. It is here to be compared with, and
+refused where causal order is promised:
+
+* It costs one delivery within the far domain per message, since consecutive messages mostly come in by different
+  relays. With ``wait = "sent"`` a message that the relay itself passed on need not be delivered first, which is
+  safe but changes little.
+* It is not causal. A message can cross, cause an answer, and the answer can come back by another relay, which has
+  not delivered the first one yet and passes the answer on into the domain without it. Thm 3 looks at one direction
+  only. The random runs found it, and the explorer gives the shortest run (docs/research/errata.md).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import msgspec
+
+from thence.core.ordering import Predecessor, Wait
+from thence.core.topology.link import Link
+from thence.core.wire.messages import MAX_BODY_BYTES, Envelope, Frame, weight_of
+from thence.errors import MalformedFrame, OverflowingFrame, ReplayedFrame, StrangerFrame
+
+MAX_EARLY = 1 << 16
+"""How many messages may wait at one relay of a link for their number or for the numbers before theirs,"""
+
+MAX_EARLY_BYTES = 256 * 1024 * 1024
+"""and of how many bytes, about."""
+
+
+class LinkTransfer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=20):
+    """Relay to relay, across: the ``number``-th message that crosses this way (0 in FIFO mode, which does not number)."""
+
+    number: int
+
+
+class LinkCarry(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
+    """Sequencer to a relay of its side: carry this across."""
+
+    number: int
+
+
+class LinkCarried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=22):
+    """Relay to the sequencer of its side: this came across."""
+
+    number: int
+
+
+class LinkNumber(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=23):
+    """As printed, sequencer to a relay that has the message itself: it is the ``number``-th to cross."""
+
+    number: int
+    origin: str
+    origin_number: int
+
+
+LINK_STAMPS = (LinkTransfer, LinkCarry, LinkCarried, LinkNumber)
+
+
+class LinkOutput(NamedTuple):
+    """Frames for other relays of the link, and messages to pass on into the domain, in order."""
+
+    send: list[tuple[str, Frame[Any]]]
+    pass_on: list[Envelope]
+
+
+class Came(NamedTuple):
+    """From whom a message that waits came, and when."""
+
+    peer: str
+    at: int
+
+
+class LinkState(msgspec.Struct):
+    """Everything that a restart must find again."""
+
+    numbered: int = 0
+    """As sequencer: the last number given."""
+    passed: int = 0
+    """Up to which number all messages from the far side are passed on, as seen from here."""
+    arrived: dict[int, Envelope] = msgspec.field(default_factory=dict)
+    """Messages that came over the link and wait for those before them."""
+    own: dict[int, None] = msgspec.field(default_factory=dict)
+    """Numbers that this relay passed on itself and that are not counted yet."""
+    unnumbered: dict[str, Envelope] = msgspec.field(default_factory=dict)
+    """Messages that wait for their number, by name."""
+    unclaimed: dict[str, int] = msgspec.field(default_factory=dict)
+    """Numbers whose message has not been delivered here yet, by the message's name."""
+
+
+class LinkEnd:
+    """See the module's text."""
+
+    def __init__(self, link: Link, me: str, max_early_bytes: int = MAX_EARLY_BYTES) -> None:
+        """Be the end of ``link`` at ``me``; so many bytes may wait, if that is less than ``MAX_EARLY_BYTES``."""
+        self.link = link
+        self.me = me
+        self.domain = link.between[0] if me in link.side(link.between[0]) else link.between[1]
+        self._at = link.between.index(self.domain)
+        self._near = link.side(self.domain)
+        self._far = link.side(link.far(self.domain))
+        self._pairs = tuple((pair[self._at], pair[1 - self._at]) for pair in link.relays)
+        self._max_early_bytes = max_early_bytes
+        self.state = LinkState()
+        self._early_bytes = 0
+        """How many bytes have arrived and wait."""
+        self.came: dict[int, Came] = {}
+        """Of what has arrived and waits, by number. For people only, so no part of the state: a restart may forget it."""
+
+    @property
+    def sequencer(self) -> str:
+        """The relay on this side that numbers what crosses."""
+        return self._near[0]
+
+    def cross(self, envelope: Envelope, relay: str) -> LinkOutput:
+        """A message for the far side has been delivered, or sent, here. ``relay`` is its sender's, where senders are divided."""
+        if self.link.mode == "fifo":
+            return LinkOutput([(self._partner(self.me), Frame(LinkTransfer(0), envelope))], [])
+        if self.link.mode == "printed":
+            return self._cross_as_printed(envelope, relay)
+        self.state.numbered += 1
+        number = self.state.numbered
+        near, far = self._pair(number)
+        if near == self.me:
+            return LinkOutput([(far, Frame(LinkTransfer(number), envelope))], [])
+        return LinkOutput([(near, Frame(LinkCarry(number), envelope))], [])
+
+    def first_hop(self) -> list[str]:
+        """Return the relay to whom a message that crosses goes from here, where that does not depend on its number."""
+        if self.link.mode == "fifo":
+            return [self._partner(self.me)]
+        return [self._pairs[0][1]] if self.link.mode == "causal" and len(self._pairs) == 1 else []
+
+    def carries_to(self) -> list[str]:
+        """Return the relays in whose queues there must be room for a message that crosses."""
+        return self.first_hop() or [member for member in self.link.members if member != self.me]
+
+    def hands_on_to(self, peer: str) -> tuple[str, ...]:
+        """Return the relays to whom a message that comes from ``peer`` is handed on."""
+        if self.link.mode != "causal" or self.me == self.sequencer:
+            return ()
+        return tuple(far for near, far in self._pairs if near == self.me) if peer in self._near else (self.sequencer,)
+
+    def accept(self, peer: str, frame: Frame[Any], now: int) -> LinkOutput:
+        """Take a frame from another relay of the link. ``now`` is when it came: it is told, and decides nothing."""
+        stamp, envelope = frame.stamp, frame.envelope
+        described = f"link {self.link.name!r}: a frame from {peer!r} at {self.me!r}"
+        if not isinstance(stamp, LINK_STAMPS) or stamp.number < (self.link.mode != "fifo"):
+            raise MalformedFrame(f"{described}: {type(stamp).__name__} makes no sense here")
+        if isinstance(stamp, LinkNumber):
+            return self._numbered(described, peer, stamp)
+        if envelope is None:
+            raise MalformedFrame(f"{described}: it holds no message")
+        if isinstance(stamp, LinkCarry):
+            near, far = self._pair(stamp.number)
+            if peer != self.sequencer or near != self.me or self.link.mode != "causal":
+                raise StrangerFrame(f"{described}: number {stamp.number} is not for us to carry")
+            return LinkOutput([(far, Frame(LinkTransfer(stamp.number), envelope))], [])
+        if isinstance(stamp, LinkCarried):
+            if peer not in self._near or self.me != self.sequencer or self.link.mode != "causal":
+                raise StrangerFrame(f"{described}: only relays of one side hand over, and only to their sequencer")
+            return self._came_in(described, stamp.number, envelope, Came(peer, now))
+        if peer not in self._far:
+            raise StrangerFrame(f"{described}: only relays of the far side transfer")
+        if self.link.mode == "fifo":
+            return LinkOutput([], [envelope])
+        if self.link.mode == "causal" and self.me != self.sequencer:
+            return LinkOutput([(self.sequencer, Frame(LinkCarried(stamp.number), envelope))], [])
+        return self._came_in(described, stamp.number, envelope, Came(peer, now))
+
+    def _came_in(self, described: str, number: int, envelope: Envelope, came: Came) -> LinkOutput:
+        state = self.state
+        if number <= state.passed or number in state.arrived or number in state.own:
+            raise ReplayedFrame(f"{described}: number {number} came before")
+        if number != state.passed + 1:
+            if len(state.arrived) >= MAX_EARLY:
+                raise OverflowingFrame(f"{described}: MAX_EARLY messages wait for those before them")
+            if self._early_bytes >= (most := min(MAX_EARLY_BYTES, self._max_early_bytes)):
+                raise OverflowingFrame(f"{described}: messages wait for those before them; MAX_EARLY_BYTES is {most}")
+        state.arrived[number] = envelope
+        self._early_bytes += weight_of(envelope)
+        passed_on = self._pass_on()
+        if number in state.arrived:
+            self.came[number] = came
+        return LinkOutput([], passed_on)
+
+    def _pass_on(self) -> list[Envelope]:
+        """Return the messages whose turn it is."""
+        state = self.state
+        ready = []
+        while (number := state.passed + 1) in state.arrived:
+            envelope = state.arrived.pop(number)
+            ready.append(envelope)
+            self._early_bytes -= weight_of(envelope)
+            self.came.pop(number, None)
+            if self.counts_own:
+                state.own[number] = None
+                break
+            state.passed = number
+        return ready
+
+    # As printed.
+
+    def _cross_as_printed(self, envelope: Envelope, relay: str) -> LinkOutput:
+        state, name = self.state, str(envelope.id)
+        if self.me == self.sequencer:
+            state.numbered += 1
+            if relay == self.me:
+                return LinkOutput([(self._partner(self.me), Frame(LinkTransfer(state.numbered), envelope))], [])
+            return LinkOutput([(relay, Frame(LinkNumber(state.numbered, envelope.origin, envelope.number), None))], [])
+        if name in state.unclaimed:
+            return LinkOutput([(self._partner(self.me), Frame(LinkTransfer(state.unclaimed.pop(name)), envelope))], [])
+        state.unnumbered[name] = envelope
+        return LinkOutput([], [])
+
+    def _numbered(self, described: str, peer: str, stamp: LinkNumber) -> LinkOutput:
+        if peer != self.sequencer or self.link.mode != "printed":
+            raise StrangerFrame(f"{described}: only the sequencer {self.sequencer!r} gives numbers, and only as printed")
+        name = f"{stamp.origin}:{stamp.origin_number}"
+        envelope = self.state.unnumbered.pop(name, None)
+        if envelope is not None:
+            return LinkOutput([(self._partner(self.me), Frame(LinkTransfer(stamp.number), envelope))], [])
+        if name in self.state.unclaimed:
+            raise ReplayedFrame(f"{described}: {name} has its number already")
+        if len(self.state.unclaimed) >= MAX_EARLY:
+            raise OverflowingFrame(f"{described}: MAX_EARLY numbers wait for their message")
+        self.state.unclaimed[name] = stamp.number
+        return LinkOutput([], [])
+
+    def delivered(self) -> LinkOutput:
+        """As printed: a message from the far side has been delivered here, passed on by another relay or by this one."""
+        state = self.state
+        state.passed += 1
+        state.own.pop(state.passed, None)
+        return LinkOutput([], self._pass_on())
+
+    @property
+    def counts_own(self) -> bool:
+        """Whether a message that this relay passed on counts only when it is delivered here."""
+        return self.link.mode == "printed" and self.link.wait == "delivered"
+
+    # For all.
+
+    @property
+    def early(self) -> tuple[int, int]:
+        """How many messages have arrived before their turn, and their bytes."""
+        return len(self.state.arrived), self._early_bytes
+
+    @property
+    def unnumbered_full(self) -> str:
+        """As printed: why no more messages may wait for their number, if so. Those that wait are on their way to who gives it."""
+        waiting = self.state.unnumbered
+        if len(waiting) < min(MAX_EARLY, self._max_early_bytes // MAX_BODY_BYTES):
+            return ""
+        size = sum(map(weight_of, waiting.values()))
+        if len(waiting) < MAX_EARLY and size < self._max_early_bytes:
+            return ""
+        return f"{len(waiting)} messages of {size} bytes wait for their number; MAX_EARLY_BYTES is {self._max_early_bytes}"
+
+    def waiting(self) -> list[Wait]:
+        """List the messages that wait here, in the order of their numbers; all wait for the same one."""
+        missing = Predecessor(f"link {self.link.name}", self.state.passed + 1)
+        arrived = sorted(self.state.arrived.items())
+        return [Wait(envelope.id, self.came[number].peer, missing, self.came[number].at) for number, envelope in arrived]
+
+    def fork(self) -> LinkEnd:
+        """Return an end that goes on from here on its own."""
+        twin = copy.copy(self)
+        twin.state = copy.deepcopy(self.state)
+        twin.came = dict(self.came)
+        return twin
+
+    def load(self, saved: LinkState) -> None:
+        """Go on from a saved state."""
+        self.state = saved
+        self._early_bytes = sum(map(weight_of, saved.arrived.values()))
+
+    def restored(self, now: int) -> None:
+        """The state is a saved one, which does not say when what waits came: hold it for having come now.
+
+        So a wait is told too short, and not left out where the oldest one is looked for.
+        """
+        self.came = {number: Came(self._comes_from(number), now) for number in self.state.arrived}
+
+    def _comes_from(self, number: int) -> str:
+        """Return who hands us a number. As printed, that follows from its sender, and the link must do."""
+        near, far = self._pair(number)
+        if self.link.mode == "printed":
+            return f"link {self.link.name}"
+        return far if near == self.me else near
+
+    def _pair(self, number: int) -> tuple[str, str]:
+        """Return the pair of relays that carries a number: each in turn."""
+        return self._pairs[(number - 1) % len(self._pairs)]
+
+    def _partner(self, relay: str) -> str:
+        return next(far for near, far in self._pairs if near == relay)

@@ -1,0 +1,4 @@
+"""Which messages all recipients have: stable acknowledgements, safe delivery and safe notification.
+
+May import ``core.transport`` and what is below it.
+"""

@@ -1,0 +1,167 @@
+"""A transport with ack policies: what is stable (``core.stability.stable``), and what is safe (``core.stability.safe``).
+
+The inner transport carries frames and acknowledges those that were received. Each policy adds its own acks to the packets.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from thence.core.epochs.progress import Progress
+from thence.core.stability.safe import SafeAcks
+from thence.core.stability.safe_delivery import SafeDelivery, SavedSafeDelivery
+from thence.core.stability.safe_notification import SafeNotification, SavedSafeNotification
+from thence.core.stability.stable import SavedStable, StableAcks
+from thence.core.transport.base import Direct, Frames, Incoming, Packets, Transport
+from thence.core.wire.messages import Envelope, Packet
+
+SavedAcks = tuple[SavedStable | None, SavedSafeDelivery[Any] | None, SavedSafeNotification | None]
+"""What a restart needs of each policy."""
+
+
+class AckLayer(Transport):
+    """An inner transport, and the policies whose acks go with its packets."""
+
+    def __init__(self, inner: Transport, resend_after_ns: int | None, *, stable: bool = False, delivery: str = "") -> None:
+        """``stable``: messages are kept until they are stable. ``delivery`` is "safe", "notify" or something else for neither."""
+        super().__init__(inner.name, inner.me, inner.peers, inner.queues)
+        self.inner = inner
+        self.exact, self.repeated_by_others, self.unacked = inner.exact, inner.repeated_by_others, inner.unacked
+        self.safe = SafeAcks(inner, resend_after_ns) if delivery in {"safe", "notify"} else None
+        self.safe_delivery = SafeDelivery(self.safe) if self.safe is not None and delivery == "safe" else None
+        self.safe_notification = SafeNotification(self.safe) if self.safe is not None and delivery == "notify" else None
+        self.stable = StableAcks(inner, resend_after_ns) if stable else None
+        self.policies = _present(self.safe, self.stable)
+        if self.stable is not None:
+            self.queues = self.stable.queues
+        if isinstance(inner, Direct):
+            inner.numbers, inner.acks = True, self.safe is not None
+
+    def _follow(self) -> None:
+        """Take over what the inner transport and the policies say."""
+        times = [one.wake_at for one in (self.inner, *self.policies) if one.wake_at is not None]
+        self.wake_at = min(times, default=None)
+        kept = self.inner if self.stable is None else self.stable
+        self.queued, self.queued_bytes = kept.queued, kept.queued_bytes
+
+    def check(self, peer: str, packet: Packet[Any]) -> None:
+        for policy in self.policies:
+            policy.check(peer, packet)
+        if not self._has_only_acks(packet):
+            self.inner.check(peer, packet)
+
+    def _has_only_acks(self, packet: Packet[Any]) -> bool:
+        """Return whether a packet holds nothing for the inner transport."""
+        said = packet.frames or packet.numbers or packet.taken or packet.taken_beyond or packet.receipts is not None
+        return not said and any(getattr(packet, policy.part) is not None for policy in self.policies)
+
+    def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
+        return self.inner.had(peer, packet)
+
+    def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
+        for policy in self.policies:
+            policy.check(peer, packet)
+        incoming = [] if self._has_only_acks(packet) else self.inner.frames_in(peer, packet, now)
+        for policy in self.policies:
+            policy.came(peer, packet, now)
+        self._follow()
+        return incoming
+
+    def take(self, incoming: Incoming) -> None:
+        if self.safe_delivery is None:  # Otherwise it was taken before it was put aside.
+            self.inner.take(incoming)
+            if self.safe is not None:
+                self.safe.has(incoming.peer, incoming.number)
+
+    def skip(self, peer: str, number: int) -> None:
+        if self.safe_delivery is None:
+            self.inner.skip(peer, number)
+            if self.safe is not None:
+                self.safe.has(peer, number)
+        if self.stable is not None:
+            self.stable.add(peer, number)  # Nothing will ever follow from it.
+
+    def push(self, frames: Frames, came_by: str = "") -> None:
+        """Queue the frames of one message, which came here by a place; ``collect`` sends them."""
+        self.inner.push(frames)
+        for policy in self.policies:
+            policy.pushed(frames, came_by)
+        if self.safe_notification is not None:
+            self.safe_notification.pushed()
+        self._follow()
+
+    def visit_all(self) -> None:
+        for one in (self.inner, *self.policies):
+            one.visit_all()
+        self._follow()
+
+    def connected(self, peer: str) -> None:
+        for one in (self.inner, *self.policies):
+            one.connected(peer)
+        self._follow()
+
+    def suspect(self, peer: str, suspected: bool) -> None:
+        self.inner.suspect(peer, suspected)
+        self._follow()
+
+    def collect(self, now: int) -> Packets:
+        packets = self.inner.collect(now)
+        for policy in self.policies:
+            packets = policy.attach(packets, now)
+        self._follow()
+        return packets
+
+    def acked(self, peer: str, number: int) -> bool:
+        return self.inner.acked(peer, number)
+
+    def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
+        return self.inner.moved(without)
+
+    def unconfirmed(self) -> Iterator[Envelope]:
+        """Yield the messages that somebody has not acknowledged, or that are not stable."""
+        return self.inner.unconfirmed() if self.stable is None else self.stable.messages()
+
+    def progress(self, peer: str) -> Progress | None:
+        return self.inner.progress(peer)
+
+    def windows(self) -> dict[str, int]:
+        return self.inner.windows()
+
+    def fork(self) -> AckLayer:
+        if self.safe is not None or self.stable is None:
+            return copy.deepcopy(self)
+        twin = copy.copy(self)
+        twin.inner = self.inner.fork()
+        twin.stable = self.stable.fork(twin.inner)
+        twin.policies = _present(None, twin.stable)
+        twin.queues, twin.unacked = twin.stable.queues, twin.inner.unacked
+        return twin
+
+    def save(self) -> Any:
+        return self.inner.save()
+
+    def load(self, saved: Any) -> None:
+        self.inner.load(saved)
+        self._follow()
+
+    def save_acks(self) -> SavedAcks:
+        """Return what a restart needs beside the state of the inner transport."""
+        delivery, notification = self.safe_delivery, self.safe_notification
+        return (
+            None if self.stable is None else self.stable.save(),
+            None if delivery is None else delivery.save(),
+            None if notification is None else notification.save(),
+        )
+
+    def load_acks(self, saved: SavedAcks) -> None:
+        """Restore what ``save_acks`` returned."""
+        for policy, kept in zip((self.stable, self.safe_delivery, self.safe_notification), saved, strict=True):
+            if policy is not None:
+                policy.load(kept)  # type: ignore[arg-type]
+        self._follow()
+
+
+def _present(safe: SafeAcks | None, stable: StableAcks | None) -> tuple[SafeAcks | StableAcks, ...]:
+    return tuple(policy for policy in (safe, stable) if policy is not None)

@@ -1,0 +1,206 @@
+"""Safe notification: everything is delivered at once, and the application is notified later that all have it.
+
+Source: interconnect §7, the note. Design note: docs/concepts/stability.md. Used in domains with ``delivery = "notify"``, and on
+links between such domains. ``core.stability.safe`` says what is safe.
+
+Rules:
+
+* One log holds what comes in and what is delivered, in that order. A notice is one number: all deliveries up to this position
+  are safe, and so is all that came in before them. So the causes of a message are safe before the message is.
+* A sender says that a message is safe when all have acknowledged it and everything in its log at the time of sending is safe.
+  So no notice depends on a message that a crash could still take away from another member. Nothing waits in a circle, since
+  what is waited for happened before.
+* A message of our own, or one that we forward from a link, is safe for our application when it is safe in the domains into
+  which we put it.
+* None of this is recorded. What is safe stays so, and who has forgotten it asks again. After a restart the application is
+  notified again, never of more than is safe.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+import msgspec
+
+from thence.core.stability.safe import SafeAcks
+from thence.core.transport.base import Direct, Incoming
+from thence.core.wire.number_set import NumberSet
+from thence.errors import StorageError
+
+Awaited = tuple[str, str, int]
+"""What is to become safe: a domain or link, its sender there, and its number; our own messages are counted there."""
+
+
+class SavedSafePeer(msgspec.Struct, array_like=True):
+    """What a restart needs of one peer."""
+
+    sent: int
+    safe: int
+    heard: int
+    highest: int
+    received: NumberSet
+    acked: NumberSet
+    """The last two are empty unless the network is exact."""
+
+
+class SavedSafeNotification(msgspec.Struct, array_like=True):
+    """What a restart needs of one domain or link."""
+
+    own: int
+    unsafe: list[tuple[int, list[tuple[str, int]]]]
+    """Each unsafe message of our own: how many entries of the log before it are not safe, and to whom it went."""
+    peers: dict[str, SavedSafePeer]
+
+
+class SavedNotices(msgspec.Struct, array_like=True):
+    """What a restart needs of the log."""
+
+    upto: int
+    log: list[Awaited | int]
+
+
+class SafeNotification:
+    """Finds out which of our own messages are safe in one domain or link."""
+
+    def __init__(self, acks: SafeAcks) -> None:
+        """``acks`` tells it to the others."""
+        self.acks = acks
+        self.behind = 0
+        """How much of the log must be safe before what is sent next is. The member sets it before it sends."""
+        self._behind: deque[int] = deque()
+        """The same for each message that is not safe."""
+        self._passed = 0
+        """How much of the log was safe at the last ``look``."""
+
+    @property
+    def unsafe(self) -> int:
+        """How many messages that we sent here are not safe."""
+        return len(self.acks.unsafe)
+
+    def pushed(self) -> None:
+        """Note that a message went out."""
+        if self.acks.unsafe:
+            self._behind.append(self.behind)
+
+    def is_safe(self, sender: str, number: int) -> bool:
+        """Return whether a frame of a peer, or a message of our own, is known to be safe."""
+        return number <= (self.acks.own if sender == self.acks.inner.me else self.acks.peers[sender].heard)
+
+    def look(self, passed: int) -> None:
+        """Find out which of our own messages are safe, now that so much of the log is."""
+        acks, self._passed = self.acks, passed
+        while acks.unsafe and self._behind[0] <= passed and acks.all_have(acks.unsafe[0]):
+            self._behind.popleft()
+            acks.tell_own(acks.own + 1)
+
+    def save(self) -> SavedSafeNotification:
+        """Return what a restart needs beside the state of the inner transport."""
+        inner, peers = self.acks.inner, {}
+        groups = zip(self._behind, self.acks.unsafe, strict=True)
+        for peer, state in self.acks.peers.items():
+            exact = (
+                (inner.ends[peer].received, inner.ends[peer].acked) if isinstance(inner, Direct) else (NumberSet(), NumberSet())
+            )
+            peers[peer] = SavedSafePeer(state.sent, state.safe, state.heard, state.highest, *exact)
+        unsafe = [(max(0, behind - self._passed), list(group)) for behind, group in groups]
+        return SavedSafeNotification(self.acks.own, unsafe, peers)
+
+    def load(self, saved: SavedSafeNotification | None) -> None:
+        """Restore what ``save`` returned."""
+        inner = self.acks.inner
+        if saved is None or set(saved.peers) != set(self.acks.peers):
+            raise StorageError(f"{inner.name!r} at {inner.me!r}: the snapshot of a domain without notices, or of other members")
+        self.acks.load(saved.own, [group for _, group in saved.unsafe])
+        self._behind = deque(behind for behind, _ in saved.unsafe)
+        for peer, kept in saved.peers.items():
+            state = self.acks.peers[peer]
+            state.sent, state.safe, state.heard, state.highest = kept.sent, kept.safe, kept.heard, kept.highest
+            if isinstance(inner, Direct):
+                end = inner.ends[peer]
+                end.received, end.acked, end.numbered = kept.received, kept.acked, kept.sent
+
+
+class Notices:
+    """The log of one member, and how far it is safe."""
+
+    def __init__(self, places: Mapping[str, SafeNotification], position: int) -> None:
+        """Begin where all deliveries up to ``position`` are safe; ``places`` know what else is."""
+        self.places = places
+        self.upto = position
+        """All deliveries up to this position are safe."""
+        self.told = 0
+        """The application was notified up to this position."""
+        self._log: deque[Awaited | int] = deque()
+        self._noted = 0
+        self._passed = 0
+
+    @property
+    def behind(self) -> int:
+        """How long the log is by now. What is sent now is safe only if all of it is."""
+        return self._noted
+
+    def taken(self, place: str, incoming: Incoming) -> None:
+        """Note a frame before it is taken."""
+        self._note((place, incoming.peer, incoming.number))
+
+    def not_taken(self) -> None:
+        """Remove the last frame, since it was not taken."""
+        self._log.pop()
+        self._noted -= 1
+
+    def delivered(self, position: int, *, put_out: bool) -> None:
+        """Note a delivery; ``put_out``: the message is our own, or one that we brought into a domain."""
+        if put_out:
+            for name, place in self.places.items():
+                if place.unsafe:
+                    self._note((name, place.acks.inner.me, place.acks.sent))
+        self._note(position)
+
+    def _note(self, what: Awaited | int) -> None:
+        self._log.append(what)
+        self._noted += 1
+
+    def look(self) -> None:
+        """Find out what is safe by now."""
+        before = -1
+        while before < self._passed:
+            before = self._passed
+            for place in self.places.values():
+                place.look(self._passed)
+            while self._log:
+                what = self._log[0]
+                if isinstance(what, int):
+                    self.upto = what
+                elif not self.places[what[0]].is_safe(*what[1:]):
+                    break
+                self._log.popleft()
+                self._passed += 1
+
+    def news(self) -> int:
+        """Return the position up to which all deliveries are safe if it is news, else 0."""
+        if self.upto == self.told:
+            return 0
+        self.told = self.upto
+        return self.told
+
+    @property
+    def unsafe(self) -> int:
+        """How many messages that we sent are not safe."""
+        return sum([place.unsafe for place in self.places.values()])
+
+    def fork(self, places: Mapping[str, SafeNotification]) -> Notices:
+        """Return an independent copy over copies of the places."""
+        twin = Notices(places, self.upto)
+        twin.told, twin._noted, twin._passed = self.told, self._noted, self._passed
+        twin._log = deque(self._log)
+        return twin
+
+    def save(self) -> SavedNotices:
+        """Return what a restart needs beside the state of the places."""
+        return SavedNotices(self.upto, list(self._log))
+
+    def load(self, saved: SavedNotices) -> None:
+        """Restore what ``save`` returned."""
+        self.upto, self._log = saved.upto, deque(saved.log)
+        self._noted, self._passed = len(self._log), 0

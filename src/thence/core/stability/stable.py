@@ -1,0 +1,231 @@
+"""Acks of stable frames: a sender keeps a message until everybody beyond its receivers has it.
+
+Source: daisy §3.1.2. Design note: docs/concepts/stability.md. Used in fabrics with ``stability = true``. A frame is *stable* when
+it, and whatever followed from it, is on the disks of all who need it. ``core.stability.accounts`` finds out which frames are.
+
+Rules:
+
+* The ack is the number up to which all frames are stable, and the stable ones beyond it. A message that takes long must not hold
+  up others: where members forward in circles they would wait for each other for ever.
+* What was sent counts as queued until it is stable, so all limits hold for it. A reconfiguration waits only until everything is
+  acknowledged, since then all have everything.
+* Acks leave only in packets that are collected after the frame was taken, so after its record is on disk.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from thence.core.stability.policy import AckPeer, AckPolicy
+from thence.core.transport.base import Direct, Frames, Transport
+from thence.core.transport.queues import Queues
+from thence.core.wire.messages import Envelope, Packet, Report, weight_of
+from thence.core.wire.number_set import NumberSet
+from thence.errors import ImpossibleFrame, MalformedFrame, StorageError
+
+STABLE_WITHIN_NS = 5_000_000
+"""How long these acks wait for a packet."""
+
+MAX_BEYOND = 256
+"""How many numbers beyond a hole one packet holds. The rest goes with the next."""
+
+
+class Unstable(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A frame that was sent and is not stable: its message (None: a marker), and the place by which that came here."""
+
+    envelope: Envelope | None
+    came_by: str
+
+
+class SavedStablePeer(msgspec.Struct, array_like=True):
+    """What a restart needs of one peer."""
+
+    sent: int
+    unstable: list[tuple[int, int]]
+    """Numbers of frames, each with the index of its message among the saved ones; -1: a marker."""
+    stable: NumberSet
+
+
+class SavedStable(msgspec.Struct, array_like=True):
+    """What a restart needs. A message that went to many is saved once."""
+
+    messages: list[tuple[Envelope, str]]
+    peers: dict[str, SavedStablePeer]
+
+
+class StablePeer(AckPeer):
+    """One other member: what we sent it, and what it sent us."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unstable: dict[int, Unstable] = {}
+        self.queued_bytes = 0
+        self.gone_upto = 0
+        """All our frames up to this number are stable."""
+        self.stable = NumberSet()
+        """Which of its frames are stable."""
+        self.untold: dict[int, None] = {}
+        """The stable ones beyond the first hole that we have not told it."""
+
+    @property
+    def upto(self) -> int:
+        return self.stable.upto
+
+    @property
+    def awaits(self) -> bool:
+        return bool(self.unstable)
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self.untold) or self.stable.upto > self.told
+
+    def tell_again(self) -> None:
+        self.untold = dict(self.stable.beyond)
+        if self.untold or self.upto:
+            self.timer.hurry()
+
+    @property
+    def here(self) -> int:
+        """How many frames are not stable."""
+        return len(self.unstable)
+
+    queued = here
+
+    def fork(self) -> StablePeer:
+        """Return an independent copy."""
+        twin = copy.copy(self)
+        twin.timer = copy.copy(self.timer)
+        twin.unstable, twin.untold = dict(self.unstable), dict(self.untold)
+        twin.stable = NumberSet(self.stable.upto, dict(self.stable.beyond))
+        return twin
+
+
+class StableAcks(AckPolicy[StablePeer]):
+    """Tells the sender of a frame that it is stable, and keeps what we sent until we are told so."""
+
+    part = "report"
+
+    def __init__(self, inner: Transport, resend_after_ns: int | None) -> None:
+        """``resend_after_ns`` is None where the network is exact."""
+        super().__init__(inner, {peer: StablePeer() for peer in inner.peers}, resend_after_ns, STABLE_WITHIN_NS)
+        self.queues = Queues(self.peers)
+        self.queued = self.queued_bytes = 0
+        self._news: list[tuple[Envelope, str]] = []
+
+    def check(self, peer: str, packet: Packet[Any]) -> None:
+        report, sent = packet.report, self.peers[peer].sent
+        if report is None:
+            return
+        if len(report.beyond) > MAX_BEYOND or min(report.settled, *report.beyond, 0) < 0:
+            raise MalformedFrame(f"{self._described(peer)}: a report that makes no sense")
+        highest = max(report.settled, *report.beyond, 0)
+        if highest > sent:
+            raise ImpossibleFrame(f"{self._described(peer)}: it reports frame {highest} of {sent}")
+
+    def came(self, peer: str, packet: Packet[Any], now: int) -> None:
+        report, state = packet.report, self.peers[peer]
+        if report is None:
+            return
+        unstable, before = state.unstable, len(state.unstable)
+        if report.wanted:
+            state.tell_again()
+            self.to_visit[peer] = None
+        for number in (*range(state.gone_upto + 1, report.settled + 1), *report.beyond):
+            one = unstable.pop(number, None)
+            if one is not None:
+                weight = weight_of(one.envelope)
+                self.queued -= 1
+                self.queued_bytes -= weight
+                state.queued_bytes -= weight
+                if one.envelope is not None:
+                    self._news.append((one.envelope, one.came_by))
+        state.gone_upto = max(state.gone_upto, report.settled)
+        if len(unstable) < before:
+            state.patience_ns = self._patience_ns
+            state.ask_at = now + state.patience_ns if unstable else None
+
+    def take_news(self) -> list[tuple[Envelope, str]]:
+        """Return the messages of frames that have become stable since the last call, and the places by which they came."""
+        news, self._news = self._news, []
+        return news
+
+    def add(self, peer: str, number: int) -> None:
+        """Note that a frame of a peer is stable."""
+        state = self.peers[peer]
+        if state.stable.add(number):
+            if number > state.stable.upto:
+                state.untold[number] = None
+            self.to_visit[peer] = None
+
+    def pushed(self, frames: Frames, came_by: str) -> None:
+        for peer, frame in frames:
+            state = self.peers[peer]
+            state.sent += 1
+            state.unstable[state.sent] = Unstable(frame.envelope, came_by)
+            weight = weight_of(frame.envelope)
+            self.queued_bytes += weight
+            state.queued_bytes += weight
+            self.to_visit[peer] = None
+        self.queued += len(frames)
+
+    def _ack(self, peer: StablePeer, now: int, *, wanted: bool) -> Report:
+        beyond = [number for number in peer.untold if number > peer.upto]
+        peer.untold = dict.fromkeys(beyond[MAX_BEYOND:])
+        peer.timer.at = now if peer.untold else None
+        return Report(peer.upto, wanted, tuple(beyond[:MAX_BEYOND]))
+
+    def messages(self) -> Iterator[Envelope]:
+        """Yield the messages that are not stable: somebody beyond the receiver may lack them."""
+        for state in self.peers.values():
+            yield from [one.envelope for one in state.unstable.values() if one.envelope is not None]
+
+    def fork(self, inner: Transport) -> StableAcks:
+        """Return an independent copy around ``inner``."""
+        twin = copy.copy(self)
+        twin.inner = inner
+        twin.peers = {peer: state.fork() for peer, state in self.peers.items()}
+        twin.queues = Queues(twin.peers)
+        twin.to_visit = dict(self.to_visit)
+        twin._news = list(self._news)
+        return twin
+
+    def save(self) -> SavedStable:
+        """Return what a restart needs beside the state of the inner transport."""
+        places: dict[tuple[str, int, str], int] = {}
+        messages: list[tuple[Envelope, str]] = []
+        peers: dict[str, SavedStablePeer] = {}
+        for peer, state in self.peers.items():
+            unstable: list[tuple[int, int]] = []
+            for number, one in state.unstable.items():
+                if one.envelope is None:
+                    unstable.append((number, -1))
+                    continue
+                at = places.setdefault((*one.envelope.id, one.came_by), len(messages))
+                if at == len(messages):
+                    messages.append((one.envelope, one.came_by))
+                unstable.append((number, at))
+            peers[peer] = SavedStablePeer(state.sent, unstable, state.stable)
+        return SavedStable(messages, peers)
+
+    def load(self, saved: SavedStable | None) -> None:
+        """Restore what ``save`` returned."""
+        name, me = self.inner.name, self.inner.me
+        if saved is None or set(saved.peers) != set(self.peers):
+            raise StorageError(f"{name!r} at {me!r}: the snapshot of a fabric without stability, or of other members")
+        self.queued = self.queued_bytes = 0
+        for peer, kept in saved.peers.items():
+            state = self.peers[peer]
+            state.sent, state.stable, state.queued_bytes = kept.sent, kept.stable, 0
+            state.gone_upto = min((number for number, _ in kept.unstable), default=kept.sent + 1) - 1
+            for number, at in kept.unstable:
+                envelope, came_by = saved.messages[at] if at >= 0 else (None, "")
+                state.unstable[number] = Unstable(envelope, came_by)
+                state.queued_bytes += weight_of(envelope)
+            self.queued_bytes += state.queued_bytes
+            self.queued += len(kept.unstable)
+            if isinstance(self.inner, Direct):
+                self.inner.ends[peer].numbered = kept.sent

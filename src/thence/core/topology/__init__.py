@@ -1,0 +1,4 @@
+"""What a fabric is made of: domains, relays, links, their options, and the route of a message.
+
+May import ``core.ordering`` and ``core.wire``.
+"""

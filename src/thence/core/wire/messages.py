@@ -1,0 +1,162 @@
+"""What travels: an envelope end to end, a stamp per domain, frames and packets between two members.
+
+Rules:
+
+* An envelope is made once, by its origin, and never changes on its way. ``(origin, number)`` names it for ever.
+* A frame is one hop inside one domain: the stamp is all the control information that the domain's ordering adds.
+* A frame without an envelope is a *marker*: a message that is not for its receiver, but that others depend on.
+  A hole in the numbering would block the receiver; a marker does not.
+* Members are named in envelopes and numbered in stamps: a stamp is paid for on every hop, so it holds small integers.
+* All of these are immutable: the simulator hands the same object to several members.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+StampT = TypeVar("StampT")
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""The largest body that one message may carry."""
+
+MAX_NAME_CHARACTERS = 200
+"""The longest name of a process or a domain."""
+
+MAX_DESTINATIONS = 65_536
+"""The most destinations that one message may list. More than that is a broadcast (``to=None``)."""
+
+
+FRAME_WEIGHT = 64
+"""What a frame counts for in limits by bytes, beside its body."""
+
+
+class MessageId(NamedTuple):
+    """The name of a message: who made it, and its how-manieth message it is, from 1."""
+
+    origin: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.origin}:{self.number}"
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message as the application sees it."""
+
+    origin: str
+    number: int
+    to: tuple[str, ...] | None
+    """The destinations, end to end; None means everyone."""
+    body: bytes
+    depth: int = 0
+    """Deeper than all that its origin had sent or delivered before, where copies are kept (``core.reconfig.retention``);
+    otherwise 0."""
+
+    @property
+    def id(self) -> MessageId:
+        """The name of this message."""
+        return MessageId(self.origin, self.number)
+
+
+class Frame(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=False):
+    """One message, or one marker, on its way from a member of a domain to another."""
+
+    stamp: StampT
+    envelope: Envelope | None
+    bodiless: bool = False
+    """Whether the body of the message went ahead (``core.failover.early_payloads``). Only on the wire: nobody gets to see it
+    so."""
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes, for limits: as ``weight_of``, said again since this is asked for with every frame."""
+        envelope = self.envelope
+        return FRAME_WEIGHT if envelope is None else FRAME_WEIGHT + len(envelope.body)
+
+
+class Receipts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a packet says beside its frames where each acks to everybody (``core.transport.ack_all``). Members are
+    numbered."""
+
+    claims: tuple[tuple[int, ...], ...] = ()
+    """What the sender of the packet has of each stream (``core.transport.ack_all_checks``)."""
+    wanted: bool = False
+    """Whether it asks for the same in return."""
+    requests: tuple[tuple[int, ...], ...] = ()
+    """What it lacks: a stream and numbers in it, for each stream."""
+    streams: tuple[int, ...] = ()
+    """By whom each frame was first sent; empty: all by the sender of the packet."""
+    recipients: tuple[tuple[int, ...] | None, ...] = ()
+    """For which members the message of each frame is, all others having its marker (None: for all); empty: all for all."""
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a packet says where messages are kept until all have them (``core.stability.stable``)."""
+
+    settled: int = 0
+    """Every frame of its receiver up to this one is where it has to be, with all that followed from it."""
+    wanted: bool = False
+    """Whether the same is asked for in return."""
+    beyond: tuple[int, ...] = ()
+    """Frames behind the first number that are settled too, unless they were reported before."""
+
+
+class Safety(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a packet says in a domain in which nothing is handed up before everybody has it (``core.stability.safe_delivery``)."""
+
+    upto: int = 0
+    """Every frame of its sender to its receiver up to this one has come to all to whom its message went."""
+    wanted: bool = False
+    """Whether the same is asked for in return."""
+
+
+class Packet(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=False):
+    """What one member hands to the network for another: frames of one domain, and what it has taken from there.
+
+    ``numbers`` are the channel's own numbers of the frames, one each; empty where the transport is trusted to be exact.
+    """
+
+    domain: str
+    frames: tuple[Frame[StampT], ...]
+    numbers: tuple[int, ...] = ()
+    taken: int = 0
+    """Every frame numbered up to this one has been taken."""
+    taken_beyond: tuple[int, ...] = ()
+    """Frames beyond that which have been taken too."""
+    receipts: Receipts | None = None
+    """Instead of the two before, where each acks to everybody."""
+    report: Report | None = None
+    """What of its receiver's frames has got to where it has to be, where that is reported."""
+    safety: Safety | None = None
+    """What of its sender's frames everybody has, where that is waited for."""
+
+
+def says_all_of(later: Packet[StampT], earlier: Packet[StampT]) -> bool:
+    """Return whether a packet says all that an earlier one without frames, for the same domain, has said.
+
+    Numbers only grow. But a report by itself acks nothing, a question is asked once, and what is behind a hole is told once.
+    """
+    if later.taken < earlier.taken or (earlier.taken_beyond and not (later.taken or later.taken_beyond)):
+        return False
+    report, safety = earlier.report, earlier.safety
+    if report is not None and (report.wanted or report.beyond or later.report is None):
+        return False
+    return safety is None or not (safety.wanted or later.safety is None)
+
+
+def weight_of(envelope: Envelope | None) -> int:
+    """Return what a message counts for in limits by bytes, wherever it is queued. Small stamps are not told apart."""
+    return FRAME_WEIGHT if envelope is None else FRAME_WEIGHT + len(envelope.body)
+
+
+def control_bytes(stamp: object) -> int:
+    """Return how many bytes of control information a stamp puts on the wire; what came over no wire has none."""
+    return 0 if stamp is None else len(_ENCODER.encode(stamp))
+
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""By what a decoder says that bytes cannot be read: text that is none and lists too deep have errors of their own."""
+
+_ENCODER = msgspec.msgpack.Encoder()

@@ -1,0 +1,4 @@
+"""One member that runs: driver, store, directory, mailboxes and peers. A server and an embedded member are both made of one.
+
+May import ``storage``, ``net``, ``runtime``, ``trace`` and ``core``.
+"""

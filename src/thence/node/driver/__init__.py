@@ -1,0 +1,1 @@
+"""The loop around ``member.step``: steps, commits to the store, and what follows from them."""

@@ -1,0 +1,180 @@
+"""Accepts what clients, agents and the node itself send: routed by the directory, stepped into the member, answered when durable.
+
+Rules:
+
+* The directory says to which servers a batch goes, and the member gets it. Its client is answered when it is durable.
+* What cannot be taken now is refused as ``Busy``, and ``Hooks.on_room`` says when it may be tried again.
+* A batch that is rejected for good is noted in the log, so that no crash makes it an accepted one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from thence.core.member.contract import Submit, SubmitAll
+from thence.core.wire.messages import Envelope
+from thence.errors import Busy, UsageError
+from thence.node.directory.directory import Directory
+from thence.node.driver.driver import Driver
+from thence.node.history import History
+from thence.node.hooks import Hooks
+from thence.node.messages.waiters import Waiters
+from thence.node.peers.epochs import PeerEpochs
+from thence.node.peers.stalls import Stalls
+from thence.storage.bodies import Body, Left, read_body
+from thence.storage.journal import Written
+from thence.storage.mailbox import Batch
+from thence.storage.rejections import Rejected
+
+
+class Intake:
+    """What a node accepts, from the call to the answer."""
+
+    def __init__(self, directory: Directory, driver: Driver, history: History, epochs: PeerEpochs, hooks: Hooks) -> None:
+        """Accept for the server of ``directory``, unless the store or the history is full, or the server is fenced."""
+        self.stalls = Stalls(driver.member)
+        """For which peers nothing more is taken."""
+        self.waiters = Waiters(driver.member)
+        """Who waits until all have what was sent."""
+        self.messages_accepted = 0
+        """How many messages of clients were, since the start."""
+        self._directory = directory
+        self._driver = driver
+        self._history = history
+        self._epochs = epochs
+        self._hooks = hooks
+        self._submitted: deque[tuple[str, int, int] | None] = deque()
+        """Of each message that is submitted and not accepted: client, number of its last message, how many; None: a notice."""
+        self._accepted: dict[str, int] = {}
+        """The number of the last message of each client that was accepted or rejected."""
+        self._refused_some = False
+        """Whether something was refused as busy since ``on_room`` was last told."""
+
+    # What is asked for.
+
+    def submit(self, batch: Batch) -> bool:
+        """Send messages of a client on. Return whether they will be accepted later; if not, they are for nobody.
+
+        ``Busy`` means: later. Any other ``UsageError`` means: never.
+        """
+        servers = self._directory.route(batch)
+        if servers == ():
+            return False
+        self._submit(batch, servers)
+        return True
+
+    def reject(self, rejected: Rejected) -> None:
+        """Never send these messages on. Their client is told when that is durable, so that no crash makes them accepted ones."""
+        self._check_takes()
+        self._directory.mailboxes.reject(rejected)
+        self._driver.write([rejected], lambda: self._answered(rejected.client, rejected.last, rejected))
+
+    def announce(self, notice: Body) -> None:
+        """Tell all servers something about a client; ``UsageError`` if there are too many already, or as for messages."""
+        with self._directory.announcing(notice):
+            self._submit(notice, None)
+
+    def write_together(self, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
+        """Submit messages and store a record in one entry: all of it follows, or nothing."""
+        if not submits:
+            self._driver.write([record], then)
+            return
+        self._submitted.extend([None] * len(submits))
+        try:
+            self._driver.step(SubmitAll(tuple(submits)), (record,), then)
+        except UsageError:
+            for _ in submits:
+                self._submitted.pop()
+            raise
+
+    def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
+        self._check_takes(body)
+        notice = not isinstance(body, Batch)
+        self.stalls.check(servers, notice=notice)  # Before anything is made of it: it may be large, and is tried again.
+        written, spans = self._directory.write(body), self._hooks.spans
+        # Noted before the step, from which handlers may be called that send more.
+        told, before = None, 0
+        if isinstance(body, Batch):
+            told = (body.sender, body.first + body.count - 1, body.count)
+            before = self._directory.mailboxes.sent(told[0], told[1])
+            if spans is not None:
+                spans.accepting(body)
+        self._submitted.append(told)
+        try:
+            self._driver.step(Submit(servers, written, notice))
+        except UsageError:
+            self._refused_some = True
+            self._submitted.pop()
+            if told is not None:
+                self._directory.mailboxes.unsend(told[0], before)
+                if spans is not None:
+                    spans.accepted(told[0], told[1])  # They come again, with another span.
+            raise
+
+    # Room.
+
+    @property
+    def full(self) -> str:
+        """Why nothing is taken now, if so, by the store or the trace."""
+        driver = self._driver
+        full = driver.full if not driver.volatile or driver.commits.stalled else ""
+        return full or self._history.full
+
+    def _check_takes(self, body: Body | None = None) -> None:
+        if self._epochs.fenced:
+            raise UsageError(self._epochs.fenced)
+        directory = self._directory
+        # What makes room needs none in a mailbox.
+        full = self.full or (directory.mailboxes.full and not isinstance(body, Left) and directory.mailboxes.why_full)
+        if full:
+            self._refused_some = True
+            raise Busy(f"{directory.server!r} takes nothing now: {full}")
+
+    def tell_of_room(self) -> None:
+        """Something has changed: what was refused may be tried again."""
+        if self._refused_some:
+            self._refused_some = False
+            self._hooks.on_room()
+
+    def look_for_room(self) -> None:
+        """Something was acknowledged: see whether a queue to a peer has room again."""
+        if self._refused_some or (self.stalls and self.stalls.look()):
+            self._refused_some = False
+            self._hooks.on_room()
+
+    # What is accepted.
+
+    def accepted(self, _: Envelope) -> None:
+        """A message of ours is durable: tell its client."""
+        told = self._submitted.popleft()
+        if told is not None:
+            client, upto, messages = told
+            self.messages_accepted += messages
+            if self._hooks.spans is not None:
+                self._hooks.spans.accepted(client, upto)
+            self._answered(client, upto, None)
+
+    def _answered(self, client: str, upto: int, rejected: Rejected | None) -> None:
+        self._accepted[client] = upto
+        self._hooks.on_answered(client, upto, rejected)
+
+    def accepted_of(self, client: str) -> int:
+        """Return up to which number the messages of a client are accepted or rejected."""
+        return self._accepted.get(client, 0)
+
+    def forget(self, client: str) -> None:
+        """Whoever gets this name next begins with nothing."""
+        self._accepted.pop(client, None)
+
+    # What was accepted before a restart.
+
+    def again(self, envelope: Envelope) -> None:
+        """Note a message of ours that is being brought back."""
+        body = read_body(envelope.body, envelope.origin)
+        if isinstance(body, Batch):
+            self._directory.mailboxes.sent(body.sender, body.first + body.count - 1)
+
+    def recovered(self) -> None:
+        """Everything is brought back, and all of it was accepted."""
+        self._accepted = {name: mailbox.sent for name, mailbox in self._directory.state.mailboxes.items()}

@@ -1,0 +1,204 @@
+"""A node: member, directory, store, driver and peers. A server and a member inside a program both consist of one.
+
+The node puts its parts together and starts and stops them. Messages on their way out enter by the intake, those on their way in
+by the arrivals, and go through the driver, the member and the dispatch (docs/concepts/architecture.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from thence.core.member.contract import Submit
+from thence.core.member.member import Member
+from thence.core.topology.model import Topology
+from thence.errors import StorageError, UsageError
+from thence.net.credentials import Security
+from thence.node import options as node_options
+from thence.node.backlog import Backlog
+from thence.node.directory.homes import Homes
+from thence.node.driver.driver import Driver
+from thence.node.effects import Effects
+from thence.node.history import History
+from thence.node.hooks import Hooks
+from thence.node.messages.acknowledgements import Acknowledgements
+from thence.node.messages.arrivals import Arrivals
+from thence.node.messages.dispatch import Dispatch
+from thence.node.messages.handover import Handover
+from thence.node.messages.intake import Intake
+from thence.node.messages.removal import Removal
+from thence.node.messages.returns import Returning
+from thence.node.offline.backup import read_restored
+from thence.node.options import NodeOptions
+from thence.node.peers.connections import Peers
+from thence.node.peers.epochs import PeerEpochs
+from thence.node.peers.failure_detector import FailureDetector
+from thence.node.reconfiguration import Reconfiguration, stored_topology
+from thence.node.recovery import Parts, recover
+from thence.storage.agents import Ledger
+from thence.storage.bodies import Body
+from thence.storage.journal import Written
+from thence.storage.mailbox import Batch
+from thence.storage.mailbox_safety import MailboxSafety, why_untold
+from thence.storage.rejections import Rejected
+
+
+class Node:
+    """One member that runs, with its store, its peers and its mailboxes."""
+
+    def __init__(self, topology: Topology, name: str, options: NodeOptions) -> None:
+        """Open the store and bring back what is in it."""
+        if name not in topology.homes:
+            raise UsageError(f"{name!r} is no server of {topology.name!r}; there are {', '.join(topology.processes)}")
+        self.name = name
+        self.options = options
+        self.security = Security(options.tls, options.access, insecure=options.insecure)
+        self.memory = node_options.budget_of(options, topology, name)
+        self.hooks = Hooks()
+        store = node_options.open_store(options, topology, name)
+        given, topology = topology, stored_topology(store) or topology
+        self.member = Member(name, topology, node_options.member_options(options, self.memory.limits))
+        self.driver = Driver(self.member, store)
+        self.backlog = Backlog(store, node_options.limits_of(options))
+        self.backlog.keep_frames_of(self.member, self.driver)
+        self.directory = node_options.open_directory(options, topology, name, self.backlog.spill, self.memory.limits)
+        self.ledger = Ledger(self.memory.limits.states_bytes)
+        self.history = History(options.trace, name, topology)
+        self.homes = Homes(name, self.directory, self.driver.write)
+        self._connect_parts(topology, epochs := PeerEpochs(name, self.driver))
+        parts = Parts(
+            self.driver,
+            self.directory,
+            self.homes,
+            self.ledger,
+            epochs,
+            self.intake,
+            self.acknowledgements,
+            self.removal,
+            self.returning,
+            self.dispatch,
+            self.reconfiguration,
+            self.history,
+            self.backlog,
+        )
+        recover(parts, given)
+        epochs.restored = 0 if options.data is None else read_restored(options.data)
+        arrivals = Arrivals(self.directory, self.driver, epochs, self.intake, self.dispatch, self.reconfiguration)
+        self.peers = Peers(self.topology, name, arrivals, epochs, self.security)
+        self.peers.pool = self.memory.pools.peers
+        if self.reconfiguration.left:
+            self.peers.enter(None)
+        epochs.begin(self.peers)
+        self.reconfiguration.begin(self.peers, lambda: self.dispatch.held)
+        self.driver.attach(Effects(parts, self.peers, self.hooks))
+        self._failure_detector = FailureDetector(self.peers, self.driver)
+
+    def _connect_parts(self, topology: Topology, epochs: PeerEpochs) -> None:
+        """Make the parts that messages go through."""
+        directory, driver, hooks, safety = self.directory, self.driver, self.hooks, MailboxSafety()
+        self.reconfiguration = Reconfiguration(topology, directory, driver, self.backlog, self.history, hooks)
+        self.intake = Intake(directory, driver, self.history, epochs, hooks)
+
+        def go_on() -> None:
+            self.dispatch.go_on()
+
+        def forget(client: str) -> None:
+            self.intake.forget(client)
+            self.ledger.forget(client)
+            safety.forget(client)
+
+        def switched() -> None:
+            epochs.changed()
+            self.intake.waiters.changed()
+            hooks.on_safe(directory.clients())
+
+        self.acknowledgements = Acknowledgements(directory, driver, go_on)
+        self.removal = Removal(directory, driver, self.acknowledgements, hooks, forget, go_on)
+        self.returning = Returning(directory, driver, self.intake, self.ledger)
+        handover = Handover(directory, self.ledger, safety, self.returning, self.removal, self.reconfiguration, hooks)
+        self.dispatch = Dispatch(directory, driver, handover, self.intake, hooks)
+        self.reconfiguration.on_switched = switched
+
+    def start(self) -> None:
+        """Call the peers, and watch over them."""
+        self.peers.start()
+        self._failure_detector.start(self.hooks.on_failed)
+
+    def look_after_backlog(self) -> None:
+        """Try again what could not be spilled, and let go of what is not needed any more; to be called now and then."""
+        self.intake.stalls.look()
+        self.intake.stalls.tell()
+        try:
+            self.dispatch.look_for_room()
+            self.backlog.try_frames_again()
+            self.returning.go_on()
+        except StorageError as error:
+            self.driver.actions.failed(error)
+        if self.backlog.release_overdue():
+            self.driver.commits.compact_soon()
+
+    async def close(self) -> None:
+        """Hang up, make durable what was taken, and stop."""
+        self._failure_detector.stop()
+        await self.peers.close()
+        await self.driver.close()
+        self.history.close()
+
+    # What clients and agents ask for.
+
+    def submit(self, batch: Batch) -> bool:
+        """Send messages of a client on (``Intake.submit``)."""
+        return self.intake.submit(batch)
+
+    def reject(self, rejected: Rejected) -> None:
+        """Never send these messages on (``Intake.reject``)."""
+        self.intake.reject(rejected)
+
+    def announce(self, notice: Body) -> None:
+        """Tell all servers something about a client (``Intake.announce``)."""
+        self.intake.announce(notice)
+
+    def write_together(self, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
+        """Submit messages and store a record in one entry (``Intake.write_together``)."""
+        self.intake.write_together(submits, record, then)
+
+    def acknowledge(self, client: str, upto: int, then: Callable[[], None] | None = None) -> None:
+        """Store what a client has done with (``Acknowledgements.acknowledge``)."""
+        self.acknowledgements.acknowledge(client, upto, then)
+
+    def reacted(self, agent: str, since: int, upto: int) -> None:
+        """An agent has done with its messages up to a position (``Acknowledgements.reacted``)."""
+        self.acknowledgements.reacted(agent, since, upto)
+
+    # Seen from outside.
+
+    @property
+    def topology(self) -> Topology:
+        """The topology in force: what is stored, not what was given."""
+        return self.reconfiguration.topology
+
+    @property
+    def full(self) -> str:
+        """Why nothing is taken now, if so, by the store or the trace."""
+        return self.intake.full
+
+    @property
+    def held(self) -> int:
+        """How many deliveries wait because a mailbox is full."""
+        return self.dispatch.held
+
+    def accepted_of(self, client: str) -> int:
+        """Return up to which number the messages of a client are accepted or rejected."""
+        return self.intake.accepted_of(client)
+
+    def acknowledged_of(self, client: str) -> int:
+        """Return up to which position a client has done with its messages, durable or not."""
+        return self.acknowledgements.of(client)
+
+    def safe_of(self, client: str) -> int:
+        """Return up to which position the messages of a client are safe."""
+        return self.directory.state.mailboxes[client].position - self.dispatch.handover.safety.unsafe_of(client)
+
+    @property
+    def why_untold(self) -> str:
+        """Why nobody is told what is safe, if so."""
+        return why_untold(self.topology, self.name)

@@ -1,0 +1,118 @@
+"""One peer of a server, connected or not: what is known of it, and what went to it and came from it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+from thence.core.member.codec import PacketLimits, decode_packet
+from thence.core.topology.model import Topology
+from thence.core.wire.messages import Packet, control_bytes
+from thence.errors import MalformedFrame
+from thence.net.framing import Connection
+from thence.net.protocol import MAX_SHORT_BYTES, PACKET, PACKET_KIND, Ping, Refused, understand
+from thence.runtime.counters import Traffic
+from thence.runtime.offenders import BURST_LINES, LINE_EVERY_S, Allowance
+
+LATE_CALL_S: Final = 2.0
+"""How long a peer whose call shows an older epoch has to come with a newer one before it is said to run on an old copy: the
+call may be one of before a crash that comes late."""
+
+
+class Peer:
+    """One peer, connected or not."""
+
+    def __init__(self, name: str, address: str | None, *, called: bool, written: dict[str, int], limits: PacketLimits) -> None:
+        """``called``: whether it is we who call; ``written``: where to note what goes to it; ``limits`` are on what comes."""
+        self.name = name
+        self._limits = limits
+        self.address = address
+        self.called = called
+        self.connection: Connection | None = None
+        self.meeting: Connection | None = None
+        """The connection on which we offer it an epoch, and it has not agreed."""
+        self.call_soon = asyncio.Event()
+        """Set if we should call it, though it is for it to call."""
+        self.written = written
+        """The highest number that was written to a connection with it, by place."""
+        self.since = time.monotonic()
+        """Since when it is connected, or is not. The time of day may be set back meanwhile, and this counts what goes by."""
+        self.trouble = "not connected yet"
+        self._lines = Allowance(BURST_LINES, LINE_EVERY_S, self.since)
+        self.later = False
+        """Whether it has said that it may go on with us later."""
+        self.protocol = 0
+        """Which protocol is spoken with it, or was when it was last connected."""
+        self.forgot = False
+        """Whether we do not go on with it, since one of us runs on an old copy of its store, or beside another."""
+        self.connections = 0
+        self.packets = 0
+        """How many packets with messages went to it; of some of them we know"""
+        self.sampled_stamp_bytes = 0
+        """how many bytes their stamps have,"""
+        self.sampled_body_bytes = 0
+        """and how many their bodies."""
+        self._counted: Connection | None = None
+        self._earlier = Traffic()
+        """What went over the connections before that one."""
+        self.confirmations: dict[str, Packet[Any]] = {}
+        """The last packet for each domain that only acks, and that has not gone out."""
+
+    def may_log(self) -> bool:
+        """Say whether the log has room for another line about it: one that comes and goes all the time must not fill it."""
+        return self._lines.take(time.monotonic())
+
+    @property
+    def traffic(self) -> Traffic:
+        """What went over all connections with it."""
+        return self._earlier if self._counted is None else self._earlier.plus(self._counted.traffic)
+
+    def count(self, connection: Connection) -> None:
+        """Count what goes over this connection, too."""
+        self._earlier, self._counted = self.traffic, connection
+        self.connections += 1
+
+    def sample(self, packet: Packet[Any]) -> None:
+        """Look at how much of a packet is control information."""
+        for frame in packet.frames:
+            self.sampled_stamp_bytes += control_bytes(frame.stamp)
+            if frame.envelope is not None:
+                self.sampled_body_bytes += len(frame.envelope.body)
+
+    def heard(self, frame: memoryview) -> Packet[Any] | None:
+        """Return the packet that came; None: it has only said that it is there."""
+        if frame[0] == PACKET:
+            return decode_packet(frame[1:], self.name, self._limits)
+        if len(frame) > MAX_SHORT_BYTES:
+            raise MalformedFrame(f"{len(frame)} bytes from {self.name} that are no packet; MAX_SHORT_BYTES is {MAX_SHORT_BYTES}")
+        said = understand(frame, self.name)
+        if isinstance(said, Refused):
+            raise MalformedFrame(f"{self.name} refused us: {said.reason}")
+        if not isinstance(said, Ping):
+            raise MalformedFrame(f"a {type(said).__name__} from {self.name}, which is a server")
+        return None
+
+    def ack(self) -> None:
+        """Send what no other packet has acknowledged meanwhile."""
+        confirmations, self.confirmations = self.confirmations, {}
+        if self.connection is not None:
+            for packet in confirmations.values():
+                self.connection.send(PACKET_KIND, packet)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a connection with it, joined or about to be."""
+        return self.connection is not None or self.meeting is not None
+
+    @property
+    def up(self) -> bool:
+        """Whether packets can be sent."""
+        return self.connection is not None
+
+
+def peers_of(topology: Topology, me: str) -> list[str]:
+    """Return everybody with whom ``me`` shares a domain or a link, in the order of the topology."""
+    found = {name for home in topology.homes[me] for name in topology.domains[home].members}
+    found.update(name for link in topology.links.values() if me in link.members for name in link.members)
+    return [name for name in topology.processes if name in found and name != me]

@@ -1,0 +1,127 @@
+"""Log lines about those who do what they should not: each names the offender, and there are never too many of them.
+
+Whoever can make a server write a line can make it write a million. So the same offence of the same place is one line each
+``REPEAT_EVERY_S``; numbers in it do not make it another one. Of different ones there are at most ``BURST_LINES`` at once and one
+each ``LINE_EVERY_S`` after that from one place, and ``ALL_BURST_LINES`` and one each ``ALL_LINE_EVERY_S`` in all. What was left
+out is counted, and the next line says how many.
+
+Names and reasons come from outside: whatever could pass for the end of a line or hide something is written escaped.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from thence.runtime.printable import printable
+from thence.words import counted
+
+BURST_LINES: Final = 20
+LINE_EVERY_S: Final = 5.0
+ALL_BURST_LINES: Final = 100
+ALL_LINE_EVERY_S: Final = 1.0
+MAX_PLACES: Final = 1_024
+"""How many places are remembered; the one that was quiet for longest is forgotten first."""
+REPEAT_EVERY_S: Final = 60.0
+MAX_OFFENCES: Final = 64
+"""How many offences of one place are remembered; the oldest is forgotten first."""
+MAX_LINE_CHARACTERS: Final = 1_000
+
+log = logging.getLogger("thence.complaints")
+
+
+class Allowance:
+    """Lines that may still be written: so many at first, and one more every so often."""
+
+    def __init__(self, burst: int, every_s: float, now: float) -> None:
+        self._burst, self._every_s = burst, every_s
+        self._left, self._at = float(burst), now
+
+    def take(self, now: float) -> bool:
+        """Take one, if there is one."""
+        self._left = min(self._burst, self._left + (now - self._at) / self._every_s)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Place:
+    """What one place, or one server, did lately."""
+
+    def __init__(self, now: float) -> None:
+        self._allowance = Allowance(BURST_LINES, LINE_EVERY_S, now)
+        self._said: dict[str, float] = {}
+        """When each offence was last written."""
+
+    def may_say(self, text: str, now: float) -> bool:
+        """Return whether there may be a line about this: there was none of it for ``REPEAT_EVERY_S``, and not too many others."""
+        return not self._is_repetition(text, now) and self._allowance.take(now)
+
+    def _is_repetition(self, text: str, now: float) -> bool:
+        offence = _NUMBERS.sub("#", text[:MAX_LINE_CHARACTERS])
+        at = self._said.get(offence)
+        if at is not None and now - at < REPEAT_EVERY_S:
+            return True
+        self._said.pop(offence, None)
+        self._said[offence] = now
+        if len(self._said) > MAX_OFFENCES:
+            del self._said[next(iter(self._said))]
+        return False
+
+
+_NUMBERS: Final = re.compile(r"\d+")
+
+
+class Complaints:
+    """Write log lines about others, within limits."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` tells seconds."""
+        self._clock = clock
+        self._all = Allowance(ALL_BURST_LINES, ALL_LINE_EVERY_S, clock())
+        self._places: dict[str, Place] = {}
+        self.left_out = 0
+        """How many lines were not written since the last one that was."""
+
+    def say(self, address: str, text: str) -> None:
+        """Write a line about somebody at an address (``host:port``), unless there were too many."""
+        now, name = self._clock(), place_of(address.rpartition(":")[0])
+        place = self._places.pop(name, None) or Place(now)
+        self._places[name] = place  # At the end: the first is the one that was quiet for longest.
+        if len(self._places) > MAX_PLACES:
+            del self._places[next(iter(self._places))]
+        if not place.may_say(text, now) or not self._all.take(now):
+            self.left_out += 1
+            return
+        more = (
+            f" ({counted(self.left_out, 'line')} like this {'was' if self.left_out == 1 else 'were'} left out)"
+            if self.left_out
+            else ""
+        )
+        self.left_out = 0
+        log.warning("%s: %s%s", address, escaped(text), more)
+
+
+@lru_cache(maxsize=MAX_PLACES)
+def place_of(host: str) -> str:
+    """Return what counts as one place: an address, or of the newer kind the network that a single subscriber gets."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    return str(address.ipv4_mapped or ipaddress.ip_network((int(address), 64), strict=False))
+
+
+def escaped(text: str) -> str:
+    """Return a text from outside as one line of bounded length."""
+    line = printable(text[:MAX_LINE_CHARACTERS])
+    return line if len(text) <= MAX_LINE_CHARACTERS else f"{line}… ({len(text)} characters)"

@@ -1,0 +1,4 @@
+"""A server: a node that serves clients and agents, within a memory budget.
+
+May import ``agents``, ``client``, ``node`` and what is below them.
+"""

@@ -1,0 +1,166 @@
+"""Where operators look at the clients of a server, drop what waits for them, and remove them: questions and their answers.
+
+Rules:
+
+* A question comes in a frame of a client (``OperatorQuestion``), mostly of one without a name. Its answer is JSON.
+* With an access file, whoever removes or drops something needs the right to (``clients`` or ``topology``). Everything that is
+  dropped is logged, with who asked for it, and counted.
+* A program that is connected under the name is told first, for good: it must not go on as if nothing had happened.
+* It is answered when no crash can undo it. It waits for nothing else: not for room in a mailbox, and not for other servers.
+* A server answers for its own clients. It knows where the others are, and says so.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from thence.errors import ThenceError, UsageError
+from thence.net.admin_protocol import ListClients, PurgeClient, Question, RemoveClient, ShowClient, read_question
+from thence.net.control import tell
+from thence.net.protocol import OperatorAnswer, OperatorQuestion
+from thence.node.messages.removal import Dropped
+from thence.runtime.offenders import escaped
+from thence.storage.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from thence.server.connection import ClientConnection
+    from thence.server.server import Server
+
+MAX_LISTED: Final = 1_000
+"""How many clients, or topics of one client, an answer lists at most; it says how many it leaves out."""
+
+Answer = Callable[[dict[str, Any]], None]
+"""Takes what is to be told."""
+
+log = logging.getLogger("thence.operator")
+
+
+class ClientAdmin:
+    """See the module's text."""
+
+    def __init__(self, server: Server) -> None:
+        """Answer for the clients of ``server``."""
+        self._server = server
+
+    def ask(self, asker: ClientConnection, asked: OperatorQuestion) -> None:
+        """Answer an operator, now or when what was asked for is durable."""
+        question = read_question(asked.question)
+        changes = isinstance(question, RemoveClient | PurgeClient)
+        reason = asker.rights.objection_to_removal() if changes else asker.rights.objection_to_listing()
+        if reason:
+            asker.complain(reason)
+            tell(asker.connection, OperatorAnswer(asked.number, b"", reason, forbidden=True))
+            return
+        try:
+            self._answer(asker, asked.number, question)
+        except ThenceError as error:
+            tell(asker.connection, OperatorAnswer(asked.number, b"", str(error)))
+
+    def _answer(self, asker: ClientConnection, number: int, question: Question) -> None:
+        def answer(value: dict[str, Any]) -> None:
+            tell(asker.connection, OperatorAnswer(number, msgspec.json.encode(value)))
+
+        if isinstance(question, ListClients):
+            answer(self._listed(max(1, min(question.limit, MAX_LISTED))))
+        elif isinstance(question, ShowClient):
+            answer(self._shown(question.name, self._mailbox(question.name)))
+        else:
+            self._drop(asker, question, answer)
+
+    # Looking.
+
+    def _mailbox(self, name: str) -> Mailbox:
+        """Return the mailbox of a client of this server, or say why there is none to be seen to."""
+        node = self._server.node
+        if name in node.ledger.agents:
+            raise UsageError(f"{name!r} is an agent of {node.name!r}, not a client: use 'thence agent'")
+        mailbox = node.directory.state.mailboxes.get(name)
+        if mailbox is None or name == node.name:
+            home = node.directory.home(name)
+            if home == name:
+                raise UsageError(f"{name!r} is a server, not a client")
+            if home is None or home == node.name:
+                raise UsageError(f"{node.name!r} has no client called {name!r}, and knows of none elsewhere")
+            address = node.topology.addresses.get(home)
+            where = f"{home!r}" if address is None else f"{home!r}, at {address}"
+            raise UsageError(f"{name!r} is a client of {where}: ask there")
+        return mailbox
+
+    def _listed(self, limit: int) -> dict[str, Any]:
+        node = self._server.node
+        names = [name for name in node.directory.clients() if name not in node.ledger.agents and name != node.name]
+        mailboxes, connected = node.directory.state.mailboxes, self._server.connected_from()
+        most = heapq.nsmallest(limit, names, key=lambda name: (-mailboxes[name].bytes, name))
+        rows = [self._row(name, mailboxes[name], connected.get(name, "")) for name in most]
+        return {
+            "server": node.name,
+            "clients": rows,
+            "count": len(names),
+            "left_out": len(names) - len(rows),
+            "stalled": self._server.stalled,
+        }
+
+    def _row(self, name: str, mailbox: Mailbox, address: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "connected": bool(address),
+            "from": address,
+            "temporary": mailbox.temporary,
+            "waiting_messages": mailbox.position - mailbox.acknowledged,
+            "waiting_bytes": mailbox.bytes,
+            "in_files": mailbox.spilled_messages,
+            "full": self._server.node.directory.mailboxes.is_full(name),
+        }
+
+    def _shown(self, name: str, mailbox: Mailbox) -> dict[str, Any]:
+        node = self._server.node
+        topics = list(node.directory.subscriptions.topics_of(name))
+        return {
+            "server": node.name,
+            **self._row(name, mailbox, self._server.connected_from().get(name, "")),
+            "sent": mailbox.sent,
+            "received": mailbox.position,
+            "done": mailbox.acknowledged,
+            "topics": topics[:MAX_LISTED],
+            "topics_left_out": max(0, len(topics) - MAX_LISTED),
+            "stalled": self._server.stalled,
+        }
+
+    # Dropping.
+
+    def _drop(self, asker: ClientConnection, question: RemoveClient | PurgeClient, answer: Answer) -> None:
+        """Tell the program that is connected under the name, if one is; then drop, and answer."""
+        server, node, name = self._server, self._server.node, question.name
+        mailbox, removes = self._mailbox(name), isinstance(question, RemoveClient)
+        node.removal.check_durable(name)
+        waiting = mailbox.position - node.acknowledged_of(name)
+        who = f"{'somebody' if asker.guest is None else asker.guest.rights.entry} at {asker.connection.address}"
+        did = f"removed the client {name!r} from" if removes else f"dropped the messages that waited for {name!r} at"
+        advice = "begin anew" if removes else "go on behind them"
+        was_connected = server.end_session(
+            name, f"an operator has {did} {node.name!r} (messages dropped: {waiting}); connect again to {advice}"
+        )
+
+        def done(dropped: Dropped) -> None:
+            what = "removed" if removes else "purged"
+            log.warning("client %s was %s by %s; messages dropped: %d (%d bytes)", escaped(name), what, who, *dropped)
+            answer(
+                {
+                    "server": node.name,
+                    "name": name,
+                    "dropped_messages": dropped.messages,
+                    "dropped_bytes": dropped.bytes,
+                    "was_connected": was_connected,
+                    "stalled": server.stalled,
+                }
+            )
+
+        if removes:
+            node.removal.remove(name, "remove", done)
+        else:
+            node.removal.purge(name, done)

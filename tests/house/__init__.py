@@ -1,0 +1,1 @@
+"""The rules of the house, measured on the tree itself."""

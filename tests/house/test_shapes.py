@@ -1,0 +1,196 @@
+"""No class and no package of ours is too large to read, no public class name exists twice; what is left is listed.
+
+Each rule is first shown a planted offender. A list below may only become shorter: a row that is no longer needed fails the test.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from tests.house.shapes import classes, crowded, doubled, files_of_packages, large, source
+
+LARGE = {
+    "core/transport/channel.py:Channel": (30, 21, 1),
+    "client/client.py:Client": (39, 9, 2),
+    "server/connection.py:ClientConnection": (41, 18, 1),
+    "core/ordering/clocked.py:Clocked": (35, 22, 2),
+    "net/framing.py:Connection": (32, 33, 1),
+    "sim/copies.py:CopiesSimulation": (39, 18, 2),
+    "studies/models/daisy_options.py:Counting": (22, 21, 2),
+    "client/endpoint.py:Endpoint": (27, 5, 1),
+    "core/ordering/fifo.py:Fifo": (31, 21, 2),
+    "core/ordering/flood.py:Flood": (34, 23, 2),
+    "core/member/forward.py:Forwarding": (63, 28, 3),
+    "studies/parts/gateway_clocks.py:GatewayClock": (40, 27, 3),
+    "studies/parts/confirming.py:Group": (30, 21, 2),
+    "core/ordering/grouped.py:Grouped": (40, 27, 2),
+    "client/parts/inbox.py:Inbox": (27, 14, 1),
+    "core/member/limits.py:Limiting": (100, 28, 5),
+    "studies/models/daisy_load.py:Load": (25, 21, 2),
+    "core/ordering/matrix.py:Matrix": (33, 23, 2),
+    "sim/meeting.py:MeetingNode": (54, 35, 2),
+    "client/embedded.py:Member": (30, 10, 2),
+    "core/member/member.py:Member": (126, 29, 6),
+    "studies/parts/gateway_clocks.py:MergedVectors": (40, 27, 3),
+    "studies/models/daisy_load.py:Observed": (22, 21, 2),
+    "core/ordering/base.py:Ordering": (31, 21, 1),
+    "node/peers/peer.py:Peer": (9, 21, 1),
+    "node/peers/connections.py:Peers": (32, 15, 1),
+    "sim/reconfiguration.py:ReconfiguringNode": (31, 25, 2),
+    "sim/reconfiguration.py:ReconfiguringSimulation": (44, 27, 2),
+    "core/ordering/resilient.py:Resilient": (37, 28, 3),
+    "core/member/recover.py:Restoring": (37, 24, 2),
+    "core/ordering/sequenced.py:Sequenced": (32, 23, 2),
+    "server/server.py:Server": (39, 23, 1),
+    "node/session.py:Session": (32, 29, 1),
+    "core/member/spill.py:Spilling": (73, 28, 4),
+    "storage/store.py:Store": (22, 22, 1),
+    "core/topology/model.py:Topology": (30, 9, 1),
+    "core/ordering/unordered.py:Unordered": (31, 21, 2),
+    "core/ordering/vector.py:Vector": (38, 25, 2),
+    "core/reconfig/protocol.py:View": (29, 4, 1),
+    "studies/parts/confirming.py:_Counting": (20, 21, 2),
+    "sim/epoch_search.py:_Step": (27, 7, 1),
+}
+"""Classes that are still to be taken apart: methods, attributes and depth at most."""
+
+TWICE = {
+    "Accounts": 2,
+    "Action": 2,
+    "Agents": 2,
+    "Arrival": 2,
+    "Audit": 2,
+    "Backlog": 2,
+    "Bar": 2,
+    "Batch": 2,
+    "Channels": 2,
+    "Clock": 2,
+    "Column": 2,
+    "Command": 2,
+    "Comparison": 2,
+    "Complaints": 2,
+    "Cost": 4,
+    "Counting": 2,
+    "Difference": 2,
+    "Draft": 2,
+    "Engine": 2,
+    "Entry": 2,
+    "Event": 2,
+    "Fenced": 2,
+    "Flight": 3,
+    "Flying": 2,
+    "Found": 4,
+    "Group": 2,
+    "Held": 2,
+    "History": 2,
+    "Hooks": 2,
+    "Inbox": 2,
+    "Kept": 2,
+    "Ledger": 2,
+    "Limits": 4,
+    "Line": 2,
+    "Link": 2,
+    "Links": 2,
+    "Matrix": 2,
+    "Member": 2,
+    "Memory": 3,
+    "Message": 3,
+    "Node": 2,
+    "Pace": 2,
+    "Part": 2,
+    "Peer": 2,
+    "Place": 2,
+    "Plan": 2,
+    "Pool": 2,
+    "Report": 2,
+    "Resume": 2,
+    "Room": 2,
+    "Routes": 2,
+    "Row": 2,
+    "Run": 2,
+    "Said": 2,
+    "Seen": 3,
+    "Sent": 4,
+    "Setting": 2,
+    "Shape": 3,
+    "Start": 2,
+    "State": 2,
+    "Step": 2,
+    "Store": 3,
+    "Tally": 2,
+    "Task": 2,
+    "Told": 5,
+    "Traffic": 2,
+    "Tree": 2,
+    "Unsafe": 3,
+    "Verdict": 2,
+    "Way": 2,
+    "Window": 3,
+    "Work": 2,
+}
+"""Class names that still exist more than once, and how often at most."""
+
+CROWDED = {
+    "thence/core/transport": 16,
+    "thence/net": 18,
+    "thence/pipeline": 16,
+    "thence/pipeline/importers": 16,
+    "thence/sim": 18,
+}
+"""Packages with too many files, and how many at most."""
+
+
+def test_no_class_is_larger_than_it_was_and_no_other_one_is_large() -> None:
+    found = {name: tuple(sizes) for name, *sizes in large(classes(source()))}
+    grown = [
+        name
+        for name, sizes in found.items()
+        if any(is_ > most for is_, most in zip(sizes, LARGE.get(name, (0, 0, 0)), strict=True))
+    ]
+    assert grown == []
+    assert sorted(LARGE.keys() - found.keys()) == [], "these are small enough now: take them off the list"
+
+
+def test_no_class_name_exists_twice_that_did_not() -> None:
+    found = doubled(classes(source()))
+    assert [name for name, count in found.items() if count > TWICE.get(name, 1)] == []
+    assert sorted(TWICE.keys() - found.keys()) == [], "these exist once now: take them off the list"
+
+
+def test_no_package_has_more_files_than_one_can_look_at() -> None:
+    found = crowded(files_of_packages())
+    assert [name for name, count in found.items() if count > CROWDED.get(name, 0)] == []
+    assert sorted(CROWDED.keys() - found.keys()) == [], "these are small enough now: take them off the list"
+
+
+def planted(methods: int = 1, attributes: int = 1, bases: str = "") -> str:
+    """Return the text of a class of this size."""
+    body = "".join(f"    def m{number}(self): self.a{number % attributes} = 1\n" for number in range(max(methods, attributes)))
+    return f"class Planted({bases}):\n{body}"
+
+
+def found_in(text: str) -> list[tuple[str, int, int, int]]:
+    """Return the large classes of a file with this text."""
+    return list(large(classes({"planted.py": ast.parse(text)})))
+
+
+def test_a_large_class_is_noticed() -> None:
+    assert found_in(planted(25, 20)) == []
+    assert found_in(planted(26)) == [("planted.py:Planted", 26, 1, 1)]
+    assert found_in(planted(21, 21)) == [("planted.py:Planted", 21, 21, 1)]
+
+
+def test_what_is_inherited_counts() -> None:
+    text = "class Base:\n" + "".join(f"    def b{number}(self): ...\n" for number in range(20)) + planted(10, 1, "Base")
+    assert found_in(text) == [("planted.py:Planted", 30, 1, 2)]
+    deep = "class A: ...\nclass B(A): ...\nclass C(B): ...\n"
+    assert found_in(deep) == [("planted.py:C", 0, 0, 3)]
+
+
+def test_a_name_that_exists_twice_is_noticed() -> None:
+    one = ast.parse("class Same: ...\nclass _Private: ...")
+    assert doubled(classes({"a.py": one, "b.py": one})) == {"Same": 2}
+
+
+def test_a_crowded_package_is_noticed() -> None:
+    assert crowded({"thence/a": 15, "thence/b": 16}) == {"thence/b": 16}

@@ -1,0 +1,306 @@
+"""Simulated runs in which messages are kept until all have them, watched from outside: who has what on disk, and who says so.
+
+What a process has is read from the records that it made durable, and what a message is for from its envelope: nothing here shares
+code with ``core.stability.accounts``, ``core.stability.stable``, ``core.stability.safe_delivery`` and
+``core.stability.safe_notification``, which are to be judged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from itertools import takewhile
+from random import Random
+from typing import Any, NamedTuple
+from unittest import mock
+
+import msgspec
+
+from tests.support.fabrics import fabric_for, options_for, promise_for
+from thence.core.member.contract import Delivery, Ready
+from thence.core.ordering import ordering_named
+from thence.core.topology.ack_options import AT_ONCE
+from thence.core.topology.domain import Delivering, Domain
+from thence.core.topology.model import Topology
+from thence.core.wire.messages import Envelope, MessageId
+from thence.core.wire.records import Submitted, Taken
+from thence.sim import node as nodes
+from thence.sim.node import Node
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import Result, Simulation
+from thence.trace.events import Event
+from thence.trace.judge import Verdict, judge
+
+MAX_EVENTS = 200_000
+"""A run has far fewer."""
+
+COMPACT_EVERY = 16
+"""How many records a disk collects here before a snapshot replaces them: few, so that restarts find snapshots too."""
+
+
+class Watched(Node):
+    """A process of which is noted what it has on disk and what it says to be stable."""
+
+    watch: Watch
+
+    def _perform(self, ready: Ready) -> None:
+        # By now its records are durable, and what it says goes out.
+        for record in ready.persist:
+            if isinstance(record, Submitted):
+                self.watch.submitted(self.name, record.envelope)
+            elif isinstance(record, Taken) and record.frame.envelope is not None:
+                self.watch.has.setdefault(record.frame.envelope.id, set()).add(self.name)
+        for envelope in ready.sent:
+            self.watch.submitted(self.name, envelope)
+        if ready.stable:
+            self.watch.stable(self.name, ready.stable)
+        for delivery in ready.deliver:
+            self.watch.delivered(self.name, delivery)
+        if ready.safe:
+            self.watch.safe(self.name, ready.safe)
+        self.watch.kept_by(self)
+        self.watch.most_kept = max(self.watch.most_kept, sum(self.member.queued().values()))
+        super()._perform(ready)
+
+
+class Watch:
+    """Who has which message on disk, and whether somebody said too early that all have it."""
+
+    def __init__(self, topology: Topology) -> None:
+        """Nothing has happened yet."""
+        self.processes = topology.processes
+        self.topology = topology
+        self.delivered_safely = 0
+        self.positions: dict[str, dict[int, Delivery]] = {name: {} for name in self.processes}
+        self.safe_upto = dict.fromkeys(self.processes, 0)
+        """Up to which position each process was told that all have what was delivered."""
+        self.noticed = 0
+        self.notifying = topology.notifying == tuple(topology.domains)
+        """Whether all domains tell it: then what led to a message is safe before the message is."""
+        self._known: dict[str, dict[MessageId, None]] = {name: {} for name in self.processes}
+        """What each process has sent and delivered, and what led to that."""
+        self._led_to: dict[MessageId, tuple[MessageId, ...]] = {}
+        self.has: dict[MessageId, set[str]] = {}
+        self.envelopes: dict[MessageId, Envelope] = {}
+        self.upto = dict.fromkeys(self.processes, 0)
+        self.most_kept = 0
+        """How many frames one process kept at most at a time."""
+        self.mistakes: list[str] = []
+        self._unstable: dict[str, dict[int, Envelope]] = {name: {} for name in self.processes}
+
+    def submitted(self, name: str, envelope: Envelope) -> None:
+        """A process has sent a message, and so has it."""
+        if envelope.id not in self.envelopes:
+            self._unstable[name][envelope.number] = envelope
+            self._led_to[envelope.id] = tuple(self._known[name])
+            self._known[name][envelope.id] = None
+        self.envelopes[envelope.id] = envelope
+        self.has.setdefault(envelope.id, set()).add(name)
+
+    def lacking(self, envelope: Envelope) -> list[str]:
+        """Return the recipients that do not have a message on disk."""
+        to = self.processes if envelope.to is None else envelope.to
+        return [name for name in to if name not in self.has.get(envelope.id, ())]
+
+    def delivered(self, name: str, delivery: Delivery) -> None:
+        """A process delivers a message: where it does so when all have it, all have to."""
+        domain, envelope = self.topology.domains.get(delivery.domain), delivery.envelope
+        self.positions[name][delivery.position] = delivery
+        self._known[name] |= dict.fromkeys((*self._led_to.get(envelope.id, ()), envelope.id))
+        if domain is None or domain.delivery != "safe":
+            return
+        lacking = [member for member in self.lacking(envelope) if member in domain.members]
+        if lacking:
+            self.mistakes.append(f"{name} delivers {envelope.id}, and {', '.join(lacking)} lacks it")
+        self.delivered_safely += 1
+
+    def safe(self, name: str, upto: int) -> None:
+        """A process is told that all have what it delivered up to a position."""
+        for position in range(self.safe_upto[name] + 1, upto + 1):
+            delivery = self.positions[name].get(position)
+            if delivery is None:
+                self.mistakes.append(f"{name} is told that delivery {position} is safe, and has delivered no such thing")
+                continue
+            self.noticed += delivery.domain in self.topology.notifying
+            for domain in self._told_domains(name, delivery):
+                self._check_safe(name, delivery.envelope, domain.members)
+                for led in self._led_to.get(delivery.envelope.id, ()) if self.notifying else ():
+                    self._check_safe(name, self.envelopes[led], domain.members)
+        self.safe_upto[name] = max(upto, self.safe_upto[name])
+
+    def _check_safe(self, name: str, envelope: Envelope, members: tuple[str, ...]) -> None:
+        lacking = [member for member in self.lacking(envelope) if member in members]
+        if lacking:
+            self.mistakes.append(f"{name} is told that {envelope.id} is safe, and {', '.join(lacking)} lacks it")
+
+    def _told_domains(self, name: str, delivery: Delivery) -> list[Domain]:
+        """Return the domains in which a message is safe when this process is told so: where it is, and on its way there."""
+        topology, origin = self.topology, delivery.envelope.origin
+        if origin == name:
+            return [topology.domains[home] for home in topology.homes[name] if home in topology.notifying]
+        at = delivery.domain
+        if at in topology.links:
+            at = next(end for end in topology.links[at].between if name in topology.domains[end].members)
+        way = list(takewhile(lambda domain: domain in topology.notifying, self._way_back(at, origin)))
+        return [topology.domains[domain] for domain in way]
+
+    def _way_back(self, at: str, origin: str) -> list[str]:
+        """Return the domains from this one to one into which a process puts its messages itself: the way is unique."""
+        domains = self.topology.domains
+        ways, seen = deque([[at]]), {at}
+        reached = {name: set(domain.members) for name, domain in domains.items()}
+        for link in self.topology.links.values():
+            for end in link.between:
+                reached[end] |= set(link.members)
+        while origin not in reached[ways[0][-1]]:
+            way = ways.popleft()
+            here = domains[way[-1]]
+            linked = {end for link in self.topology.links.values() if here.name in link.between for end in link.between}
+            joined = {name for name, other in domains.items() if set(other.members) & set(here.members)}
+            following = sorted((linked | joined) - seen)
+            seen |= set(following)
+            ways += [[*way, name] for name in following]
+        return ways[0]
+
+    def undelivered(self, living: Collection[str]) -> list[str]:
+        """Return who lacks in the end what somebody was told to be safe."""
+        got = {name: {delivery.envelope.id for delivery in self.positions[name].values()} for name in living}
+        wrong = []
+        for name, upto in self.safe_upto.items():
+            for delivery in [delivery for at, delivery in self.positions[name].items() if at <= upto]:
+                members = {member for domain in self._told_domains(name, delivery) for member in domain.members}
+                to = self.processes if delivery.envelope.to is None else delivery.envelope.to
+                lacking = [one for one in to if one in members and one in living and delivery.envelope.id not in got[one]]
+                told = f"{name} was told that {delivery.envelope.id} is safe"
+                wrong += [f"{told}, and {member} never delivered it" for member in lacking]
+        return wrong
+
+    def stable(self, name: str, upto: int) -> None:
+        """A process says that all have its messages up to a number."""
+        for number in range(self.upto[name] + 1, upto + 1):
+            envelope = self.envelopes[MessageId(name, number)]
+            if self.lacking(envelope):
+                self.mistakes.append(f"{envelope.id} is said to be stable, and {', '.join(self.lacking(envelope))} lacks it")
+        self.upto[name] = max(upto, self.upto[name])
+
+    def kept_by(self, node: Node) -> None:
+        """Look whether a process keeps whatever of its own somebody lacks."""
+        if not self.topology.stability:
+            return
+        kept = set(node.member.unstable())
+        for number, envelope in list(self._unstable[node.name].items()):
+            if number not in kept:
+                del self._unstable[node.name][number]
+                if self.lacking(envelope):
+                    self.mistakes.append(f"{envelope.id} is not kept, and {', '.join(self.lacking(envelope))} lacks it")
+
+
+class Outcome(NamedTuple):
+    """What one run came to."""
+
+    result: Result
+    verdict: Verdict
+    watch: Watch
+    simulation: Simulation
+
+    def unstable(self) -> dict[str, list[int]]:
+        """Return what living processes still keep in the end."""
+        nodes = {name: node for name, node in self.simulation.nodes.items() if not node.dead}
+        return {name: node.member.unstable() for name, node in nodes.items() if node.member.unstable()}
+
+    def queued(self) -> int:
+        """Return how many frames living processes still keep in the end."""
+        return sum(sum(node.member.queued().values()) for node in self.simulation.nodes.values() if not node.dead)
+
+    @property
+    def wrong(self) -> list[str]:
+        """What is wrong with it, in words."""
+        wrong = list(self.watch.mistakes)
+        wrong += [f"{name}: {count}" for name, count in self.verdict.properties.items() if count]
+        wrong += [f"{self.result.waiting} still wait"] if self.result.waiting else []
+        living = [node for node in self.simulation.nodes.values() if not node.dead]
+        if self.watch.notifying:
+            wrong += self.watch.undelivered([node.name for node in living])
+        if len(living) == len(self.simulation.nodes):
+            wrong += [f"{node.name} is never told that {node.member.unsafe} are safe" for node in living if node.member.unsafe]
+        if not any(node.dead for node in self.simulation.nodes.values()):
+            wrong += [f"{name} keeps {numbers} for ever" for name, numbers in self.unstable().items()]
+            wrong += [f"{self.queued()} frames are kept for ever"] if self.queued() else []
+        return wrong
+
+
+def keeping(topology: Topology) -> Topology:
+    """Return the same fabric with messages kept until all have them."""
+    return Topology(
+        topology.name,
+        topology.domains.values(),
+        topology.links.values(),
+        replicas=topology.replicas,
+        promise=topology.promise,
+        stability=True,
+    )
+
+
+def run(topology: Topology, options: SimulationOptions, node_type: type[Watched] = Watched) -> Outcome:
+    """Simulate, judge and watch."""
+    events: list[Event] = []
+    watch = Watch(topology)
+    watched: Any = type("WatchedHere", (node_type,), {"watch": watch})
+    simulation = Simulation(options, events.append, where=topology, node_type=watched, max_events=MAX_EVENTS)
+    with mock.patch.object(nodes, "COMPACT_EVERY", COMPACT_EVERY):
+        result = simulation.run()
+    required = {"well-formed", "creation", "duplication", "completeness"} | topology.guarantees
+    return Outcome(result, judge(events, required), watch, simulation)
+
+
+def run_fabric(seed: int, **changes: Any) -> Outcome:
+    """Run the random fabric of this number (``tests.support.fabrics``), with messages kept until all have them."""
+    options = msgspec.structs.replace(options_for(seed), **{"durable": True, "reliable": True} | changes)
+    return run(keeping(fabric_for(seed, promise_for(seed))), options)
+
+
+def guarded(seed: int, *, stability: bool) -> Topology:
+    """Return the random fabric of this number, in which most domains deliver only what all have, as far as they can."""
+    plain, chance = fabric_for(seed, promise_for(seed)), Random(f"guarded/{seed}")
+    domains = []
+    for domain in plain.domains.values():
+        replicated = any(member in plain.fellows for member in domain.members)
+        ordering, options, confirmation = domain.ordering, domain.options, domain.confirmation
+        if not replicated and not ordering_named(ordering).direct:  # Few can do it, so many domains get another one.
+            ordering, options, confirmation = chance.choice(("vector", "matrix")), {}, AT_ONCE
+        safe = not replicated and chance.random() < 0.8
+        changed = domain._replace(ordering=ordering, options=options, confirmation=confirmation)
+        domains.append(changed._replace(delivery="safe" if safe else "at once"))
+    return Topology(
+        plain.name, domains, plain.links.values(), replicas=plain.replicas, promise=plain.promise, stability=stability
+    )
+
+
+def noticed(seed: int, *, stability: bool) -> Topology:
+    """Return the random fabric of this number, in which all domains tell what is safe, or as many as can, or some."""
+    plain, chance = guarded(seed, stability=stability), Random(f"noticed/{seed}")
+    replaced: dict[str, Delivering] = {}
+    for domain in plain.domains.values():
+        able = not any(member in plain.fellows for member in domain.members)
+        choice: Delivering = chance.choice(("notify", "safe", "at once")) if seed % 3 == 0 else "notify"
+        replaced[domain.name] = choice if able else "at once"
+    return Topology(
+        plain.name,
+        [domain._replace(delivery=replaced[domain.name]) for domain in plain.domains.values()],
+        plain.links.values(),
+        replicas=plain.replicas,
+        promise=plain.promise,
+        stability=stability,
+    )
+
+
+def run_noticed(seed: int, **changes: Any) -> Outcome:
+    """Run that fabric; in every second one messages are also kept until all have them."""
+    options = msgspec.structs.replace(options_for(seed), **{"durable": True, "reliable": True} | changes)
+    return run(noticed(seed, stability=seed % 2 == 0), options)
+
+
+def run_guarded(seed: int, **changes: Any) -> Outcome:
+    """Run that fabric; in every second one messages are also kept until all have them."""
+    options = msgspec.structs.replace(options_for(seed), **{"durable": True, "reliable": True} | changes)
+    return run(guarded(seed, stability=seed % 2 == 0), options)

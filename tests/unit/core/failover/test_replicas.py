@@ -1,0 +1,195 @@
+"""Replicas: what a topology lets through, who is handed what, who forwards, and what a restart finds again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from thence.core.failover.replicas import MAX_KEPT, Takeover
+from thence.core.member.contract import Arrived, Ready, Restored, Submit, Suspicion
+from thence.core.member.member import Member, MemberOptions
+from thence.core.topology.domain import Domain
+from thence.core.topology.routing import Routes
+from thence.core.topology.toml import parse, write
+from thence.core.wire.messages import Packet
+from thence.core.wire.records import Record
+from thence.errors import Busy, ConfigError, StorageError, TopologyError, UsageError
+
+TEXT = """
+name = "twin"
+[domains.A]
+members = ["a", "r1", "r2"]
+ordering = "matrix"
+[domains.D]
+members = ["d", "r1", "r2"]
+ordering = "matrix"
+[[relays]]
+replicas = ["r1", "r2"]
+"""
+
+TWIN = parse(TEXT)
+TRUSTING = MemberOptions(reliable=False, durable=True)
+
+
+def member(name: str) -> Member:
+    return Member(name, TWIN, TRUSTING)
+
+
+def sent(ready: Ready) -> list[tuple[str, str, str]]:
+    """Give to whom, in which domain and what was sent."""
+    return [
+        (peer, packet.domain, str(frame.envelope.id)) for peer, packet in ready.send for frame in packet.frames if frame.envelope
+    ]
+
+
+def packets(ready: Ready, to: str) -> list[Packet[Any]]:
+    return [packet for peer, packet in ready.send if peer == to]
+
+
+def test_a_sender_takes_max_queued_messages_that_a_dead_replica_has_not_got() -> None:
+    """What docs/concepts/takeover.md says takeover buys."""
+    twin = parse(TEXT.replace('ordering = "matrix"\n', ""))
+    members = {name: Member(name, twin, MemberOptions(durable=False, max_queued=200)) for name in ("a", "d", "r2")}
+    came = 0
+
+    def carry(sender: str, ready: Ready) -> None:
+        nonlocal came
+        came += len(ready.deliver) if sender == "d" else 0
+        for peer, packet in ready.send:
+            if peer in members:
+                carry(peer, members[peer].step(Arrived(sender, packet), 0))
+
+    for name, living in members.items():
+        carry(name, living.step(Suspicion("r1", True), 0))
+    for _ in range(200):
+        carry("a", members["a"].step(Submit(("d",), b"x"), 0))
+    assert came == 200
+    with pytest.raises(Busy, match="the queue to 'r1' in 'A' is full: 200 frames are not acknowledged; max_queued is 200"):
+        members["a"].step(Submit(("d",), b"x"), 0)
+
+
+def test_replicas_count_as_one_process() -> None:
+    assert TWIN.find_cycle() is None
+    assert (TWIN.relays, TWIN.joints, TWIN.senders) == (("r1", "r2"), {"r1": ("A", "D")}, ("a", "d"))
+    assert parse(write(TWIN)).fingerprint == TWIN.fingerprint
+    with pytest.raises(
+        TopologyError, match=r"a cycle: A - r2 - D - r1 - A\..* or let r2 and r1 stand for one relay, as replicas"
+    ):
+        parse(TEXT[: TEXT.index("[[relays]]")])
+
+
+@pytest.mark.parametrize(
+    ("replicas", "said"),
+    [
+        ('["r1"]', "twin:9: relays: replicas are at least two different processes"),
+        ('["r1", "r1"]', "twin:9: relays: replicas are at least two different processes"),
+        ('["r1", "r3"]', "twin:10: relays: there is no process 'r3'"),
+        ('["r1", "a"]', "twin:9: relays: 'r1' is in A, D, 'a' in A: who stands for the same relay is in the same domains"),
+        ('["r1", "r2"]\n[[relays]]\nreplicas = ["r2", "r1"]', "relays: 'r2' stands for two relays"),
+        ('"r1"', "twin:10: relay 1: replicas: Expected a list, got text"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_line(replicas: str, said: str) -> None:
+    head = TEXT[: TEXT.index("replicas = ")]
+    with pytest.raises(ConfigError, match="twin:") as caught:
+        parse(f"{head}replicas = {replicas}\n", "twin")
+    assert said in str(caught.value)
+
+
+def test_an_ordering_without_gates_is_refused() -> None:
+    with pytest.raises(TopologyError, match="domain 'A' runs flood, which cannot make them wait for each other; there are: "):
+        parse(TEXT.replace('ordering = "matrix"', 'ordering = "flood"', 1))
+
+
+def test_a_replica_of_a_link_is_refused() -> None:
+    linked = '[domains.E]\nmembers = ["e"]\n[[links]]\nbetween = ["D", "E"]\nrelays = [["r1", "e"]]\n'
+    with pytest.raises(TopologyError, match="'r1' is a relay of a link too"):
+        parse(TEXT + linked)
+
+
+def test_domains_with_replicas_take_over_at_once_unless_told_otherwise() -> None:
+    plain = parse(TEXT.replace('ordering = "matrix"\n', ""))
+    assert [(domain.ordering, domain.confirmation.whole) for domain in plain.domains.values()] == [("vector", True)] * 2
+    assert plain.takes_over_at_once(("r1", "r2"))
+    assert not TWIN.takes_over_at_once(("r1", "r2"))
+
+
+def test_all_replicas_are_handed_what_goes_through() -> None:
+    routes = Routes(TWIN)
+    assert routes.plan("a", "a", ("d",), None).into == {"A": ("r1", "r2")}
+    assert routes.plan("r2", "a", ("d", "r1"), "A").into == {"D": ("d",)}
+    assert routes.path("a", "d") == ["a", "A", "r1", "D", "d"]
+
+
+def test_the_first_forwards_and_the_second_keeps() -> None:
+    a, r1, r2 = member("a"), member("r1"), member("r2")
+    ready = a.step(Submit(("d",), b"m"), 0)
+    (to_first,), (to_second,) = packets(ready, "r1"), packets(ready, "r2")
+    forwarded = r1.step(Arrived("a", to_first), 0)
+    assert sent(forwarded) == [("d", "D", "a:1"), ("r2", "D", "a:1")]
+    assert sent(r2.step(Arrived("a", to_second), 0)) == []
+    assert sent(r2.fork().step(Suspicion("r1", True), 0)) == [("d", "D", "a:1"), ("r1", "D", "a:1")]
+    # When it has seen that the first one did it, there is nothing to do.
+    r2.step(Arrived("r1", packets(forwarded, "r2")[0]), 0)
+    assert sent(r2.step(Suspicion("r1", True), 0)) == []
+    assert r2.step(Suspicion("r1", True), 0).persist == ()  # No news.
+    assert len(r2.step(Suspicion("r1", False), 0).persist) == 1
+
+
+def test_the_second_copy_is_dropped() -> None:
+    a, r1, r2, d = (member(name) for name in ("a", "r1", "r2", "d"))
+    r2.step(Suspicion("r1", True), 0)
+    ready = a.step(Submit(("d",), b"m"), 0)
+    copies = [(relay.name, relay.step(Arrived("a", packets(ready, relay.name)[0]), 0)) for relay in (r1, r2)]
+    delivered = [len(d.step(Arrived(name, packets(copy, "d")[0]), 0).deliver) for name, copy in copies]
+    assert delivered == [1, 0]
+
+
+def test_a_copy_waits_for_the_original_and_says_so() -> None:
+    a, r1, r2 = member("a"), member("r1"), member("r2")
+    ready = a.step(Submit(("d",), b"m"), 0)
+    forwarded = r1.step(Arrived("a", packets(ready, "r1")[0]), 0)
+    r2.step(Arrived("r1", packets(forwarded, "r2")[0]), 0)
+    (wait,) = r2.waiting()
+    assert (str(wait.message), wait.peer, wait.missing) == ("a:1", "r1", ("a, by its own way", 1))
+    restored = member("r2")
+    restored.step(Restored(r2.snapshot(), (), 0), 0)
+    for replica in (r2, restored):
+        replica.step(Arrived("a", packets(ready, "r2")[0]), 0)
+        assert replica.waiting() == []
+        assert sent(replica.step(Suspicion("r1", True), 0)) == []
+
+
+def test_a_restart_finds_again_what_was_kept_and_who_was_suspected() -> None:
+    a, r2 = member("a"), member("r2")
+    records: list[Record] = []
+    for step_input in (Arrived("a", packets(a.step(Submit(("d",), b"1"), 0), "r2")[0]), Suspicion("r1", True)):
+        records += r2.step(step_input, 0).persist
+    ready = r2.step(Arrived("a", packets(a.step(Submit(("d",), b"2"), 0), "r2")[0]), 0)
+    assert sent(ready)[0] == ("d", "D", "a:2")
+    restored = member("r2")
+    restored.step(Restored(None, (*records, *ready.persist), 0), 0)
+    assert restored.snapshot() == r2.snapshot()
+    with pytest.raises(StorageError, match="where no relay has replicas"):
+        Member("a", Domain("A", ("a", "b"), "matrix")).step(Restored(None, [records[1]], 0), 0)
+
+
+def test_a_replica_sends_nothing_itself() -> None:
+    with pytest.raises(UsageError, match="'r1' is a replica of a relay: it carries messages of others and sends none itself"):
+        member("r1").step(Submit(None, b""), 0)
+
+
+def test_only_who_shares_a_place_can_be_suspected() -> None:
+    assert member("a").step(Suspicion("r1", True), 0) == Ready()
+    with pytest.raises(UsageError, match="'d' shares no domain and no link with 'a'"):
+        member("a").step(Suspicion("d", True), 0)
+
+
+def test_who_keeps_too_much_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, r2 = member("a"), member("r2")
+    monkeypatch.setattr(Takeover, "kept", MAX_KEPT)
+    monkeypatch.setattr(Takeover, "kept_for", lambda _, domain: MAX_KEPT if domain == "D" else 0)
+    (packet,) = packets(a.step(Submit(("d",), b"m"), 0), "r2")
+    (refusal,) = r2.step(Arrived("a", packet), 0).refused
+    assert "100000 of 0 bytes are kept for the replica that forwards; MAX_KEPT is 100000" in str(refusal)

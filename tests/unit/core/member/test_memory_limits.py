@@ -1,0 +1,177 @@
+"""Limits by bytes on what peers can make a member keep: each follows the options, so that a budget can make it smaller."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from thence.core.failover.early_payloads import AHEAD, MAX_AHEAD_BYTES, MAX_AHEAD_KEPT_BYTES
+from thence.core.member import limits
+from thence.core.member.contract import Arrived, Submit
+from thence.core.member.limits import MAX_LATE_BYTES_HARD, MIN_LATE_BYTES_HARD, MemberOptions, late_bytes
+from thence.core.member.link_end import LinkTransfer
+from thence.core.member.member import Member
+from thence.core.ordering import Arrival
+from thence.core.topology.toml import parse
+from thence.core.transport import ack_all_copies as copies_module
+from thence.core.transport import channel as channel_module
+from thence.core.transport.ack_all_copies import Copies
+from thence.core.transport.ack_all_state import Message
+from thence.core.transport.channel import Channel
+from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet
+from thence.errors import OverflowingFrame
+
+MIB = 1024 * 1024
+SMALL = MemberOptions(max_queued_bytes=1)
+
+
+def message(number: int, size: int = 100) -> Envelope:
+    return Envelope("a", number, None, bytes(size))
+
+
+def packet(*numbers: int) -> Packet[None]:
+    return Packet("d", tuple(Frame(None, message(number)) for number in numbers), numbers)
+
+
+def test_frames_before_their_turn_are_few_by_bytes_and_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A captured peer leaves the first one out, and sends a window full of large ones."""
+    monkeypatch.setattr(channel_module, "WINDOW_BYTES", 2 * (FRAME_WEIGHT + 100))
+    channel = Channel(Arrival.FIFO)
+    assert channel.arrived(packet(*range(2, 12)), 0) == []
+    assert list(channel.early) == [2, 3]
+    assert [number for number, _ in channel.arrived(packet(1), 0)] == [1, 2, 3]
+    for number in (1, 2, 3):
+        channel.take(number)
+    assert [number for number, _ in channel.arrived(packet(*range(4, 12)), 0)] == list(range(4, 12))
+
+
+def test_bodies_that_went_ahead_are_few_by_bytes() -> None:
+    domain = 'name = "f"\n[domains.d]\nmembers = ["a", "b"]\n[domains.e]\nmembers = ["b", "c"]\n'
+    b = Member("b", parse(domain))
+    for number in range(1, 9):
+        body = Envelope("a", number, None, bytes(MAX_AHEAD_BYTES))
+        b.step(Arrived("a", Packet("d", (Frame(AHEAD, body),), (0,))), 0)
+    store = b._domains["d"].bodies.stores["a"]
+    assert sum(len(envelope.body) for envelope in store.bodies.values()) == MAX_AHEAD_KEPT_BYTES
+
+
+LINKED = """
+name = "linked"
+[domains.A]
+members = ["a1", "a2"]
+[domains.B]
+members = ["b1", "b2"]
+[[links]]
+name = "l"
+between = ["A", "B"]
+relays = [["a1", "b1"], ["a2", "b2"]]
+"""
+
+
+def test_early_frames_of_a_link_follow_the_options() -> None:
+    end = Member("b1", parse(LINKED), MemberOptions(max_early_bytes=2 * (FRAME_WEIGHT + 100)))._links["l"].end
+    for number in (3, 5):
+        end.accept("a1", Frame(LinkTransfer(number), message(number)), 0)
+    with pytest.raises(OverflowingFrame, match="MAX_EARLY_BYTES is 328"):
+        end.accept("a1", Frame(LinkTransfer(7), message(7)), 0)
+
+
+def test_what_waits_for_its_number_as_printed_is_bounded() -> None:
+    printed = LINKED.replace("between", 'mode = "printed"\nbetween').replace('"linked"', '"linked"\npromise = "fifo"')
+    member = Member("b2", parse(printed), MemberOptions(max_early_bytes=3 * (FRAME_WEIGHT + 100)))
+    place = member._links["l"]
+    for number in (1, 2, 3):
+        assert not place.end.unnumbered_full
+        place.end.cross(message(number), "b2")
+    assert "3 messages of 492 bytes wait for their number; MAX_EARLY_BYTES is 492" in place.end.unnumbered_full
+
+
+def test_copies_to_repeat_follow_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies_module, "WINDOW_BYTES", 4 * (FRAME_WEIGHT + 100))
+    copies = Copies([{}], [0], limit_bytes=0)
+    for number in range(1, 21):
+        copies.add(0, number, Message(None, message(number), None), number)
+    assert copies.count == 4
+    nearest = 'name = "f"\n[domains.d]\nmembers = ["a", "b", "c"]\nordering = "vector"\n'
+    nearest += 'confirmation = {scheme = "distributed", retransmission = "nearest"}\n'
+    member = Member("a", parse(nearest), MemberOptions(max_copies_bytes=7))
+    assert member._domains["d"].transport.copies._copies.limit_bytes == 7  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("given", "most"), [(256 * MIB, MAX_LATE_BYTES_HARD), (32 * MIB, 512 * MIB), (1, MIN_LATE_BYTES_HARD)])
+def test_what_waits_until_all_have_a_message_of_ours_follows_the_options(given: int, most: int) -> None:
+    options = MemberOptions(max_unconsumed_bytes=given)
+    assert late_bytes(options) == most
+    safe = 'name = "f"\n[domains.d]\nmembers = ["a", "b"]\nordering = "vector"\ndelivery = "safe"\n'
+    member = Member("a", parse(safe), options)
+    member._late, member._late_bytes = deque([("d", Frame(None, message(1)), [])]), most - 1
+    assert not member._too_late(hard=True)
+    member._late_bytes = most
+    assert f"MAX_LATE_BYTES_HARD is {most}" in member._too_late(hard=True)
+
+
+def refused_by(member: Member, sender: Member, messages: int) -> tuple[int, str]:
+    """Let a member take messages of a peer, and answer to nobody; return how many it took, and why no more."""
+    for taken in range(messages):
+        ready = sender.step(Submit(None, bytes(36)), 0)
+        (came,) = [one for peer, one in ready.send if peer == member.name]
+        if refused := member.step(Arrived(sender.name, came), 0).refused:
+            return taken, str(refused[0])
+    return messages, ""
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let frames of 100 bytes count."""
+    for name, value in {"MIN_QUEUED_BYTES_HARD": 1_000, "MAX_ECHO_BYTES": 500, "MAX_BODY_BYTES": 0}.items():
+        monkeypatch.setattr(limits, name, value)
+    monkeypatch.setattr(limits, "held_bytes", lambda _: 300)
+
+
+def test_what_is_handed_on_around_a_ring_follows_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    ring = parse('name = "f"\n[domains.d]\nmembers = ["a", "b", "c", "e"]\nordering = {name = "flood", links = "ring"}\n')
+    taken, why = refused_by(Member("b", ring, SMALL), Member("a", ring), 50)
+    assert (taken, "the limit around a ring is 1000" in why) == (10, True), why
+
+
+def test_what_goes_back_to_its_sender_follows_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    domain = parse('name = "f"\n[domains.d]\nmembers = ["s", "r"]\nordering = {name = "sequenced", coordinator = "s"}\n')
+    taken, why = refused_by(Member("s", domain, SMALL), Member("r", domain), 50)
+    assert (taken, "most of them its own" in why) == (18, True), why
+
+
+TWIN = """
+name = "twin"
+[domains.A]
+members = ["a", "r1", "r2"]
+ordering = "matrix"
+[domains.D]
+members = ["d", "r1", "r2"]
+ordering = "matrix"
+[[relays]]
+replicas = ["r1", "r2"]
+"""
+
+
+def test_what_is_kept_for_another_replica_follows_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    twin = parse(TWIN)
+    replica = Member("r2", twin, SMALL)
+    taken, why = refused_by(replica, Member("a", twin), 50)
+    assert (taken, "kept for the replica that forwards" in why) == (10, True), why
+    takeover = replica._takeover
+    assert takeover is not None
+    assert takeover.kept_bytes == takeover.fork().kept_bytes == 1_000
+    takeover.load(takeover.save())
+    assert takeover.kept_bytes_for("D") == 1_000
+    takeover.take_kept("D")
+    assert takeover.kept_bytes == 0
+
+
+def test_what_is_kept_aside_of_one_peer_is_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    safe = parse('name = "f"\n[domains.d]\nmembers = ["a", "b", "c"]\nordering = "vector"\ndelivery = "safe"\n')
+    taken, why = refused_by(Member("b", safe), Member("a", safe), 50)
+    assert (taken, "its share of MAX_HELD_BYTES is 150" in why) == (2, True), why

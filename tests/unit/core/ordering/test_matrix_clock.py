@@ -1,0 +1,117 @@
+"""Matrix clocks: what each says, and what a restart must find again."""
+
+from __future__ import annotations
+
+import pytest
+
+from thence.core.ordering.matrix_clock import FullMatrix, UpdatesMatrix
+
+A, B, C = range(3)
+
+
+def key(row: int, column: int) -> int:
+    return row * 3 + column
+
+
+def test_what_was_sent_is_counted() -> None:
+    for clock in (UpdatesMatrix(3, A), FullMatrix(3, A)):
+        clock.count_sent([B, C])
+        clock.count_sent([C])
+        assert [clock.value(A, column) for column in (A, B, C)] == [0, 1, 2]
+
+
+def test_updates_hold_what_changed_since_the_last_time() -> None:
+    clock = UpdatesMatrix(3, A)
+    clock.count_sent([C])
+    clock.count_sent([B])
+    assert clock.updates_for(B) == (key(A, C), 1)
+    clock.count_sent([B])
+    assert clock.updates_for(B) == (), "the number of the message itself is in its stamp"
+    clock.count_sent([C])
+    clock.count_sent([B])
+    assert clock.updates_for(B) == (key(A, C), 2)
+
+
+def test_what_was_learned_before_the_first_send_is_sent_too() -> None:
+    clock = UpdatesMatrix(3, B)
+    clock.learn((key(A, C), 1), A)
+    clock.count_sent([C])
+    assert clock.updates_for(C) == (key(A, C), 1)
+
+
+def test_nothing_is_echoed_to_who_told_us() -> None:
+    clock = UpdatesMatrix(3, B)
+    clock.learn((key(A, C), 1), A)
+    clock.count_sent([A])
+    assert clock.updates_for(A) == ()
+
+
+def test_what_the_receiver_needs_comes_first_and_then_the_newest() -> None:
+    clock = UpdatesMatrix(3, C)
+    clock.learn((key(A, B), 1), A)
+    clock.learn((key(B, A), 1), B)
+    clock.learn((key(A, B), 2), A)
+    clock.count_sent([B])
+    assert clock.updates_for(B) == (key(A, B), 2), "(B, A) is what B told us itself"
+    assert clock.updates_for(A) == (key(B, A), 1, key(C, B), 1), "A looks at its own column before it delivers"
+
+
+def test_a_receiver_learns_the_last_of_the_list_first() -> None:
+    clock = UpdatesMatrix(3, C)
+    clock.learn((key(A, B), 1, key(B, A), 4), A)
+    clock.count_sent([B])
+    assert clock.updates_for(B) == (key(A, B), 1, key(B, A), 4)
+
+
+def test_old_news_changes_nothing() -> None:
+    clock = UpdatesMatrix(3, C)
+    clock.learn((key(A, B), 5), A)
+    before = clock.save()
+    clock.learn((key(A, B), 5), B)
+    clock.learn((key(A, B), 4), B)
+    assert clock.save() == before
+
+
+def test_updates_go_on_after_a_restart() -> None:
+    clock = UpdatesMatrix(3, A)
+    clock.count_sent([B, C])
+    clock.updates_for(B)
+    clock.learn((key(B, C), 3), B)
+    twin = UpdatesMatrix(3, A)
+    changes, entries, told = clock.save()
+    twin.load(changes, list(entries), list(told))
+    for member in (B, C):
+        assert twin.updates_for(member) == clock.updates_for(member)
+    assert twin.save() == clock.save()
+
+
+def test_a_full_matrix_is_written_row_by_row() -> None:
+    clock = FullMatrix(3, B)
+    clock.count_sent([A, C])
+    clock.count_sent([C])
+    written = clock.written()
+    assert list(written[::4]) == [0, 0, 0, 1, 0, 2, 0, 0, 0]
+    assert len(written) == 4 * 9
+    assert clock.read(written).tolist() == [[0, 0, 0], [1, 0, 2], [0, 0, 0]]
+
+
+def test_a_full_matrix_learns_the_greater_of_each() -> None:
+    one, other = FullMatrix(3, A), FullMatrix(3, B)
+    one.count_sent([B])
+    other.count_sent([A])
+    other.count_sent([A])
+    one.learn(other.written())
+    assert (one.value(A, B), one.value(B, A)) == (1, 2)
+    twin = FullMatrix(3, A)
+    twin.load(one.written())
+    twin.count_sent([C])
+    assert (twin.value(A, C), one.value(A, C)) == (1, 0)
+
+
+@pytest.mark.parametrize("said", [1, 2, 9])
+def test_claims_about_us_are_seen(said: int) -> None:
+    mine, theirs = FullMatrix(3, A), FullMatrix(3, A)
+    mine.count_sent([C])
+    for _ in range(said):
+        theirs.count_sent([C])
+    assert list(mine.claims_about_us(theirs.written())) == ([(C, said)] if said > 1 else [])

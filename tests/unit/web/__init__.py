@@ -1,1 +1,0 @@
-"""What servers answer over HTTP."""
