@@ -257,5 +257,5 @@ PLANTED: Final = (
     Planted("forgets who waits", ("link",), "completeness", True, put=_link(lambda state: state.arrived.clear())),
     Planted("no gate before copies", ("replicas",), "causal", put=_takeover("no gate before copies")),
     Planted("nothing is kept", ("replicas",), "fifo", put=_takeover("nothing is kept"), seed=1),
-    Planted("forwards back", ("replicas",), "duplication", put=_takeover("a copy of another replica is forwarded back")),
+    Planted("forwards back", ("replicas",), "refused", put=_takeover("a copy of another replica is forwarded back")),
 )
