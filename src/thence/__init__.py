@@ -37,7 +37,7 @@ if _TYPE_CHECKING:
     from thence.client.embedded import Member
     from thence.client.message import EVERYONE, Message
     from thence.core.reconfig.protocol import NewView
-    from thence.net.tls import TlsFiles
+    from thence.net.security.tls import TlsFiles
     from thence.runtime.polling import stay_awake
 
 __version__ = "0.1.0"
@@ -51,7 +51,7 @@ _LAZY = {
     "Member": "client.embedded",
     "Message": "client.message",
     "NewView": "client.endpoint",
-    "TlsFiles": "net.tls",
+    "TlsFiles": "net.security.tls",
     "connect": "client.client",
     "connect_blocking": "client.blocking",
     "stay_awake": "runtime.polling",

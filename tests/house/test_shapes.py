@@ -132,7 +132,6 @@ TWICE = {
 
 CROWDED = {
     "thence/core/transport": 16,
-    "thence/net": 18,
     "thence/pipeline": 16,
     "thence/pipeline/importers": 16,
     "thence/sim": 18,

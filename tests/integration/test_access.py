@@ -33,7 +33,7 @@ from thence.net.protocol import (
     ViewRequest,
     write_messages,
 )
-from thence.net.tokens import new_nonce, new_token, parse_token
+from thence.net.security.tokens import new_nonce, new_token, parse_token
 
 FROM_HERE = r"127\.0\.0\.1:\d+: "
 

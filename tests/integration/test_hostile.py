@@ -43,7 +43,7 @@ from thence.net.protocol import (
     StatusQuestion,
     write_messages,
 )
-from thence.net.tls import client_side
+from thence.net.security.tls import client_side
 from thence.node import listener
 from thence.node.options import NodeOptions
 from thence.observe import http

@@ -17,7 +17,7 @@ from thence.errors import Fenced
 from thence.net.framing import Connection
 from thence.net.protocol import PROTOCOL, Challenge, ClientHello, ClientWelcome, Proof, Refused
 from thence.net.proxy import Mode
-from thence.net.tokens import new_nonce, parse_token
+from thence.net.security.tokens import new_nonce, parse_token
 from thence.node import listener
 
 HELLO = ClientHello(PROTOCOL, "ann", nonce=new_nonce(), claim=NEVER_MET, program="a" * 16)

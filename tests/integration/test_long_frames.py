@@ -14,7 +14,7 @@ from tests.support.servers.running import PATIENCE_S, flat, run, servers, url
 from tests.support.servers.securing import Access, Speaker, framed, prove
 from thence.errors import UsageError
 from thence.net.protocol import CONTROL_KIND, MAX_RECIPIENTS, MAX_SHORT_BYTES, PROTOCOL, ClientHello, Refused
-from thence.net.tokens import parse_token
+from thence.net.security.tokens import parse_token
 from thence.node.options import NodeOptions
 from thence.server.server import Server
 

@@ -19,7 +19,6 @@ from tests.support.servers.securing import HOST, Access, Speaker, certificates, 
 from thence.client.client import Client
 from thence.core.topology.model import Topology
 from thence.errors import Refusal
-from thence.net import tokens
 from thence.net.protocol import (
     PROTOCOL,
     Challenge,
@@ -31,8 +30,9 @@ from thence.net.protocol import (
     ViewAnswer,
     ViewRequest,
 )
-from thence.net.tls import binding_of, client_side, server_side, shown_by
-from thence.net.tokens import new_nonce, new_token, parse_token
+from thence.net.security import tokens
+from thence.net.security.tls import binding_of, client_side, server_side, shown_by
+from thence.net.security.tokens import new_nonce, new_token, parse_token
 
 OPERATOR = {"topology": True, "names": ["*"]}
 

@@ -20,7 +20,7 @@ from tests.support.servers.running import PATIENCE_S, flat, run, servers, starte
 from tests.support.servers.securing import Speaker, certificates, secure_url
 from thence.core.topology.model import Topology
 from thence.net.protocol import PROTOCOL, Refused, ServerHello
-from thence.net.tls import client_side
+from thence.net.security.tls import client_side
 from thence.node import listener
 from thence.server.server import Server
 

@@ -20,8 +20,8 @@ from thence.client.client import ask_status
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import write
 from thence.errors import Refusal
-from thence.net import login
 from thence.net.protocol import PROTOCOL
+from thence.net.security import login
 
 NOW = ("-m", "thence.cli.main")
 NEXT = ("-m", "tests.support.servers.next_server", str(PROTOCOL), str(PROTOCOL + 1))

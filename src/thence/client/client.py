@@ -24,10 +24,10 @@ from thence.client.parts.departure import CLOSE_TIMEOUT_S
 from thence.client.server_link import ServerLink
 from thence.core.wire.messages import UNREADABLE
 from thence.errors import MalformedFrame
-from thence.net.login import Login
 from thence.net.names import checked_length, checked_name
 from thence.net.protocol import Leave, StatusAnswer, StatusQuestion, ViewAnswer, ViewRequest
-from thence.net.tls import TlsFiles
+from thence.net.security.login import Login
+from thence.net.security.tls import TlsFiles
 from thence.words import counted
 
 

@@ -18,11 +18,11 @@ from typing import Final
 from thence.client.parts.state import EndpointState
 from thence.errors import ConfigError, ThenceError
 from thence.net.control import tell
-from thence.net.exposure import check_calling, parse_url
 from thence.net.framing import MAX_FRAME_BYTES, Connection
 from thence.net.protocol import Said
 from thence.net.reconnect import Backoff, Heartbeat
-from thence.net.tls import TlsFiles, client_side, why_not_connected
+from thence.net.security.exposure import check_calling, parse_url
+from thence.net.security.tls import TlsFiles, client_side, why_not_connected
 
 FIRST_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 2.0

@@ -17,7 +17,6 @@ from thence.client.node_link import NodeLink
 from thence.client.parts.departure import CLOSE_TIMEOUT_S
 from thence.core.topology.model import Topology
 from thence.errors import ConfigError, MalformedFrame, StorageError
-from thence.net.access import EVERYTHING, Guest
 from thence.net.control import refuse, tell
 from thence.net.framing import MAX_CLIENT_FRAME_BYTES, Connection
 from thence.net.protocol import (
@@ -29,7 +28,8 @@ from thence.net.protocol import (
     ViewRequest,
     understand,
 )
-from thence.net.tls import TlsFiles
+from thence.net.security.access import EVERYTHING, Guest
+from thence.net.security.tls import TlsFiles
 from thence.node.listener import Listener
 from thence.node.node import Node
 from thence.node.options import NodeOptions

@@ -20,13 +20,11 @@ from thence.client.admin import ServerQuestions
 from thence.client.connector import Connector
 from thence.client.endpoint import EndpointParts
 from thence.client.message import checked_topic
-from thence.client.parts.requests import Pending, fail_all
+from thence.client.parts.requests import Pending, answer_to, fail_all
 from thence.client.resume import Resume, failure
 from thence.errors import MalformedFrame, NotAllowed, Refusal, UsageError
-from thence.net.calls import answer_to
 from thence.net.control import tell
 from thence.net.framing import Connection
-from thence.net.login import Login
 from thence.net.names import checked_length
 from thence.net.protocol import (
     Accepted,
@@ -51,6 +49,7 @@ from thence.net.protocol import (
     Undeliverable,
     understand,
 )
+from thence.net.security.login import Login
 from thence.words import article
 
 

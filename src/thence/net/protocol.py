@@ -141,13 +141,13 @@ class ClientHello(_Said, frozen=True, array_like=True, tag=10):
     temporary: bool = False
     """Whether the name is given up when the client stays away."""
     entry: str = ""
-    """Which entry of the access file it has a token of (``net.tokens``), if any,"""
+    """Which entry of the access file it has a token of (``net.security.tokens``), if any,"""
     nonce: bytes = b""
     """and a number that it uses once."""
     oldest: int = 1
     """The oldest protocol that it speaks; ``protocol`` is the newest."""
     bound: bool = False
-    """Whether its proof will cover the certificate that it saw (``net.tokens``)."""
+    """Whether its proof will cover the certificate that it saw (``net.security.tokens``)."""
     claim: Claim | None = None
     """The epoch that it had at its last welcome, or none: it begins. None at all: it knows no epochs
     (``node.directory.homes``)."""

@@ -11,7 +11,7 @@ Rules:
 * There are at most ``MAX_CONNECTIONS``, and fewer where the system does not allow that many open files.
 * Whoever is refused stays a stranger until its connection has ended.
 * Servers and clients come through the same listener; the first frame says which they are.
-* Where there is an access file, a client proves its token (``net.tokens``) before anything else that it says is looked at.
+* Where there is an access file, a client proves its token (``net.security.tokens``) before anything else that it says is read.
   Over TLS the proof covers the certificate that the server showed on this connection.
 * A client that begins under a name shows first that it is there, by the same two frames, also where it needs no token: its call
   may have been on its way for long, and its program may be dead. Clients of version 0.1 do not answer, and are not asked.
@@ -33,10 +33,7 @@ from typing import Final
 
 from thence.core.topology.addresses import parse_address
 from thence.errors import ConfigError, MalformedFrame
-from thence.net.access import Guest
 from thence.net.control import hang_up, refuse, tell
-from thence.net.credentials import Security
-from thence.net.exposure import is_loopback
 from thence.net.framing import HEADER, MAX_HELLO_BYTES, Connection, address_text
 from thence.net.protocol import (
     OLDEST_PROTOCOL,
@@ -49,7 +46,10 @@ from thence.net.protocol import (
     agreed,
     understand,
 )
-from thence.net.tokens import NONCE_BYTES, new_nonce
+from thence.net.security.access import Guest
+from thence.net.security.credentials import Security
+from thence.net.security.exposure import is_loopback
+from thence.net.security.tokens import NONCE_BYTES, new_nonce
 from thence.node.directory.homes import begins
 from thence.runtime.offenders import Complaints, place_of
 from thence.runtime.pace import Pace

@@ -12,7 +12,7 @@ from thence.core.member.contract import Submit
 from thence.core.member.member import Member
 from thence.core.topology.model import Topology
 from thence.errors import StorageError, UsageError
-from thence.net.credentials import Security
+from thence.net.security.credentials import Security
 from thence.node import options as node_options
 from thence.node.backlog import Backlog
 from thence.node.directory.homes import Homes

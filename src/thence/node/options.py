@@ -14,7 +14,7 @@ from thence.core.reconfig.retention import MAX_RETAINED_BYTES
 from thence.core.topology.model import Topology
 from thence.core.transport.spill_queue import SpillRoom
 from thence.net.byte_pool import Pool
-from thence.net.tls import TlsFiles
+from thence.net.security.tls import TlsFiles
 from thence.node import budget
 from thence.node.backlog import Limits, share_out
 from thence.node.directory.directory import MAX_CLIENTS, Directory
@@ -45,9 +45,9 @@ class NodeOptions(NamedTuple):
     """Where it keeps what must survive; None: in memory."""
     tls: TlsFiles | None = None
     access: Path | None = None
-    """The file that says which clients are let in and what they may do (``net.access``); None: all, and everything."""
+    """The file that says which clients are let in and what they may do (``net.security.access``); None: all, and everything."""
     insecure: bool = False
-    """Whether others may be let in without proof, where that would be refused (``net.exposure``)."""
+    """Whether others may be let in without proof, where that would be refused (``net.security.exposure``)."""
     trace: Path | None = None
     """Where it writes its history."""
     max_store_bytes: int | None = None

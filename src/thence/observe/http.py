@@ -23,7 +23,7 @@ Rules:
   at the system. Between two looks for ``/metrics`` there is a rest ``LOOK_RESTS`` times as long as the look took; all who ask
   meanwhile share the next look, so that nobody is told what was before it asked.
 * Nobody is asked for a name here, there is no TLS, and metrics name peers: it listens on this machine only, unless it is
-  told that more is meant (``net.exposure``).
+  told that more is meant (``net.security.exposure``).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from typing import Final, NamedTuple
 
 from thence.core.topology.addresses import parse_address
 from thence.errors import ConfigError
-from thence.net.exposure import check_answering
 from thence.net.framing import address_text
+from thence.net.security.exposure import check_answering
 from thence.observe.metrics import CONTENT_TYPE, exposition
 from thence.runtime.offenders import place_of
 from thence.server.server import Server

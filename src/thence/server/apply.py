@@ -30,7 +30,7 @@ from thence.core.topology.toml import parse, write
 from thence.core.wire.messages import Envelope, MessageId, weight_of
 from thence.errors import ConfigError, NotAllowed, Refusal, ThenceError, UsageError
 from thence.net.protocol import ViewAnswer, ViewRequest
-from thence.net.tls import TlsFiles
+from thence.net.security.tls import TlsFiles
 from thence.node.reconfiguration import FLUSH_BYTES
 
 ANSWER_S: Final = 3.0

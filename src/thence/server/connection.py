@@ -3,8 +3,8 @@
 Rules:
 
 * Whatever a client says that cannot be ends its own connection and nothing else.
-* With an access file (``net.access``) a client gets no further than its entry allows: what it may not do is refused, told
-  to it and logged, and it goes on.
+* With an access file (``net.security.access``) a client gets no further than its entry allows: what it may not do is refused,
+  told to it and logged, and it goes on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import msgspec
 
 from thence.core.epochs.epoch import Epoch
 from thence.errors import MalformedFrame, StorageError
-from thence.net.access import EVERYTHING, Guest, Rights
 from thence.net.control import hang_up, ignore_frame, refuse, tell
 from thence.net.framing import MAX_CLIENT_FRAME_BYTES, Connection
 from thence.net.protocol import (
@@ -51,6 +50,7 @@ from thence.net.protocol import (
     understand,
     write_no_messages,
 )
+from thence.net.security.access import EVERYTHING, Guest, Rights
 from thence.node.directory.homes import FENCED, rejected_before
 from thence.node.node import Node
 from thence.node.session import FEW_WAITING, Session

@@ -25,7 +25,7 @@ from thence.errors import Busy, UsageError
 from thence.storage.bodies import Follows, Joined
 
 if TYPE_CHECKING:
-    from thence.net.access import AccessFile
+    from thence.net.security.access import AccessFile
     from thence.server.connection import ClientConnection
     from thence.server.server import Server
 

@@ -7,7 +7,7 @@ Rules:
 * A client has one connection: a newer one takes the place of an older one.
 * A temporary client that stays away for ``AWAY_S`` is forgotten, with what waits for it.
 * Agents live in the server, under names like those of clients (``agents.engine``); nobody connects under such a name.
-* When the access file (``net.access``) changes, that holds at once, also for those who are connected.
+* When the access file (``net.security.access``) changes, that holds at once, also for those who are connected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from thence.core.member.member import describe_wait
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import MAX_NAME_CHARACTERS
 from thence.errors import Busy, ConfigError, MalformedFrame, UsageError
-from thence.net.access import Guest, objection_to_new
 from thence.net.control import hang_up, refuse, tell
 from thence.net.framing import Connection
 from thence.net.protocol import (
@@ -36,6 +35,7 @@ from thence.net.protocol import (
     Ping,
     Refused,
 )
+from thence.net.security.access import Guest, objection_to_new
 from thence.node.directory.directory import Handed
 from thence.node.directory.homes import FENCED, begins, new_mailbox
 from thence.node.fair_turns import Rounds

@@ -24,7 +24,7 @@ from thence.core.wire.messages import Envelope, Frame, Packet
 from thence.errors import ThenceError
 from thence.net.framing import MAX_HELLO_BYTES
 from thence.net.protocol import CONTROL_KIND, PACKET_KIND, PROTOCOL, BatchItem, ClientHello, ServerHello, write_messages
-from thence.net.tokens import Token, new_nonce
+from thence.net.security.tokens import Token, new_nonce
 
 EVIL_HOST: Final = "127.0.0.66"
 """Where attacks come from: this machine too, and another place than that of clients who behave."""

@@ -37,7 +37,7 @@ from thence.net.protocol import (
     encode_value,
     write_messages,
 )
-from thence.net.tokens import Token
+from thence.net.security.tokens import Token
 
 FLOODERS: Final = 20
 """How many connections flood a server at once."""

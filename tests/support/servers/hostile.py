@@ -44,8 +44,8 @@ from tests.support.servers.server_processes import Outcome, Processes, in_folder
 from tests.support.servers.spenders import Plan, is_calm, of_turn, spend
 from thence.core.topology.toml import write
 from thence.errors import ThenceError
-from thence.net.tls import client_side
-from thence.net.tokens import parse_token
+from thence.net.security.tls import client_side
+from thence.net.security.tokens import parse_token
 from thence.node.listener import MAX_STRANGER_BYTES
 from thence.observe.http import MAX_KEPT_BYTES
 from thence.runtime.offenders import ALL_BURST_LINES, ALL_LINE_EVERY_S, BURST_LINES, LINE_EVERY_S, REPEAT_EVERY_S

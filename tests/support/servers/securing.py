@@ -30,8 +30,8 @@ from thence.net.protocol import (
     encode_value,
     understand,
 )
-from thence.net.tls import binding_of
-from thence.net.tokens import Token, new_nonce, new_token
+from thence.net.security.tls import binding_of
+from thence.net.security.tokens import Token, new_nonce, new_token
 
 HOST = "127.0.0.1"
 

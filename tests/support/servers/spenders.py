@@ -38,8 +38,8 @@ from thence.net.protocol import (
     encode_value,
     write_messages,
 )
-from thence.net.tls import TlsFiles, client_side
-from thence.net.tokens import Token
+from thence.net.security.tls import TlsFiles, client_side
+from thence.net.security.tokens import Token
 from thence.storage.bodies import write_body
 from thence.storage.mailbox import Batch
 

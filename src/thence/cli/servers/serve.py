@@ -45,8 +45,8 @@ from thence.cli.servers.serve_options import (
 from thence.core.topology.addresses import parse_address
 from thence.core.topology.model import Topology
 from thence.errors import ConfigError, StorageError
-from thence.net.exposure import check_answering
-from thence.net.tls import TlsFiles
+from thence.net.security.exposure import check_answering
+from thence.net.security.tls import TlsFiles
 from thence.node.budget import parse_memory
 from thence.node.options import NodeOptions
 from thence.node.spans import ServerSpans

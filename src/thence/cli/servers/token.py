@@ -10,7 +10,7 @@ import typer
 
 from thence.cli import console
 from thence.cli.manual import Command, Group
-from thence.net.tokens import new_token
+from thence.net.security.tokens import new_token
 
 command = typer.Typer(
     cls=Group,

@@ -20,7 +20,6 @@ from typing import Any, Final, Generic, TypeVar
 from thence.client.message import Message
 from thence.client.parts.state import EndpointState
 from thence.errors import Busy
-from thence.net.calls import answer_to
 
 ID_BITS: Final = 63
 MAX_REQUESTS: Final = 65_536
@@ -110,3 +109,13 @@ def fail_all(futures: Iterable[asyncio.Future[Any]], failure: Exception) -> bool
     for future in waiting:
         future.set_exception(failure)
     return bool(waiting)
+
+
+def answer_to(question: asyncio.Future[Any], answer: object) -> None:
+    """Answer somebody, who may not wait any more."""
+    if question.done():
+        return
+    if isinstance(answer, Exception):
+        question.set_exception(answer)
+    else:
+        question.set_result(answer)

@@ -45,7 +45,6 @@ from thence.core.wire.messages import Packet, says_all_of
 from thence.errors import MalformedFrame, StrangerFrame, ThenceError
 from thence.net.byte_pool import UNLIMITED
 from thence.net.control import hang_up, ignore_frame, refuse, tell
-from thence.net.credentials import Security
 from thence.net.framing import MAX_FRAME_BYTES, Connection
 from thence.net.protocol import (
     OLDEST_PROTOCOL,
@@ -59,6 +58,7 @@ from thence.net.protocol import (
     agreed,
     understand,
 )
+from thence.net.security.credentials import Security
 from thence.node.peers.epochs import Finding, PeerEpochs
 from thence.node.peers.peer import LATE_CALL_S, Peer, peers_of
 from thence.node.peers.refusals import Refusals

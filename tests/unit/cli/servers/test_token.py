@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli import refusal, run
-from thence.net.access import AccessFile
-from thence.net.tokens import parse_token
+from thence.net.security.access import AccessFile
+from thence.net.security.tokens import parse_token
 
 
 @pytest.mark.parametrize("name", ["ann", "a name", 'quo"ted', "döt.ted"])

@@ -2,7 +2,7 @@
 
 Servers prove to each other who they are: each has a certificate whose DNS name is the server's name, signed by an authority
 that all of them trust. Clients check the server they call in the same way, and prove who they are by a token
-(``net.tokens``); a certificate that they show must be one of the same authority, and says no more than that.
+(``net.security.tokens``); a certificate that they show must be one of the same authority, and says no more than that.
 """
 
 from __future__ import annotations

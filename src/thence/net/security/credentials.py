@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from thence.errors import StrangerFrame
-from thence.net.access import AccessFile
-from thence.net.exposure import check_listening
 from thence.net.framing import Connection
-from thence.net.tls import Certificates, TlsFiles, check_name
+from thence.net.security.access import AccessFile
+from thence.net.security.exposure import check_listening
+from thence.net.security.tls import Certificates, TlsFiles, check_name
 from thence.runtime.reload import Reloading
 
 log = logging.getLogger("thence.security")
@@ -63,7 +63,7 @@ class Security:
             files.again()
 
     def check_listening(self, host: str, *, peers: bool) -> None:
-        """Refuse to listen where that would let in whoever comes (``net.exposure``)."""
+        """Refuse to listen where that would let in whoever comes (``net.security.exposure``)."""
         tls, access = self.certificates is not None, self.access is not None
         check_listening(host, tls=tls, access=access, insecure=self._insecure, peers=peers)
 

@@ -1,7 +1,8 @@
 """Signatures by which a client proves a token to a server without giving it anything that it could use elsewhere.
 
-A proof with a verifier of the first kind (``net.tokens``) shows the server the client's key, as SCRAM does: a server that was
-taken over, and has the verifier, can then log in as that client wherever the same verifier is. A signature shows nothing.
+A proof with a verifier of the first kind (``net.security.tokens``) shows the server the client's key, as SCRAM does: a server
+that was taken over, and has the verifier, can then log in as that client wherever the same verifier is. A signature shows
+nothing.
 
 The scheme is that of Schnorr (Efficient Signature Generation by Smart Cards, 1991) in the group of squares modulo the prime of
 2048 bits of RFC 3526, section 3. It is here since Python has no signatures of its own, and a server should need nothing else.

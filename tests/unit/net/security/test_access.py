@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thence.errors import ConfigError
-from thence.net.access import EVERYTHING, MAX_TOKENS_EACH, AccessFile, Patterns
-from thence.net.credentials import Security
 from thence.net.protocol import PROTOCOL, Challenge, ClientHello, Proof
-from thence.net.tokens import Token, new_nonce, new_token, parse_token, parse_verifier
+from thence.net.security.access import EVERYTHING, MAX_TOKENS_EACH, AccessFile, Patterns
+from thence.net.security.credentials import Security
+from thence.net.security.tokens import Token, new_nonce, new_token, parse_token, parse_verifier
 
 short = st.text("ab*", max_size=6)
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-* Over TLS a proof covers the certificate that the client saw (``net.tokens``). A server that does not ask for that gets no
-  proof: it could use it elsewhere.
+* Over TLS a proof covers the certificate that the client saw (``net.security.tokens``). A server that does not ask for that gets
+  no proof: it could use it elsewhere.
 * A client that was told which server is meant goes on with no other, and gives it no proof. One that was connected goes on with
   the same server of the same fabric.
 * A client with a token goes on only with a server that proves to know it.
@@ -16,8 +16,8 @@ from __future__ import annotations
 from thence.errors import MalformedFrame, Refusal
 from thence.net.framing import Connection
 from thence.net.protocol import OLDEST_PROTOCOL, PROTOCOL, Challenge, ClientHello, ClientWelcome, Proof
-from thence.net.tls import binding_of
-from thence.net.tokens import NONCE_BYTES, TEMPORARY_MARK, new_nonce, parse_token
+from thence.net.security.tls import binding_of
+from thence.net.security.tokens import NONCE_BYTES, TEMPORARY_MARK, new_nonce, parse_token
 
 
 class Login:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from thence.errors import ConfigError
-from thence.net.exposure import check_answering, check_calling, check_listening, is_loopback
+from thence.net.security.exposure import check_answering, check_calling, check_listening, is_loopback
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])

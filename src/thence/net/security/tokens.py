@@ -11,7 +11,7 @@ Rules:
   Neither side goes on over TLS with a proof that covers no certificate; those of version 0.1 are told so.
 * A proof with a verifier of the first kind shows the server the key of the client: a server that has the verifier, and was taken
   over, can prove the token wherever that verifier is. With one of the second kind the client signs instead, which shows nothing
-  (``net.signatures``). That takes milliseconds, so it is for those who may do much and log in seldom: operators.
+  (``net.security.signatures``). That takes milliseconds, so it is for those who may do much and log in seldom: operators.
 * The token never crosses the wire, and what does is worth nothing a second time: the server's nonce is new each time.
 * Whoever reads the access file cannot connect with what is in it.
 * There is no salt and no slow hash, as for passwords: nobody can guess 32 random bytes, and no other tokens are taken.
@@ -31,7 +31,7 @@ import msgspec
 
 from thence.errors import ConfigError
 from thence.net.protocol import Challenge, ClientHello, Proof
-from thence.net.signatures import is_public_key, is_signature, public_key, sign
+from thence.net.security.signatures import is_public_key, is_signature, public_key, sign
 
 SECRET_BYTES: Final = 32
 MAX_ENTRY_CHARACTERS: Final = 100

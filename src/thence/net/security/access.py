@@ -32,7 +32,7 @@ from thence.core.wire.messages import MAX_NAME_CHARACTERS
 from thence.errors import ConfigError
 from thence.net.names import objection_to_name
 from thence.net.protocol import Challenge, ClientHello, Proof
-from thence.net.tokens import TEMPORARY_MARK, Verifier, answer, is_proof, new_token, parse_verifier
+from thence.net.security.tokens import TEMPORARY_MARK, Verifier, answer, is_proof, new_token, parse_verifier
 
 MAX_TOKENS_EACH: Final = 4
 """How many tokens an entry may have: two while one is being replaced, and some for those who are slow at it."""

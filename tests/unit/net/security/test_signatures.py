@@ -6,7 +6,7 @@ import pytest
 
 from thence.errors import ConfigError
 from thence.net.protocol import PROTOCOL, Challenge, ClientHello, Proof
-from thence.net.signatures import (
+from thence.net.security.signatures import (
     GENERATOR,
     PRIME,
     PUBLIC_BYTES,
@@ -16,7 +16,7 @@ from thence.net.signatures import (
     public_key,
     sign,
 )
-from thence.net.tokens import is_proof, new_nonce, new_token, parse_verifier
+from thence.net.security.tokens import is_proof, new_nonce, new_token, parse_verifier
 
 SECRET = bytes(range(32))
 
