@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.support.papers.builders import Group, Hierarchy, assert_order_kept, everywhere, hierarchy, random_plan, star
 from thence.core.member.forward import Work
 from thence.core.member.member import Deliverable, Member
-from thence.core.member.places import DomainPlace, LinkPlace
+from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Plan, Routes

@@ -24,8 +24,8 @@ from thence.core.failover import early_payloads
 from thence.core.failover.early_payloads import Bodies, BodyAhead
 from thence.core.member.forward import Work
 from thence.core.member.member import Deliverable, Member
-from thence.core.member.places import DomainPlace, LinkPlace
 from thence.core.ordering.vector import FullVectorStamp
+from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Plan as Route

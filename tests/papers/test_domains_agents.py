@@ -2,7 +2,7 @@
 
 What the paper calls an agent server is a server here, its engine ``agents.engine``, its channel the member with the driver
 around it, its network ``node.peers.connections``. A message consumer with its queue and clock is a place of the member
-(``core.member.places``).
+(``core.places.place``).
 """
 
 from __future__ import annotations

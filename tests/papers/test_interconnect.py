@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 import pytest
 
-from thence.core.member.link_end import LinkTransfer
+from thence.core.places.link_end import LinkTransfer
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.core.topology.routing import Routes

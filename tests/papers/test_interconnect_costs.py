@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from benchmarks.links import OURS, PRINTED, rate
-from thence.core.member import places
-from thence.core.member.link_end import LinkEnd, LinkOutput
+from thence.core.places import place
+from thence.core.places.link_end import LinkEnd, LinkOutput
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.sim.explorer import Case, explore
@@ -128,7 +128,7 @@ def test_numbering_everything_blocks_for_ever(monkeypatch: pytest.MonkeyPatch) -
     """§5, Fig. 5, doubtful: a message that came in takes a number that never crosses back, and all that follow wait for it."""
     case = Case(two((2, 2), 2, "printed"), 2, "broadcast", frozenset())
     assert explore(case).property is None
-    monkeypatch.setattr(places, "LinkEnd", NumbersEverything)
+    monkeypatch.setattr(place, "LinkEnd", NumbersEverything)
     assert explore(case).property == "completeness"
     run = drive(two((3, 3), 2, "printed"), [(0, "a3", None), (100 * MS, "b3", None), (200 * MS, "b3", None)])
     assert run.waiting == 2

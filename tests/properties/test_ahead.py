@@ -140,7 +140,7 @@ EXACT_MISTAKES = (DeliversWithoutBody, TakesAnyBody, ForgetsWhoWaits, LeavesOutT
 
 
 def fails(kind: type[Bodies], name: str, seed: int) -> bool:
-    with mock.patch("thence.core.member.places.Bodies", kind):
+    with mock.patch("thence.core.places.place.Bodies", kind):
         try:
             return bool(play(Bag(fabric(name)), seed).violations())
         except AssertionError:
@@ -189,5 +189,5 @@ def test_over_an_exact_network_nothing_is_lost(name: str) -> None:
 
 @pytest.mark.parametrize("mistake", EXACT_MISTAKES, ids=lambda mistake: str(mistake.__name__))
 def test_a_mistake_is_found_over_an_exact_network(mistake: type[Bodies]) -> None:
-    with mock.patch("thence.core.member.places.Bodies", mistake):
+    with mock.patch("thence.core.places.place.Bodies", mistake):
         assert not all(walk(name, seed) for name in ("vector", "sequenced") for seed in range(60))

@@ -223,7 +223,7 @@ def test_without_a_mistake_nothing_is_found(way: str) -> None:
 def _fails(kind: type[AckAll], way: str, seed: int) -> bool:
     chance = Random(seed)
     kinds = ACTIONS if seed % 2 else "saaalllllx"
-    with mock.patch("thence.core.member.places.AckAll", kind):
+    with mock.patch("thence.core.places.place.AckAll", kind):
         bag = bag_of(way, 4, max_held=2)
         try:
             for _ in range(80):

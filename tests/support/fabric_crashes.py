@@ -26,9 +26,9 @@ from tests.support.crashes import Fleet
 from tests.support.runs import EXACTLY_ONCE
 from thence.core.member.contract import Ready
 from thence.core.member.forward import Work
-from thence.core.member.link_end import LinkState
 from thence.core.member.member import Member
-from thence.core.member.places import LinkPlace, SavedPlace
+from thence.core.places.link_end import LinkState
+from thence.core.places.place import LinkPlace, SavedPlace
 from thence.core.topology.ack_options import ConfirmationOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology

@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, NamedTuple
 from unittest import mock
 
 from thence.core.member.forward import Work
-from thence.core.member.link_end import Came, LinkCarry, LinkEnd, LinkOutput, LinkTransfer
 from thence.core.member.member import Deliverable, Member
-from thence.core.member.places import DomainPlace, LinkPlace
+from thence.core.places.link_end import Came, LinkCarry, LinkEnd, LinkOutput, LinkTransfer
+from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.core.topology.routing import Plan, Routes
@@ -215,7 +215,7 @@ PLANTED: Final = (
 )
 
 USED: Final = {
-    LinkEnd: ("thence.core.member.places.LinkEnd",),
+    LinkEnd: ("thence.core.places.place.LinkEnd",),
     Member: ("thence.sim.node.Member",),
     Routes: ("thence.sim.world.Routes", "thence.sim.simulation.Routes"),
 }

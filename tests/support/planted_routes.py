@@ -16,7 +16,7 @@ from tests.support.fabrics import run_one
 from thence.core.member.contract import Ready, Submit
 from thence.core.member.forward import Work
 from thence.core.member.member import Deliverable, Member
-from thence.core.member.places import DomainPlace, LinkPlace, Place, SavedPlace
+from thence.core.places.place import DomainPlace, LinkPlace, Place, SavedPlace
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Plan, Routes
 from thence.core.transport.base import Incoming

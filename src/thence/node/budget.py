@@ -29,8 +29,8 @@ from thence.core.member.limits import (
     MIN_LATE_BYTES_HARD,
     MIN_QUEUED_BYTES_HARD,
 )
-from thence.core.member.link_end import MAX_EARLY_BYTES
 from thence.core.ordering.pending import MAX_HELD, MAX_HELD_BYTES, MIN_HELD_BYTES
+from thence.core.places.link_end import MAX_EARLY_BYTES
 from thence.core.reconfig.retention import MAX_RETAINED_BYTES
 from thence.core.transport.ack_all_copies import MAX_COPIES_BYTES
 from thence.core.transport.window import WINDOW_BYTES
@@ -225,7 +225,7 @@ def _parts_of_fabric(shape: Shape, copies: int) -> Iterator[Part]:
         ("early frames (MAX_HELD_BYTES)", lambda sizes: shape.domains * sizes.held),
         ("frames kept aside (MAX_HELD_BYTES)", lambda sizes: shape.safe * sizes.held),
         ("deliveries that wait for all (MAX_LATE_BYTES_HARD)", lambda sizes: min(1, shape.safe) * sizes.late),
-        # As printed, what waits for its number has as much room again (``core.member.link_end``).
+        # As printed, what waits for its number has as much room again (``core.places.link_end``).
         ("early frames of links (MAX_EARLY_BYTES)", lambda sizes: 2 * shape.links * sizes.early),
         (
             "copies to repeat (MAX_COPIES_BYTES, WINDOW_BYTES)",

@@ -16,8 +16,8 @@ from tests.support.golden_bytes import DELIVER, FOLDER, SAID, packet_bytes, pack
 from tests.support.servers.running import run
 from thence.agents.kinds import kinds_of
 from thence.core.member.codec import FORMAT_VERSION, decode_packet
-from thence.core.member.link_end import LINK_STAMPS
 from thence.core.ordering import ORDERINGS
+from thence.core.places.link_end import LINK_STAMPS
 from thence.core.topology.toml import parse
 from thence.net import protocol
 from thence.net.protocol import PROTOCOL, ClientHello, ServerHello, agreed, understand

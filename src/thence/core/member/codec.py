@@ -3,8 +3,9 @@
 Rules:
 
 * The first byte is the version of the format. An unknown one is refused by naming both.
-* Nothing is decoded before its size has been checked. What names and numbers become in memory is many times what they were: of a
-  long packet it is looked at first how many frames it has, and how much of it is no body (``core.member.packet_limits``).
+* Nothing is decoded before its size has been checked. A packet takes up to forty times as much in memory as on the wire: a name
+  of one byte becomes an object of 64. So the outline of a long packet is compared first with what there can be at most in the
+  topology (``limits_of``). No packet that a member sends there, whatever its version, is beyond these limits.
 * Whatever the bytes are, decoding either returns a value or raises ``MalformedFrame`` (from the network) or
   ``StorageError`` (from our own disk), and nothing else. Fuzzing says so.
 * The stamps of all orderings form one tagged union, which is made from the registry: a new ordering's stamps are
@@ -18,9 +19,14 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from thence.core.failover.early_payloads import BodyAhead
-from thence.core.member.link_end import LINK_STAMPS
 from thence.core.ordering import ORDERINGS
 from thence.core.ordering.base import stamp_union
+from thence.core.places.link_end import LINK_STAMPS
+from thence.core.stability.stable import MAX_BEYOND
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import MAX_NAME_BYTES, Topology
+from thence.core.transport.ack_all_checks import MAX_CLAIMED_RANGES, MAX_REQUESTED
+from thence.core.transport.channel import WINDOW
 from thence.core.wire.messages import UNREADABLE, Frame, Packet
 from thence.core.wire.records import Changed, Owed, Passed, Record, Skipped, Submitted, Suspecting, Taken
 from thence.errors import MalformedFrame, StorageError, UsageError
@@ -38,9 +44,18 @@ PLAIN_PACKET_BYTES = 256 * 1024
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 """The largest record that is written or read."""
 
+NUMBER_BYTES = 9
+"""The longest number on the wire,"""
+
+HEAD_BYTES = 5
+"""and the longest head of a text or a list."""
+
+FRAME_BYTES = 2 * MAX_NAME_BYTES + 16 * NUMBER_BYTES
+"""What a frame has beside what grows with the fabric: two names, in the envelope and in a stamp, numbers and heads."""
+
 
 class PacketLimits(NamedTuple):
-    """What a packet can be at most (``core.member.packet_limits``)."""
+    """What a packet of a member that keeps to the rules can be at most, beside the bodies in it."""
 
     frames: int
     control_bytes: int
@@ -154,3 +169,23 @@ def decode_record(written: bytes | memoryview) -> Record:
         return cast("Record", _record_decoder.decode(memoryview(written)[1:]))
     except UNREADABLE as error:
         raise StorageError(f"a record that cannot be read: {error}") from None
+
+
+def limits_of(topology: Topology) -> PacketLimits:
+    """Return the limits on packets in a fabric."""
+    names = sum([len(name.encode()) + HEAD_BYTES for name in topology.processes])
+    found = [_in_domain(domain, names) for domain in topology.domains.values()]
+    return PacketLimits(max(limits.frames for limits in found), max(limits.control_bytes for limits in found))
+
+
+def _in_domain(domain: Domain, names: int) -> PacketLimits:
+    """Return the limits in a domain, and in a link that ends in it."""
+    count = len(domain.members)
+    # A window for each peer. Where all ack to all: of each stream, and what is repeated and asked for beside that.
+    distributed = domain.confirmation.scheme == "distributed"
+    frames = WINDOW * (count + 4) if distributed else WINDOW
+    # Where all ack to all, stamps are vectors: a pair of numbers for each member. A matrix has one for each two members.
+    pairs = count if distributed else count * count + count
+    frame = FRAME_BYTES + names + NUMBER_BYTES * (2 * pairs + 2 * count)
+    claims = count * (2 * MAX_CLAIMED_RANGES + MAX_REQUESTED + 6)
+    return PacketLimits(frames, frames * frame + NUMBER_BYTES * (claims + WINDOW + MAX_BEYOND) + FRAME_BYTES)

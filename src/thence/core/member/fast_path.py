@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from thence.core.member.places import DomainPlace
 from thence.core.ordering.vector import Vector
+from thence.core.places.place import DomainPlace
 from thence.core.transport.base import Channels, Packets
 from thence.core.transport.channel import ACK_BYTES, WINDOW
 from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet

@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from thence.core.failover.replicas import OriginalFirst
-from thence.core.member.link_end import LinkOutput
-from thence.core.member.places import DomainPlace, LinkPlace
 from thence.core.member.reconfigure import Deliverable
 from thence.core.member.recover import Restoring
+from thence.core.places.link_end import LinkOutput
+from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.reconfig.protocol import FABRIC
 from thence.core.stability.accounts import IN_ORDER, OURS
 from thence.core.stability.layer import AckLayer

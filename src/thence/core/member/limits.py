@@ -65,11 +65,11 @@ import msgspec
 
 from thence.core.failover.replicas import MAX_KEPT, OriginalFirst
 from thence.core.member.contract import Submit
-from thence.core.member.link_end import MAX_EARLY, MAX_EARLY_BYTES
-from thence.core.member.places import DomainPlace, LinkPlace
 from thence.core.member.spill import Spilling
 from thence.core.ordering import MAX_HELD
 from thence.core.ordering.pending import held_bytes
+from thence.core.places.link_end import MAX_EARLY, MAX_EARLY_BYTES
+from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.topology.ack_options import RESEND_AFTER_NS
 from thence.core.topology.routing import Plan
 from thence.core.transport.ack_all_copies import MAX_COPIES_BYTES

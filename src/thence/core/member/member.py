@@ -49,9 +49,9 @@ from thence.core.member.fast_path import send_at_once, take_at_once
 from thence.core.member.forward import noticing
 from thence.core.member.limits import MAX_QUEUED, MAX_QUEUED_BYTES, Limiting
 from thence.core.member.limits import MemberOptions as MemberOptions  # noqa: PLC0414  A name of this module, too.
-from thence.core.member.places import DomainPlace, LinkPlace
 from thence.core.member.reconfigure import Deliverable as Deliverable  # noqa: PLC0414  A name of this module, too.
 from thence.core.ordering import Predecessor, Wait
+from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.reconfig.protocol import FABRIC, Bar, Expel, Flush, Hold, Prepare, Resume, Switch, View, ViewInput
 from thence.core.reconfig.retention import Retention
 from thence.core.stability.accounts import Accounts

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from thence.core.member.contract import Delivery, Ready, Submit
-from thence.core.member.places import DomainPlace, LinkPlace
+from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.reconfig.flush import Inventory, copy_of
 from thence.core.reconfig.protocol import (
     FABRIC,

@@ -14,9 +14,9 @@ import msgspec
 
 from thence.core.failover.replicas import SavedTakeover
 from thence.core.member.contract import Delivery, Ready, Repeated, Restored
-from thence.core.member.places import DomainPlace, LinkPlace, SavedPlace
 from thence.core.member.reconfigure import Changing, Deliverable
 from thence.core.ordering.base import stamp_union
+from thence.core.places.place import DomainPlace, LinkPlace, SavedPlace
 from thence.core.reconfig.protocol import ViewState
 from thence.core.reconfig.retention import SavedRetention
 from thence.core.stability.accounts import SavedAccounts

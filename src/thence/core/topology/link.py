@@ -4,7 +4,7 @@ Source: interconnect §5 and §7. Design notes: docs/concepts/links.md, docs/con
 
 Rules:
 
-* Without ``takeover`` a link is what ``core.member.link_end`` makes of it, and the first pair holds the sequencers.
+* Without ``takeover`` a link is what ``core.places.link_end`` makes of it, and the first pair holds the sequencers.
 * With ``takeover`` it is a domain of all its relays, those of each side being replicas of each other
   (``core.failover.replicas``): so the first of a side that is not suspected is its sequencer, and another one goes on when it
   dies. What crosses still crosses once, by pairs in turn (``core.transport.lanes``). There is no second kind of takeover, and

@@ -38,7 +38,7 @@ import msgspec
 
 from thence.core.epochs.epoch import Epoch
 from thence.core.epochs.reach import Reach
-from thence.core.member.packet_limits import limits_of
+from thence.core.member.codec import limits_of
 from thence.core.topology.addresses import parse_address
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Packet, says_all_of

@@ -10,9 +10,9 @@ from thence.core.failover.early_payloads import AHEAD, MAX_AHEAD_BYTES, MAX_AHEA
 from thence.core.member import limits
 from thence.core.member.contract import Arrived, Submit
 from thence.core.member.limits import MAX_LATE_BYTES_HARD, MIN_LATE_BYTES_HARD, MemberOptions, late_bytes
-from thence.core.member.link_end import LinkTransfer
 from thence.core.member.member import Member
 from thence.core.ordering import Arrival
+from thence.core.places.link_end import LinkTransfer
 from thence.core.topology.toml import parse
 from thence.core.transport import ack_all_copies as copies_module
 from thence.core.transport import channel as channel_module

@@ -10,11 +10,10 @@ import msgspec
 import pytest
 
 from thence.core.member import codec
-from thence.core.member.codec import FORMAT_VERSION, decode_packet, encode_packet
+from thence.core.member.codec import FORMAT_VERSION, decode_packet, encode_packet, limits_of
 from thence.core.member.contract import Submit, SubmitAll
 from thence.core.member.limits import MemberOptions
 from thence.core.member.member import Member
-from thence.core.member.packet_limits import limits_of
 from thence.core.ordering import ORDERINGS
 from thence.core.ordering.vector import VectorStamp
 from thence.core.topology.ack_options import ConfirmationOptions

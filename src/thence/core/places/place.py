@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from thence.core.failover.early_payloads import Bodies, SavedBodies
-from thence.core.member.link_end import LINK_STAMPS, MAX_EARLY_BYTES, LinkEnd, LinkState
 from thence.core.ordering import Arrival, Ordering, make_ordering
+from thence.core.places.link_end import LINK_STAMPS, MAX_EARLY_BYTES, LinkEnd, LinkState
 from thence.core.stability.layer import AckLayer
 from thence.core.stability.safe_delivery import SavedSafeDelivery
 from thence.core.stability.safe_notification import SavedSafeNotification

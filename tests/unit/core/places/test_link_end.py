@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from thence.core.member import link_end
 from thence.core.member.contract import Arrived, Restored, Submit
-from thence.core.member.link_end import LinkCarried, LinkCarry, LinkEnd, LinkNumber, LinkOutput, LinkState, LinkTransfer
 from thence.core.member.member import Member, describe_wait
 from thence.core.ordering import Predecessor, Wait
 from thence.core.ordering.vector import VectorStamp
+from thence.core.places import link_end
+from thence.core.places.link_end import LinkCarried, LinkCarry, LinkEnd, LinkNumber, LinkOutput, LinkState, LinkTransfer
 from thence.core.wire.messages import Envelope, Frame, Packet, weight_of
 from thence.errors import FrameRefused, MalformedFrame, OverflowingFrame, ReplayedFrame, StorageError, StrangerFrame
 from thence.sim.options import SimulationOptions
