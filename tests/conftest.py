@@ -7,8 +7,10 @@ either: a slow machine is not a bug.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+MAX_TEST_S = 120.0
+"""How long an async test may wait for what must come to pass; machines may be busy."""
 LONG = ("integration", "properties", "papers", "pipeline", "studies")
 """Folders with tests that take long: they come first, those with Spark before all others."""
 SPARK_OF_AUDITS = ("test_audit_page.py", "test_audit_spark.py", "test_audit_urls.py", "test_spark.py")
@@ -73,3 +77,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 1 if item.path.relative_to(item.config.rootpath).parts[1] in LONG else 2
 
     items.sort(key=rank)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """An async test does not run for ever."""
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(test := item.obj):
+
+        @wraps(test)
+        async def bounded(*arguments: Any, **named: Any) -> None:
+            async with asyncio.timeout(MAX_TEST_S):
+                await test(*arguments, **named)
+
+        item.obj = bounded

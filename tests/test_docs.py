@@ -295,7 +295,7 @@ def test_every_threat_names_a_test_that_there_is() -> None:
         assert cannot
         file, _, name = shown.strip("`").partition("::")
         text = (ROOT / "tests" / "integration" / file).resolve().read_text(encoding="utf-8")
-        assert f"\ndef {name}(" in text, shown
+        assert re.search(rf"^(?:async )?def {name}\(", text, re.MULTILINE), shown
 
 
 STEPS = [

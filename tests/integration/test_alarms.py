@@ -21,7 +21,7 @@ from benchmarks.takeover import TWIN
 from examples.bank import Account, AccountState, Deposit
 from tests.support.servers.alarm_memory import MEMORY_METRICS, clients_want_more_memory_than_there_is
 from tests.support.servers.alarm_rights import a_right_to_a_topic_is_withdrawn
-from tests.support.servers.running import addressed, flat, posted, run, servers, started, until, url
+from tests.support.servers.running import addressed, flat, posted, servers, started, until, url
 from tests.support.servers.scraping import Prometheus, fires, rules
 from thence.agents.kinds import kinds_of
 from thence.client.client import Client
@@ -567,13 +567,9 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Given]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_trouble_is_seen(name: str, given: Given) -> None:
+async def test_trouble_is_seen(name: str, given: Given) -> None:
     happens, alarms, moves = SCENARIOS[name]
-
-    async def main() -> None:
-        await happens(given)
-
-    run(main)
+    await happens(given)
     assert alarms <= given.prometheus.fired
     assert moves <= given.prometheus.moved
 

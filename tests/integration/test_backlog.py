@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.support.servers.running import PATIENCE_S, flat, fleet, run, servers, until, url, wait_for_server
+from tests.support.servers.running import PATIENCE_S, flat, fleet, servers, until, url, wait_for_server
 from tests.unit.cli import run as run_command
 from thence.client.client import ask_status
 from thence.errors import Refusal
@@ -103,28 +103,25 @@ async def _waiting(address: str) -> int:
     return int(waiting)
 
 
-def test_a_disk_that_may_hold_no_more_pushes_back_and_everything_arrives(tmp_path: Path) -> None:
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology, tmp_path, spill_after_bytes=50_000, max_store_bytes=2_000_000) as running:
-            node = running["s1"].node
-            await _absent(topology.addresses["s1"])
-            async with thence.connect(url(topology, "s1"), "writer") as writer:
-                await writer.known("reader")
-                writing = asyncio.create_task(_write(writer, 4_000))
-                await until(lambda: node.directory.mailboxes.full == "reader")
-                stalled = (await ask_status(url(topology, "s1")))["stalled"]
-                assert stalled.startswith("the mailbox of 'reader' is full: ")
-                assert "bytes are spilled in" in stalled
-                async with thence.connect(url(topology, "s1"), "reader") as reader:
-                    for number in range(4_000):
-                        assert (await reader.receive(PATIENCE_S)).body == body(number)
-                    reader.done()
-                    await writing
-                    await until(lambda: node.directory.state.mailboxes["reader"].acknowledged == 4_000)
-            assert not node.directory.mailboxes.full
-
-    run(main)
+async def test_a_disk_that_may_hold_no_more_pushes_back_and_everything_arrives(tmp_path: Path) -> None:
+    topology = flat("s1")
+    async with servers(topology, tmp_path, spill_after_bytes=50_000, max_store_bytes=2_000_000) as running:
+        node = running["s1"].node
+        await _absent(topology.addresses["s1"])
+        async with thence.connect(url(topology, "s1"), "writer") as writer:
+            await writer.known("reader")
+            writing = asyncio.create_task(_write(writer, 4_000))
+            await until(lambda: node.directory.mailboxes.full == "reader")
+            stalled = (await ask_status(url(topology, "s1")))["stalled"]
+            assert stalled.startswith("the mailbox of 'reader' is full: ")
+            assert "bytes are spilled in" in stalled
+            async with thence.connect(url(topology, "s1"), "reader") as reader:
+                for number in range(4_000):
+                    assert (await reader.receive(PATIENCE_S)).body == body(number)
+                reader.done()
+                await writing
+                await until(lambda: node.directory.state.mailboxes["reader"].acknowledged == 4_000)
+        assert not node.directory.mailboxes.full
 
 
 async def _write(writer: thence.Client, count: int) -> None:
@@ -134,29 +131,25 @@ async def _write(writer: thence.Client, count: int) -> None:
     await writer.flush()
 
 
-def test_a_client_whose_messages_are_damaged_is_told_where_and_others_go_on(
+async def test_a_client_whose_messages_are_damaged_is_told_where_and_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mailbox_module, "SPILL_AFTER_MESSAGES", 10)
     monkeypatch.setattr(mailbox_module, "BLOCK_BATCHES", 4)
-
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology, tmp_path, spill_after_bytes=1_000_000):
-            await _absent(topology.addresses["s1"])
-            async with thence.connect(url(topology, "s1"), "writer") as writer:
-                for number in range(100):
-                    await writer.send("reader", body(number))
-                (path,) = list_spill(tmp_path / "s1").values()
-                data = bytearray(path.read_bytes())
-                data[len(data) // 2] ^= 1
-                path.write_bytes(data)
-                with pytest.raises(Refusal, match=rf"the messages for 'reader' cannot be read: {path}, offset \d+: "):
-                    await _read(topology.addresses["s1"], 100)
-                await writer.send("writer", b"still there")
-                assert (await writer.receive(PATIENCE_S)).body == b"still there"
-
-    run(main)
+    topology = flat("s1")
+    async with servers(topology, tmp_path, spill_after_bytes=1_000_000):
+        await _absent(topology.addresses["s1"])
+        async with thence.connect(url(topology, "s1"), "writer") as writer:
+            for number in range(100):
+                await writer.send("reader", body(number))
+            (path,) = list_spill(tmp_path / "s1").values()
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+            with pytest.raises(Refusal, match=rf"the messages for 'reader' cannot be read: {path}, offset \d+: "):
+                await _read(topology.addresses["s1"], 100)
+            await writer.send("writer", b"still there")
+            assert (await writer.receive(PATIENCE_S)).body == b"still there"
 
 
 def test_what_keeps_nothing_on_disk_cannot_spill(tmp_path: Path) -> None:

@@ -169,79 +169,67 @@ def test_the_commands(tmp_path: Path) -> None:
 # --- what they are worth -----------------------------------------------------------------------------------------------
 
 
-def test_a_copy_since_which_nothing_happened_is_as_good_as_the_store(tmp_path: Path) -> None:
+async def test_a_copy_since_which_nothing_happened_is_as_good_as_the_store(tmp_path: Path) -> None:
     topology = flat("s1", "s2")
-
-    async def main() -> None:
-        async with servers(topology, tmp_path) as running:
-            async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s2"), "bob") as bob:
-                await bob.known("ann")
-                await bob.send("ann", b"here")
-                assert (await ann.receive()).body == b"here"
-            await until(lambda: not any(running["s2"].node.member.queued().values()))
-            await running["s2"].stop(drain_s=1)
-            backup(tmp_path / "s2", tmp_path / "copy")
-            shutil.rmtree(tmp_path / "s2")
-            restore(tmp_path / "copy", tmp_path / "s2")
-            running["s2"] = await started(topology, "s2", tmp_path)
-            await running["s2"].node.peers.wait_connected()
-            async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s2"), "bob") as bob:
-                await ann.send("bob", b"still there?")
-                assert (await bob.receive()).body == b"still there?"
-
-    run(main)
+    async with servers(topology, tmp_path) as running:
+        async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s2"), "bob") as bob:
+            await bob.known("ann")
+            await bob.send("ann", b"here")
+            assert (await ann.receive()).body == b"here"
+        await until(lambda: not any(running["s2"].node.member.queued().values()))
+        await running["s2"].stop(drain_s=1)
+        backup(tmp_path / "s2", tmp_path / "copy")
+        shutil.rmtree(tmp_path / "s2")
+        restore(tmp_path / "copy", tmp_path / "s2")
+        running["s2"] = await started(topology, "s2", tmp_path)
+        await running["s2"].node.peers.wait_connected()
+        async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s2"), "bob") as bob:
+            await ann.send("bob", b"still there?")
+            assert (await bob.receive()).body == b"still there?"
 
 
 @pytest.mark.parametrize("writer", ["s1", "s2"])
-def test_a_server_on_an_old_copy_is_refused_and_both_say_why(writer: str, tmp_path: Path) -> None:
+async def test_a_server_on_an_old_copy_is_refused_and_both_say_why(writer: str, tmp_path: Path) -> None:
     topology = flat("s1", "s2")
     reader = "s2" if writer == "s1" else "s1"
-
-    async def main() -> None:
-        async with servers(topology, tmp_path) as running:
-            async with (
-                thence.connect(url(topology, reader), "bob") as bob,
-                thence.connect(url(topology, writer), "ann") as ann,
-            ):
-                await bob.known("ann")
-                await bob.send("ann", b"here")
-                assert (await ann.receive()).body == b"here"
-                await asyncio.to_thread(backup, tmp_path / "s2", tmp_path / "copy")
-                await ann.send("bob", b"after the copy was made")
-                assert (await bob.receive()).body == b"after the copy was made"
-                await until(lambda: not any(running[writer].node.member.queued().values()))
-            await running["s2"].stop(drain_s=1)
-            shutil.rmtree(tmp_path / "s2")
-            restore(tmp_path / "copy", tmp_path / "s2")
-            running["s2"] = await started(topology, "s2", tmp_path)
-            prometheus = Prometheus()
-            await prometheus.until_fired(running["s1"], "ThenceNeighbourForgot")
-            prometheus.close()
-            assert "something was forgotten: " in trouble(running["s1"], "s2")
-            assert "('s2' was restored from a copy). Start 's2' on its newest data" in trouble(running["s1"], "s2")
-            await until(lambda: "something was forgotten: " in trouble(running["s2"], "s1"))
-            assert not running["s1"].node.peers.peers["s2"].up
-
-    run(main)
+    async with servers(topology, tmp_path) as running:
+        async with (
+            thence.connect(url(topology, reader), "bob") as bob,
+            thence.connect(url(topology, writer), "ann") as ann,
+        ):
+            await bob.known("ann")
+            await bob.send("ann", b"here")
+            assert (await ann.receive()).body == b"here"
+            await asyncio.to_thread(backup, tmp_path / "s2", tmp_path / "copy")
+            await ann.send("bob", b"after the copy was made")
+            assert (await bob.receive()).body == b"after the copy was made"
+            await until(lambda: not any(running[writer].node.member.queued().values()))
+        await running["s2"].stop(drain_s=1)
+        shutil.rmtree(tmp_path / "s2")
+        restore(tmp_path / "copy", tmp_path / "s2")
+        running["s2"] = await started(topology, "s2", tmp_path)
+        prometheus = Prometheus()
+        await prometheus.until_fired(running["s1"], "ThenceNeighbourForgot")
+        prometheus.close()
+        assert "something was forgotten: " in trouble(running["s1"], "s2")
+        assert "('s2' was restored from a copy). Start 's2' on its newest data" in trouble(running["s1"], "s2")
+        await until(lambda: "something was forgotten: " in trouble(running["s2"], "s1"))
+        assert not running["s1"].node.peers.peers["s2"].up
 
 
-def test_a_program_that_was_connected_before_is_told(tmp_path: Path) -> None:
+async def test_a_program_that_was_connected_before_is_told(tmp_path: Path) -> None:
     topology = flat("s1")
-
-    async def main() -> None:
-        async with servers(topology, tmp_path) as running, thence.connect(url(topology, "s1"), "ann") as ann:
-            await ann.send("ann", b"one")
-            await asyncio.to_thread(backup, tmp_path / "s1", tmp_path / "copy")
-            await ann.send("ann", b"two")
-            await running["s1"].stop(drain_s=0)
-            shutil.rmtree(tmp_path / "s1")
-            restore(tmp_path / "copy", tmp_path / "s1")
-            running["s1"] = await started(topology, "s1", tmp_path)
-            with pytest.raises(StateLost, match="'s1' runs on an old copy of its store"):
-                await ann.send("ann", b"three")
-            async with thence.connect(url(topology, "s1"), "ann") as again:
-                assert (await again.receive()).body == b"one"
-                await again.send("ann", b"two, again")
-                assert (await again.receive()).body == b"two, again"
-
-    run(main)
+    async with servers(topology, tmp_path) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+        await ann.send("ann", b"one")
+        await asyncio.to_thread(backup, tmp_path / "s1", tmp_path / "copy")
+        await ann.send("ann", b"two")
+        await running["s1"].stop(drain_s=0)
+        shutil.rmtree(tmp_path / "s1")
+        restore(tmp_path / "copy", tmp_path / "s1")
+        running["s1"] = await started(topology, "s1", tmp_path)
+        with pytest.raises(StateLost, match="'s1' runs on an old copy of its store"):
+            await ann.send("ann", b"three")
+        async with thence.connect(url(topology, "s1"), "ann") as again:
+            assert (await again.receive()).body == b"one"
+            await again.send("ann", b"two, again")
+            assert (await again.receive()).body == b"two, again"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers.running import flat, fleet, servers, url
-from tests.support.servers.running import run as run_loop
 from tests.unit.cli import refusal, run
 from thence.cli.messages.bench import _measure, percentile
 from thence.client.client import connect
@@ -34,15 +33,12 @@ def test_a_size_that_no_message_can_have_is_refused_at_once() -> None:
     assert said == f"--size {MAX_MESSAGE_BYTES + 1}: must be from 0 to {MAX_MESSAGE_BYTES} (MAX_MESSAGE_BYTES)"
 
 
-def test_what_cannot_be_sent_is_not_waited_for() -> None:
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology):
-            where = url(topology, "s1")
-            with pytest.raises(UsageError, match="MAX_MESSAGE_BYTES"):
-                await _measure(connect, (where, where), MAX_MESSAGE_BYTES + 1, 10, 1, lambda *_: None)
-
-    run_loop(main)
+async def test_what_cannot_be_sent_is_not_waited_for() -> None:
+    topology = flat("s1")
+    async with servers(topology):
+        where = url(topology, "s1")
+        with pytest.raises(UsageError, match="MAX_MESSAGE_BYTES"):
+            await _measure(connect, (where, where), MAX_MESSAGE_BYTES + 1, 10, 1, lambda *_: None)
 
 
 @pytest.mark.parametrize(("percent", "value"), [(0, 1), (25, 1), (50, 2), (51, 3), (99, 4), (100, 4)])

@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 import thence
-from tests.support.servers.running import PATIENCE_S, addressed, flat, fleet, run, servers, url, wait_for_server
+from tests.support.servers.running import PATIENCE_S, addressed, flat, fleet, servers, url, wait_for_server
 from tests.support.servers.securing import Access, certificates, secure_url
 from tests.support.servers.terminal import Terminal
 from tests.support.typed_pages import Shell
@@ -238,30 +238,27 @@ def test_nothing_is_lost_when_a_server_is_killed_and_nothing_is_kept_of_who_left
         assert "what was said last may not have been accepted" in ada.notes
 
 
-def test_a_room_behind_tls_and_an_access_file(tmp_path: Path) -> None:
-    async def main() -> None:
-        topology = flat("s1")
-        tls = certificates(tmp_path / "tls", trustme.CA(), "s1")["s1"]
-        room = {"publish": ["lobby"], "subscribe": ["lobby"]}
-        access = Access(tmp_path / "access.toml", ada=room, bob={"subscribe": ["lobby"]})
+async def test_a_room_behind_tls_and_an_access_file(tmp_path: Path) -> None:
+    topology = flat("s1")
+    tls = certificates(tmp_path / "tls", trustme.CA(), "s1")["s1"]
+    room = {"publish": ["lobby"], "subscribe": ["lobby"]}
+    access = Access(tmp_path / "access.toml", ada=room, bob={"subscribe": ["lobby"]})
 
-        def enter(name: str) -> Piped:
-            options = ("--token", access.tokens[name], "--tls-ca", str(tmp_path / "tls" / "authority.pem"))
-            return Piped(tmp_path, secure_url(topology, "s1"), name, *options)
+    def enter(name: str) -> Piped:
+        options = ("--token", access.tokens[name], "--tls-ca", str(tmp_path / "tls" / "authority.pem"))
+        return Piped(tmp_path, secure_url(topology, "s1"), name, *options)
 
-        async with servers(topology, tls=tls, access=access.path):
-            ada = enter("ada")
-            ada.say("safely")
-            await asyncio.to_thread(ada.until, "[1] ada: safely")
-            ada.say("/waiting")
-            await asyncio.to_thread(ada.until, "not told: ")
-            assert await asyncio.to_thread(ada.leave) == 0, ada.notes
-            bob = enter("bob")
-            assert await asyncio.to_thread(bob.leave) == 2
-            assert "thence: error: " in bob.notes
-            assert "'lobby'" in bob.notes
-
-    run(main)
+    async with servers(topology, tls=tls, access=access.path):
+        ada = enter("ada")
+        ada.say("safely")
+        await asyncio.to_thread(ada.until, "[1] ada: safely")
+        ada.say("/waiting")
+        await asyncio.to_thread(ada.until, "not told: ")
+        assert await asyncio.to_thread(ada.leave) == 0, ada.notes
+        bob = enter("bob")
+        assert await asyncio.to_thread(bob.leave) == 2
+        assert "thence: error: " in bob.notes
+        assert "'lobby'" in bob.notes
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_nothing_is_lost_doubled_or_out_of_order_whatever_crashes(tmp_path: Path
     assert not outcome.never
 
 
-def test_a_run_that_is_given_up_ends_the_faults_that_are_under_way(tmp_path: Path) -> None:
+async def test_a_run_that_is_given_up_ends_the_faults_that_are_under_way(tmp_path: Path) -> None:
     """Otherwise they start servers and clients again that nobody stops."""
     ended: list[str] = []
 
@@ -39,32 +39,26 @@ def test_a_run_that_is_given_up_ends_the_faults_that_are_under_way(tmp_path: Pat
             ended.append("a fault")
         return True
 
-    async def main() -> None:
-        crashes = Crashes(Options(seed=1, mean_pause_s=0.001, small=True), tmp_path)
-        crashes._first, crashes._kinds = [], (Fault("that lasts", 1, last),)
-        crashes.fabric.wrong += ["broken"] * MAX_WRONG
-        asyncio.get_running_loop().call_later(0.1, crashes.fabric.wrong.append, "broken")
-        with pytest.raises(TimeoutError, match="given up"):
-            await crashes._spoil()
-        assert ended
-
-    asyncio.run(main())
+    crashes = Crashes(Options(seed=1, mean_pause_s=0.001, small=True), tmp_path)
+    crashes._first, crashes._kinds = [], (Fault("that lasts", 1, last),)
+    crashes.fabric.wrong += ["broken"] * MAX_WRONG
+    asyncio.get_running_loop().call_later(0.1, crashes.fabric.wrong.append, "broken")
+    with pytest.raises(TimeoutError, match="given up"):
+        await crashes._spoil()
+    assert ended
 
 
-def test_a_program_that_another_one_has_replaced_is_ended_too(tmp_path: Path) -> None:
-    async def main() -> None:
-        fabric = Fabric(Options(seed=1, small=True), tmp_path)
-        for name in ("logs", "clocks"):
-            (tmp_path / name).mkdir()
-        domain = next(iter(groups(fabric.topology)))
-        fabric.clocks[domain] = Control(tmp_path / "clocks" / domain)
-        fabric.start_worker(domain)
-        older = fabric.workers[domain]
-        fabric.start_worker(domain)
-        await fabric.close()
-        assert older.returncode is not None
-
-    asyncio.run(main())
+async def test_a_program_that_another_one_has_replaced_is_ended_too(tmp_path: Path) -> None:
+    fabric = Fabric(Options(seed=1, small=True), tmp_path)
+    for name in ("logs", "clocks"):
+        (tmp_path / name).mkdir()
+    domain = next(iter(groups(fabric.topology)))
+    fabric.clocks[domain] = Control(tmp_path / "clocks" / domain)
+    fabric.start_worker(domain)
+    older = fabric.workers[domain]
+    fabric.start_worker(domain)
+    await fabric.close()
+    assert older.returncode is not None
 
 
 @pytest.mark.campaign

@@ -19,7 +19,7 @@ import trustme
 
 import thence
 from tests.integration.test_upgrade import NOW, programs
-from tests.support.servers.running import PATIENCE_S, flat, run, servers, started, until, url
+from tests.support.servers.running import PATIENCE_S, flat, servers, started, until, url
 from tests.support.servers.securing import EVERYTHING, Access, certificates, secure_url
 from thence.cli.servers.up import free_addresses
 from thence.client.client import ask_status
@@ -165,39 +165,35 @@ async def expect_fenced(
     ("copy", "secure"), [(OUR_OWN, False), (PLAIN, False), (PLAIN, True)], ids=["our own backup", "plain copy", "TLS"]
 )
 @pytest.mark.parametrize("stops", [True, False], ids=["both stop", "the peer goes on"])
-def test_an_old_copy_that_accepts_as_much_as_it_forgot_is_fenced(
+async def test_an_old_copy_that_accepts_as_much_as_it_forgot_is_fenced(
     old: str, copy: tuple[Copy, Copy], secure: bool, stops: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topology, by = flat("s1", "s2"), way(secure, tmp_path)
     beside = "s2" if old == "s1" else "s1"
-
-    async def main() -> None:
-        async with by.servers(topology, tmp_path) as running:
-            await talk(topology, 0, 5, by=by)
-            await asyncio.to_thread(copy[0], tmp_path / old, tmp_path / "copy")
-            await talk(topology, 5, FORGOTTEN, only=old, by=by)  # So the peer has nothing acknowledged that could be missed.
-            await running[old].stop(drain_s=1)
-            if stops:
-                await running[beside].stop(drain_s=0)
-            shutil.rmtree(tmp_path / old)
-            await asyncio.to_thread(copy[1], tmp_path / "copy", tmp_path / old)
-            assert await accept_alone(topology, old, tmp_path, by) > FORGOTTEN
-            if stops:
-                running[beside] = await by.started(topology, beside, tmp_path)
-            running[old] = await by.started(topology, old, tmp_path)
-            await expect_fenced(topology, running[old], running[beside], caplog, by)
-            if copy is OUR_OWN:
-                assert f"{old!r} was restored from a copy" in trouble(running[beside], old)
-            # It stays so, also if it meets nobody.
-            await running[old].stop(drain_s=0)
+    async with by.servers(topology, tmp_path) as running:
+        await talk(topology, 0, 5, by=by)
+        await asyncio.to_thread(copy[0], tmp_path / old, tmp_path / "copy")
+        await talk(topology, 5, FORGOTTEN, only=old, by=by)  # So the peer has nothing acknowledged that could be missed.
+        await running[old].stop(drain_s=1)
+        if stops:
             await running[beside].stop(drain_s=0)
-            running[old] = await by.started(topology, old, tmp_path)
-            assert running[old].node.peers.epochs.fenced
-            with pytest.raises(Refusal, match="is fenced since it met"):
-                async with by.connect(topology, old, "somebody"):
-                    pass
-
-    run(main)
+        shutil.rmtree(tmp_path / old)
+        await asyncio.to_thread(copy[1], tmp_path / "copy", tmp_path / old)
+        assert await accept_alone(topology, old, tmp_path, by) > FORGOTTEN
+        if stops:
+            running[beside] = await by.started(topology, beside, tmp_path)
+        running[old] = await by.started(topology, old, tmp_path)
+        await expect_fenced(topology, running[old], running[beside], caplog, by)
+        if copy is OUR_OWN:
+            assert f"{old!r} was restored from a copy" in trouble(running[beside], old)
+        # It stays so, also if it meets nobody.
+        await running[old].stop(drain_s=0)
+        await running[beside].stop(drain_s=0)
+        running[old] = await by.started(topology, old, tmp_path)
+        assert running[old].node.peers.epochs.fenced
+        with pytest.raises(Refusal, match="is fenced since it met"):
+            async with by.connect(topology, old, "somebody"):
+                pass
 
 
 @pytest.mark.parametrize("old", ["s1", "s2"], ids=["who calls", "who is called"])
@@ -237,7 +233,7 @@ def test_an_old_copy_is_fenced_after_its_peer_was_killed(old: str, tmp_path: Pat
 
 @pytest.mark.parametrize("both_write", [True, False], ids=["both wrote", "the copy was idle"])
 @pytest.mark.parametrize("secure", [False, True], ids=["", "TLS"])
-def test_of_two_that_run_beside_each_other_one_goes_on(
+async def test_of_two_that_run_beside_each_other_one_goes_on(
     secure: bool, both_write: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topology, by = flat("s1", "s2"), way(secure, tmp_path)
@@ -245,80 +241,69 @@ def test_of_two_that_run_beside_each_other_one_goes_on(
     accepted: dict[str, list[int]] = {"original": [], "copy": []}
     came: list[int] = []
 
-    async def main() -> None:
-        async with by.servers(topology, tmp_path) as running:
-            await talk(topology, 0, 5, by=by)
-            plain_copy(tmp_path / "s1", tmp_path / "beside" / "s1")
-            if both_write:  # Where its peer is, it would be refused at once.
-                async with by.cut_off(topology, "s1", tmp_path / "beside") as alone:
-                    await write(alone, "copy", 2000)
-                    await write(topology, "original", 1000)
-            copy = await by.started(beside, "s1", tmp_path / "beside")
-            try:
-                # What decides is whom the peer meets next.
-                await running["s2"].stop(drain_s=0)
-                running["s2"] = await by.started(topology, "s2", tmp_path)
-                both = {"original": running["s1"], "copy": copy}
-                await until(lambda: any(one.node.peers.epochs.fenced for one in both.values()))
-                await until(lambda: any(one.node.peers.peers["s2"].up for one in both.values()))
-                (goes_on,) = [name for name, one in both.items() if not one.node.peers.epochs.fenced]
-                await write(topology if goes_on == "original" else beside, goes_on, 3000)
-                last = accepted[goes_on][-1]
-                async with by.connect(topology, "s2", "bob") as bob:
-                    while not came or came[-1] != last:
-                        came.append((await bob.receive()).value(int))
-                assert set(accepted[goes_on]) <= set(came), "what the one that goes on has accepted came"
-                assert any(record.levelno == logging.CRITICAL for record in caplog.records)
-            finally:
-                await copy.stop(drain_s=0)
-
     async def write(where: Topology, who: str, first: int) -> None:
         async with by.connect(where, "s1", "ann") as ann:
             for number in range(first, first + ACCEPTED):
                 await ann.send("bob", number)
                 accepted[who].append(number)
 
-    run(main)
+    async with by.servers(topology, tmp_path) as running:
+        await talk(topology, 0, 5, by=by)
+        plain_copy(tmp_path / "s1", tmp_path / "beside" / "s1")
+        if both_write:  # Where its peer is, it would be refused at once.
+            async with by.cut_off(topology, "s1", tmp_path / "beside") as alone:
+                await write(alone, "copy", 2000)
+                await write(topology, "original", 1000)
+        copy = await by.started(beside, "s1", tmp_path / "beside")
+        try:
+            # What decides is whom the peer meets next.
+            await running["s2"].stop(drain_s=0)
+            running["s2"] = await by.started(topology, "s2", tmp_path)
+            both = {"original": running["s1"], "copy": copy}
+            await until(lambda: any(one.node.peers.epochs.fenced for one in both.values()))
+            await until(lambda: any(one.node.peers.peers["s2"].up for one in both.values()))
+            (goes_on,) = [name for name, one in both.items() if not one.node.peers.epochs.fenced]
+            await write(topology if goes_on == "original" else beside, goes_on, 3000)
+            last = accepted[goes_on][-1]
+            async with by.connect(topology, "s2", "bob") as bob:
+                while not came or came[-1] != last:
+                    came.append((await bob.receive()).value(int))
+            assert set(accepted[goes_on]) <= set(came), "what the one that goes on has accepted came"
+            assert any(record.levelno == logging.CRITICAL for record in caplog.records)
+        finally:
+            await copy.stop(drain_s=0)
 
 
 @pytest.mark.parametrize("old", ["s1", "s2"], ids=["who calls", "who is called"])
 @pytest.mark.parametrize("secure", [False, True], ids=["", "TLS"])
-def test_a_server_whose_disk_was_lost_is_fenced(old: str, secure: bool, tmp_path: Path) -> None:
+async def test_a_server_whose_disk_was_lost_is_fenced(old: str, secure: bool, tmp_path: Path) -> None:
     topology, by = flat("s1", "s2"), way(secure, tmp_path)
     beside = "s2" if old == "s1" else "s1"
-
-    async def main() -> None:
-        async with by.servers(topology, tmp_path) as running:
-            await talk(topology, 0, 5, by=by)
-            await running[old].stop(drain_s=1)
-            shutil.rmtree(tmp_path / old)
-            running[old] = await by.started(topology, old, tmp_path)
-            await until(lambda: running[old].node.peers.epochs.fenced and running[beside].node.peers.peers[old].forgot)
-            assert f"{old!r} has lost its state" in trouble(running[beside], old)
-            assert f"--lost {old}" in trouble(running[beside], old)
-            assert f"{old!r} has lost its state, or runs on an old copy of its store" in running[old].not_ready
-            with pytest.raises(Refusal, match="is fenced since it met"):
-                async with by.connect(topology, old, "somebody"):
-                    pass
-
-    run(main)
+    async with by.servers(topology, tmp_path) as running:
+        await talk(topology, 0, 5, by=by)
+        await running[old].stop(drain_s=1)
+        shutil.rmtree(tmp_path / old)
+        running[old] = await by.started(topology, old, tmp_path)
+        await until(lambda: running[old].node.peers.epochs.fenced and running[beside].node.peers.peers[old].forgot)
+        assert f"{old!r} has lost its state" in trouble(running[beside], old)
+        assert f"--lost {old}" in trouble(running[beside], old)
+        assert f"{old!r} has lost its state, or runs on an old copy of its store" in running[old].not_ready
+        with pytest.raises(Refusal, match="is fenced since it met"):
+            async with by.connect(topology, old, "somebody"):
+                pass
 
 
-def test_two_that_only_come_and_go_are_in_a_new_epoch_each_time(tmp_path: Path) -> None:
+async def test_two_that_only_come_and_go_are_in_a_new_epoch_each_time(tmp_path: Path) -> None:
     topology = flat("s1", "s2")
-
-    async def main() -> None:
-        numbers = []
-        async with servers(topology, tmp_path) as running:
-            for round_ in range(4):
-                await talk(topology, 3 * round_, 3)
-                both = [running["s1"].node.peers.epochs.claims["s2"], running["s2"].node.peers.epochs.claims["s1"]]
-                assert both[0].agreed.epoch == both[1].agreed.epoch
-                numbers.append(both[0].agreed.epoch.number)
-                name = ("s1", "s2")[round_ % 2]
-                await running[name].stop(drain_s=0)
-                running[name] = await started(topology, name, tmp_path)
-                await running[name].node.peers.wait_connected()
-        assert numbers == sorted(set(numbers))
-
-    run(main)
+    numbers = []
+    async with servers(topology, tmp_path) as running:
+        for round_ in range(4):
+            await talk(topology, 3 * round_, 3)
+            both = [running["s1"].node.peers.epochs.claims["s2"], running["s2"].node.peers.epochs.claims["s1"]]
+            assert both[0].agreed.epoch == both[1].agreed.epoch
+            numbers.append(both[0].agreed.epoch.number)
+            name = ("s1", "s2")[round_ % 2]
+            await running[name].stop(drain_s=0)
+            running[name] = await started(topology, name, tmp_path)
+            await running[name].node.peers.wait_connected()
+    assert numbers == sorted(set(numbers))

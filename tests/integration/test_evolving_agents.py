@@ -14,7 +14,7 @@ import thence
 from examples.bank import Account, AccountState, Balance, Deposit, Pay
 from tests.integration.test_agents import banks
 from tests.support.servers.evolving_load import following
-from tests.support.servers.running import assert_kept, flat, run, until, url
+from tests.support.servers.running import assert_kept, flat, until, url
 from thence.agents.kinds import kinds_of
 from thence.cli.servers.up import free_addresses
 from thence.core.topology.model import Topology
@@ -105,86 +105,74 @@ class Bank:
 
 
 @pytest.mark.parametrize("on_disk", [True, False])
-def test_money_moves_on_while_a_domain_splits_and_merges(on_disk: bool, tmp_path: Path) -> None:
+async def test_money_moves_on_while_a_domain_splits_and_merges(on_disk: bool, tmp_path: Path) -> None:
     old = flat(*NAMES, ordering="matrix")
     split = following(old, {"D": NAMES[:2], "E": NAMES[1:]})
     merged = following(split, {"D": NAMES})
-
-    async def main() -> None:
-        async with banks(old, tmp_path if on_disk else None, tmp_path / "trace") as running, AsyncExitStack() as stack:
-            bank = Bank(old, stack)
-            for name in NAMES:
-                await bank.open(name)
-            bank.begin()
-            for version in (split, merged):
-                await bank.more()
-                await applied(version)
+    async with banks(old, tmp_path if on_disk else None, tmp_path / "trace") as running, AsyncExitStack() as stack:
+        bank = Bank(old, stack)
+        for name in NAMES:
+            await bank.open(name)
+        bank.begin()
+        for version in (split, merged):
             await bank.more()
-            assert sum((await bank.balances(running)).values()) == FIRST * len(NAMES)
-
-    run(main)
+            await applied(version)
+        await bank.more()
+        assert sum((await bank.balances(running)).values()) == FIRST * len(NAMES)
     assert_kept(tmp_path / "trace", sends=100)
 
 
-def test_a_server_with_accounts_joins_and_another_is_started_again_while_all_hold(tmp_path: Path) -> None:
+async def test_a_server_with_accounts_joins_and_another_is_started_again_while_all_hold(tmp_path: Path) -> None:
     """Who joins knows the accounts; a reaction that was committed while the fabric changed is there after a restart, once."""
     old = flat("s1", "s2", ordering="matrix")
     new = following(old, {"D": ("s1", "s2"), "E": ("s2", "s3")}, s3=free_addresses(1)[0])
-
-    async def main() -> None:
-        async with banks(old, tmp_path) as running, AsyncExitStack() as stack:
-            bank = Bank(new, stack)
-            for name in old.processes:
-                await bank.open(name)
-            bank.begin()
-            await bank.more()
-            running["s3"] = Server(new, "s3", NodeOptions(data=tmp_path / "s3"), kinds_of([Account]))
-            await running["s3"].start()
-            with pytest.raises(Interrupted):
-                await applied(new, dying_when_all_hold)
-            await until(lambda: running["s1"].node.member.view.state.waiting)
-            await running["s1"].stop(drain_s=0)
-            running["s1"] = Server(old, "s1", NodeOptions(data=tmp_path / "s1"), kinds_of([Account]))
-            await running["s1"].start()
-            assert running["s1"].status()["change"]["phase"] == "holding"
-            await applied(new)
-            await bank.more()
-            await bank.end()
-            await bank.open("s3")
-            await bank.tills["s3"].known("account at s1")
-            bank.begin()
-            await bank.more()
-            assert sum((await bank.balances(running)).values()) == FIRST * 3
-
-    run(main)
+    async with banks(old, tmp_path) as running, AsyncExitStack() as stack:
+        bank = Bank(new, stack)
+        for name in old.processes:
+            await bank.open(name)
+        bank.begin()
+        await bank.more()
+        running["s3"] = Server(new, "s3", NodeOptions(data=tmp_path / "s3"), kinds_of([Account]))
+        await running["s3"].start()
+        with pytest.raises(Interrupted):
+            await applied(new, dying_when_all_hold)
+        await until(lambda: running["s1"].node.member.view.state.waiting)
+        await running["s1"].stop(drain_s=0)
+        running["s1"] = Server(old, "s1", NodeOptions(data=tmp_path / "s1"), kinds_of([Account]))
+        await running["s1"].start()
+        assert running["s1"].status()["change"]["phase"] == "holding"
+        await applied(new)
+        await bank.more()
+        await bank.end()
+        await bank.open("s3")
+        await bank.tills["s3"].known("account at s1")
+        bank.begin()
+        await bank.more()
+        assert sum((await bank.balances(running)).values()) == FIRST * 3
 
 
-def test_an_account_at_a_server_that_leaves_loses_nothing_it_cannot_pay_out(tmp_path: Path) -> None:
+async def test_an_account_at_a_server_that_leaves_loses_nothing_it_cannot_pay_out(tmp_path: Path) -> None:
     old = flat("s1", "s2", ordering="matrix")
     new = following(old, {"D": ("s1",)})
-
-    async def main() -> None:
-        async with banks(old, tmp_path) as running, AsyncExitStack() as stack:
-            bank = Bank(old, stack)
-            for name in old.processes:
-                await bank.open(name)
-            await bank.tills["s1"].known("account at s2")
-            await bank.tills["s2"].known("account at s1")
-            await bank.tills["s1"].send("account at s2", Deposit(7))
-            await applied(new)
-            leaving = running["s2"].node
-            assert leaving.reconfiguration.left
-            await until(lambda: leaving.ledger.agents["account at s2"].done == 1)
-            with pytest.raises(UsageError, match="'s2' has left the fabric"):
-                await bank.tills["s2"].send("account at s2", Pay("account at s1", 1))
-            with pytest.raises(UsageError, match="nobody is called 'account at s2'"):
-                await bank.tills["s1"].send("account at s2", Deposit(1))
-            assert (await bank.tills["s2"].agents.show("account at s2"))["state"]["balance"] == FIRST + 7
-            # What an account pays to one that is gone stays where it is, and the message is set aside.
-            await bank.tills["s1"].send("account at s1", Pay("account at s2", 5))
-            await until(lambda: running["s1"].node.ledger.state.dead)
-            (dead,) = await bank.tills["s1"].agents.dead()
-            assert "nobody is called 'account at s2'" in dead["error"]
-            assert (await bank.tills["s1"].request("account at s1", Balance())).value() == FIRST
-
-    run(main)
+    async with banks(old, tmp_path) as running, AsyncExitStack() as stack:
+        bank = Bank(old, stack)
+        for name in old.processes:
+            await bank.open(name)
+        await bank.tills["s1"].known("account at s2")
+        await bank.tills["s2"].known("account at s1")
+        await bank.tills["s1"].send("account at s2", Deposit(7))
+        await applied(new)
+        leaving = running["s2"].node
+        assert leaving.reconfiguration.left
+        await until(lambda: leaving.ledger.agents["account at s2"].done == 1)
+        with pytest.raises(UsageError, match="'s2' has left the fabric"):
+            await bank.tills["s2"].send("account at s2", Pay("account at s1", 1))
+        with pytest.raises(UsageError, match="nobody is called 'account at s2'"):
+            await bank.tills["s1"].send("account at s2", Deposit(1))
+        assert (await bank.tills["s2"].agents.show("account at s2"))["state"]["balance"] == FIRST + 7
+        # What an account pays to one that is gone stays where it is, and the message is set aside.
+        await bank.tills["s1"].send("account at s1", Pay("account at s2", 5))
+        await until(lambda: running["s1"].node.ledger.state.dead)
+        (dead,) = await bank.tills["s1"].agents.dead()
+        assert "nobody is called 'account at s2'" in dead["error"]
+        assert (await bank.tills["s1"].request("account at s1", Balance())).value() == FIRST

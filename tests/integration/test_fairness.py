@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import thence
-from tests.support.servers.running import flat, run, servers, until, url
+from tests.support.servers.running import flat, servers, until, url
 from thence.server.server import Server
 
 LARGE_BYTES = 3 * 1024 * 1024
@@ -57,13 +57,10 @@ async def accepted_meanwhile(running: Server, light: thence.Client) -> list[int]
     return between
 
 
-def test_small_messages_do_not_wait_for_large_ones_of_others(tmp_path: Path) -> None:
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology, tmp_path) as running, flooded(url(topology, "s1")) as light:
-            server = running["s1"]
-            await until(lambda: server.node.intake.messages_accepted > 20)
-            between = await accepted_meanwhile(server, light)
-            assert max(between) <= MAX_BEFORE, between
-
-    run(main)
+async def test_small_messages_do_not_wait_for_large_ones_of_others(tmp_path: Path) -> None:
+    topology = flat("s1")
+    async with servers(topology, tmp_path) as running, flooded(url(topology, "s1")) as light:
+        server = running["s1"]
+        await until(lambda: server.node.intake.messages_accepted > 20)
+        between = await accepted_meanwhile(server, light)
+        assert max(between) <= MAX_BEFORE, between

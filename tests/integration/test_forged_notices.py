@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import thence
-from tests.support.servers.running import PATIENCE_S, flat, run, servers, url
+from tests.support.servers.running import PATIENCE_S, flat, servers, url
 from thence.core.member.contract import Delivery
 from thence.core.wire.messages import Envelope, Frame
 from thence.storage.bodies import Body, Joined, Known, Left, write_body
@@ -24,19 +24,15 @@ from thence.storage.bodies import Body, Joined, Known, Left, write_body
     ],
     ids=["it is gone", "it is elsewhere", "there is another", "there is an agent", "there are some"],
 )
-def test_a_server_tells_of_its_own_clients_alone(forged: Body, whose: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_tells_of_its_own_clients_alone(forged: Body, whose: str, caplog: pytest.LogCaptureFixture) -> None:
     """A captured server removed the mailbox of a client of another one, with all that waited in it, and made some there."""
-
-    async def main() -> None:
-        topology = flat("s1", "s2")
-        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
-            node = running["s1"].node
-            await ann.send("ann", b"before")
-            frame = Frame[Any](None, Envelope("s2", 1_000, None, write_body(forged)))
-            node.dispatch.handover.hand(Delivery(1_000, "A", frame), {})
-            assert list(node.directory.state.mailboxes) == ["ann"]
-            assert node.directory.home("ann") == "s1"
-            assert (await ann.receive(within=PATIENCE_S)).body == b"before"
-        assert f"a message of 's2' about clients of '{whose}', which alone tells of them" in caplog.text
-
-    run(main)
+    topology = flat("s1", "s2")
+    async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+        node = running["s1"].node
+        await ann.send("ann", b"before")
+        frame = Frame[Any](None, Envelope("s2", 1_000, None, write_body(forged)))
+        node.dispatch.handover.hand(Delivery(1_000, "A", frame), {})
+        assert list(node.directory.state.mailboxes) == ["ann"]
+        assert node.directory.home("ann") == "s1"
+        assert (await ann.receive(within=PATIENCE_S)).body == b"before"
+    assert f"a message of 's2' about clients of '{whose}', which alone tells of them" in caplog.text

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import thence
-from tests.support.servers.running import flat, run, servers, url
+from tests.support.servers.running import flat, servers, url
 from tests.support.servers.securing import HOST, Speaker
 from tests.unit.cli import Ran
 from tests.unit.cli import run as run_cli
@@ -116,50 +116,44 @@ async def called(command: tuple[str, ...], where: str, folder: Path) -> Ran:
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_why_it_refuses_is_text_and_no_command(tmp_path: Path, command: tuple[str, ...]) -> None:
-    async def main() -> None:
-        async with hostile(lambda _: [Refused(EVIL)]) as where:
-            ran = await called(command, where, tmp_path)
+async def test_why_it_refuses_is_text_and_no_command(tmp_path: Path, command: tuple[str, ...]) -> None:
+    async with hostile(lambda _: [Refused(EVIL)]) as where:
+        ran = await called(command, where, tmp_path)
+        assert_harmless(ran)
+        assert r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066" in ran.err + ran.out, "it is shown, escaped"
+
+
+async def test_what_it_says_of_itself_is_text_and_no_command(tmp_path: Path) -> None:
+    topology = flat("s1")
+    async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
+        await ann.subscribe("news")
+        status = await ann.status()
+    status["neighbours"] = [
+        {"name": "s2", "connected": False, "since_seconds": 1.0, "trouble": "why", "connections": 1, "unreadable": ""}
+        | dict.fromkeys(("queued_frames", "spilled_frames", "queued_bytes", "bytes_in", "bytes_out"), 1)
+        | {"frames_in": 1, "frames_out": 1, "held_for_dead": False, "window_bytes": None, "protocol": 1, "spilled_bytes": 0}
+    ]
+    status["stalled"] = "why"
+    status["waiting"], status["waiting_count"] = ["a message"], 1
+    clocks = {EVIL: {"ordering": EVIL, "state": EVIL}}
+    told = msgspec.json.encode(evil(status) | {"change": status["change"], "clocks": clocks, "topics": {EVIL: 1}})
+
+    def answers(said: Said) -> list[Said]:
+        if isinstance(said, StatusQuestion):
+            return [StatusAnswer(told)]
+        return [ClientWelcome(EVIL, EVIL, 0, 0, 0, 1)] if not isinstance(said, ViewRequest) else []
+
+    async with hostile(answers) as where:
+        for words in (COMMANDS["status"], COMMANDS["top"]):
+            ran = await called(words, where, tmp_path)
             assert_harmless(ran)
-            assert r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066" in ran.err + ran.out, "it is shown, escaped"
-
-    run(main)
-
-
-def test_what_it_says_of_itself_is_text_and_no_command(tmp_path: Path) -> None:
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
-            await ann.subscribe("news")
-            status = await ann.status()
-        status["neighbours"] = [
-            {"name": "s2", "connected": False, "since_seconds": 1.0, "trouble": "why", "connections": 1, "unreadable": ""}
-            | dict.fromkeys(("queued_frames", "spilled_frames", "queued_bytes", "bytes_in", "bytes_out"), 1)
-            | {"frames_in": 1, "frames_out": 1, "held_for_dead": False, "window_bytes": None, "protocol": 1, "spilled_bytes": 0}
-        ]
-        status["stalled"] = "why"
-        status["waiting"], status["waiting_count"] = ["a message"], 1
-        clocks = {EVIL: {"ordering": EVIL, "state": EVIL}}
-        told = msgspec.json.encode(evil(status) | {"change": status["change"], "clocks": clocks, "topics": {EVIL: 1}})
-
-        def answers(said: Said) -> list[Said]:
-            if isinstance(said, StatusQuestion):
-                return [StatusAnswer(told)]
-            return [ClientWelcome(EVIL, EVIL, 0, 0, 0, 1)] if not isinstance(said, ViewRequest) else []
-
-        async with hostile(answers) as where:
-            for words in (COMMANDS["status"], COMMANDS["top"]):
-                ran = await called(words, where, tmp_path)
-                assert_harmless(ran)
-                assert ran.code == 1, ran.err
-            ran = await called(COMMANDS["status as JSON"], where, tmp_path)
-            assert_harmless(ran)
-            assert json.loads(ran.out)["server"] == EVIL, "JSON says exactly what it said"
-
-    run(main)
+            assert ran.code == 1, ran.err
+        ran = await called(COMMANDS["status as JSON"], where, tmp_path)
+        assert_harmless(ran)
+        assert json.loads(ran.out)["server"] == EVIL, "JSON says exactly what it said"
 
 
-def test_what_it_delivers_and_refuses_is_text_and_no_command(tmp_path: Path) -> None:
+async def test_what_it_delivers_and_refuses_is_text_and_no_command(tmp_path: Path) -> None:
     messages = write_messages([BatchItem(EVIL.encode(), headers={EVIL: EVIL})])
 
     def answers(said: Said) -> list[Said]:
@@ -176,29 +170,22 @@ def test_what_it_delivers_and_refuses_is_text_and_no_command(tmp_path: Path) -> 
     def deliver(said: Said) -> list[Said]:
         return [*answers(said), Deliver(1, 0, EVIL, None, messages)]
 
-    async def main() -> None:
-        async with hostile(answers) as where:
-            for name in ("listen", "send", "agents", "an agent", "dead messages", "clients"):
-                assert_harmless(await called(COMMANDS[name], where, tmp_path))
-        async with hostile(deliver) as where:
-            ran = await called(COMMANDS["listen as JSON"], where, tmp_path)
-            assert_harmless(ran)
-            line = json.loads(ran.out)
-            assert (line["sender"], line["body"], line["headers"]) == (EVIL, EVIL, {EVIL: EVIL})
-
-    run(main)
+    async with hostile(answers) as where:
+        for name in ("listen", "send", "agents", "an agent", "dead messages", "clients"):
+            assert_harmless(await called(COMMANDS[name], where, tmp_path))
+    async with hostile(deliver) as where:
+        ran = await called(COMMANDS["listen as JSON"], where, tmp_path)
+        assert_harmless(ran)
+        line = json.loads(ran.out)
+        assert (line["sender"], line["body"], line["headers"]) == (EVIL, EVIL, {EVIL: EVIL})
 
 
-def test_a_traceback_and_a_warning_are_text_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_traceback_and_a_warning_are_text_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("THENCE_DEBUG", "1")
-
-    async def main() -> None:
-        async with hostile(lambda _: [Refused(EVIL)]) as where:
-            ran = await called(COMMANDS["status"], where, tmp_path)
-            assert "Traceback" in ran.err
-            assert_harmless(ran)
-
-    run(main)
+    async with hostile(lambda _: [Refused(EVIL)]) as where:
+        ran = await called(COMMANDS["status"], where, tmp_path)
+        assert "Traceback" in ran.err
+        assert_harmless(ran)
     assert logging.lastResort is not None
     record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "refused: %s", (EVIL,), None)
     assert commands(logging.lastResort.format(record)) == []

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import thence
-from tests.support.servers.running import PATIENCE_S, flat, run, servers, until, url
+from tests.support.servers.running import PATIENCE_S, flat, servers, until, url
 from tests.support.servers.securing import Speaker, framed
 from thence.net import framing
 from thence.net.protocol import CONTROL_KIND, PROTOCOL, Acknowledge, ClientHello, Ping, Subscribe, Subscribed
@@ -38,130 +38,110 @@ async def enter(address: str, name: str) -> Speaker:
     return speaker
 
 
-def test_those_who_sent_many_frames_have_their_turns_and_others_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_who_sent_many_frames_have_their_turns_and_others_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that may do nothing sent 80 MiB of subscriptions over 20 connections: one round trip of another took 41 s."""
     frames, many = 200, 20
     monkeypatch.setattr(framing, "FRAMES_PER_TURN", 5)
     turns: list[str] = []
+    topology = flat("s1")
+    async with servers(topology) as running:
+        crowd = [await enter(topology.addresses["s1"], f"m{at}") for at in range(many)]
+        for client in list(running["s1"]._connections):
+            heard = client._frame
 
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology) as running:
-            crowd = [await enter(topology.addresses["s1"], f"m{at}") for at in range(many)]
-            for client in list(running["s1"]._connections):
-                heard = client._frame
+            def noted(connection: Any, frame: memoryview, heard: Any = heard, name: str = client.name) -> None:
+                turns.append(name)
+                heard(connection, frame)
 
-                def noted(connection: Any, frame: memoryview, heard: Any = heard, name: str = client.name) -> None:
-                    turns.append(name)
-                    heard(connection, frame)
-
-                client.connection.on_frame = noted
-            for speaker in crowd:
-                speaker.writer.write(short(4) * frames)  # Pings: they are answered with nothing.
-            await until(lambda: len(turns) >= many * frames)
-            assert len(turns) == many * frames
-            longest = max(len(list(run)) for _, run in groupby(turns))
-            assert longest <= frames // 4, "nobody is served all at once while others wait"
-            for speaker in crowd:
-                speaker.close()
-
-    run(main)
+            client.connection.on_frame = noted
+        for speaker in crowd:
+            speaker.writer.write(short(4) * frames)  # Pings: they are answered with nothing.
+        await until(lambda: len(turns) >= many * frames)
+        assert len(turns) == many * frames
+        longest = max(len(list(run)) for _, run in groupby(turns))
+        assert longest <= frames // 4, "nobody is served all at once while others wait"
+        for speaker in crowd:
+            speaker.close()
 
 
-def test_whoever_says_without_end_what_moves_nothing_is_slowed_and_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_whoever_says_without_end_what_moves_nothing_is_slowed_and_named(caplog: pytest.LogCaptureFixture) -> None:
     """It made a server as busy as it can be: others had a third of their pace."""
     asked = 2 * BURST_POINTS // IDLE_POINTS
-
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
-            mallory = await enter(topology.addresses["s1"], "mallory")
-            (connection,) = [client.connection for client in running["s1"]._connections if client.name == "mallory"]
-            mallory.writer.write(short(4) * asked)
-            await until(lambda: connection.paused)
-            assert connection.frames_in < asked
-            await until(lambda: any("client 'mallory': slowed: " in record.getMessage() for record in caplog.records))
-            for number in range(1_000):
-                ann.post("ann", b"%d" % number)
-                await ann.send("ann", b"and")
-            mallory.close()
-        assert not any("'ann'" in record.getMessage() for record in caplog.records), "who sends messages is never slowed"
-
-    run(main)
+    topology = flat("s1")
+    async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+        mallory = await enter(topology.addresses["s1"], "mallory")
+        (connection,) = [client.connection for client in running["s1"]._connections if client.name == "mallory"]
+        mallory.writer.write(short(4) * asked)
+        await until(lambda: connection.paused)
+        assert connection.frames_in < asked
+        await until(lambda: any("client 'mallory': slowed: " in record.getMessage() for record in caplog.records))
+        for number in range(1_000):
+            ann.post("ann", b"%d" % number)
+            await ann.send("ann", b"and")
+        mallory.close()
+    assert not any("'ann'" in record.getMessage() for record in caplog.records), "who sends messages is never slowed"
 
 
-def test_who_follows_and_leaves_without_end_is_slowed_and_who_follows_many_topics_is_not(
+async def test_who_follows_and_leaves_without_end_is_slowed_and_who_follows_many_topics_is_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each time it was a message to all servers: 20 such clients left others 0.6 of their rate."""
     monkeypatch.setattr(churn, "CHURN_PER_S", 0.001)  # No more than the first ones.
     many = 2 * churn.CHURN_BURST
-
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
-            for name in ("mallory", "eve", "mallory"):  # The last one comes anew.
-                speaker = await enter(topology.addresses["s1"], name)
-                speaker.writer.write(b"".join(short(17, "t", wanted) for _ in range(many) for wanted in (True, False)))
-                session = running["s1"]._clients[name].session
-                assert session is not None
-                await until(partial(waits, session))
-                assert f"client {name!r}: slowed: it follows and leaves topics" in caplog.text
-                speaker.close()
-            assert running["s1"].node.driver.steps <= 2 * churn.CHURN_BURST + 20, "another name or connection gets no more"
-            await asyncio.gather(*(ann.subscribe(f"t{at}") for at in range(3_000)))
-            assert len(running["s1"].node.directory.subscriptions.topics_of("ann")) == 3_000
-            assert "'ann'" not in caplog.text
-
-    run(main)
+    topology = flat("s1")
+    async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+        for name in ("mallory", "eve", "mallory"):  # The last one comes anew.
+            speaker = await enter(topology.addresses["s1"], name)
+            speaker.writer.write(b"".join(short(17, "t", wanted) for _ in range(many) for wanted in (True, False)))
+            session = running["s1"]._clients[name].session
+            assert session is not None
+            await until(partial(waits, session))
+            assert f"client {name!r}: slowed: it follows and leaves topics" in caplog.text
+            speaker.close()
+        assert running["s1"].node.driver.steps <= 2 * churn.CHURN_BURST + 20, "another name or connection gets no more"
+        await asyncio.gather(*(ann.subscribe(f"t{at}") for at in range(3_000)))
+        assert len(running["s1"].node.directory.subscriptions.topics_of("ann")) == 3_000
+        assert "'ann'" not in caplog.text
 
 
-def test_who_asks_again_and_again_what_is_on_disk_is_told_the_last(tmp_path: Path) -> None:
+async def test_who_asks_again_and_again_what_is_on_disk_is_told_the_last(tmp_path: Path) -> None:
     """77 MiB of such questions wrote a record each, took 3.3 GiB, and the server answered nobody for minutes."""
     asked = 5_000
-
-    async def main() -> None:
-        topology = flat("s1")
-        server = Server(topology, "s1", NodeOptions(data=tmp_path))
-        await server.start()
-        try:
-            mallory = await enter(topology.addresses["s1"], "mallory")
-            written = server.node.driver.store.appended
-            mallory.writer.write(b"".join(short(16, 0, at, True) for at in range(asked)))
-            async with asyncio.timeout(PATIENCE_S):
-                heard, limit = 0, -1
-                while limit < asked - 1:
-                    said = await mallory.hear()
-                    if isinstance(said, Acknowledge):
-                        heard, limit = heard + 1, said.limit
-            assert heard <= asked
-            assert server.node.driver.store.appended == written, "there was nothing to write"
-            mallory.close()
-        finally:
-            await server.stop(drain_s=0)
-
-    run(main)
+    topology = flat("s1")
+    server = Server(topology, "s1", NodeOptions(data=tmp_path))
+    await server.start()
+    try:
+        mallory = await enter(topology.addresses["s1"], "mallory")
+        written = server.node.driver.store.appended
+        mallory.writer.write(b"".join(short(16, 0, at, True) for at in range(asked)))
+        async with asyncio.timeout(PATIENCE_S):
+            heard, limit = 0, -1
+            while limit < asked - 1:
+                said = await mallory.hear()
+                if isinstance(said, Acknowledge):
+                    heard, limit = heard + 1, said.limit
+        assert heard <= asked
+        assert server.node.driver.store.appended == written, "there was nothing to write"
+        mallory.close()
+    finally:
+        await server.stop(drain_s=0)
 
 
-def test_whoever_ends_what_it_does_not_follow_tells_no_other_server() -> None:
+async def test_whoever_ends_what_it_does_not_follow_tells_no_other_server() -> None:
     """A client that may follow nothing could make its server send a message to all others with each frame."""
-
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
-            member = running["s1"].node.member
-            mallory = await enter(topology.addresses["s1"], "mallory")
-            sent = member.last_number
-            for _ in range(100):
-                mallory.say(Subscribe("news", False))
-            for _ in range(100):
-                while isinstance(said := await mallory.hear(), Ping):
-                    pass
-                assert said == Subscribed("news", False)
-            assert member.last_number == sent
-            mallory.close()
-            await ann.subscribe("news")
-            await ann.unsubscribe("news")
-            assert member.last_number == sent + 2
-
-    run(main)
+    topology = flat("s1")
+    async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+        member = running["s1"].node.member
+        mallory = await enter(topology.addresses["s1"], "mallory")
+        sent = member.last_number
+        for _ in range(100):
+            mallory.say(Subscribe("news", False))
+        for _ in range(100):
+            while isinstance(said := await mallory.hear(), Ping):
+                pass
+            assert said == Subscribed("news", False)
+        assert member.last_number == sent
+        mallory.close()
+        await ann.subscribe("news")
+        await ann.unsubscribe("news")
+        assert member.last_number == sent + 2

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import thence
-from tests.support.servers.running import PATIENCE_S, assert_kept, flat, fleet, run, servers, started, until, url, wait_for_server
+from tests.support.servers.running import PATIENCE_S, assert_kept, flat, fleet, servers, started, until, url, wait_for_server
 from tests.unit.cli import run as run_command
 from thence.cli.servers.up import Fleet
 from thence.client.client import ask_status
@@ -116,32 +116,30 @@ async def _read(server: str, count: int) -> dict[str, list[int]]:
     return got
 
 
-def test_files_that_may_hold_no_more_push_back_and_everything_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_that_may_hold_no_more_push_back_and_everything_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channel, "WINDOW", 64)
-
-    async def main() -> None:
-        topology = flat("s1", "s2")
-        limits: dict[str, Any] = {"spill_after_bytes": 20_000, "max_store_bytes": 2_000_000}
-        member = MemberOptions(max_queued=120)
-        async with servers(topology, tmp_path, member=member, **limits) as running:
-            await _introduced(url(topology, "s2"))
-            async with thence.connect(url(topology, "s1"), "writer") as writer:
-                for name in READERS:
-                    await writer.known(name)
-                await running["s2"].stop(drain_s=0)
-                writing = asyncio.create_task(_write(writer, MESSAGES))
-                outgoing = running["s1"].node.backlog.outgoing
-                assert outgoing is not None
-                await until(lambda: "bytes of frames are spilled in" in outgoing.full)
-                await until(lambda: running["s1"].node.member.in_memory >= member.max_queued)
-                assert not writing.done()
-                assert not running["s1"].node.directory.mailboxes.full, "deliveries go on"
-                running["s2"] = await started(topology, "s2", tmp_path)
-                await writing
-                got = await _read(url(topology, "s2"), MESSAGES)
-                assert got == {name: list(range(at, MESSAGES, 2)) for at, name in enumerate(READERS)}
-
-    run(main)
+    topology = flat("s1", "s2")
+    limits: dict[str, Any] = {"spill_after_bytes": 20_000, "max_store_bytes": 2_000_000}
+    member = MemberOptions(max_queued=120)
+    async with servers(topology, tmp_path, member=member, **limits) as running:
+        await _introduced(url(topology, "s2"))
+        async with thence.connect(url(topology, "s1"), "writer") as writer:
+            for name in READERS:
+                await writer.known(name)
+            await running["s2"].stop(drain_s=0)
+            writing = asyncio.create_task(_write(writer, MESSAGES))
+            outgoing = running["s1"].node.backlog.outgoing
+            assert outgoing is not None
+            await until(lambda: "bytes of frames are spilled in" in outgoing.full)
+            await until(lambda: running["s1"].node.member.in_memory >= member.max_queued)
+            assert not writing.done()
+            assert not running["s1"].node.directory.mailboxes.full, "deliveries go on"
+            running["s2"] = await started(topology, "s2", tmp_path)
+            await writing
+            got = await _read(url(topology, "s2"), MESSAGES)
+            assert got == {name: list(range(at, MESSAGES, 2)) for at, name in enumerate(READERS)}
 
 
 async def _write(writer: thence.Client, count: int) -> None:

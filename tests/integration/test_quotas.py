@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.support.servers.running import flat, run, servers, started, until, url
+from tests.support.servers.running import flat, servers, started, until, url
 from tests.support.servers.scraping import ask
 from tests.unit.cli import run as run_command
 from thence.client.client import ask_status
@@ -33,49 +33,46 @@ async def numbers(reader: thence.Client, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("ordering", ["matrix", "vector"])
-def test_a_dead_server_stops_what_is_for_it_and_nothing_else(ordering: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        topology = flat("s1", "s2", "s3", ordering=ordering)
-        async with servers(topology, tmp_path, member=SMALL) as running:
-            answerer = Answerer(running["s1"])
-            pages = await answerer.open("0")
-            async with (
-                thence.connect(url(topology, "s1"), "ann") as ann,
-                thence.connect(url(topology, "s1"), "bob") as bob,
-                thence.connect(url(topology, "s1"), "eve") as eve,
-                thence.connect(url(topology, "s2"), "near") as near,
-            ):
-                async with thence.connect(url(topology, "s3"), "far"):
-                    pass
-                for name in ("far", "near"):
-                    await ann.known(name)
-                    await bob.known(name)
-                await running["s3"].stop(drain_s=0)
-                waiting = await fill(ann, "far")
-                await until(lambda: running["s1"].waiting_clients == 1)
-                # Another client writes to a server that is there, and to one of the same server, far more than the limit.
-                for number in range(3 * MOST):
-                    await bob.send("near", str(number).encode())
-                    await bob.send("eve", str(number).encode())
-                assert await numbers(near, 3 * MOST) == await numbers(eve, 3 * MOST) == list(range(3 * MOST))
-                async with thence.connect(url(topology, "s1"), "new") as new:  # All are told of it, the dead one later.
-                    await new.send("near", b"0")
-                    assert await numbers(near, 1) == [0]
-                everyone = asyncio.create_task(eve.send(thence.EVERYONE, b"all"))
-                await until(lambda: running["s1"].waiting_clients == 2)
-                assert not waiting.done()
-                await until(lambda: running["s1"].stalled)
-                await _assert_told(running["s1"].address, pages)
-                running["s3"] = await started(topology, "s3", tmp_path)
-                await asyncio.gather(waiting, everyone)
-                async with thence.connect(url(topology, "s3"), "far") as far:
-                    assert await numbers(far, MESSAGES) == list(range(MESSAGES))
-                    assert (await far.receive()).body == b"all"
-                assert (await ask_status(url(topology, "s1")))["stalled"] == ""
-                assert (await ask(pages, "/readyz"))[::2] == (200, "ready\n")
-            answerer.close()
-
-    run(main)
+async def test_a_dead_server_stops_what_is_for_it_and_nothing_else(ordering: str, tmp_path: Path) -> None:
+    topology = flat("s1", "s2", "s3", ordering=ordering)
+    async with servers(topology, tmp_path, member=SMALL) as running:
+        answerer = Answerer(running["s1"])
+        pages = await answerer.open("0")
+        async with (
+            thence.connect(url(topology, "s1"), "ann") as ann,
+            thence.connect(url(topology, "s1"), "bob") as bob,
+            thence.connect(url(topology, "s1"), "eve") as eve,
+            thence.connect(url(topology, "s2"), "near") as near,
+        ):
+            async with thence.connect(url(topology, "s3"), "far"):
+                pass
+            for name in ("far", "near"):
+                await ann.known(name)
+                await bob.known(name)
+            await running["s3"].stop(drain_s=0)
+            waiting = await fill(ann, "far")
+            await until(lambda: running["s1"].waiting_clients == 1)
+            # Another client writes to a server that is there, and to one of the same server, far more than the limit.
+            for number in range(3 * MOST):
+                await bob.send("near", str(number).encode())
+                await bob.send("eve", str(number).encode())
+            assert await numbers(near, 3 * MOST) == await numbers(eve, 3 * MOST) == list(range(3 * MOST))
+            async with thence.connect(url(topology, "s1"), "new") as new:  # All are told of it, the dead one later.
+                await new.send("near", b"0")
+                assert await numbers(near, 1) == [0]
+            everyone = asyncio.create_task(eve.send(thence.EVERYONE, b"all"))
+            await until(lambda: running["s1"].waiting_clients == 2)
+            assert not waiting.done()
+            await until(lambda: running["s1"].stalled)
+            await _assert_told(running["s1"].address, pages)
+            running["s3"] = await started(topology, "s3", tmp_path)
+            await asyncio.gather(waiting, everyone)
+            async with thence.connect(url(topology, "s3"), "far") as far:
+                assert await numbers(far, MESSAGES) == list(range(MESSAGES))
+                assert (await far.receive()).body == b"all"
+            assert (await ask_status(url(topology, "s1")))["stalled"] == ""
+            assert (await ask(pages, "/readyz"))[::2] == (200, "ready\n")
+        answerer.close()
 
 
 async def _assert_told(address: str, pages: str) -> None:
@@ -106,26 +103,23 @@ async def _assert_told(address: str, pages: str) -> None:
     assert "nothing more is taken for 's3'" in " ".join(shown.out.split())
 
 
-def test_a_server_that_can_send_to_no_other_is_not_ready(tmp_path: Path) -> None:
-    async def main() -> None:
-        topology = flat("s1", "s2")
-        async with servers(topology, tmp_path, member=SMALL) as running:
-            answerer = Answerer(running["s1"])
-            pages = await answerer.open("0")
-            async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s1"), "bob") as bob:
-                async with thence.connect(url(topology, "s2"), "far"):
-                    pass
-                await ann.known("far")
-                await running["s2"].stop(drain_s=0)
-                waiting = await fill(ann, "far")
-                await until(lambda: running["s1"].stalled)
-                code, _, text = await ask(pages, "/readyz")
-                assert (code, text[:38]) == (503, "nothing more is taken for 's2' since 1")
-                await bob.send("ann", b"here")
-                assert (await ann.receive()).body == b"here"
-                waiting.cancel()
-                running["s2"] = await started(topology, "s2", tmp_path)
-                await until(lambda: not running["s1"].stalled)
-            answerer.close()
-
-    run(main)
+async def test_a_server_that_can_send_to_no_other_is_not_ready(tmp_path: Path) -> None:
+    topology = flat("s1", "s2")
+    async with servers(topology, tmp_path, member=SMALL) as running:
+        answerer = Answerer(running["s1"])
+        pages = await answerer.open("0")
+        async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s1"), "bob") as bob:
+            async with thence.connect(url(topology, "s2"), "far"):
+                pass
+            await ann.known("far")
+            await running["s2"].stop(drain_s=0)
+            waiting = await fill(ann, "far")
+            await until(lambda: running["s1"].stalled)
+            code, _, text = await ask(pages, "/readyz")
+            assert (code, text[:38]) == (503, "nothing more is taken for 's2' since 1")
+            await bob.send("ann", b"here")
+            assert (await ann.receive()).body == b"here"
+            waiting.cancel()
+            running["s2"] = await started(topology, "s2", tmp_path)
+            await until(lambda: not running["s1"].stalled)
+        answerer.close()

@@ -60,23 +60,19 @@ async def applied(new: Topology, timeout_s: float = 60.0) -> Applied:
     return await TopologyChange(await find_old(new, Access()), new, Access(), quietly).apply(timeout_s)
 
 
-def test_a_domain_of_eight_splits_and_merges_under_load(tmp_path: Path) -> None:
+async def test_a_domain_of_eight_splits_and_merges_under_load(tmp_path: Path) -> None:
     old = flat(*NAMES, ordering="matrix")
     split = following(old, {"D": NAMES[:4], "E": NAMES[3:]})
     merged = following(split, {"D": NAMES})
-
-    async def main() -> None:
-        async with servers(old, tmp_path, tmp_path / "trace") as running, load(old, NAMES) as clients:
-            for version in (split, merged):
-                await clients.more()
-                result = await applied(version)
-                assert set(result.paused_ms) == set(NAMES)
-                await clients.more()
-                assert {server.node.topology.version for server in running.values()} == {version.version}
-            assert len(running["s1"].node.peers.peers) == 7
-            await clients.finish()
-
-    run(main)
+    async with servers(old, tmp_path, tmp_path / "trace") as running, load(old, NAMES) as clients:
+        for version in (split, merged):
+            await clients.more()
+            result = await applied(version)
+            assert set(result.paused_ms) == set(NAMES)
+            await clients.more()
+            assert {server.node.topology.version for server in running.values()} == {version.version}
+        assert len(running["s1"].node.peers.peers) == 7
+        await clients.finish()
     assert_kept(tmp_path / "trace", sends=8 * 80)
 
 
@@ -89,74 +85,62 @@ def sites(before: Topology | None, takeover: bool) -> Topology:
     return made
 
 
-def test_the_relays_of_a_link_take_over_from_each_other_from_now_on_and_no_more(tmp_path: Path) -> None:
+async def test_the_relays_of_a_link_take_over_from_each_other_from_now_on_and_no_more(tmp_path: Path) -> None:
     old = sites(None, takeover=False)
     taking_over = sites(old, takeover=True)
-
-    async def main() -> None:
-        async with servers(old, tmp_path, tmp_path / "trace") as running, load(old, ("a3", "b3")) as clients:
-            for version in (taking_over, sites(taking_over, takeover=False)):
-                await clients.more()
-                await applied(version)
-                await clients.more()
-                assert {server.node.topology.version for server in running.values()} == {version.version}
-                assert {name for name, server in running.items() if server.status()["relay"]} == set(version.fellows)
-            await clients.finish()
-
-    run(main)
+    async with servers(old, tmp_path, tmp_path / "trace") as running, load(old, ("a3", "b3")) as clients:
+        for version in (taking_over, sites(taking_over, takeover=False)):
+            await clients.more()
+            await applied(version)
+            await clients.more()
+            assert {server.node.topology.version for server in running.values()} == {version.version}
+            assert {name for name, server in running.items() if server.status()["relay"]} == set(version.fellows)
+        await clients.finish()
     assert_kept(tmp_path / "trace", sends=2 * 80)
 
 
-def test_a_server_with_clients_does_not_become_a_replica(tmp_path: Path) -> None:
+async def test_a_server_with_clients_does_not_become_a_replica(tmp_path: Path) -> None:
     old = sites(None, takeover=False)
     taking_over = sites(old, takeover=True)
-
-    async def main() -> None:
-        async with servers(old, tmp_path) as running, thence.connect(url(old, "a1"), "ann") as ann:
-            with pytest.raises(UsageError, match=r"'a1' has clients or agents: ann. In version 2 it is a replica"):
-                await applied(taking_over, 1.0)
-            await ann.send("ann", b"goes on")
-            assert (await ann.receive()).body == b"goes on"
-            # Who was announced before the others held is there when they are prepared.
-            directory = running["a2"].node.directory
-            attempt = time.time_ns()
-            mailboxes = directory.state.mailboxes
-            for action in ("hold", "prepare"):
-                answers = [await asked(old, name, ViewRequest(action, attempt, write(taking_over))) for name in ("a2", "b1")]
-                assert [bool(answer.refused) for answer in answers] == [action == "prepare", False]
-                directory.state.mailboxes = {"bob": running["a1"].node.directory.state.mailboxes["ann"]}
-            directory.state.mailboxes = mailboxes
-
-    run(main)
+    async with servers(old, tmp_path) as running, thence.connect(url(old, "a1"), "ann") as ann:
+        with pytest.raises(UsageError, match=r"'a1' has clients or agents: ann. In version 2 it is a replica"):
+            await applied(taking_over, 1.0)
+        await ann.send("ann", b"goes on")
+        assert (await ann.receive()).body == b"goes on"
+        # Who was announced before the others held is there when they are prepared.
+        directory = running["a2"].node.directory
+        attempt = time.time_ns()
+        mailboxes = directory.state.mailboxes
+        for action in ("hold", "prepare"):
+            answers = [await asked(old, name, ViewRequest(action, attempt, write(taking_over))) for name in ("a2", "b1")]
+            assert [bool(answer.refused) for answer in answers] == [action == "prepare", False]
+            directory.state.mailboxes = {"bob": running["a1"].node.directory.state.mailboxes["ann"]}
+        directory.state.mailboxes = mailboxes
 
 
-def test_a_server_joins_and_another_one_leaves_under_load(tmp_path: Path) -> None:
+async def test_a_server_joins_and_another_one_leaves_under_load(tmp_path: Path) -> None:
     old = flat("s1", "s2", "s3", ordering="matrix")
     (address,) = free_addresses(1)
     new = following(old, {"D": ("s1", "s2"), "E": ("s2", "s4")}, s4=address)
-
-    async def main() -> None:
-        async with servers(old, tmp_path, tmp_path / "trace") as running, load(old, ("s1", "s2", "s3")) as clients:
+    async with servers(old, tmp_path, tmp_path / "trace") as running, load(old, ("s1", "s2", "s3")) as clients:
+        await clients.more()
+        with pytest.raises(UsageError, match="s4 is new and does not answer"):
+            await applied(new)
+        running["s4"] = await started(new, "s4", tmp_path, tmp_path / "trace")
+        await clients.remove("client-of-s3")
+        async with thence.connect(url(new, "s4"), "new", connect_timeout=60) as late:
+            await applied(new)
+            # Whoever came in is told of those who were there.
+            await late.known("client-of-s1")
+            await late.send("client-of-s1", b"0")
             await clients.more()
-            with pytest.raises(UsageError, match="s4 is new and does not answer"):
-                await applied(new)
-            running["s4"] = await started(new, "s4", tmp_path, tmp_path / "trace")
-            await clients.remove("client-of-s3")
-            async with thence.connect(url(new, "s4"), "new", connect_timeout=60) as late:
-                await applied(new)
-                # Whoever came in is told of those who were there.
-                await late.known("client-of-s1")
-                await late.send("client-of-s1", b"0")
-                await clients.more()
-                with pytest.raises(UsageError, match=r"nobody is called 'client-of-s3'"):
-                    await clients.clients["client-of-s1"].send("client-of-s3", b"?")
-                with pytest.raises(thence.Refusal, match="'s3' has left the fabric"):
-                    async with thence.connect(url(old, "s3"), "too late"):
-                        pass
-                await clients.finish(["client-of-s1", "client-of-s2"])
-            assert running["s3"].status()["change"]["phase"] == "left"
-
-    run(main)
+            with pytest.raises(UsageError, match=r"nobody is called 'client-of-s3'"):
+                await clients.clients["client-of-s1"].send("client-of-s3", b"?")
+            with pytest.raises(thence.Refusal, match="'s3' has left the fabric"):
+                async with thence.connect(url(old, "s3"), "too late"):
+                    pass
+            await clients.finish(["client-of-s1", "client-of-s2"])
+        assert running["s3"].status()["change"]["phase"] == "left"
     events = assert_kept(tmp_path / "trace", sends=60)
     assert {(event.process, event.kind) for event in events if event.kind in ("join", "leave")} == {
         ("s3", "leave"),
@@ -164,88 +148,76 @@ def test_a_server_joins_and_another_one_leaves_under_load(tmp_path: Path) -> Non
     }
 
 
-def test_nobody_holds_for_a_switch_that_could_not_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_holds_for_a_switch_that_could_not_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """What new servers are told of clients goes out with the switch, and by then it is too late to refuse."""
     old = flat("s1")
     new = following(old, {"D": ("s1", "s2")}, s2=free_addresses(1)[0])
-
-    async def main() -> None:
-        async with servers(old), thence.connect(url(old, "s1"), "a name of some length"):
-            hold = ViewRequest("hold", 1, write(new))
-            monkeypatch.setattr(reconfiguration, "MAX_GREETINGS_BYTES", 20)
-            answer = await asked(old, "s1", hold)
-            assert answer.refused.endswith("MAX_GREETINGS_BYTES is 20")
-            assert answer.standing.phase == "normal"
-            monkeypatch.setattr(reconfiguration, "MAX_GREETINGS_BYTES", 200)
-            assert (await asked(old, "s1", hold)).standing.phase == "holding"
-
-    run(main)
+    async with servers(old), thence.connect(url(old, "s1"), "a name of some length"):
+        hold = ViewRequest("hold", 1, write(new))
+        monkeypatch.setattr(reconfiguration, "MAX_GREETINGS_BYTES", 20)
+        answer = await asked(old, "s1", hold)
+        assert answer.refused.endswith("MAX_GREETINGS_BYTES is 20")
+        assert answer.standing.phase == "normal"
+        monkeypatch.setattr(reconfiguration, "MAX_GREETINGS_BYTES", 200)
+        assert (await asked(old, "s1", hold)).standing.phase == "holding"
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_server_that_leaves_goes_on_for_those_who_read_what_waits_there(
+async def test_a_server_that_leaves_goes_on_for_those_who_read_what_waits_there(
     stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What its clients ask for that it cannot do any more is told to them, whether they asked before it left or afterwards."""
     old = flat("s1", "s2")
     new = following(old, {"D": ("s1",)})
-
-    async def main() -> None:
-        async with servers(old, tmp_path if stored else None) as running:
-            leaving = running["s2"]
-            async with thence.connect(url(old, "s2"), "bob") as bob, thence.connect(url(old, "s2"), "ann") as ann:
-                gone = thence.connect(url(old, "s2"))
-                await gone.__aenter__()
-                await gone._hang_up()  # One that the server would forget after a while.
-                await bob.send("bob", b"waits")
+    async with servers(old, tmp_path if stored else None) as running:
+        leaving = running["s2"]
+        async with thence.connect(url(old, "s2"), "bob") as bob, thence.connect(url(old, "s2"), "ann") as ann:
+            gone = thence.connect(url(old, "s2"))
+            await gone.__aenter__()
+            await gone._hang_up()  # One that the server would forget after a while.
+            await bob.send("bob", b"waits")
+            for name in ("s1", "s2"):
+                assert not (await asked(old, name, ViewRequest("hold", 1, write(new)))).refused
+            early = asyncio.create_task(bob.subscribe("early"))
+            await until(lambda: leaving._clients["bob"].session and leaving._clients["bob"].session.waiting)
+            for action in ("prepare", "switch"):
                 for name in ("s1", "s2"):
-                    assert not (await asked(old, name, ViewRequest("hold", 1, write(new)))).refused
-                early = asyncio.create_task(bob.subscribe("early"))
-                await until(lambda: leaving._clients["bob"].session and leaving._clients["bob"].session.waiting)
-                for action in ("prepare", "switch"):
-                    for name in ("s1", "s2"):
-                        assert not (await asked(old, name, ViewRequest(action, 1))).refused
-                assert leaving.node.reconfiguration.left
-                for asking in (early, asyncio.create_task(bob.subscribe("late")), asyncio.create_task(bob.unsubscribe("early"))):
-                    with pytest.raises(UsageError, match="'s2' has left the fabric 'flat'"):
-                        await asking
+                    assert not (await asked(old, name, ViewRequest(action, 1))).refused
+            assert leaving.node.reconfiguration.left
+            for asking in (early, asyncio.create_task(bob.subscribe("late")), asyncio.create_task(bob.unsubscribe("early"))):
                 with pytest.raises(UsageError, match="'s2' has left the fabric 'flat'"):
-                    await bob.send("ann", b"?")
-                assert (await bob.receive()).body == b"waits"
-                await ann.leave()
-                await until(lambda: "ann" not in leaving._clients)
-                assert gone.name in leaving._away
-                monkeypatch.setattr(server_module, "AWAY_S", 0.0)
-                looked = leaving.node.security.look
-                looks: list[None] = []
-                monkeypatch.setattr(leaving.node.security, "look", lambda: looks.append(looked()))
-                await until(lambda: len(looks) > 1)
-                assert not leaving.stopped.done()
-                assert gone.name not in leaving._away
-                assert (await bob.status())["change"]["phase"] == "left"
+                    await asking
+            with pytest.raises(UsageError, match="'s2' has left the fabric 'flat'"):
+                await bob.send("ann", b"?")
+            assert (await bob.receive()).body == b"waits"
+            await ann.leave()
+            await until(lambda: "ann" not in leaving._clients)
+            assert gone.name in leaving._away
+            monkeypatch.setattr(server_module, "AWAY_S", 0.0)
+            looked = leaving.node.security.look
+            looks: list[None] = []
+            monkeypatch.setattr(leaving.node.security, "look", lambda: looks.append(looked()))
+            await until(lambda: len(looks) > 1)
+            assert not leaving.stopped.done()
+            assert gone.name not in leaving._away
+            assert (await bob.status())["change"]["phase"] == "left"
 
-    run(main)
 
-
-def test_who_comes_in_may_be_up_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_comes_in_may_be_up_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = flat("s1", "s2")
     (address,) = free_addresses(1)
     new = following(old, {"D": ("s1", "s2", "s3")}, s3=address)
-
-    async def main() -> None:
-        joining = await started(new, "s3", tmp_path)
-        try:
-            finding = asyncio.create_task(find_old(new, Access()))
-            async with servers(old, tmp_path):
-                assert (await finding).version == 1
-            monkeypatch.setattr(apply, "FIND_ROUNDS", 1)
-            monkeypatch.setattr(apply, "ANSWER_S", 0.5)
-            with pytest.raises(UsageError, match="have version 2, and only 1 leads to it; no answer from s1: "):
-                await find_old(new, Access())
-        finally:
-            await joining.stop(drain_s=0)
-
-    run(main)
+    joining = await started(new, "s3", tmp_path)
+    try:
+        finding = asyncio.create_task(find_old(new, Access()))
+        async with servers(old, tmp_path):
+            assert (await finding).version == 1
+        monkeypatch.setattr(apply, "FIND_ROUNDS", 1)
+        monkeypatch.setattr(apply, "ANSWER_S", 0.5)
+        with pytest.raises(UsageError, match="have version 2, and only 1 leads to it; no answer from s1: "):
+            await find_old(new, Access())
+    finally:
+        await joining.stop(drain_s=0)
 
 
 COMMAND_KILLED_AT = {
@@ -361,108 +333,88 @@ def test_a_server_that_was_killed_while_prepared_is_told_by_a_peer(tmp_path: Pat
         run(talked)
 
 
-def test_a_hold_that_nobody_leads_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hold_that_nobody_leads_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconfiguration, "HOLD_LEASE_S", 1.0)
     old = flat("s1", "s2", ordering="matrix")
     new = following(old, {"D": ("s1",), "E": ("s1", "s2")})
-
-    async def main() -> None:
-        async with servers(old, tmp_path) as running, thence.connect(url(old, "s1"), "ann") as ann:
-            answer = await asked(old, "s1", ViewRequest("hold", 1, write(new)))
-            assert answer.standing.phase == "holding"
-            await ann.send("ann", b"waits")
-            assert running["s1"].status()["change"]["waiting_submissions"] == 1
-            # Whoever leads keeps it up; whoever only looks, as --plan does, does not.
-            led = time.monotonic()
-            while time.monotonic() < led + 1.5:
-                await asked(old, "s1", ViewRequest("ask", 1))
-                await asyncio.sleep(0.1)
-            assert running["s1"].status()["change"]["phase"] == "holding"
-            while running["s1"].status()["change"]["phase"] == "holding":
-                assert time.monotonic() < led + PATIENCE_S
-                await asked(old, "s1", ViewRequest("ask", whole=True))
-                await asyncio.sleep(0.1)
-            assert (await ann.receive(within=30)).body == b"waits"
-            assert running["s1"].status()["change"]["phase"] == "normal"
-            assert running["s1"].node.topology.version == 1
-
-    run(main)
+    async with servers(old, tmp_path) as running, thence.connect(url(old, "s1"), "ann") as ann:
+        answer = await asked(old, "s1", ViewRequest("hold", 1, write(new)))
+        assert answer.standing.phase == "holding"
+        await ann.send("ann", b"waits")
+        assert running["s1"].status()["change"]["waiting_submissions"] == 1
+        # Whoever leads keeps it up; whoever only looks, as --plan does, does not.
+        led = time.monotonic()
+        while time.monotonic() < led + 1.5:
+            await asked(old, "s1", ViewRequest("ask", 1))
+            await asyncio.sleep(0.1)
+        assert running["s1"].status()["change"]["phase"] == "holding"
+        while running["s1"].status()["change"]["phase"] == "holding":
+            assert time.monotonic() < led + PATIENCE_S
+            await asked(old, "s1", ViewRequest("ask", whole=True))
+            await asyncio.sleep(0.1)
+        assert (await ann.receive(within=30)).body == b"waits"
+        assert running["s1"].status()["change"]["phase"] == "normal"
+        assert running["s1"].node.topology.version == 1
 
 
-def test_a_change_that_takes_too_long_goes_back_and_says_why(tmp_path: Path) -> None:
+async def test_a_change_that_takes_too_long_goes_back_and_says_why(tmp_path: Path) -> None:
     old = flat("s1", "s2", "s3", ordering="matrix")
     new = following(old, {"D": ("s1", "s2"), "E": ("s2", "s3")})
-
-    async def main() -> None:
-        async with servers(old, tmp_path) as running:
-            await running["s3"].stop(drain_s=0)
-            with pytest.raises(UsageError, match=r"not done within 0.5 s: waiting for s3 to answer; s3: "):
-                await applied(new, 0.5)
-            running["s3"] = await started(old, "s3", tmp_path)
-            for name in ("s1", "s2"):
-                assert not (await asked(old, name, ViewRequest("hold", 7, write(new)))).refused
-            await TopologyChange(old, new, Access(), quietly).abort(10)
-            assert {server.status()["change"]["phase"] for server in running.values()} == {"normal"}
-            await applied(new)
-
-    run(main)
+    async with servers(old, tmp_path) as running:
+        await running["s3"].stop(drain_s=0)
+        with pytest.raises(UsageError, match=r"not done within 0.5 s: waiting for s3 to answer; s3: "):
+            await applied(new, 0.5)
+        running["s3"] = await started(old, "s3", tmp_path)
+        for name in ("s1", "s2"):
+            assert not (await asked(old, name, ViewRequest("hold", 7, write(new)))).refused
+        await TopologyChange(old, new, Access(), quietly).abort(10)
+        assert {server.status()["change"]["phase"] for server in running.values()} == {"normal"}
+        await applied(new)
 
 
-def test_the_store_says_which_topology_is_in_force(tmp_path: Path) -> None:
+async def test_the_store_says_which_topology_is_in_force(tmp_path: Path) -> None:
     old = flat("s1", "s2", ordering="matrix")
     new = following(old, {"D": ("s1", "s2"), "E": ("s2",)})
     other = following(old, {"D": ("s2", "s1")})
-
-    async def main() -> None:
-        async with servers(old, tmp_path):
-            pass
-        with pytest.raises(ConfigError, match="the file has version 2 of 'flat', and the store of 's1' is at version 1"):
-            await started(new, "s1", tmp_path)
-        async with servers(old, tmp_path):
-            await applied(new)
-        async with servers(old, tmp_path) as running:
-            assert running["s1"].node.topology.fingerprint == new.fingerprint
-        async with servers(new, tmp_path) as running:
-            assert running["s1"].node.topology.version == 2
-        with pytest.raises(ConfigError, match="has that version with"):
-            await started(other, "s1", tmp_path)
-
-    run(main)
+    async with servers(old, tmp_path):
+        pass
+    with pytest.raises(ConfigError, match="the file has version 2 of 'flat', and the store of 's1' is at version 1"):
+        await started(new, "s1", tmp_path)
+    async with servers(old, tmp_path):
+        await applied(new)
+    async with servers(old, tmp_path) as running:
+        assert running["s1"].node.topology.fingerprint == new.fingerprint
+    async with servers(new, tmp_path) as running:
+        assert running["s1"].node.topology.version == 2
+    with pytest.raises(ConfigError, match="has that version with"):
+        await started(other, "s1", tmp_path)
 
 
-def test_servers_of_different_versions_name_both(tmp_path: Path) -> None:
+async def test_servers_of_different_versions_name_both(tmp_path: Path) -> None:
     old = flat("s1", "s2", ordering="matrix")
     new = following(old, {"D": ("s1", "s2"), "E": ("s2",)})
-
-    async def main() -> None:
-        one = await started(old, "s1", tmp_path)
-        other = await started(new, "s2", tmp_path)
-        try:
-            await until(lambda: "has version" in one.node.peers.peers["s2"].trouble)
-            trouble = one.node.peers.peers["s2"].trouble
-            assert f"version 1 of the topology of 'flat', {old.fingerprint}" in trouble
-            assert f"s2 has version 2, {new.fingerprint}" in trouble
-        finally:
-            await one.stop(drain_s=0)
-            await other.stop(drain_s=0)
-
-    run(main)
+    one = await started(old, "s1", tmp_path)
+    other = await started(new, "s2", tmp_path)
+    try:
+        await until(lambda: "has version" in one.node.peers.peers["s2"].trouble)
+        trouble = one.node.peers.peers["s2"].trouble
+        assert f"version 1 of the topology of 'flat', {old.fingerprint}" in trouble
+        assert f"s2 has version 2, {new.fingerprint}" in trouble
+    finally:
+        await one.stop(drain_s=0)
+        await other.stop(drain_s=0)
 
 
-def test_members_inside_programs_change_too(tmp_path: Path) -> None:
+async def test_members_inside_programs_change_too(tmp_path: Path) -> None:
     old = flat("a", "b", "c", ordering="matrix")
     new = following(old, {"D": ("a", "b"), "E": ("b", "c")})
-
-    async def main() -> None:
-        async with (
-            thence.Member(old, name="a", data=tmp_path / "a") as a,
-            thence.Member(old, name="b") as b,
-            thence.Member(old, name="c") as c,
-        ):
-            await asyncio.gather(*(member.connected() for member in (a, b, c)))
-            await a.send("c", b"before")
-            await applied(new)
-            await a.send("c", b"after")
-            assert [(await c.receive()).body for _ in range(2)] == [b"before", b"after"]
-
-    run(main)
+    async with (
+        thence.Member(old, name="a", data=tmp_path / "a") as a,
+        thence.Member(old, name="b") as b,
+        thence.Member(old, name="c") as c,
+    ):
+        await asyncio.gather(*(member.connected() for member in (a, b, c)))
+        await a.send("c", b"before")
+        await applied(new)
+        await a.send("c", b"after")
+        assert [(await c.receive()).body for _ in range(2)] == [b"before", b"after"]

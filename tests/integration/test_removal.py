@@ -146,68 +146,60 @@ def test_the_command_may_be_killed_while_it_removes_a_server(tmp_path: Path) -> 
     assert_kept(tmp_path / "trace", sends=80)
 
 
-def test_a_server_that_was_declared_lost_by_mistake_is_refused_and_says_so(
+async def test_a_server_that_was_declared_lost_by_mistake_is_refused_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "LONELY_S", 0.3)
     old = flat("s1", "s2", "s3", ordering="matrix")
     new = following(old, {"D": ("s1", "s2")})
-
-    async def main() -> None:
-        async with servers(old, tmp_path, tmp_path / "trace") as running:
-            async with thence.connect(url(old, "s1"), "ann") as ann, thence.connect(url(old, "s3"), "cid") as cid:
-                await ann.known("cid")
-                await cid.send("ann", b"before")
-                assert (await ann.receive()).body == b"before"
-                await running["s3"].stop(drain_s=0)
-                await applied(old, new, "s3")
-                with pytest.raises(UsageError, match="nobody is called 'cid'"):
-                    await ann.send("cid", b"?")
-                # It comes back on its old store, believes to be one of three, and is told.
-                running["s3"] = await started(old, "s3", tmp_path, tmp_path / "trace")
-                await until(lambda: running["s3"].status()["change"]["phase"] == "left")
-                with pytest.raises(UsageError, match="has left the fabric"):
-                    await cid.send("ann", b"after")
-                await ann.send("ann", b"to myself")
-                assert (await ann.receive()).body == b"to myself"
+    async with servers(old, tmp_path, tmp_path / "trace") as running:
+        async with thence.connect(url(old, "s1"), "ann") as ann, thence.connect(url(old, "s3"), "cid") as cid:
+            await ann.known("cid")
+            await cid.send("ann", b"before")
+            assert (await ann.receive()).body == b"before"
             await running["s3"].stop(drain_s=0)
+            await applied(old, new, "s3")
+            with pytest.raises(UsageError, match="nobody is called 'cid'"):
+                await ann.send("cid", b"?")
+            # It comes back on its old store, believes to be one of three, and is told.
             running["s3"] = await started(old, "s3", tmp_path, tmp_path / "trace")
-            assert running["s3"].status()["change"]["phase"] == "left"
-            assert running["s1"].status()["change"]["gone"] == {"s3": 2}
-
-    run(main)
+            await until(lambda: running["s3"].status()["change"]["phase"] == "left")
+            with pytest.raises(UsageError, match="has left the fabric"):
+                await cid.send("ann", b"after")
+            await ann.send("ann", b"to myself")
+            assert (await ann.receive()).body == b"to myself"
+        await running["s3"].stop(drain_s=0)
+        running["s3"] = await started(old, "s3", tmp_path, tmp_path / "trace")
+        assert running["s3"].status()["change"]["phase"] == "left"
+        assert running["s1"].status()["change"]["gone"] == {"s3": 2}
     assert_kept(tmp_path / "trace", sends=2)
 
 
-def test_one_that_comes_back_over_tls_is_told_by_all_at_once_and_goes_on_quietly(
+async def test_one_that_comes_back_over_tls_is_told_by_all_at_once_and_goes_on_quietly(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = flat("s1", "s2", "s3", ordering="matrix")
     new = following(old, {"D": ("s2", "s3")})
     tls = certificates(tmp_path / "tls", trustme.CA(), *old.processes)
     wrong: list[Any] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
-        running = {name: await started(old, name, tmp_path, tls=tls[name]) for name in old.processes}
-        try:
-            for server in running.values():
-                await server.node.peers.wait_connected()
-            await running["s1"].stop(drain_s=0)
-            access = Access(tls["s2"], tls["s2"].authority)
-            await TopologyChange(old, new, access, quietly, ("s1",)).apply(60.0)
-            # It calls both of the others at the same moment, and both refuse it: the second one when it has left by the first.
-            running["s1"] = await started(old, "s1", tmp_path, tls=tls["s1"])
-            await until(lambda: running["s1"].status()["change"]["phase"] == "left")
-            await running["s1"].stop(drain_s=0)
-            caplog.clear()
-            running["s1"] = await started(old, "s1", tmp_path, tls=tls["s1"])
-            assert "s1 has left flat, which had version 1" in caplog.messages  # Also at the next start.
-        finally:
-            for server in running.values():
-                await server.stop(drain_s=0)
-
-    run(main)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+    running = {name: await started(old, name, tmp_path, tls=tls[name]) for name in old.processes}
+    try:
+        for server in running.values():
+            await server.node.peers.wait_connected()
+        await running["s1"].stop(drain_s=0)
+        access = Access(tls["s2"], tls["s2"].authority)
+        await TopologyChange(old, new, access, quietly, ("s1",)).apply(60.0)
+        # It calls both of the others at the same moment, and both refuse it: the second one when it has left by the first.
+        running["s1"] = await started(old, "s1", tmp_path, tls=tls["s1"])
+        await until(lambda: running["s1"].status()["change"]["phase"] == "left")
+        await running["s1"].stop(drain_s=0)
+        caplog.clear()
+        running["s1"] = await started(old, "s1", tmp_path, tls=tls["s1"])
+        assert "s1 has left flat, which had version 1" in caplog.messages  # Also at the next start.
+    finally:
+        for server in running.values():
+            await server.stop(drain_s=0)
     assert not wrong, "nothing of this is an error of ours"
 
 
@@ -220,61 +212,53 @@ def test_only_members_that_the_new_topology_lacks_can_be_lost() -> None:
         TopologyChange(old, new, Access(), quietly, ("s9",))
 
 
-def test_clients_are_told_of_views_in_the_order_of_their_messages(tmp_path: Path) -> None:
+async def test_clients_are_told_of_views_in_the_order_of_their_messages(tmp_path: Path) -> None:
     old = flat("s1", "s2", "s3", ordering="matrix")
     (address,) = free_addresses(1)
     new = following(old, {"D": ("s1", "s2"), "E": ("s2", "s4")}, s4=address)
     told = thence.NewView(2, ("s1", "s2", "s4"), ("s4",), (), ("s3",))
-
-    async def main() -> None:
-        async with (
-            servers(old, tmp_path) as running,
-            thence.connect(url(old, "s1"), "ann") as ann,
-            thence.connect(url(old, "s2"), "bob") as bob,
-        ):
-            stream: list[object] = []
-            bob.on_view(stream.append)
-            bob.on_message(lambda message: stream.append(message.body))
-            await ann.known("bob")
-            await ann.send("bob", b"old")
-            await running.pop("s3").stop(drain_s=0)
-            running["s4"] = await started(new, "s4", tmp_path)
-            await applied(old, new, "s3")
-            await ann.send("bob", b"new")
-            await until(lambda: len(stream) == 3)
-            assert stream == [b"old", told, b"new"]
-            assert bob.view == told
-            # Whoever only iterates is not bothered, and knows the view when it has come past it.
-            assert ann.view is None
-            await bob.send("ann", b"hello")
-            assert (await ann.receive()).body == b"hello"
-            assert ann.view == told
-
-    run(main)
+    async with (
+        servers(old, tmp_path) as running,
+        thence.connect(url(old, "s1"), "ann") as ann,
+        thence.connect(url(old, "s2"), "bob") as bob,
+    ):
+        stream: list[object] = []
+        bob.on_view(stream.append)
+        bob.on_message(lambda message: stream.append(message.body))
+        await ann.known("bob")
+        await ann.send("bob", b"old")
+        await running.pop("s3").stop(drain_s=0)
+        running["s4"] = await started(new, "s4", tmp_path)
+        await applied(old, new, "s3")
+        await ann.send("bob", b"new")
+        await until(lambda: len(stream) == 3)
+        assert stream == [b"old", told, b"new"]
+        assert bob.view == told
+        # Whoever only iterates is not bothered, and knows the view when it has come past it.
+        assert ann.view is None
+        await bob.send("ann", b"hello")
+        assert (await ann.receive()).body == b"hello"
+        assert ann.view == told
 
 
-def test_the_news_of_a_view_waits_for_a_client_that_is_away(tmp_path: Path) -> None:
+async def test_the_news_of_a_view_waits_for_a_client_that_is_away(tmp_path: Path) -> None:
     old = flat("s1", "s2", ordering="matrix")
     new = following(old, {"D": ("s1",), "E": ("s1", "s2")})
-
-    async def main() -> None:
-        async with servers(old, tmp_path) as running:
-            async with thence.connect(url(old, "s1"), "ann"):
-                pass
-            await applied(old, new)
-            await running.pop("s1").stop(drain_s=0)
-            running["s1"] = await started(old, "s1", tmp_path)
-            views: list[thence.NewView] = []
-            async with thence.connect(url(old, "s1"), "ann") as ann:
-                ann.on_view(views.append)
-                ann.on_message(lambda _: None)
-                await until(lambda: views)
-                assert views == [thence.NewView(2, ("s1", "s2"))]
-
-    run(main)
+    async with servers(old, tmp_path) as running:
+        async with thence.connect(url(old, "s1"), "ann"):
+            pass
+        await applied(old, new)
+        await running.pop("s1").stop(drain_s=0)
+        running["s1"] = await started(old, "s1", tmp_path)
+        views: list[thence.NewView] = []
+        async with thence.connect(url(old, "s1"), "ann") as ann:
+            ann.on_view(views.append)
+            ann.on_message(lambda _: None)
+            await until(lambda: views)
+            assert views == [thence.NewView(2, ("s1", "s2"))]
 
 
-def test_a_member_that_joins_gets_the_state_of_the_others_in_order(tmp_path: Path) -> None:
+async def test_a_member_that_joins_gets_the_state_of_the_others_in_order(tmp_path: Path) -> None:
     """The recipe of docs/how-to/removal.md: the first member of the view sends its state to those who have joined."""
     old = flat("a", "b", "c", ordering="matrix")
     (address,) = free_addresses(1)
@@ -305,25 +289,22 @@ def test_a_member_that_joins_gets_the_state_of_the_others_in_order(tmp_path: Pat
             else:
                 self.sum += said
 
-    async def main() -> None:
-        async with (
-            thence.Member(old, name="a", data=tmp_path / "a") as a,
-            thence.Member(old, name="b", data=tmp_path / "b") as b,
-        ):
-            async with thence.Member(old, name="c", data=tmp_path / "c") as c:
-                counters = [Counter(member) for member in (a, b)]
-                c.on_message(lambda _: None)
-                await asyncio.gather(*(member.connected() for member in (a, b, c)))
-                for number, member in enumerate((a, b, c), 1):
-                    await member.send(["a", "b"], number)
-                await until(lambda: all(counter.sum == 6 for counter in counters))
-            shutil.rmtree(tmp_path / "c")
-            async with thence.Member(new, name="d", data=tmp_path / "d") as d:
-                counters.append(Counter(d, joining=True))
-                await applied(old, new, "c")
-                for number, member in enumerate((a, b), 10):
-                    await member.send(["a", "b", "d"], number)
-                await until(lambda: all(counter.sum is not None and counter.sum >= 27 for counter in counters))
-                assert [counter.sum for counter in counters] == [27, 27, 27]
-
-    run(main)
+    async with (
+        thence.Member(old, name="a", data=tmp_path / "a") as a,
+        thence.Member(old, name="b", data=tmp_path / "b") as b,
+    ):
+        async with thence.Member(old, name="c", data=tmp_path / "c") as c:
+            counters = [Counter(member) for member in (a, b)]
+            c.on_message(lambda _: None)
+            await asyncio.gather(*(member.connected() for member in (a, b, c)))
+            for number, member in enumerate((a, b, c), 1):
+                await member.send(["a", "b"], number)
+            await until(lambda: all(counter.sum == 6 for counter in counters))
+        shutil.rmtree(tmp_path / "c")
+        async with thence.Member(new, name="d", data=tmp_path / "d") as d:
+            counters.append(Counter(d, joining=True))
+            await applied(old, new, "c")
+            for number, member in enumerate((a, b), 10):
+                await member.send(["a", "b", "d"], number)
+            await until(lambda: all(counter.sum is not None and counter.sum >= 27 for counter in counters))
+            assert [counter.sum for counter in counters] == [27, 27, 27]

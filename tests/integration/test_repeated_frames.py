@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import thence
-from tests.support.servers.running import addressed, run, until, url
+from tests.support.servers.running import addressed, until, url
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse, write
 from thence.net.protocol import ViewAnswer, ViewRequest
@@ -97,51 +97,39 @@ async def send_more(topology: Topology, got: list[int], made: Fabric) -> None:
         await until(lambda: got == list(range(1, 9)))
 
 
-def test_frames_that_others_repeated_do_not_make_a_server_an_old_copy(tmp_path: Path) -> None:
+async def test_frames_that_others_repeated_do_not_make_a_server_an_old_copy(tmp_path: Path) -> None:
     """What the peer has of it came in another way than over their connection, so their epoch says nothing of it."""
-
-    async def main() -> None:
-        got: list[int] = []
-        async with fabric(REPEATING, tmp_path) as made, thence.connect(url(made.topology, "s2"), "bob") as bob:
-            bob.on_message(lambda message: got.append(message.value(int)))
-            await send_one(made.topology, got)
-            await made.restart_unheard()
-            await send_more(made.topology, got, made)
-
-    run(main)
+    got: list[int] = []
+    async with fabric(REPEATING, tmp_path) as made, thence.connect(url(made.topology, "s2"), "bob") as bob:
+        bob.on_message(lambda message: got.append(message.value(int)))
+        await send_one(made.topology, got)
+        await made.restart_unheard()
+        await send_more(made.topology, got, made)
 
 
-def test_a_start_before_others_began_to_repeat_says_nothing_of_what_is_sent_since(tmp_path: Path) -> None:
+async def test_a_start_before_others_began_to_repeat_says_nothing_of_what_is_sent_since(tmp_path: Path) -> None:
     """Numbers begin anew with each topology, and so does what a server can have sent."""
-
-    async def main() -> None:
-        got: list[int] = []
-        async with fabric(PLAIN, tmp_path) as made, thence.connect(url(made.topology, "s2"), "bob") as bob:
-            bob.on_message(lambda message: got.append(message.value(int)))
-            await send_one(made.topology, got)
-            made.change("hold", REPEATING)
-            made.change("prepare")
-            await made.restart_unheard()
-            made.change("switch")
-            await send_more(made.topology, got, made)
-
-    run(main)
+    got: list[int] = []
+    async with fabric(PLAIN, tmp_path) as made, thence.connect(url(made.topology, "s2"), "bob") as bob:
+        bob.on_message(lambda message: got.append(message.value(int)))
+        await send_one(made.topology, got)
+        made.change("hold", REPEATING)
+        made.change("prepare")
+        await made.restart_unheard()
+        made.change("switch")
+        await send_more(made.topology, got, made)
 
 
-def test_what_was_sent_before_a_change_is_not_within_reach_behind_it(tmp_path: Path) -> None:
+async def test_what_was_sent_before_a_change_is_not_within_reach_behind_it(tmp_path: Path) -> None:
     """Otherwise a program that goes on in an older state would be believed, until it has sent as much as it did before."""
-
-    async def main() -> None:
-        got: list[int] = []
-        async with fabric(PLAIN, tmp_path) as made, thence.connect(url(made.topology, "s2"), "bob") as bob:
-            bob.on_message(lambda message: got.append(message.value(int)))
-            await send_one(made.topology, got)
-            made.change("hold", PLAIN)
-            made.change("prepare")
-            made.change("switch")
-            peer = made.running["s1"].node.peers.peers
-            await until(lambda: peer is not made.running["s1"].node.peers.peers)
-            assert made.running["s1"].node.peers.epochs.introduction("s2").claim.agreed.reach == {"D": 0}
-            await made.expect_connected()
-
-    run(main)
+    got: list[int] = []
+    async with fabric(PLAIN, tmp_path) as made, thence.connect(url(made.topology, "s2"), "bob") as bob:
+        bob.on_message(lambda message: got.append(message.value(int)))
+        await send_one(made.topology, got)
+        made.change("hold", PLAIN)
+        made.change("prepare")
+        made.change("switch")
+        peer = made.running["s1"].node.peers.peers
+        await until(lambda: peer is not made.running["s1"].node.peers.peers)
+        assert made.running["s1"].node.peers.epochs.introduction("s2").claim.agreed.reach == {"D": 0}
+        await made.expect_connected()

@@ -14,8 +14,8 @@ from typing import TextIO
 import pytest
 
 import thence
+from tests.support.played import Played
 from tests.support.servers.running import PATIENCE_S, flat, run, servers, url
-from tests.unit.client.test_endpoint import Played
 from thence.cli.messages.send import Sending, _given, _send, lines
 from thence.client.client import Client
 from thence.client.parts import outbox
@@ -41,57 +41,48 @@ def standard_input(file: TextIO) -> Iterator[None]:
         yield
 
 
-def test_bytes_that_are_no_text_are_sent_as_they_are(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with bob_and_all() as (bob, where):
-            assert await _send(lambda: thence.connect(where), "bob", _given([os.fsdecode(NOT_UTF_8)]), wait=False) == (1, None)
-            assert (await bob.receive(PATIENCE_S)).body == NOT_UTF_8
-            (tmp_path / "lines").write_bytes(NOT_UTF_8 + b"\n\nand\r\nlast")
-            with standard_input((tmp_path / "lines").open(encoding="utf-8")):
-                assert await _send(lambda: thence.connect(where), "bob", lines(), wait=False) == (4, None)
-            assert [(await bob.receive(PATIENCE_S)).body for _ in "1234"] == [NOT_UTF_8, b"", b"and", b"last"]
-
-    run(main)
+async def test_bytes_that_are_no_text_are_sent_as_they_are(tmp_path: Path) -> None:
+    async with bob_and_all() as (bob, where):
+        assert await _send(lambda: thence.connect(where), "bob", _given([os.fsdecode(NOT_UTF_8)]), wait=False) == (1, None)
+        assert (await bob.receive(PATIENCE_S)).body == NOT_UTF_8
+        (tmp_path / "lines").write_bytes(NOT_UTF_8 + b"\n\nand\r\nlast")
+        with standard_input((tmp_path / "lines").open(encoding="utf-8")):
+            assert await _send(lambda: thence.connect(where), "bob", lines(), wait=False) == (4, None)
+        assert [(await bob.receive(PATIENCE_S)).body for _ in "1234"] == [NOT_UTF_8, b"", b"and", b"last"]
 
 
-def test_lines_are_sent_while_more_may_come() -> None:
-    async def main() -> None:
-        reading, writing = os.pipe()
-        too_late = threading.Timer(PATIENCE_S, os.write, (writing, b"too late\n"))
-        too_late.start()  # Otherwise a loop that is blocked would be so for ever.
-        async with bob_and_all() as (bob, where):
-            with standard_input(os.fdopen(reading, encoding="utf-8")):
-                sending = asyncio.create_task(_send(lambda: thence.connect(where), "bob", lines(), wait=False))
-                for line in (b"first", b"second"):
-                    await asyncio.sleep(0.1)
-                    os.write(writing, line[:2])
-                    await asyncio.sleep(0)
-                    os.write(writing, line[2:] + b"\n")
-                    assert (await bob.receive(PATIENCE_S)).body == line
-                too_late.cancel()
-                os.close(writing)
-                assert await sending == (2, None)
-
-    run(main)
+async def test_lines_are_sent_while_more_may_come() -> None:
+    reading, writing = os.pipe()
+    too_late = threading.Timer(PATIENCE_S, os.write, (writing, b"too late\n"))
+    too_late.start()  # Otherwise a loop that is blocked would be so for ever.
+    async with bob_and_all() as (bob, where):
+        with standard_input(os.fdopen(reading, encoding="utf-8")):
+            sending = asyncio.create_task(_send(lambda: thence.connect(where), "bob", lines(), wait=False))
+            for line in (b"first", b"second"):
+                await asyncio.sleep(0.1)
+                os.write(writing, line[:2])
+                await asyncio.sleep(0)
+                os.write(writing, line[2:] + b"\n")
+                assert (await bob.receive(PATIENCE_S)).body == line
+            too_late.cancel()
+            os.close(writing)
+            assert await sending == (2, None)
 
 
-def test_whoever_types_is_told_at_once_that_a_line_was_refused() -> None:
-    async def main() -> None:
-        reading, writing = os.pipe()
-        async with bob_and_all() as (bob, where):
-            with standard_input(os.fdopen(reading, encoding="utf-8")):
-                sending = asyncio.create_task(_send(lambda: thence.connect(where), "carl", lines(), wait=False))
-                os.write(writing, b"hello\n")
-                accepted, error = await sending
-                os.close(writing)
-            assert accepted == 0
-            assert "nobody is called 'carl'" in str(error)
-            accepted, error = await _send(lambda: thence.connect(where), "bob", _given(["a", "b" * 17_000_000, "c"]), wait=False)
-            assert accepted == 1
-            assert "MAX_MESSAGE_BYTES" in str(error)
-            assert (await bob.receive(PATIENCE_S)).body == b"a"
-
-    run(main)
+async def test_whoever_types_is_told_at_once_that_a_line_was_refused() -> None:
+    reading, writing = os.pipe()
+    async with bob_and_all() as (bob, where):
+        with standard_input(os.fdopen(reading, encoding="utf-8")):
+            sending = asyncio.create_task(_send(lambda: thence.connect(where), "carl", lines(), wait=False))
+            os.write(writing, b"hello\n")
+            accepted, error = await sending
+            os.close(writing)
+        assert accepted == 0
+        assert "nobody is called 'carl'" in str(error)
+        accepted, error = await _send(lambda: thence.connect(where), "bob", _given(["a", "b" * 17_000_000, "c"]), wait=False)
+        assert accepted == 1
+        assert "MAX_MESSAGE_BYTES" in str(error)
+        assert (await bob.receive(PATIENCE_S)).body == b"a"
 
 
 def test_a_line_without_end_is_not_kept() -> None:
@@ -139,17 +130,13 @@ class Slow(Played):
 
 
 @pytest.mark.parametrize("to", ["bob", "bob,cleo", "everyone", "#news"])
-def test_messages_do_not_wait_for_each_other_but_for_room(to: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_do_not_wait_for_each_other_but_for_room(to: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "MAX_UNACCEPTED", 100)
-
-    async def main() -> None:
-        slow = Slow()
-        async with asyncio.timeout(PATIENCE_S):
-            assert await Sending(slow, to).send(_given(["line"] * 1_000)) == (1_000, None)
-        assert slow.most == 100
-        slow = Slow(refused=(3, 4, 9))
-        accepted, error = await Sending(slow, to).send(_given(["line"] * 9))
-        assert accepted == 6
-        assert str(error) == "not 3"
-
-    run(main)
+    slow = Slow()
+    async with asyncio.timeout(PATIENCE_S):
+        assert await Sending(slow, to).send(_given(["line"] * 1_000)) == (1_000, None)
+    assert slow.most == 100
+    slow = Slow(refused=(3, 4, 9))
+    accepted, error = await Sending(slow, to).send(_given(["line"] * 9))
+    assert accepted == 6
+    assert str(error) == "not 3"

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 import thence
-from tests.support.servers.running import addressed, flat, run, servers, until, url
+from tests.support.servers.running import addressed, flat, servers, until, url
 from thence.errors import ConfigError
 from thence.node import spans
 from thence.node.spans import ProgramSpans, ServerSpans, follow_messages
@@ -46,23 +46,19 @@ def named(finished: Sequence[ReadableSpan], name: str) -> list[ReadableSpan]:
     return [span for span in finished if span.name == f"thence {name}"]
 
 
-def test_a_letter_is_followed_over_a_relay(told: InMemorySpanExporter) -> None:
+async def test_a_letter_is_followed_over_a_relay(told: InMemorySpanExporter) -> None:
     follow_messages()
-
-    async def main() -> None:
-        topology = addressed(TWO_DOMAINS)
-        async with servers(topology) as running:
-            for name, server in running.items():
-                server.node.hooks.spans = ServerSpans(name)
-            async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s3"), "cleo") as cleo:
-                await ann.known("cleo")
-                await ann.send("cleo", b"followed", headers={"a": "b"})
-                message = await cleo.receive()
-                assert (message.body, message.headers["a"]) == (b"followed", "b")
-                assert message.headers["traceparent"].startswith("00-")
-                await until(lambda: named(told.get_finished_spans(), "receive"))
-
-    run(main)
+    topology = addressed(TWO_DOMAINS)
+    async with servers(topology) as running:
+        for name, server in running.items():
+            server.node.hooks.spans = ServerSpans(name)
+        async with thence.connect(url(topology, "s1"), "ann") as ann, thence.connect(url(topology, "s3"), "cleo") as cleo:
+            await ann.known("cleo")
+            await ann.send("cleo", b"followed", headers={"a": "b"})
+            message = await cleo.receive()
+            assert (message.body, message.headers["a"]) == (b"followed", "b")
+            assert message.headers["traceparent"].startswith("00-")
+            await until(lambda: named(told.get_finished_spans(), "receive"))
     finished = told.get_finished_spans()
     (sent,) = named(finished, "send")
     assert sent.context is not None
@@ -84,19 +80,15 @@ def test_a_letter_is_followed_over_a_relay(told: InMemorySpanExporter) -> None:
     assert accept.end_time <= sent.end_time, "a message counts as sent when it is accepted"
 
 
-def test_a_span_of_the_program_is_the_parent(told: InMemorySpanExporter) -> None:
+async def test_a_span_of_the_program_is_the_parent(told: InMemorySpanExporter) -> None:
     follow_messages()
-
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
-            with trace.get_tracer("a program").start_as_current_span("an order"):
-                for number in range(3):
-                    ann.post("ann", b"%d" % number)
-            await ann.flush()
-            assert [(await ann.receive()).body for _ in range(3)] == [b"0", b"1", b"2"]
-
-    run(main)
+    topology = flat("s1")
+    async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
+        with trace.get_tracer("a program").start_as_current_span("an order"):
+            for number in range(3):
+                ann.post("ann", b"%d" % number)
+        await ann.flush()
+        assert [(await ann.receive()).body for _ in range(3)] == [b"0", b"1", b"2"]
     finished = told.get_finished_spans()
     (order,) = [span for span in finished if span.name == "an order"]
     assert order.context is not None
@@ -104,17 +96,14 @@ def test_a_span_of_the_program_is_the_parent(told: InMemorySpanExporter) -> None
     assert len(named(finished, "receive")) == 3
 
 
-def test_a_letter_without_a_context_leaves_no_span(told: InMemorySpanExporter) -> None:
-    async def main() -> None:
-        topology = flat("s1")
-        async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
-            running["s1"].node.hooks.spans = ServerSpans("s1")
-            await ann.send("ann", b"plain", headers={"a": "b"})
-            await ann.send("ann", b"a body that says traceparent")
-            message = await ann.receive()
-            assert message.headers == {"a": "b"}
-
-    run(main)
+async def test_a_letter_without_a_context_leaves_no_span(told: InMemorySpanExporter) -> None:
+    topology = flat("s1")
+    async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
+        running["s1"].node.hooks.spans = ServerSpans("s1")
+        await ann.send("ann", b"plain", headers={"a": "b"})
+        await ann.send("ann", b"a body that says traceparent")
+        message = await ann.receive()
+        assert message.headers == {"a": "b"}
     assert told.get_finished_spans() == ()
 
 

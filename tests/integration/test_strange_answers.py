@@ -11,7 +11,7 @@ import pytest
 
 import thence
 from tests.integration.test_hostile_server import COMMANDS, called, hostile
-from tests.support.servers.running import flat, run, servers, url
+from tests.support.servers.running import flat, servers, url
 from thence.net.protocol import (
     AgentAnswer,
     AgentQuestion,
@@ -73,48 +73,42 @@ ASKING = ("status", "status as JSON", "agents", "an agent", "dead messages", "cl
 
 
 @pytest.mark.parametrize("command", [*ASKING, *MORE])
-def test_an_answer_that_cannot_be_shown_is_told_in_one_line(command: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        chance, whole = random.Random(command), await answers_of(command)
-        told = b""
+async def test_an_answer_that_cannot_be_shown_is_told_in_one_line(command: str, tmp_path: Path) -> None:
+    chance, whole = random.Random(command), await answers_of(command)
+    told = b""
 
-        def answers(said: Said) -> list[Said]:
-            if isinstance(said, StatusQuestion | ViewRequest):
-                return [StatusAnswer(told)]  # To the second that is none.
-            if isinstance(said, AgentQuestion):
-                return [AgentAnswer(said.number, told)]
-            if isinstance(said, OperatorQuestion):
-                return [OperatorAnswer(said.number, told)]
-            return [ClientWelcome("s1", "flat", 0, 0, 0, 1)]
+    def answers(said: Said) -> list[Said]:
+        if isinstance(said, StatusQuestion | ViewRequest):
+            return [StatusAnswer(told)]  # To the second that is none.
+        if isinstance(said, AgentQuestion):
+            return [AgentAnswer(said.number, told)]
+        if isinstance(said, OperatorQuestion):
+            return [OperatorAnswer(said.number, told)]
+        return [ClientWelcome("s1", "flat", 0, 0, 0, 1)]
 
-        async with hostile(answers) as where:
-            words, refused = {**COMMANDS, **MORE}[command], 0
-            tries = 1 if command == "apply" else TRIES
-            for at in range(tries):
-                told = json.dumps(spoiled(whole, chance) if at else "abc").encode()
-                ran = await called(words, where, tmp_path)
-                assert ran.code in (0, 1, 2), told
-                assert "bug in thence" not in ran.err, (told, ran.err)
-                if ran.code == 2:
-                    refused += 1
-                    (line,) = ran.err.splitlines() if command != "apply" else ran.err.splitlines()[-1:]
-                    assert line.startswith("thence: error: "), line
-            assert refused
-            told = json.dumps(whole).encode()
+    async with hostile(answers) as where:
+        words, refused = {**COMMANDS, **MORE}[command], 0
+        tries = 1 if command == "apply" else TRIES
+        for at in range(tries):
+            told = json.dumps(spoiled(whole, chance) if at else "abc").encode()
             ran = await called(words, where, tmp_path)
-            assert ran.code == (2 if command == "apply" else 0), ran.err
+            assert ran.code in (0, 1, 2), told
+            assert "bug in thence" not in ran.err, (told, ran.err)
+            if ran.code == 2:
+                refused += 1
+                (line,) = ran.err.splitlines() if command != "apply" else ran.err.splitlines()[-1:]
+                assert line.startswith("thence: error: "), line
+        assert refused
+        told = json.dumps(whole).encode()
+        ran = await called(words, where, tmp_path)
+        assert ran.code == (2 if command == "apply" else 0), ran.err
 
-    run(main)
 
+async def test_top_shows_the_others(tmp_path: Path) -> None:
+    def answers(said: Said) -> list[Said]:
+        return [StatusAnswer(b"{}") if isinstance(said, StatusQuestion) else ClientWelcome("s1", "flat", 0, 0, 0, 1)]
 
-def test_top_shows_the_others(tmp_path: Path) -> None:
-    async def main() -> None:
-        def answers(said: Said) -> list[Said]:
-            return [StatusAnswer(b"{}") if isinstance(said, StatusQuestion) else ClientWelcome("s1", "flat", 0, 0, 0, 1)]
-
-        async with hostile(answers) as where:
-            ran = await called(COMMANDS["top"], where, tmp_path)
-            assert ran.code == 1
-            assert "answers with what cannot be shown: Object missing required field" in ran.out.replace("\n", " ")
-
-    run(main)
+    async with hostile(answers) as where:
+        ran = await called(COMMANDS["top"], where, tmp_path)
+        assert ran.code == 1
+        assert "answers with what cannot be shown: Object missing required field" in ran.out.replace("\n", " ")

@@ -12,7 +12,7 @@ import pytest
 import thence
 from benchmarks.table import Row, judged
 from benchmarks.takeover import BETWEEN, LINK, NEVER, TWIN, Back, measure
-from tests.support.servers.running import addressed, assert_kept, run, servers, started, until, url
+from tests.support.servers.running import addressed, assert_kept, servers, started, until, url
 from thence.client.client import ask_status
 from thence.core.topology.model import Topology
 from thence.core.transport.channel import WINDOW
@@ -82,28 +82,25 @@ def test_a_benchmark_says_whether_its_bounds_were_kept(capsys: pytest.CaptureFix
     assert capsys.readouterr().out == "MISSED: two: 4.00 s, 2 s at most\nkept: one: 1.00 s, 2 s at most\n"
 
 
-def test_a_replica_that_is_gone_is_held_for_dead_until_it_is_back(tmp_path: Path) -> None:
-    async def main() -> None:
-        topology = addressed(TWIN)
-        async with servers(topology, tmp_path) as running:
-            second = running["r2"]
-            assert (await ask_status(url(topology, "r2")))["relay"] == {"replicas": ["r1", "r2"], "forwards": False, "kept": 0}
-            await running["r1"].stop(drain_s=0)
-            await until(lambda: "r1" in second.node.member.suspected)
-            status = await ask_status(url(topology, "r2"))
-            assert status["relay"]["forwards"]
-            assert [peer["name"] for peer in status["neighbours"] if peer["held_for_dead"]] == ["r1"]
-            await second.stop(drain_s=0)
-            # Who was suspected is known after a restart, and let off when it is there.
-            second = running["r2"] = await started(topology, "r2", tmp_path)
-            assert second.node.member.suspected == ("r1",)
-            running["r1"] = await started(topology, "r1", tmp_path)
-            await until(lambda: not second.node.member.suspected)
-            takeover = second.node.member.takeover
-            assert takeover is not None
-            assert not takeover.forwards
-
-    run(main)
+async def test_a_replica_that_is_gone_is_held_for_dead_until_it_is_back(tmp_path: Path) -> None:
+    topology = addressed(TWIN)
+    async with servers(topology, tmp_path) as running:
+        second = running["r2"]
+        assert (await ask_status(url(topology, "r2")))["relay"] == {"replicas": ["r1", "r2"], "forwards": False, "kept": 0}
+        await running["r1"].stop(drain_s=0)
+        await until(lambda: "r1" in second.node.member.suspected)
+        status = await ask_status(url(topology, "r2"))
+        assert status["relay"]["forwards"]
+        assert [peer["name"] for peer in status["neighbours"] if peer["held_for_dead"]] == ["r1"]
+        await second.stop(drain_s=0)
+        # Who was suspected is known after a restart, and let off when it is there.
+        second = running["r2"] = await started(topology, "r2", tmp_path)
+        assert second.node.member.suspected == ("r1",)
+        running["r1"] = await started(topology, "r1", tmp_path)
+        await until(lambda: not second.node.member.suspected)
+        takeover = second.node.member.takeover
+        assert takeover is not None
+        assert not takeover.forwards
 
 
 @asynccontextmanager
@@ -139,56 +136,46 @@ async def assert_all_come_past_the_window(sender: thence.Member | thence.Client,
     [(TWIN, "a1", "d1", "r1"), (EVERYBODY, "s1", "s2", "s3")],
     ids=["a replica", "one of those who ack to everybody"],
 )
-def test_a_sender_inside_a_program_goes_on_without_one_that_is_dead(text: str, sender: str, receiver: str, dead: str) -> None:
-    async def main() -> None:
-        topology = addressed(text)
-        async with (
-            one_inside_this_program(topology, sender) as (member, running),
-            thence.connect(url(topology, receiver), "dan") as dan,
-        ):
-            await assert_all_come_past_the_window(member, dan, running[dead])
-
-    run(main)
-
-
-def test_a_replica_inside_a_program_takes_over() -> None:
-    async def main() -> None:
-        topology = addressed(TWIN)
-        async with (
-            one_inside_this_program(topology, "r2") as (_, running),
-            thence.connect(url(topology, "a1"), "ann") as ann,
-            thence.connect(url(topology, "d1"), "dan") as dan,
-        ):
-            await assert_all_come_past_the_window(ann, dan, running["r1"])
-
-    run(main)
+async def test_a_sender_inside_a_program_goes_on_without_one_that_is_dead(
+    text: str, sender: str, receiver: str, dead: str
+) -> None:
+    topology = addressed(text)
+    async with (
+        one_inside_this_program(topology, sender) as (member, running),
+        thence.connect(url(topology, receiver), "dan") as dan,
+    ):
+        await assert_all_come_past_the_window(member, dan, running[dead])
 
 
-def test_a_dead_member_holds_up_nobody_where_all_confirm_to_everybody_and_gets_everything_later(tmp_path: Path) -> None:
-    async def main() -> None:
-        topology = addressed(EVERYBODY)
-        async with (
-            servers(topology, tmp_path, tmp_path / "trace") as running,
-            thence.connect(url(topology, "s1"), "ann") as ann,
-            thence.connect(url(topology, "s2"), "dan") as dan,
-        ):
-            await assert_all_come_past_the_window(ann, dan, running["s3"])
-            queued = running["s1"].node.member.queued
-            assert queued()["s3"] > WINDOW
-            running["s3"] = await started(topology, "s3", tmp_path, tmp_path / "trace")
-            await until(lambda: not queued()["s3"])
-            await until(lambda: not running["s1"].node.member.suspected)  # It may get all from s2 before s1 looks again.
-        assert_kept(tmp_path / "trace", sends=WINDOW)
-
-    run(main)
+async def test_a_replica_inside_a_program_takes_over() -> None:
+    topology = addressed(TWIN)
+    async with (
+        one_inside_this_program(topology, "r2") as (_, running),
+        thence.connect(url(topology, "a1"), "ann") as ann,
+        thence.connect(url(topology, "d1"), "dan") as dan,
+    ):
+        await assert_all_come_past_the_window(ann, dan, running["r1"])
 
 
-def test_a_replica_has_no_clients() -> None:
-    async def main() -> None:
-        topology = addressed(TWIN)
-        async with servers(topology):
-            with pytest.raises(Refusal, match="'r1' is a replica of a relay: it carries messages of others and has no clients"):
-                async with asyncio.timeout(20), thence.connect(url(topology, "r1"), "ann"):
-                    pass
+async def test_a_dead_member_holds_up_nobody_where_all_confirm_to_everybody_and_gets_everything_later(tmp_path: Path) -> None:
+    topology = addressed(EVERYBODY)
+    async with (
+        servers(topology, tmp_path, tmp_path / "trace") as running,
+        thence.connect(url(topology, "s1"), "ann") as ann,
+        thence.connect(url(topology, "s2"), "dan") as dan,
+    ):
+        await assert_all_come_past_the_window(ann, dan, running["s3"])
+        queued = running["s1"].node.member.queued
+        assert queued()["s3"] > WINDOW
+        running["s3"] = await started(topology, "s3", tmp_path, tmp_path / "trace")
+        await until(lambda: not queued()["s3"])
+        await until(lambda: not running["s1"].node.member.suspected)  # It may get all from s2 before s1 looks again.
+    assert_kept(tmp_path / "trace", sends=WINDOW)
 
-    run(main)
+
+async def test_a_replica_has_no_clients() -> None:
+    topology = addressed(TWIN)
+    async with servers(topology):
+        with pytest.raises(Refusal, match="'r1' is a replica of a relay: it carries messages of others and has no clients"):
+            async with asyncio.timeout(20), thence.connect(url(topology, "r1"), "ann"):
+                pass

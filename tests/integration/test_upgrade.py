@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.support.servers.running import PATIENCE_S, flat, run, servers, until, url, wait_for_server
+from tests.support.servers.running import PATIENCE_S, flat, servers, until, url, wait_for_server
 from tests.support.servers.server_processes import kill_processes, last_words, start_process
 from thence.client.client import ask_status
 from thence.core.topology.model import Topology
@@ -108,35 +108,27 @@ def test_a_downgrade_goes_the_same_way_back(tmp_path: Path) -> None:
         assert fabric.protocols("s1") == {"s2": PROTOCOL}
 
 
-def test_versions_without_a_protocol_in_common_say_so(tmp_path: Path) -> None:
+async def test_versions_without_a_protocol_in_common_say_so(tmp_path: Path) -> None:
     topology = flat("s1", "s2")
-
-    async def main() -> None:
-        made = Programs(topology, tmp_path)
-        async with servers(topology.at(topology.addresses), None) as running:
-            await running["s2"].stop(drain_s=0)
-            made.start("s2", FAR)
-            try:
-                peer = running["s1"].node.peers.peers["s2"]
-                await until(lambda: "were offered" in peer.trouble)
-                spoken = f"protocols {PROTOCOL} to {PROTOCOL} were offered; this server speaks {PROTOCOL + 1} to {PROTOCOL + 2}"
-                assert spoken in peer.trouble
-            finally:
-                kill_processes(made.running.values())
-
-    run(main)
+    made = Programs(topology, tmp_path)
+    async with servers(topology.at(topology.addresses), None) as running:
+        await running["s2"].stop(drain_s=0)
+        made.start("s2", FAR)
+        try:
+            peer = running["s1"].node.peers.peers["s2"]
+            await until(lambda: "were offered" in peer.trouble)
+            spoken = f"protocols {PROTOCOL} to {PROTOCOL} were offered; this server speaks {PROTOCOL + 1} to {PROTOCOL + 2}"
+            assert spoken in peer.trouble
+        finally:
+            kill_processes(made.running.values())
 
 
-def test_a_client_of_a_far_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_of_a_far_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login, "PROTOCOL", PROTOCOL + 5)
     monkeypatch.setattr(login, "OLDEST_PROTOCOL", PROTOCOL + 4)
-
-    async def main() -> None:
-        topology = flat("s1")
-        offered = f"protocols {PROTOCOL + 4} to {PROTOCOL + 5} were offered; this server speaks"
-        async with servers(topology):
-            with pytest.raises(Refusal, match=re.escape(offered)):
-                async with thence.connect(url(topology, "s1"), "ann"):
-                    pass
-
-    run(main)
+    topology = flat("s1")
+    offered = f"protocols {PROTOCOL + 4} to {PROTOCOL + 5} were offered; this server speaks"
+    async with servers(topology):
+        with pytest.raises(Refusal, match=re.escape(offered)):
+            async with thence.connect(url(topology, "s1"), "ann"):
+                pass

@@ -19,7 +19,7 @@ import pytest
 import thence
 from tests.properties.test_agent_crashes import SOME, go
 from tests.support.bank import Account, AccountState, Move, audit, state_of
-from tests.support.servers.running import PATIENCE_S, assert_kept, flat, fleet, run, until, url, wait_for_server
+from tests.support.servers.running import PATIENCE_S, assert_kept, flat, fleet, until, url, wait_for_server
 from thence.agents import engine
 from thence.agents.kinds import kinds_of
 from thence.cli.servers.up import free_addresses
@@ -92,23 +92,19 @@ def addressed(topology: Topology) -> Topology:
 # --- M4: engine, channel and network; agents are persistent, reactions atomic (§3) -----------------------------------------
 
 
-def test_m4_a_message_between_agents_passes_engine_channel_and_network(tmp_path: Path) -> None:
+async def test_m4_a_message_between_agents_passes_engine_channel_and_network(tmp_path: Path) -> None:
     """M4, §3 and Fig. 1: two servers; the engine reacts, the channel stamps with its matrix, the network carries, and back up."""
     topology = flat("s1", "s2", ordering="matrix")
-
-    async def main() -> None:
-        async with running(topology, tmp_path) as servers, thence.connect(url(topology, "s1"), "client-s1") as client:
-            s1, s2 = servers["s1"], servers["s2"]
-            before = sent(s1, "D")
-            await client.send("s1's", Move("m", 0, [("s2's", Move("m.0", 4))]))
-            await until(lambda: s2.engine.reactions)
-            assert (s1.engine.reactions, s2.engine.reactions) == (1, 1)
-            after = sent(s1, "D")
-            assert after["s1", "s2"] == before["s1", "s2"] + 1
-            assert sent(s2, "D")["s1", "s2"] == after["s1", "s2"]
-            assert [peer.up for peer in s1.node.peers.peers.values()] == [True]
-
-    run(main)
+    async with running(topology, tmp_path) as servers, thence.connect(url(topology, "s1"), "client-s1") as client:
+        s1, s2 = servers["s1"], servers["s2"]
+        before = sent(s1, "D")
+        await client.send("s1's", Move("m", 0, [("s2's", Move("m.0", 4))]))
+        await until(lambda: s2.engine.reactions)
+        assert (s1.engine.reactions, s2.engine.reactions) == (1, 1)
+        after = sent(s1, "D")
+        assert after["s1", "s2"] == before["s1", "s2"] + 1
+        assert sent(s2, "D")["s1", "s2"] == after["s1", "s2"]
+        assert [peer.up for peer in s1.node.peers.peers.values()] == [True]
 
 
 @pytest.mark.slow
@@ -167,94 +163,76 @@ def test_m4_a_reaction_is_atomic_wherever_its_server_ends(monkeypatch: pytest.Mo
 # --- M5: one queue and clock per domain, static routing, save before send, acknowledge after save (§5) ----------------------
 
 
-def test_m5_a_message_takes_the_shortest_path_and_counts_in_the_domains_that_it_passes(tmp_path: Path) -> None:
+async def test_m5_a_message_takes_the_shortest_path_and_counts_in_the_domains_that_it_passes(tmp_path: Path) -> None:
     """M5, §5, Fig. 6-7, on the eight servers of Fig. 2: S1 to S8 over S3 and S6, one clock per domain, the others untouched."""
     topology = addressed(domains_fig2())
+    async with (
+        running(topology, tmp_path, tmp_path / "trace") as servers,
+        thence.connect(url(topology, "S1"), "client-S1") as client,
+    ):
+        for name, server in servers.items():
+            assert set(server.node.member._domains) == set(topology.homes[name])
+            for domain, place in server.node.member._domains.items():
+                assert place.ordering.members == topology.domains[domain].members
 
-    async def main() -> None:
-        async with (
-            running(topology, tmp_path, tmp_path / "trace") as servers,
-            thence.connect(url(topology, "S1"), "client-S1") as client,
-        ):
-            for name, server in servers.items():
-                assert set(server.node.member._domains) == set(topology.homes[name])
-                for domain, place in server.node.member._domains.items():
-                    assert place.ordering.members == topology.domains[domain].members
+        def clocks() -> dict[tuple[str, str], dict[tuple[str, str], int]]:
+            return {(name, domain): sent(server, domain) for name, server in servers.items() for domain in topology.homes[name]}
 
-            def clocks() -> dict[tuple[str, str], dict[tuple[str, str], int]]:
-                return {
-                    (name, domain): sent(server, domain) for name, server in servers.items() for domain in topology.homes[name]
-                }
-
-            before = clocks()
-            await client.send("S1's", Move("m", 0, [("S8's", Move("m.0", 1))]))
-            await until(lambda: servers["S8"].engine.reactions and all(at_rest(server) for server in servers.values()))
-            after = clocks()
-            changed = {where for where in after if after[where] != before[where]}
-            hops = {("A", "S1", "S3"), ("D", "S3", "S6"), ("C", "S6", "S8")}
-            assert changed == {(server, domain) for domain, *ends in hops for server in ends}
-            for domain, source, target in hops:
-                for end in (source, target):
-                    earlier = before[end, domain].get((source, target), 0)
-                    assert after[end, domain] == before[end, domain] | {(source, target): earlier + 1}
-
-    run(main)
+        before = clocks()
+        await client.send("S1's", Move("m", 0, [("S8's", Move("m.0", 1))]))
+        await until(lambda: servers["S8"].engine.reactions and all(at_rest(server) for server in servers.values()))
+        after = clocks()
+        changed = {where for where in after if after[where] != before[where]}
+        hops = {("A", "S1", "S3"), ("D", "S3", "S6"), ("C", "S6", "S8")}
+        assert changed == {(server, domain) for domain, *ends in hops for server in ends}
+        for domain, source, target in hops:
+            for end in (source, target):
+                earlier = before[end, domain].get((source, target), 0)
+                assert after[end, domain] == before[end, domain] | {(source, target): earlier + 1}
     assert_kept(tmp_path / "trace", sends=8)
 
 
-def test_m5_the_queue_of_one_domain_does_not_wait_for_another(tmp_path: Path) -> None:
+async def test_m5_the_queue_of_one_domain_does_not_wait_for_another(tmp_path: Path) -> None:
     """M5, §5: a router has a queue for each domain. What waits for S6 in D does not hold up what goes to S2 in A."""
     topology = addressed(domains_fig2())
-
-    async def main() -> None:
-        async with running(topology, tmp_path) as servers, thence.connect(url(topology, "S3"), "client-S3") as client:
-            router = servers["S3"].node
-            await servers["S6"].stop(drain_s=0)
-            await client.send("S3's", Move("m", 0, [("S6's", Move("m.0", 1)), ("S2's", Move("m.1", 2))]))
-            await until(lambda: servers["S2"].engine.reactions)
-            await until(lambda: not router.member._domains["A"].transport.queued)
-            assert router.member._domains["D"].transport.queued == 1
-
-    run(main)
+    async with running(topology, tmp_path) as servers, thence.connect(url(topology, "S3"), "client-S3") as client:
+        router = servers["S3"].node
+        await servers["S6"].stop(drain_s=0)
+        await client.send("S3's", Move("m", 0, [("S6's", Move("m.0", 1)), ("S2's", Move("m.1", 2))]))
+        await until(lambda: servers["S2"].engine.reactions)
+        await until(lambda: not router.member._domains["A"].transport.queued)
+        assert router.member._domains["D"].transport.queued == 1
 
 
-def test_m5_nothing_is_sent_before_it_is_saved(tmp_path: Path) -> None:
+async def test_m5_nothing_is_sent_before_it_is_saved(tmp_path: Path) -> None:
     """M5, Fig. 7: while the sender's disk has not answered, the receiver hears nothing of a message; then it does."""
     topology = flat("s1", "s2", ordering="matrix")
-
-    async def main() -> None:
-        async with running(topology, tmp_path) as servers, thence.connect(url(topology, "s1"), "client-s1") as client:
-            s1, s2 = servers["s1"], servers["s2"]
-            before = sent(s2, "D").get(("s1", "s2"), 0)
-            with held_store(s1):
-                sending = asyncio.create_task(client.send("s2's", Move("m", 0)))
-                await until(lambda: sum(s1.node.member.queued().values()))
-                for _ in range(50):
-                    await asyncio.sleep(0.002)
-                assert sent(s2, "D").get(("s1", "s2"), 0) == before
-                assert not sending.done()
-            await sending
-            await until(lambda: s2.engine.reactions)
-            assert sent(s2, "D")["s1", "s2"] == before + 1
-
-    run(main)
+    async with running(topology, tmp_path) as servers, thence.connect(url(topology, "s1"), "client-s1") as client:
+        s1, s2 = servers["s1"], servers["s2"]
+        before = sent(s2, "D").get(("s1", "s2"), 0)
+        with held_store(s1):
+            sending = asyncio.create_task(client.send("s2's", Move("m", 0)))
+            await until(lambda: sum(s1.node.member.queued().values()))
+            for _ in range(50):
+                await asyncio.sleep(0.002)
+            assert sent(s2, "D").get(("s1", "s2"), 0) == before
+            assert not sending.done()
+        await sending
+        await until(lambda: s2.engine.reactions)
+        assert sent(s2, "D")["s1", "s2"] == before + 1
 
 
-def test_m5_nothing_is_acknowledged_before_it_is_saved(tmp_path: Path) -> None:
+async def test_m5_nothing_is_acknowledged_before_it_is_saved(tmp_path: Path) -> None:
     """M5, Fig. 7: while the receiver's disk has not answered, the sender keeps the message; then it lets go of it."""
     topology = flat("s1", "s2", ordering="matrix")
-
-    async def main() -> None:
-        async with running(topology, tmp_path) as servers, thence.connect(url(topology, "s1"), "client-s1") as client:
-            s1, s2 = servers["s1"], servers["s2"]
-            before = sent(s2, "D").get(("s1", "s2"), 0)
-            with held_store(s2):
-                await client.send("s2's", Move("m", 0))
-                await until(lambda: sent(s2, "D").get(("s1", "s2"), 0) == before + 1)  # It came, and is in memory,
-                for _ in range(50):
-                    await asyncio.sleep(0.002)
-                assert sum(s1.node.member.queued().values()) == 1  # and is not acknowledged,
-                assert s2.engine.reactions == 0  # nor handed to the agent.
-            await until(lambda: s2.engine.reactions and not any(s1.node.member.queued().values()))
-
-    run(main)
+    async with running(topology, tmp_path) as servers, thence.connect(url(topology, "s1"), "client-s1") as client:
+        s1, s2 = servers["s1"], servers["s2"]
+        before = sent(s2, "D").get(("s1", "s2"), 0)
+        with held_store(s2):
+            await client.send("s2's", Move("m", 0))
+            await until(lambda: sent(s2, "D").get(("s1", "s2"), 0) == before + 1)  # It came, and is in memory,
+            for _ in range(50):
+                await asyncio.sleep(0.002)
+            assert sum(s1.node.member.queued().values()) == 1  # and is not acknowledged,
+            assert s2.engine.reactions == 0  # nor handed to the agent.
+        await until(lambda: s2.engine.reactions and not any(s1.node.member.queued().values()))

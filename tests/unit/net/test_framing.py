@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 from zlib import crc32
@@ -89,24 +88,18 @@ def framed(payload: bytes) -> bytes:
     return head(len(payload), crc32(payload)) + payload
 
 
-def with_wire(test: Callable[[Wire], Any]) -> None:
-    async def main() -> None:
-        test(Wire())
-
-    asyncio.run(main())
+@pytest.fixture
+async def wire() -> Wire:
+    return Wire()
 
 
 @pytest.mark.parametrize("piece", [1, 3, 8, 9, 1000])
-def test_frames_come_whole_however_the_stream_is_cut(piece: int) -> None:
+async def test_frames_come_whole_however_the_stream_is_cut(wire: Wire, piece: int) -> None:
     payloads = [bytes([number]) * (1 + 37 * number) for number in range(6)]
     stream = b"".join(map(framed, payloads))
-
-    def test(wire: Wire) -> None:
-        for at in range(0, len(stream), piece):
-            wire.receive(stream[at : at + piece])
-        assert wire.frames == payloads
-
-    with_wire(test)
+    for at in range(0, len(stream), piece):
+        wire.receive(stream[at : at + piece])
+    assert wire.frames == payloads
 
 
 BAD = {
@@ -118,186 +111,149 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_a_bad_frame_ends_the_connection_and_what_follows_is_not_read(bad: bytes) -> None:
-    def test(wire: Wire) -> None:
-        wire.receive(framed(b"good") + bad + framed(b"behind"))
-        assert (wire.frames, wire.transport.ended) == ([b"good"], "aborted")
-        wire.connection.connection_lost(None)
-        assert isinstance(wire.lost[0], MalformedFrame)
-
-    with_wire(test)
+async def test_a_bad_frame_ends_the_connection_and_what_follows_is_not_read(wire: Wire, bad: bytes) -> None:
+    wire.receive(framed(b"good") + bad + framed(b"behind"))
+    assert (wire.frames, wire.transport.ended) == ([b"good"], "aborted")
+    wire.connection.connection_lost(None)
+    assert isinstance(wire.lost[0], MalformedFrame)
 
 
 @pytest.mark.parametrize("bit", range(8 * HEADER.size))
-def test_a_damaged_head_is_noticed_before_anything_waits_for_the_length_it_says(bit: int) -> None:
+async def test_a_damaged_head_is_noticed_before_anything_waits_for_the_length_it_says(wire: Wire, bit: int) -> None:
     frame = bytearray(framed(b"hello"))
     frame[bit // 8] ^= 1 << bit % 8
-
-    def test(wire: Wire) -> None:
-        wire.connection.max_frame_bytes = 2**32
-        wire.receive(bytes(frame))
-        assert (wire.frames, wire.transport.ended) == ([], "aborted")
-
-    with_wire(test)
+    wire.connection.max_frame_bytes = 2**32
+    wire.receive(bytes(frame))
+    assert (wire.frames, wire.transport.ended) == ([], "aborted")
 
 
-def test_a_length_is_checked_before_anything_is_kept() -> None:
-    def test(wire: Wire) -> None:
-        wire.connection.max_frame_bytes = 100
-        wire.receive(head(101, 0))
-        assert wire.transport.ended == "aborted"
-
-    with_wire(test)
+async def test_a_length_is_checked_before_anything_is_kept(wire: Wire) -> None:
+    wire.connection.max_frame_bytes = 100
+    wire.receive(head(101, 0))
+    assert wire.transport.ended == "aborted"
 
 
 @pytest.mark.parametrize("error", [MalformedFrame("nonsense"), StorageError("the disk failed"), Busy("the server is stopping")])
-def test_whoever_cannot_take_a_frame_ends_the_connection(error: ThenceError) -> None:
-    def test(wire: Wire) -> None:
-        def refuse(*_: object) -> None:
-            raise error
+async def test_whoever_cannot_take_a_frame_ends_the_connection(wire: Wire, error: ThenceError) -> None:
+    def refuse(*_: object) -> None:
+        raise error
 
-        wire.connection.on_frame = refuse
-        wire.receive(framed(b"x"))
-        assert wire.transport.ended == "aborted"
-
-    with_wire(test)
+    wire.connection.on_frame = refuse
+    wire.receive(framed(b"x"))
+    assert wire.transport.ended == "aborted"
 
 
-def test_frames_of_one_turn_leave_in_one_piece_and_a_closed_connection_swallows() -> None:
-    async def main() -> None:
-        wire = Wire()
-        wire.connection.send(b"k", "one")
-        wire.connection.send(b"k", "two")
-        assert wire.transport.written == b""
-        await asyncio.sleep(0)
-        assert wire.transport.written == said("one") + said("two")
-        wire.connection.send(b"k", "last")
-        wire.connection.close()
-        assert wire.transport.written.endswith(said("last")), "what was sent before the end goes out"
-        wire.connection.connection_lost(None)
-        wire.connection.send(b"k", "nobody")
-        await asyncio.sleep(0)
-        assert not wire.connection.open
-
-    asyncio.run(main())
+async def test_frames_of_one_turn_leave_in_one_piece_and_a_closed_connection_swallows() -> None:
+    wire = Wire()
+    wire.connection.send(b"k", "one")
+    wire.connection.send(b"k", "two")
+    assert wire.transport.written == b""
+    await asyncio.sleep(0)
+    assert wire.transport.written == said("one") + said("two")
+    wire.connection.send(b"k", "last")
+    wire.connection.close()
+    assert wire.transport.written.endswith(said("last")), "what was sent before the end goes out"
+    wire.connection.connection_lost(None)
+    wire.connection.send(b"k", "nobody")
+    await asyncio.sleep(0)
+    assert not wire.connection.open
 
 
-def test_a_closed_connection_that_nobody_empties_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_closed_connection_that_nobody_empties_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thence.net.framing.LINGER_S", 0.01)
-
-    async def main() -> None:
-        wire = Wire()
-        wire.connection.close()
-        assert wire.transport.ended == "closed"
-        await asyncio.sleep(0.1)
-        assert wire.transport.ended == "aborted"
-
-    asyncio.run(main())
+    wire = Wire()
+    wire.connection.close()
+    assert wire.transport.ended == "closed"
+    await asyncio.sleep(0.1)
+    assert wire.transport.ended == "aborted"
 
 
-def test_a_connection_that_ended_when_all_was_out_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_ended_when_all_was_out_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real one of asyncio, whose transport cannot be ended again once it is gone."""
     monkeypatch.setattr("thence.net.framing.LINGER_S", 0.05)
     troubles: list[dict[str, Any]] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, trouble: troubles.append(trouble))
-        near, far = socket.socketpair()
-        connection = Connection()
-        ended = loop.create_future()
-        connection.on_end = lambda _: ended.set_result(None)
-        await loop.create_connection(lambda: connection, sock=near)
-        far.setblocking(False)
-        connection.send(b"k", "x" * 10_000_000)
-        connection.close()
-        assert connection.unsent_bytes, "it goes out little by little"
-        while not ended.done():
-            with suppress(BlockingIOError):
-                far.recv(1_000_000)
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.1)
-        far.close()
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, trouble: troubles.append(trouble))
+    near, far = socket.socketpair()
+    connection = Connection()
+    ended = loop.create_future()
+    connection.on_end = lambda _: ended.set_result(None)
+    await loop.create_connection(lambda: connection, sock=near)
+    far.setblocking(False)
+    connection.send(b"k", "x" * 10_000_000)
+    connection.close()
+    assert connection.unsent_bytes, "it goes out little by little"
+    while not ended.done():
+        with suppress(BlockingIOError):
+            far.recv(1_000_000)
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.1)
+    far.close()
     assert troubles == []
 
 
-def test_a_header_alone_makes_nobody_keep_room_for_its_frame() -> None:
-    def test(wire: Wire) -> None:
-        wire.connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
-        wire.receive(head(MAX_CLIENT_FRAME_BYTES, 0))
-        assert wire.connection._room == READ_BYTES
-
-    with_wire(test)
+async def test_a_header_alone_makes_nobody_keep_room_for_its_frame(wire: Wire) -> None:
+    wire.connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
+    wire.receive(head(MAX_CLIENT_FRAME_BYTES, 0))
+    assert wire.connection._room == READ_BYTES
 
 
-def test_room_is_made_for_twice_what_has_come_and_given_back_when_it_rests() -> None:
+async def test_room_is_made_for_twice_what_has_come_and_given_back_when_it_rests(wire: Wire) -> None:
     payload = bytes(5_000_000)
     frame = framed(payload)
-
-    def test(wire: Wire) -> None:
-        connection = wire.connection
-        connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
-        for at in range(0, len(frame) - 1, 50_000):
-            wire.receive(frame[at : min(at + 50_000, len(frame) - 1)])
-            assert connection._room <= max(READ_BYTES, 2 * connection._filled)
-        connection.rest()
-        assert connection._room >= connection._filled == len(frame) - 1, "what has come is kept"
-        wire.receive(frame[-1:])
-        assert wire.frames == [payload]
-        connection.rest()
-        wire.receive(framed(b"x"))
-        assert wire.frames[1:] == [b"x"]
-        connection.rest()
-        assert connection._room == READ_BYTES
-        wire.receive(frame)
-        assert wire.frames[2:] == [payload]
-
-    with_wire(test)
+    connection = wire.connection
+    connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
+    for at in range(0, len(frame) - 1, 50_000):
+        wire.receive(frame[at : min(at + 50_000, len(frame) - 1)])
+        assert connection._room <= max(READ_BYTES, 2 * connection._filled)
+    connection.rest()
+    assert connection._room >= connection._filled == len(frame) - 1, "what has come is kept"
+    wire.receive(frame[-1:])
+    assert wire.frames == [payload]
+    connection.rest()
+    wire.receive(framed(b"x"))
+    assert wire.frames[1:] == [b"x"]
+    connection.rest()
+    assert connection._room == READ_BYTES
+    wire.receive(frame)
+    assert wire.frames[2:] == [payload]
 
 
-def test_a_connection_that_has_ended_keeps_no_room() -> None:
-    def test(wire: Wire) -> None:
-        wire.connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
-        wire.receive(framed(bytes(1_000_000))[:-1])
-        assert wire.connection._room > 1_000_000
-        wire.connection.connection_lost(None)
-        assert wire.connection._room == READ_BYTES
-
-    with_wire(test)
+async def test_a_connection_that_has_ended_keeps_no_room(wire: Wire) -> None:
+    wire.connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
+    wire.receive(framed(bytes(1_000_000))[:-1])
+    assert wire.connection._room > 1_000_000
+    wire.connection.connection_lost(None)
+    assert wire.connection._room == READ_BYTES
 
 
-def test_what_comes_to_a_connection_that_is_paused_waits_in_order() -> None:
-    async def main() -> None:
-        wire = Wire()
-        connection = wire.connection
+async def test_what_comes_to_a_connection_that_is_paused_waits_in_order() -> None:
+    wire = Wire()
+    connection = wire.connection
 
-        def pausing(_: Connection, frame: memoryview) -> None:
-            wire.frames.append(bytes(frame))
-            if bytes(frame) == b"pause":
-                connection.pause("a test")
-                connection.pause("another")
+    def pausing(_: Connection, frame: memoryview) -> None:
+        wire.frames.append(bytes(frame))
+        if bytes(frame) == b"pause":
+            connection.pause("a test")
+            connection.pause("another")
 
-        connection.on_frame = pausing
-        wire.receive(b"".join(map(framed, [b"1", b"pause", b"2", b"pause", b"3"])))
-        assert (wire.frames, wire.transport.reading, connection.paused) == ([b"1", b"pause"], False, True)
-        connection.resume("a test")
-        await asyncio.sleep(0)
-        assert len(wire.frames) == 2, "there is another reason"
-        connection.resume("another")
-        await asyncio.sleep(0)
-        assert (wire.frames[2:], wire.transport.reading) == ([b"2", b"pause"], False)
-        connection.resume("another")
-        connection.resume("a test")
-        await asyncio.sleep(0)
-        assert (wire.frames[4:], wire.transport.reading, connection.paused) == ([b"3"], True, False)
-        wire.receive(framed(b"4"))
-        assert wire.frames[5:] == [b"4"]
-        connection.pause("the end")
-        connection.connection_lost(None)
-        connection.resume("the end")
-        await asyncio.sleep(0)
-        assert connection._room == READ_BYTES
-
-    asyncio.run(main())
+    connection.on_frame = pausing
+    wire.receive(b"".join(map(framed, [b"1", b"pause", b"2", b"pause", b"3"])))
+    assert (wire.frames, wire.transport.reading, connection.paused) == ([b"1", b"pause"], False, True)
+    connection.resume("a test")
+    await asyncio.sleep(0)
+    assert len(wire.frames) == 2, "there is another reason"
+    connection.resume("another")
+    await asyncio.sleep(0)
+    assert (wire.frames[2:], wire.transport.reading) == ([b"2", b"pause"], False)
+    connection.resume("another")
+    connection.resume("a test")
+    await asyncio.sleep(0)
+    assert (wire.frames[4:], wire.transport.reading, connection.paused) == ([b"3"], True, False)
+    wire.receive(framed(b"4"))
+    assert wire.frames[5:] == [b"4"]
+    connection.pause("the end")
+    connection.connection_lost(None)
+    connection.resume("the end")
+    await asyncio.sleep(0)
+    assert connection._room == READ_BYTES

@@ -11,22 +11,19 @@ from thence.net.framing import Connection
 from thence.net.reconnect import Backoff, Heartbeat
 
 
-def test_each_wait_is_twice_as_long_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_wait_is_twice_as_long_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    async def main() -> None:
-        backoff = Backoff(1.0, 5.0)
-        for _ in range(5):
-            await backoff.wait()
-        backoff.reset()
-        await backoff.wait(1.5)
-        await backoff.wait()
-
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    asyncio.run(main())
+    backoff = Backoff(1.0, 5.0)
+    for _ in range(5):
+        await backoff.wait()
+    backoff.reset()
+    await backoff.wait(1.5)
+    await backoff.wait()
     for wait, most in zip(waits, (1, 2, 4, 5, 5, 1, 1.5), strict=True):
         assert most / 2 <= wait <= most
 
@@ -63,12 +60,9 @@ def test_a_quiet_connection_gets_a_ping_and_a_silent_one_ends(heard_at: float, w
     assert connection.happened == happened
 
 
-def test_a_connection_is_looked_after_until_it_is_lost() -> None:
-    async def main() -> None:
-        connection = PlayedConnection(float("inf"), float("inf"))
-        lost = asyncio.Event()
-        connection.rest = lost.set  # type: ignore[method-assign]
-        await Heartbeat(0.002, 1.0).watch(cast("Any", connection), lost, "s1")
-        assert lost.is_set()
-
-    asyncio.run(asyncio.wait_for(main(), 30.0))
+async def test_a_connection_is_looked_after_until_it_is_lost() -> None:
+    connection = PlayedConnection(float("inf"), float("inf"))
+    lost = asyncio.Event()
+    connection.rest = lost.set  # type: ignore[method-assign]
+    await Heartbeat(0.002, 1.0).watch(cast("Any", connection), lost, "s1")
+    assert lost.is_set()

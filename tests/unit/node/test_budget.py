@@ -157,22 +157,19 @@ def test_what_is_too_little_is_named_as_it_was_given_and_the_least_that_is_named
     assert share_out(parse_size(enough[1]), NEEDS).memory == parse_size(enough[1])
 
 
-def test_a_node_works_within_its_budget_and_without_one_as_ever(tmp_path: Path) -> None:
-    async def main() -> None:
-        node = Node(alone(), "s1", NodeOptions(data=tmp_path / "small", memory=1024 * MIB))
-        assert node.memory.limits.memory == 1024 * MIB
-        assert node.directory.mailboxes.most_bytes == node.memory.limits.mailboxes_bytes < MAX_MAILBOXES_BYTES
-        assert node.member.options.max_queued_bytes == node.memory.limits.queued_bytes < MAX_QUEUED_BYTES
-        assert "MAX_CLIENTS is" in _crowded(node)
-        await node.close()
-        other = Node(alone(), "s1", NodeOptions(data=tmp_path / "other"))
-        assert (other.memory.limits, other.directory.mailboxes.most_bytes) == (NO_BUDGET, MAX_MAILBOXES_BYTES)
-        await other.close()
-        default = Node(alone(), "s1", NodeOptions(memory=0))
-        assert 0 < default.memory.limits.memory <= max(machine_memory(), 1024 * MIB)
-        await default.close()
-
-    asyncio.run(main())
+async def test_a_node_works_within_its_budget_and_without_one_as_ever(tmp_path: Path) -> None:
+    node = Node(alone(), "s1", NodeOptions(data=tmp_path / "small", memory=1024 * MIB))
+    assert node.memory.limits.memory == 1024 * MIB
+    assert node.directory.mailboxes.most_bytes == node.memory.limits.mailboxes_bytes < MAX_MAILBOXES_BYTES
+    assert node.member.options.max_queued_bytes == node.memory.limits.queued_bytes < MAX_QUEUED_BYTES
+    assert "MAX_CLIENTS is" in _crowded(node)
+    await node.close()
+    other = Node(alone(), "s1", NodeOptions(data=tmp_path / "other"))
+    assert (other.memory.limits, other.directory.mailboxes.most_bytes) == (NO_BUDGET, MAX_MAILBOXES_BYTES)
+    await other.close()
+    default = Node(alone(), "s1", NodeOptions(memory=0))
+    assert 0 < default.memory.limits.memory <= max(machine_memory(), 1024 * MIB)
+    await default.close()
 
 
 def _crowded(node: Node) -> str:
@@ -257,37 +254,33 @@ def is_paused(wire: Wire) -> bool:
     return wire.connection.paused
 
 
-def test_a_frame_for_which_there_is_no_memory_waits_and_comes_whole_when_there_is() -> None:
+async def test_a_frame_for_which_there_is_no_memory_waits_and_comes_whole_when_there_is() -> None:
     payload = bytes(range(256)) * 4_000
-
-    async def main() -> None:
-        wire, pool = Wire(), Pool(1024 * 1024)
-        connection = wire.connection
-        connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
-        connection.enter(pool)
-        pool.used += 900_000  # Of others.
-        frame = framed(payload)
-        at = 0
-        while wire.transport.reading and at < len(frame):
-            taken = min(len(connection.get_buffer(1)), len(frame) - at)
-            wire.receive(frame[at : at + taken])
-            at += taken
-        assert is_paused(wire)
-        assert pool.used <= pool.limit
-        pool.look(0.0, lambda: None)
-        await asyncio.sleep(0)
-        assert is_paused(wire)
-        pool.used -= 900_000
-        pool.limit *= 4
-        pool.look(1.0, lambda: None)
-        await asyncio.sleep(0)
-        assert not is_paused(wire)
-        wire.receive(frame[at:])
-        assert wire.frames == [payload]
-        connection.connection_lost(None)
-        assert (pool.used, connection.held, connection._room) == (0, 0, READ_BYTES)
-
-    asyncio.run(main())
+    wire, pool = Wire(), Pool(1024 * 1024)
+    connection = wire.connection
+    connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
+    connection.enter(pool)
+    pool.used += 900_000  # Of others.
+    frame = framed(payload)
+    at = 0
+    while wire.transport.reading and at < len(frame):
+        taken = min(len(connection.get_buffer(1)), len(frame) - at)
+        wire.receive(frame[at : at + taken])
+        at += taken
+    assert is_paused(wire)
+    assert pool.used <= pool.limit
+    pool.look(0.0, lambda: None)
+    await asyncio.sleep(0)
+    assert is_paused(wire)
+    pool.used -= 900_000
+    pool.limit *= 4
+    pool.look(1.0, lambda: None)
+    await asyncio.sleep(0)
+    assert not is_paused(wire)
+    wire.receive(frame[at:])
+    assert wire.frames == [payload]
+    connection.connection_lost(None)
+    assert (pool.used, connection.held, connection._room) == (0, 0, READ_BYTES)
 
 
 @pytest.mark.parametrize("text", ["1000000T", "9" * 40 + "G"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,7 @@ def test_after_a_kill_what_is_in_the_trace_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_who_begins_anew_does_not_go_on_with_the_trace_of_another(durable: bool, tmp_path: Path) -> None:
+async def test_who_begins_anew_does_not_go_on_with_the_trace_of_another(durable: bool, tmp_path: Path) -> None:
     told = History(tmp_path / "trace", "s1", TOPOLOGY)
     send(told, 0, 1)
     told.release(1)
@@ -74,8 +73,8 @@ def test_who_begins_anew_does_not_go_on_with_the_trace_of_another(durable: bool,
         await Node(TOPOLOGY, "s1", NodeOptions(data=tmp_path / "data" if durable else None, trace=trace)).close()
 
     with pytest.raises(ConfigError, match=r"trace: has 1 event of 's1' that another store told\. Give a new folder"):
-        asyncio.run(start(tmp_path / "trace"))
-    asyncio.run(start(tmp_path / "another"))
+        await start(tmp_path / "trace")
+    await start(tmp_path / "another")
     assert numbers(tmp_path / "trace") == [1]
 
 
@@ -274,25 +273,23 @@ class _Clock:
         return _Clock.at
 
 
-def test_after_a_kill_events_have_the_time_at_which_they_first_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_kill_events_have_the_time_at_which_they_first_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(driver, "Clock", _Clock)
     options = NodeOptions(data=tmp_path / "data", trace=tmp_path / "trace")
-
-    async def run() -> None:
-        _Clock.at = 1_000
-        first = Node(TOPOLOGY, "s1", options)
-        for number in range(3):
-            _Clock.at += 100
-            first.announce(Joined(f"client {number}", "s1", temporary=False))
-        first.driver.store.commit()
-        first.driver.store.close()  # As a kill does it: nothing of the trace is on disk.
-        _Clock.at = 9_000
-        again = Node(TOPOLOGY, "s1", options)
-        _Clock.at = 9_100
-        again.announce(Joined("another", "s1", temporary=False))
-        await again.close()
-
-    asyncio.run(run())
+    _Clock.at = 1_000
+    first = Node(TOPOLOGY, "s1", options)
+    for number in range(3):
+        _Clock.at += 100
+        first.announce(Joined(f"client {number}", "s1", temporary=False))
+    first.driver.store.commit()
+    first.driver.store.close()  # As a kill does it: nothing of the trace is on disk.
+    _Clock.at = 9_000
+    again = Node(TOPOLOGY, "s1", options)
+    _Clock.at = 9_100
+    again.announce(Joined("another", "s1", temporary=False))
+    await again.close()
     events = sorted(read_trace(tmp_path / "trace"), key=lambda event: event.index)
     assert [(event.kind, event.time) for event in events] == [
         *[(kind, at) for at in (1_100, 1_200, 1_300) for kind in ("send", "deliver")],

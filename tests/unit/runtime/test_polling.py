@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -107,13 +107,9 @@ def test_of_several_wishes_the_longest_is_followed_until_it_is_withdrawn() -> No
 
 
 @pytest.mark.parametrize("seconds", [-0.1, 2 * MAX_AWAKE_S])
-def test_a_time_that_cannot_be_is_refused(seconds: float) -> None:
-    async def ask() -> None:
-        with thence.stay_awake(seconds):
-            raise AssertionError("it was taken")
-
-    with pytest.raises(thence.UsageError, match=r"can stay awake for 0 to 0\.01 s"):
-        asyncio.run(ask())
+async def test_a_time_that_cannot_be_is_refused(seconds: float) -> None:
+    with pytest.raises(thence.UsageError, match=r"can stay awake for 0 to 0\.01 s"), thence.stay_awake(seconds):
+        raise AssertionError("it was taken")
 
 
 async def _exchange(count: int) -> int:
@@ -127,20 +123,15 @@ async def _exchange(count: int) -> int:
     return came
 
 
-def test_members_of_a_loop_that_stays_awake_get_what_they_would_get_otherwise() -> None:
-    async def run() -> dict[str, Any]:
-        with thence.stay_awake(MAX_AWAKE_S) as polling:
-            assert await _exchange(100) == 100
-        assert polling is polling_of(asyncio.get_running_loop())
-        assert polling.limit == 0
-        return polling.status()
-
-    assert asyncio.run(run())["caught"] > 0
+async def test_members_of_a_loop_that_stays_awake_get_what_they_would_get_otherwise() -> None:
+    with thence.stay_awake(MAX_AWAKE_S) as polling:
+        assert await _exchange(100) == 100
+    assert polling is polling_of(asyncio.get_running_loop())
+    assert polling.limit == 0
+    assert polling.status()["caught"] > 0
 
 
-def test_without_a_wish_a_loop_never_stays_awake() -> None:
-    async def run() -> dict[str, Any]:
-        assert await _exchange(20) == 20
-        return polling_of(asyncio.get_running_loop()).status()
-
-    assert asyncio.run(run()) == {"limit_us": 0, "window_us": 0, "caught": 0, "missed": 0}
+async def test_without_a_wish_a_loop_never_stays_awake() -> None:
+    assert await _exchange(20) == 20
+    status = polling_of(asyncio.get_running_loop()).status()
+    assert status == {"limit_us": 0, "window_us": 0, "caught": 0, "missed": 0}

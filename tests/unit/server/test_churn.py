@@ -31,22 +31,19 @@ class Played:
             call()
 
 
-def test_with_no_credit_left_each_has_one_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        played = Played(monkeypatch)
-        take = played.churn.take
-        ann, bob, cid = (cast("Session", name) for name in ("ann", "bob", "cid"))
-        assert all(take(ann) for _ in range(CHURN_BURST))
-        assert not any(take(session) for session in (ann, bob, ann, cid))
-        played.pass_by(2 / CHURN_PER_S)
-        assert played.woken == [ann, bob]
-        assert [take(ann), take(ann), take(bob), take(bob)] == [True, False, True, False]
-        played.churn.drop(cid)
-        played.pass_by(1.5 / CHURN_PER_S)
-        assert played.woken[2:] == [ann]
-        played.churn.drop(ann)
-        played.pass_by(10.0)
-        assert played.woken[3:] == [bob]
-        assert sum(take(cid) for _ in range(2 * CHURN_BURST)) == CHURN_BURST - 1, "no more are saved up"
-
-    asyncio.run(main())
+async def test_with_no_credit_left_each_has_one_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch)
+    take = played.churn.take
+    ann, bob, cid = (cast("Session", name) for name in ("ann", "bob", "cid"))
+    assert all(take(ann) for _ in range(CHURN_BURST))
+    assert not any(take(session) for session in (ann, bob, ann, cid))
+    played.pass_by(2 / CHURN_PER_S)
+    assert played.woken == [ann, bob]
+    assert [take(ann), take(ann), take(bob), take(bob)] == [True, False, True, False]
+    played.churn.drop(cid)
+    played.pass_by(1.5 / CHURN_PER_S)
+    assert played.woken[2:] == [ann]
+    played.churn.drop(ann)
+    played.pass_by(10.0)
+    assert played.woken[3:] == [bob]
+    assert sum(take(cid) for _ in range(2 * CHURN_BURST)) == CHURN_BURST - 1, "no more are saved up"

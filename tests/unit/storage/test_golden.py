@@ -13,7 +13,6 @@ import thence
 from examples.bank import Account
 from tests.support import golden_bytes
 from tests.support.golden_bytes import DELIVER, FOLDER, SAID, packet_bytes, packets, said_bytes
-from tests.support.servers.running import run
 from thence.agents.kinds import kinds_of
 from thence.core.member.codec import FORMAT_VERSION, decode_packet
 from thence.core.ordering import ORDERINGS
@@ -89,30 +88,26 @@ def test_the_newest_that_both_know_is_spoken(oldest: int, newest: int, spoken: i
 
 
 @pytest.mark.parametrize("file", STORES, ids=lambda file: file.stem)
-def test_stores_of_old_are_read_and_gone_on_with(file: Path, tmp_path: Path) -> None:
+async def test_stores_of_old_are_read_and_gone_on_with(file: Path, tmp_path: Path) -> None:
     data = tmp_path / "s1"
     data.mkdir()
     for name, content in golden_bytes.read(file).items():
         (data / name).write_bytes(content)
     assert not examine(data).damage
     topology = parse('name = "golden"\n[domains.D]\nmembers = ["s1", "s2"]\nordering = "matrix"\n')
-
-    async def main() -> None:
-        server = Server(topology, "s1", NodeOptions(data=data), kinds_of([Account]))
-        await server.start("127.0.0.1:0")
-        try:
-            assert server.node.directory.state.followers == {"room.42": {"ann": None}}
-            assert server.node.directory.home("cleo") == "s2"
-            async with thence.connect(f"thence://{server.address}", "ann") as ann:
+    server = Server(topology, "s1", NodeOptions(data=data), kinds_of([Account]))
+    await server.start("127.0.0.1:0")
+    try:
+        assert server.node.directory.state.followers == {"room.42": {"ann": None}}
+        assert server.node.directory.home("cleo") == "s2"
+        async with thence.connect(f"thence://{server.address}", "ann") as ann:
+            message = await ann.receive()
+            if message.body == b"one":  # Done with, or not yet known to be, when the store was copied.
                 message = await ann.receive()
-                if message.body == b"one":  # Done with, or not yet known to be, when the store was copied.
-                    message = await ann.receive()
-                assert (message.value(), message.headers, message.sender) == ({"two": 2}, {"a": "b"}, "cleo")
-                shown = await ann.agents.show("till")
-                assert shown["state"] == {"balance": 22, "refused": 0}
-                await ann.send("cleo", b"kept for a neighbour that is away")
-                assert server.node.member.queued()["s2"] > 0
-        finally:
-            await server.stop(drain_s=0)
-
-    run(main)
+            assert (message.value(), message.headers, message.sender) == ({"two": 2}, {"a": "b"}, "cleo")
+            shown = await ann.agents.show("till")
+            assert shown["state"] == {"balance": 22, "refused": 0}
+            await ann.send("cleo", b"kept for a neighbour that is away")
+            assert server.node.member.queued()["s2"] > 0
+    finally:
+        await server.stop(drain_s=0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from thence.client.parts import safe_waits
@@ -72,35 +70,29 @@ def test_a_server_tells_if_all_its_domains_find_out() -> None:
     assert why_untold(mixed, "gone") == "'gone' has left the fabric 'f'"
 
 
-def test_those_who_wait_are_told_in_their_turn() -> None:
-    async def main() -> None:
-        awaited = SafeWaits(EndpointState("me"))
-        third, first, second = (awaited.waiter(position) for position in (3, 1, 2))
-        assert not awaited.knows(0)
-        assert not awaited.advance(0, "")
-        assert awaited.knows(0)
-        first.cancel()
-        assert awaited.advance(2, "")
-        assert second.done()
-        assert not third.done()
-        assert not awaited.advance(1, ""), "another connection may know of less"
-        assert awaited.upto == 2
-        assert not awaited.advance(2, "nobody finds out any more")
-        assert isinstance(third.exception(), UsageError)
-        assert awaited.knows(2), "what was safe stays so"
-        assert not awaited.knows(0)
-
-    asyncio.run(main())
+async def test_those_who_wait_are_told_in_their_turn() -> None:
+    awaited = SafeWaits(EndpointState("me"))
+    third, first, second = (awaited.waiter(position) for position in (3, 1, 2))
+    assert not awaited.knows(0)
+    assert not awaited.advance(0, "")
+    assert awaited.knows(0)
+    first.cancel()
+    assert awaited.advance(2, "")
+    assert second.done()
+    assert not third.done()
+    assert not awaited.advance(1, ""), "another connection may know of less"
+    assert awaited.upto == 2
+    assert not awaited.advance(2, "nobody finds out any more")
+    assert isinstance(third.exception(), UsageError)
+    assert awaited.knows(2), "what was safe stays so"
+    assert not awaited.knows(0)
 
 
-def test_no_more_wait_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        monkeypatch.setattr(safe_waits, "MAX_AWAITED", 2)
-        awaited = SafeWaits(EndpointState("me"))
-        waiters = [awaited.waiter(position) for position in (1, 2)]
-        with pytest.raises(Busy, match="2 calls of 'me' wait for messages to be safe; MAX_AWAITED is 2"):
-            await awaited.waiter(3)
-        awaited.fail(UsageError("closed"))
-        assert [str(waiter.exception()) for waiter in waiters] == ["closed", "closed"]
-
-    asyncio.run(main())
+async def test_no_more_wait_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safe_waits, "MAX_AWAITED", 2)
+    awaited = SafeWaits(EndpointState("me"))
+    waiters = [awaited.waiter(position) for position in (1, 2)]
+    with pytest.raises(Busy, match="2 calls of 'me' wait for messages to be safe; MAX_AWAITED is 2"):
+        await awaited.waiter(3)
+    awaited.fail(UsageError("closed"))
+    assert [str(waiter.exception()) for waiter in waiters] == ["closed", "closed"]

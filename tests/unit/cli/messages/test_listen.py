@@ -50,7 +50,7 @@ def test_a_body_however_deep_is_printed_in_some_way(depth: int, json: bool, caps
     assert "mallory" in capsys.readouterr().out
 
 
-def test_a_connection_that_is_lost_and_found_is_told_once(
+async def test_a_connection_that_is_lost_and_found_is_told_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states = ["", "", "connection refused", "no answer", "", ""]
@@ -64,11 +64,8 @@ def test_a_connection_that_is_lost_and_found_is_told_once(
                 raise asyncio.CancelledError
             return states.pop(0)
 
-    async def main() -> None:
-        with pytest.raises(asyncio.CancelledError):
-            await _tell_of_trouble(Looked())  # type: ignore[arg-type]
-
     monkeypatch.setattr(listen, "LOOK_EVERY_S", 0)
-    asyncio.run(main())
+    with pytest.raises(asyncio.CancelledError):
+        await _tell_of_trouble(Looked())  # type: ignore[arg-type]
     told = capsys.readouterr().err.splitlines()
     assert told == ["the connection is lost (connection refused); trying again", "connected again, to s1"]

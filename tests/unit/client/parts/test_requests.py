@@ -12,39 +12,33 @@ from thence.client.parts.state import EndpointState
 from thence.errors import UsageError
 
 
-def test_all_who_wait_for_a_key_get_its_answer() -> None:
-    async def main() -> None:
-        pending: Pending[str] = Pending(EndpointState("me"))
-        both = [pending.wait("news"), pending.wait("news")]
-        other = pending.wait("sports")
-        assert (pending.keys, "news" in pending) == (["news", "sports"], True)
-        both[0].cancel()
-        assert pending.answer("news")
-        assert not pending.answer("news"), "nobody asks any more"
-        await both[1]
-        pending.answer("sports", UsageError("no"))
-        with pytest.raises(UsageError, match="no"):
-            await other
-        assert pending.keys == []
-
-    asyncio.run(main())
+async def test_all_who_wait_for_a_key_get_its_answer() -> None:
+    pending: Pending[str] = Pending(EndpointState("me"))
+    both = [pending.wait("news"), pending.wait("news")]
+    other = pending.wait("sports")
+    assert (pending.keys, "news" in pending) == (["news", "sports"], True)
+    both[0].cancel()
+    assert pending.answer("news")
+    assert not pending.answer("news"), "nobody asks any more"
+    await both[1]
+    pending.answer("sports", UsageError("no"))
+    with pytest.raises(UsageError, match="no"):
+        await other
+    assert pending.keys == []
 
 
-def test_the_end_wakes_all_and_a_failure_that_nobody_gets_is_reported() -> None:
-    async def main() -> None:
-        reports: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
-        state = EndpointState("me")
-        waiting = Pending[str](state).wait("news")
-        state.enter()
-        state.fail(ValueError("gone"))
-        state.fail(ValueError("again"))
-        with pytest.raises(ValueError, match="gone"):
-            await waiting
-        assert (state.failure_seen, reports) == (True, [])
-        alone = EndpointState("alone")
-        alone.fail(ValueError("gone"))
-        assert [context["message"] for context in reports] == ["thence: 'alone' has ended, and nobody waits for anything"]
-        assert not alone.failure_seen
-
-    asyncio.run(main())
+async def test_the_end_wakes_all_and_a_failure_that_nobody_gets_is_reported() -> None:
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    state = EndpointState("me")
+    waiting = Pending[str](state).wait("news")
+    state.enter()
+    state.fail(ValueError("gone"))
+    state.fail(ValueError("again"))
+    with pytest.raises(ValueError, match="gone"):
+        await waiting
+    assert (state.failure_seen, reports) == (True, [])
+    alone = EndpointState("alone")
+    alone.fail(ValueError("gone"))
+    assert [context["message"] for context in reports] == ["thence: 'alone' has ended, and nobody waits for anything"]
+    assert not alone.failure_seen

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.node.test_node import alone, durable, joined, killed, run, sent
+from tests.unit.node.test_node import alone, durable, joined, killed, sent
 from thence.errors import Busy, UsageError
 from thence.node.messages.removal import Dropped
 from thence.node.node import Node
@@ -51,121 +51,103 @@ def assert_gone(node: Node, name: str) -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_client_is_removed_while_its_mailbox_stops_the_node(tmp_path: Path, stored: bool) -> None:
-    async def main() -> None:
-        node = await with_full_mailbox(tmp_path if stored else None, "bob")
-        dropped: list[Dropped] = []
-        node.removal.remove("bob", "remove", dropped.append)
-        await durable(node)
-        assert dropped == [Dropped(3, 3 * mailbox_module.MIN_BATCH_BYTES)]
-        assert (node.directory.mailboxes.full, node.held, yielded(node)) == (
-            "",
-            0,
-            ["bob"],
-        )
-        node.announce(Left("bob", "s1"))
-        await durable(node)
-        assert_gone(node, "bob")
-        assert node.removal.dropped == {"leave": 0, "remove": 3, "purge": 0}
-        await sent(node, "ann", 6, 1, "ann")  # It takes messages again.
-        await node.close()
-
-    run(main)
+async def test_a_client_is_removed_while_its_mailbox_stops_the_node(tmp_path: Path, stored: bool) -> None:
+    node = await with_full_mailbox(tmp_path if stored else None, "bob")
+    dropped: list[Dropped] = []
+    node.removal.remove("bob", "remove", dropped.append)
+    await durable(node)
+    assert dropped == [Dropped(3, 3 * mailbox_module.MIN_BATCH_BYTES)]
+    assert (node.directory.mailboxes.full, node.held, yielded(node)) == (
+        "",
+        0,
+        ["bob"],
+    )
+    node.announce(Left("bob", "s1"))
+    await durable(node)
+    assert_gone(node, "bob")
+    assert node.removal.dropped == {"leave": 0, "remove": 3, "purge": 0}
+    await sent(node, "ann", 6, 1, "ann")  # It takes messages again.
+    await node.close()
 
 
-def test_the_notice_of_a_removal_needs_no_room_in_the_mailboxes_of_others(tmp_path: Path) -> None:
-    async def main() -> None:
-        node = await with_full_mailbox(tmp_path, "bob", "cat")
-        node.removal.remove("bob", "remove")
-        await durable(node)
-        assert node.directory.mailboxes.full == "cat"
-        node.announce(Left("bob", "s1"))
-        await durable(node)
-        assert "bob" in node.directory.state.claims  # It waits behind what waits for room.
-        node.removal.remove("cat", "remove")
-        await durable(node)
-        assert_gone(node, "bob")
-        await node.close()
-
-    run(main)
+async def test_the_notice_of_a_removal_needs_no_room_in_the_mailboxes_of_others(tmp_path: Path) -> None:
+    node = await with_full_mailbox(tmp_path, "bob", "cat")
+    node.removal.remove("bob", "remove")
+    await durable(node)
+    assert node.directory.mailboxes.full == "cat"
+    node.announce(Left("bob", "s1"))
+    await durable(node)
+    assert "bob" in node.directory.state.claims  # It waits behind what waits for room.
+    node.removal.remove("cat", "remove")
+    await durable(node)
+    assert_gone(node, "bob")
+    await node.close()
 
 
 @pytest.mark.parametrize("with_snapshot", [True, False])
-def test_a_crash_does_not_undo_a_removal_before_it_is_announced(tmp_path: Path, with_snapshot: bool) -> None:
-    async def main() -> None:
-        node = await with_full_mailbox(tmp_path, "bob")
-        node.removal.remove("bob", "remove")
-        if with_snapshot:  # Of the moment at which it is written and not durable.
-            snapshot, upto = node.driver.actions.snapshot(), node.driver.store.appended
-            node.driver.store.commit()
-            node.driver.store.compact(snapshot, upto)
-        else:
-            node.driver.store.commit()
-        killed(node)
-        again = Node(alone(), "s1", NodeOptions(data=tmp_path))
-        assert (
-            "bob" in again.directory.state.mailboxes,
-            again.directory.mailboxes.full,
-            yielded(again),
-        ) == (False, "", ["bob"])
-        again.announce(Left("bob", "s1"))
-        await durable(again)
-        assert_gone(again, "bob")
-        killed(again)
-        assert_gone(Node(alone(), "s1", NodeOptions(data=tmp_path)), "bob")
-
-    run(main)
+async def test_a_crash_does_not_undo_a_removal_before_it_is_announced(tmp_path: Path, with_snapshot: bool) -> None:
+    node = await with_full_mailbox(tmp_path, "bob")
+    node.removal.remove("bob", "remove")
+    if with_snapshot:  # Of the moment at which it is written and not durable.
+        snapshot, upto = node.driver.actions.snapshot(), node.driver.store.appended
+        node.driver.store.commit()
+        node.driver.store.compact(snapshot, upto)
+    else:
+        node.driver.store.commit()
+    killed(node)
+    again = Node(alone(), "s1", NodeOptions(data=tmp_path))
+    assert (
+        "bob" in again.directory.state.mailboxes,
+        again.directory.mailboxes.full,
+        yielded(again),
+    ) == (False, "", ["bob"])
+    again.announce(Left("bob", "s1"))
+    await durable(again)
+    assert_gone(again, "bob")
+    killed(again)
+    assert_gone(Node(alone(), "s1", NodeOptions(data=tmp_path)), "bob")
 
 
-def test_a_removal_that_is_done_again_leaves_a_later_mailbox_of_the_same_name(tmp_path: Path) -> None:
-    async def main() -> None:
-        node = await with_full_mailbox(tmp_path, "bob")
-        node.removal.remove("bob", "remove")
-        node.removal.remove("bob", "remove")
-        await durable(node)
-        node.announce(Left("bob", "s1"))
-        await joined(node, "bob")
-        await sent(node, "ann", 6, 2, "bob")
-        killed(node)
-        again = Node(alone(), "s1", NodeOptions(data=tmp_path))
-        assert again.directory.state.mailboxes["bob"].position == 2
-
-    run(main)
+async def test_a_removal_that_is_done_again_leaves_a_later_mailbox_of_the_same_name(tmp_path: Path) -> None:
+    node = await with_full_mailbox(tmp_path, "bob")
+    node.removal.remove("bob", "remove")
+    node.removal.remove("bob", "remove")
+    await durable(node)
+    node.announce(Left("bob", "s1"))
+    await joined(node, "bob")
+    await sent(node, "ann", 6, 2, "bob")
+    killed(node)
+    again = Node(alone(), "s1", NodeOptions(data=tmp_path))
+    assert again.directory.state.mailboxes["bob"].position == 2
 
 
-def test_a_mailbox_is_emptied_and_what_waited_for_room_comes(tmp_path: Path) -> None:
-    async def main() -> None:
-        node = await with_full_mailbox(tmp_path, "bob")
-        dropped: list[Dropped] = []
-        node.removal.purge("bob", dropped.append)
-        await durable(node)
-        mailbox = node.directory.state.mailboxes["bob"]
-        assert dropped == [Dropped(3, 3 * mailbox_module.MIN_BATCH_BYTES)]
-        assert (mailbox.acknowledged, mailbox.position, node.held, "bob" in node.directory.state.followers["news"]) == (
-            3,
-            5,
-            0,
-            True,
-        )
-        assert node.removal.dropped["purge"] == 3
-        killed(node)
-        mailbox = Node(alone(), "s1", NodeOptions(data=tmp_path)).directory.state.mailboxes["bob"]
-        assert (mailbox.acknowledged, mailbox.position) == (3, 5)
-
-    run(main)
+async def test_a_mailbox_is_emptied_and_what_waited_for_room_comes(tmp_path: Path) -> None:
+    node = await with_full_mailbox(tmp_path, "bob")
+    dropped: list[Dropped] = []
+    node.removal.purge("bob", dropped.append)
+    await durable(node)
+    mailbox = node.directory.state.mailboxes["bob"]
+    assert dropped == [Dropped(3, 3 * mailbox_module.MIN_BATCH_BYTES)]
+    assert (mailbox.acknowledged, mailbox.position, node.held, "bob" in node.directory.state.followers["news"]) == (
+        3,
+        5,
+        0,
+        True,
+    )
+    assert node.removal.dropped["purge"] == 3
+    killed(node)
+    mailbox = Node(alone(), "s1", NodeOptions(data=tmp_path)).directory.state.mailboxes["bob"]
+    assert (mailbox.acknowledged, mailbox.position) == (3, 5)
 
 
-def test_nothing_is_dropped_that_cannot_be_made_durable(tmp_path: Path) -> None:
-    async def main() -> None:
-        node = await with_full_mailbox(tmp_path, "bob")
-        dropped: list[Dropped] = []
-        node.driver.commits.stalled = "no space left on device"
-        for drop in (partial(node.removal.remove, "bob", "remove"), partial(node.removal.purge, "bob", dropped.append)):
-            with pytest.raises(Busy, match="nothing is dropped: no space left"):
-                drop()
-        assert node.directory.state.mailboxes["bob"].position == 3
-        with pytest.raises(UsageError, match="'eve' is no client of 's1'"):
-            node.removal.remove("eve", "remove")
-        await node.close()
-
-    run(main)
+async def test_nothing_is_dropped_that_cannot_be_made_durable(tmp_path: Path) -> None:
+    node = await with_full_mailbox(tmp_path, "bob")
+    dropped: list[Dropped] = []
+    node.driver.commits.stalled = "no space left on device"
+    for drop in (partial(node.removal.remove, "bob", "remove"), partial(node.removal.purge, "bob", dropped.append)):
+        with pytest.raises(Busy, match="nothing is dropped: no space left"):
+            drop()
+    assert node.directory.state.mailboxes["bob"].position == 3
+    with pytest.raises(UsageError, match="'eve' is no client of 's1'"):
+        node.removal.remove("eve", "remove")
+    await node.close()

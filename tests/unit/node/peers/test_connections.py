@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.servers.running import run, until
+from tests.support.servers.running import until
 from thence.core.topology.toml import parse
 from thence.core.wire.messages import Envelope, Frame, Packet, Report, Safety
 from thence.net.framing import Connection
@@ -47,17 +47,14 @@ def test_peers_share_a_domain_or_a_link() -> None:
     assert peers_of(TOPOLOGY, "s3") == ["s2", "s4"]
 
 
-def test_packets_do_not_pile_up_for_a_peer_that_is_slow() -> None:
-    async def main() -> None:
-        made = Peers(TOPOLOGY, "s2", cast("Any", None), cast("Any", None))
-        slow = SlowConnection()
-        made.peers["s1"].connection = cast("Connection", slow)
-        packet = Packet("A", (Frame(None, Envelope("s2", 1, None, b"")),), (1,))
-        for _ in range(1_000):
-            made.send("s1", packet)
-        assert slow.packets == 1 + (connections.MAX_UNSENT_BYTES - 1) // (10 * 1024 * 1024)
-
-    asyncio.run(main())
+async def test_packets_do_not_pile_up_for_a_peer_that_is_slow() -> None:
+    made = Peers(TOPOLOGY, "s2", cast("Any", None), cast("Any", None))
+    slow = SlowConnection()
+    made.peers["s1"].connection = cast("Connection", slow)
+    packet = Packet("A", (Frame(None, Envelope("s2", 1, None, b"")),), (1,))
+    for _ in range(1_000):
+        made.send("s1", packet)
+    assert slow.packets == 1 + (connections.MAX_UNSENT_BYTES - 1) // (10 * 1024 * 1024)
 
 
 class NotingConnection:
@@ -97,49 +94,41 @@ CONFIRMS: tuple[tuple[str, list[Packet[Any]], list[int]], ...] = (
 
 
 @pytest.mark.parametrize(("packets", "gone"), [case[1:] for case in CONFIRMS], ids=[case[0] for case in CONFIRMS])
-def test_a_packet_is_left_out_only_if_the_next_one_says_all_that_it_does(packets: list[Packet[Any]], gone: list[int]) -> None:
-    async def main() -> None:
-        made = Peers(TOPOLOGY, "s2", cast("Any", None), cast("Any", None))
-        noting = NotingConnection()
-        made.peers["s1"].connection = cast("Connection", noting)
-        for packet in packets:
-            made.send("s1", packet)
-        await asyncio.sleep(0)
-        assert sorted(map(packets.index, noting.packets)) == gone
-
-    asyncio.run(main())
+async def test_a_packet_is_left_out_only_if_the_next_one_says_all_that_it_does(
+    packets: list[Packet[Any]], gone: list[int]
+) -> None:
+    made = Peers(TOPOLOGY, "s2", cast("Any", None), cast("Any", None))
+    noting = NotingConnection()
+    made.peers["s1"].connection = cast("Connection", noting)
+    for packet in packets:
+        made.send("s1", packet)
+    await asyncio.sleep(0)
+    assert sorted(map(packets.index, noting.packets)) == gone
 
 
 @pytest.mark.parametrize("called", ["s1", "s3"], ids=["who should call us", "whom we call"])
-def test_an_address_that_cannot_be_is_told(called: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_that_cannot_be_is_told(called: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store may have one that no file can have."""
     monkeypatch.setattr(connections, "LONELY_S", 0.0)
-
-    async def main() -> None:
-        made = Peers(TOPOLOGY, "s2", cast("Any", None), cast("Any", None))
-        made.peers[called].address = "a..b:1"
-        made.start()
-        await until(lambda: "address" in made.peers[called].trouble)
-        assert "'a..b:1' is no address" in made.peers[called].trouble
-        await made.close()
-
-    run(main)
+    made = Peers(TOPOLOGY, "s2", cast("Any", None), cast("Any", None))
+    made.peers[called].address = "a..b:1"
+    made.start()
+    await until(lambda: "address" in made.peers[called].trouble)
+    assert "'a..b:1' is no address" in made.peers[called].trouble
+    await made.close()
 
 
-def test_whoever_owns_the_connections_is_told_if_they_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        made = Peers(TOPOLOGY, "s2", cast("Any", None), cast("Any", None))
-        failed: list[Exception] = []
-        made.on_failed = failed.append
-        made.peers["s3"].address = "127.0.0.1:1"
+async def test_whoever_owns_the_connections_is_told_if_they_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Peers(TOPOLOGY, "s2", cast("Any", None), cast("Any", None))
+    failed: list[Exception] = []
+    made.on_failed = failed.append
+    made.peers["s3"].address = "127.0.0.1:1"
 
-        async def never(_: object) -> None:
-            raise ZeroDivisionError("never")
+    async def never(_: object) -> None:
+        raise ZeroDivisionError("never")
 
-        monkeypatch.setattr(made, "_call_once", never)
-        made.start()
-        await until(lambda: failed)
-        assert str(failed[0]) == "the connections of 's2': ZeroDivisionError: never"
-        await made.close()
-
-    run(main)
+    monkeypatch.setattr(made, "_call_once", never)
+    made.start()
+    await until(lambda: failed)
+    assert str(failed[0]) == "the connections of 's2': ZeroDivisionError: never"
+    await made.close()
