@@ -1,1 +1,1 @@
-"""The rules of the house, measured on the tree itself."""
+"""The rules of the house, checked: each check names the offending place, and is first shown a planted offender."""

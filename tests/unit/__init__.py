@@ -1,1 +1,1 @@
-"""Tests of one module each, laid out as ``src/thence`` is, and ``test_house.py`` for the rules of the whole tree."""
+"""Tests of one module each, laid out as ``src/thence`` is. The rules of the whole tree are checked in ``tests/house``."""
