@@ -1,4 +1,4 @@
-"""What the conformance suite runs on: every ordering of the registry, by itself and with each of its options.
+"""What the conformance suite of orderings runs on: every ordering of the registry, by itself and with each of its options.
 
 An ordering needs no entry here. Where it has options, ``OPTIONS`` names variants of it that must pass the same suite; where
 a frame can claim what cannot be, ``IMPOSSIBLE`` makes such frames from real ones.
