@@ -23,6 +23,9 @@ from thence.storage.mailbox import Batch
 MAX_HELD_HARD: Final = 1_000_000
 """How many deliveries may wait because a mailbox is full before agents have to wait too, even those who make room in it."""
 
+HELD_TIMES: Final = 2
+"""By bytes: so many times what may wait before no more frames are taken (``max_unconsumed_bytes``), and one reaction more."""
+
 
 def react(node: Node, reacted: Reacted, bodies: Sequence[Body]) -> None:
     """Commit a reaction with all that it sends. ``Busy`` means: later. Any other ``UsageError`` means: never."""
@@ -66,4 +69,6 @@ def _no_room_for(agent: str, node: Node) -> str:
         return node.directory.mailboxes.why_full
     if node.held >= MAX_HELD_HARD:
         return f"{node.held} deliveries wait for mailboxes that are full; MAX_HELD_HARD is {MAX_HELD_HARD}"
+    if node.dispatch.held_bytes >= (most := HELD_TIMES * node.member.options.max_unconsumed_bytes):
+        return f"{node.dispatch.held_bytes} bytes of deliveries wait for mailboxes that are full; the limit for agents is {most}"
     return ""

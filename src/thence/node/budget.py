@@ -32,6 +32,7 @@ from thence.core.member.limits import (
 from thence.core.ordering.pending import MAX_HELD, MAX_HELD_BYTES, MIN_HELD_BYTES
 from thence.core.places.link_end import MAX_EARLY_BYTES
 from thence.core.reconfig.retention import MAX_RETAINED_BYTES
+from thence.core.stability.stable import UNSTABLE_SLACK_BYTES, unstable_bytes
 from thence.core.transport.ack_all_copies import MAX_COPIES_BYTES
 from thence.core.transport.window import WINDOW_BYTES
 from thence.core.wire.messages import MAX_BODY_BYTES
@@ -104,6 +105,8 @@ class Shape(NamedTuple):
     safe: int = 0
     """Domains with safe delivery."""
     replica: bool = False
+    stability: bool = False
+    """Whether messages of others are kept until all have them."""
 
 
 class Needs(NamedTuple):
@@ -184,6 +187,11 @@ def parts_of(needs: Needs) -> list[Part]:
         # Small messages take twice what they count for (``mailboxes.MIN_BATCH_BYTES``).
         Part("mailboxes (MAX_MAILBOXES_BYTES)", (1 + copies) * MAX_MAILBOXES_BYTES, (1 + copies) * min(room, 16 * MIB)),
         Part("held deliveries (MAX_UNCONSUMED_BYTES)", copies * MAX_UNCONSUMED_BYTES, copies * 16 * MIB),
+        Part(
+            "deliveries held for agents (MAX_UNCONSUMED_BYTES)",
+            copies * needs.agents * (MAX_UNCONSUMED_BYTES + MAX_BODY_BYTES),
+            copies * needs.agents * (16 * MIB + MAX_BODY_BYTES),
+        ),
         Part("agents (MAX_STATES_BYTES, MAX_DEAD_BYTES)", copies * agents, copies * agents // 16),
         Part("clients (MAX_CLIENTS)", copies * needs.clients * CLIENT_BYTES, copies * min(1_000, needs.clients) * CLIENT_BYTES),
         Part(
@@ -232,6 +240,11 @@ def _parts_of_fabric(shape: Shape, copies: int) -> Iterator[Part]:
             lambda sizes: shape.copying * sizes.copies + shape.copied_from * (WINDOW_BYTES + MAX_BODY_BYTES),
         ),
     ]
+    kept = unstable_bytes(1 + shape.servers) + UNSTABLE_SLACK_BYTES
+    # All members have to keep to the same, however much memory they have.
+    costs.append(
+        ("kept until all have it (MAX_UNSTABLE_BYTES)", lambda _: shape.stability * places * shape.servers * kept),
+    )
     for name, cost in costs:
         yield Part(name, copies * cost(MOST_SIZES), copies * cost(LEAST_SIZES))
     # These are in no snapshot.

@@ -117,6 +117,7 @@ def shape_of(topology: Topology, name: str) -> budget.Shape:
         copying=len(copying),
         safe=sum(domain.delivery == "safe" for domain in domains),
         replica=name in topology.fellows,
+        stability=topology.stability,
     )
 
 

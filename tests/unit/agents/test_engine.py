@@ -17,6 +17,7 @@ from tests.support.spills import kept_in
 from tests.unit.node.test_node import PATIENCE_S, alone, durable, killed
 from thence.agents import agent as agent_module
 from thence.agents import engine as engine_module
+from thence.agents import reactions as reactions_module
 from thence.agents.engine import MAX_ATTEMPTS, Engine
 from thence.agents.kinds import kinds_of
 from thence.agents.reactions import bury, revive
@@ -374,6 +375,23 @@ async def test_an_agent_whose_mailbox_is_full_still_reacts_and_others_wait_for_i
         await one.rest()
         assert one.state("ann") == ["wait x", "tell ann,bob", "tell ann,bob", "from ann", "from ann"]
         assert one.state("bob") == ["from ann", "from ann"]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("HELD_TIMES", 0), ("MAX_HELD_HARD", 0)])
+async def test_it_waits_too_when_as_much_is_held_as_memory_allows(
+    limit: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 3)
+    monkeypatch.setattr(engine_module, "ROOM_RETRY_S", 0.001)
+    before = getattr(reactions_module, limit)
+    monkeypatch.setattr(reactions_module, limit, value)
+    async with home(None, "ann", "bob") as one:
+        one.send("ann", "tell ann,bob", "tell ann,bob", "tell ann,bob")
+        await until(lambda: "wait for mailboxes that are full" in one.engine.trouble("ann"))
+        assert one.state("ann") == []
+        monkeypatch.setattr(reactions_module, limit, before)
+        await one.rest()
+        assert one.state("ann") == 3 * ["tell ann,bob"] + 3 * ["from ann"]
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_REACTION_SENDS", 1), ("MAX_REACTION_BYTES", 30)])

@@ -11,9 +11,11 @@ import pytest
 
 from tests.unit.net.test_framing import Wire, framed
 from tests.unit.node.test_node import alone
+from thence.agents.reactions import HELD_TIMES
 from thence.core.failover.early_payloads import MAX_AHEAD_KEPT_BYTES
 from thence.core.member.limits import MAX_ECHO_BYTES, MAX_QUEUED_BYTES, hard_bytes, late_bytes
 from thence.core.ordering.pending import held_bytes
+from thence.core.stability.stable import MAX_UNSTABLE_BYTES
 from thence.core.topology.toml import parse
 from thence.core.transport.window import WINDOW_BYTES
 from thence.core.wire.messages import MAX_BODY_BYTES
@@ -28,7 +30,7 @@ from thence.storage.mailbox import MAX_MAILBOXES_BYTES
 
 SHAPE = Shape(
     servers=5, domains=2, links=1, peers=4, fifo_peers=2, ring_peers=3, rings=1, returned_to=2, copied_from=3, copying=1, safe=1
-)._replace(replica=True)
+)._replace(replica=True, stability=True)
 
 NEEDS = Needs(
     connections=10_000,
@@ -44,6 +46,9 @@ NEEDS = Needs(
     agents=True,
 )
 
+KEPT_BYTES = MAX_UNSTABLE_BYTES // 6 + 3 * MAX_BODY_BYTES
+"""Of each of six processes."""
+
 
 def cost(limits: budget.Limits, needs: Needs) -> int:
     """Return what limits cost at most, counted once more from what they are."""
@@ -57,7 +62,7 @@ def cost(limits: budget.Limits, needs: Needs) -> int:
         + limits.clients_pool_bytes
         + (limits.peers_pool_bytes if needs.peers else 0)
         + (1 + copies) * limits.mailboxes_bytes
-        + copies * limits.unconsumed_bytes
+        + copies * (limits.unconsumed_bytes + needs.agents * ((HELD_TIMES - 1) * limits.unconsumed_bytes + MAX_BODY_BYTES))
         + copies * (limits.states_bytes if needs.agents else 0)
         + copies * (limits.clients * budget.CLIENT_BYTES + limits.subscriptions * budget.SUBSCRIPTION_BYTES)
         + copies * shape.servers * (limits.names_bytes + limits.topics_bytes)
@@ -70,16 +75,29 @@ def cost(limits: budget.Limits, needs: Needs) -> int:
         + copies * (late_bytes(options) if shape.safe else 0)
         + copies * 2 * shape.links * options.max_early_bytes
         + copies * (shape.copying * options.max_copies_bytes + shape.copied_from * (WINDOW_BYTES + MAX_BODY_BYTES))
+        + copies * shape.stability * (shape.domains + shape.links) * shape.servers * KEPT_BYTES
         + shape.peers * MAX_AHEAD_KEPT_BYTES
         + shape.fifo_peers * (WINDOW_BYTES + MAX_BODY_BYTES)
     )
 
 
-@pytest.mark.parametrize("gib", [8, 12, 20, 40, 200])
+UNKEPT = NEEDS._replace(shape=SHAPE._replace(stability=False))
+
+
 @pytest.mark.parametrize(
-    "needs",
-    [NEEDS, NEEDS._replace(durable=False, tls_bytes=0), NEEDS._replace(peers=0, shape=Shape(), agents=False)],
-    ids=["all", "in memory", "alone"],
+    ("gib", "needs"),
+    [
+        *[
+            pytest.param(gib, needs, id=f"{name}, {gib}")
+            for gib in (8, 12, 20, 40, 200)
+            for name, needs in {
+                "all": UNKEPT,
+                "in memory": UNKEPT._replace(durable=False, tls_bytes=0),
+                "alone": NEEDS._replace(peers=0, shape=Shape(), agents=False),
+            }.items()
+        ],
+        *[pytest.param(gib, NEEDS, id=f"stability, {gib}") for gib in (12, 20, 40, 200)],
+    ],
 )
 def test_the_product_of_all_limits_fits(gib: int, needs: Needs) -> None:
     memory = gib * 1024 * MIB
@@ -135,6 +153,7 @@ def test_every_limit_of_what_others_can_fill_is_a_part_with_its_name() -> None:
     for limit in (
         *("MAX_NAMES_BYTES", "MAX_TOPICS_BYTES", "MAX_LATE_BYTES_HARD", "MAX_COPIES_BYTES", "MAX_EARLY_BYTES"),
         *("MAX_HELD_BYTES", "MAX_ECHO_BYTES", "MAX_QUEUED_BYTES_HARD", "MAX_BODY_BYTES", "WINDOW_BYTES"),
+        *("MAX_UNCONSUMED_BYTES", "MAX_UNSTABLE_BYTES"),
     ):
         assert re.search(rf"\b{limit}\b", named), limit
     for part in parts_of(NEEDS):

@@ -17,7 +17,8 @@ Rules:
   only for a queue that leads further away than the one it is in. With less than its share in it no queue is waited for at all.
 * Only what is on its way counts then. A frame that was acknowledged may be kept until all have its message
   (``core.stability.stable``), and that may have to wait for just the one that asks for room: a later one of the link, or what a
-  fellow replica is to forward. How much is kept so is bounded where messages come from: there the application is refused for it.
+  fellow replica is to forward. How much is kept so is bounded where messages come from: there the application is refused for it,
+  by ``unstable_bytes``. Only what nobody can have who keeps to that is refused on its way.
 * Who hands on a message within a domain and hands it back to its sender, too (``sequenced``, ``grouped``), does not refuse it for
   want of room in the queue to that one, or to its fellows where it is a replica, as for others: it may be full of what goes the
   other way. There is room behind that for all that can come back.
@@ -70,6 +71,7 @@ from thence.core.ordering import MAX_HELD
 from thence.core.ordering.pending import held_bytes
 from thence.core.places.link_end import MAX_EARLY, MAX_EARLY_BYTES
 from thence.core.places.place import DomainPlace, LinkPlace
+from thence.core.stability.stable import UNSTABLE_SLACK_BYTES, unstable_bytes
 from thence.core.topology.ack_options import RESEND_AFTER_NS
 from thence.core.topology.routing import Plan
 from thence.core.transport.ack_all_copies import MAX_COPIES_BYTES
@@ -182,6 +184,8 @@ class Limiting(Spilling):
         twice = 2 * self.queued_bytes
         if twice >= options.max_queued_bytes or twice >= MAX_QUEUED_BYTES_HARD:
             return True
+        if self._ledger is not None and 2 * twice >= self._most_unstable:
+            return True
         if not self._flat and self._echoes >= MAX_ECHOES:
             return True
         return self._notices is not None and self._notices.unsafe >= options.max_queued
@@ -189,7 +193,23 @@ class Limiting(Spilling):
     def _limits(self) -> Limits:
         """Return the limits on what the application sends, for all domains and links together."""
         frames = Limit("max_queued", self.options.max_queued, "frames")
-        return Limits(frames, Limit("max_queued_bytes", self.options.max_queued_bytes, "bytes"))
+        most = self.options.max_queued_bytes
+        if self._ledger is not None and self._most_unstable // 2 < most:  # One queue alone does not stop what goes to others.
+            return Limits(frames, Limit("half of unstable_bytes", self._most_unstable // 2, "bytes"))
+        return Limits(frames, Limit("max_queued_bytes", most, "bytes"))
+
+    @property
+    def _most_unstable(self) -> int:
+        return unstable_bytes(len(self.topology.homes))
+
+    def _full_of_unstable(self, origin: str, beyond: int = 0) -> FullQueue | None:
+        """Return where as much is kept of the messages of a process until all have them as may be, and so much ``beyond``."""
+        most = self._most_unstable + beyond
+        for place in self._places.values() if self._ledger is not None else ():
+            if (kept := place.stable) is not None and (size := kept.bytes_of.get(origin, 0)) >= most:
+                why = f"{size} bytes of {origin!r} are kept until all have them; the limit is {most}"
+                return FullQueue(place.name, place.transport.queues.slowest(place.transport.peers[0]), why)
+        return None
 
     def full_queue(self, submit: Submit, *, hard: bool = False) -> FullQueue | None:
         """Return which queue keeps us from taking a message of the application, if one does.
@@ -198,6 +218,8 @@ class Limiting(Spilling):
         """
         if not self._may_be_full:
             return None
+        if full := self._full_of_unstable(self.name):
+            return full
         ways = self._ways_of(submit.to)
         if not hard and not submit.notice:
             transports = [place.transport for place in self._places.values()]
@@ -283,6 +305,8 @@ class Limiting(Spilling):
             return True
         if not self._flat and self._echoes >= MAX_ECHOES:
             return True
+        if self._ledger is not None and self.queued_bytes >= self._most_unstable:
+            return True
         takeover = self._takeover
         return takeover is not None and (takeover.kept >= MAX_KEPT or takeover.kept_bytes >= hard_bytes(self.options))
 
@@ -313,6 +337,8 @@ class Limiting(Spilling):
     def _full_ahead(self, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:
         """Say which limit is reached where a frame would go from here, if one is."""
         peer, envelope = incoming.peer, incoming.frame.envelope
+        if envelope is not None and (unstable := self._full_of_unstable(envelope.origin, UNSTABLE_SLACK_BYTES)):
+            return str(unstable)
         back = self.topology.fellows.get(peer, (peer,))
         handed_on = place.hands_on_to(peer)
         full = self._full_of_returned(place, peer, back)

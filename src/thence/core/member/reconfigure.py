@@ -33,7 +33,7 @@ from thence.core.reconfig.retention import Retention
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
 from thence.core.topology.toml import parse
-from thence.core.wire.messages import Envelope, Frame, MessageId, Packet
+from thence.core.wire.messages import MAX_BODY_BYTES, Envelope, Frame, MessageId, Packet
 from thence.core.wire.records import Changed, Owed
 from thence.errors import Busy, UsageError
 from thence.words import counted
@@ -327,7 +327,8 @@ class Changing(ABC):
         if submit.to is not None:
             self.routes.plan(self.name, self.name, submit.to, None)
         view.check_submission(self.name, submit.to)
-        if len(view.state.waiting) >= self.options.max_queued or view.waiting_bytes >= self.options.max_queued_bytes:
+        most_bytes = self.options.max_queued_bytes if self._ledger is None else MAX_BODY_BYTES  # See UNSTABLE_SLACK_BYTES.
+        if len(view.state.waiting) >= self.options.max_queued or view.waiting_bytes >= most_bytes:
             raise Busy(
                 f"{len(view.state.waiting)} messages wait for the fabric to change; max_queued or max_queued_bytes is reached"
             )

@@ -9,6 +9,10 @@ Rules:
   up others: where members forward in circles they would wait for each other for ever.
 * What was sent counts as queued until it is stable, so all limits hold for it. A reconfiguration waits only until everything is
   acknowledged, since then all have everything.
+* *How much of others' messages is kept* is bounded where they come from, since a relay may not refuse a frame for want of others'
+  acks: those may wait for just that frame. A process has no more than ``unstable_bytes`` of its own messages that are not stable,
+  and then sends nothing. Acks come from far to near, so a relay keeps of a process only what that process keeps, too. A relay
+  refuses frames beyond that and ``UNSTABLE_SLACK_BYTES``: only a process that does not keep to the limit can have so many.
 * Acks leave only in packets that are collected after the frame was taken, so after its record is on disk.
 """
 
@@ -23,7 +27,7 @@ import msgspec
 from thence.core.stability.policy import AckPeer, AckPolicy
 from thence.core.transport.base import Direct, Frames, Transport
 from thence.core.transport.queues import Queues
-from thence.core.wire.messages import Envelope, Packet, Report, weight_of
+from thence.core.wire.messages import MAX_BODY_BYTES, Envelope, Packet, Report, weight_of
 from thence.core.wire.number_set import NumberSet
 from thence.errors import ImpossibleFrame, MalformedFrame, StorageError
 
@@ -32,6 +36,22 @@ STABLE_WITHIN_NS = 5_000_000
 
 MAX_BEYOND = 256
 """How many numbers beyond a hole one packet holds. The rest goes with the next."""
+
+MAX_UNSTABLE_BYTES = 256 * 1024 * 1024
+"""How many bytes of messages of all processes together may be kept in one domain or link until all have them. Each process of the
+fabric has the same part of it, whatever memory it has, so that all others know how much that is."""
+
+MIN_UNSTABLE_BYTES = 16 * 1024 * 1024
+"""The least that the part of a process is."""
+
+UNSTABLE_SLACK_BYTES = 3 * MAX_BODY_BYTES
+"""How far beyond its part one that keeps to it can be: by a message as large as can be, or what goes together; and by as much
+again, and one more, that waited for a change of the fabric."""
+
+
+def unstable_bytes(processes: int) -> int:
+    """Return how many bytes of messages of one of so many processes may be kept until all have them."""
+    return max(MIN_UNSTABLE_BYTES, MAX_UNSTABLE_BYTES // processes)
 
 
 class Unstable(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -114,6 +134,10 @@ class StableAcks(AckPolicy[StablePeer]):
         super().__init__(inner, {peer: StablePeer() for peer in inner.peers}, resend_after_ns, STABLE_WITHIN_NS)
         self.queues = Queues(self.peers)
         self.queued = self.queued_bytes = 0
+        self.bytes_of: dict[str, int] = {}
+        """How many bytes of messages of each process are kept; a message that goes to many counts once."""
+        self._frames_of: dict[tuple[str, int], int] = {}
+        """How many frames of each message are not stable."""
         self._news: list[tuple[Envelope, str]] = []
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
@@ -137,10 +161,7 @@ class StableAcks(AckPolicy[StablePeer]):
         for number in (*range(state.gone_upto + 1, report.settled + 1), *report.beyond):
             one = unstable.pop(number, None)
             if one is not None:
-                weight = weight_of(one.envelope)
-                self.queued -= 1
-                self.queued_bytes -= weight
-                state.queued_bytes -= weight
+                self._drop(state, one.envelope)
                 if one.envelope is not None:
                     self._news.append((one.envelope, one.came_by))
         state.gone_upto = max(state.gone_upto, report.settled)
@@ -165,12 +186,35 @@ class StableAcks(AckPolicy[StablePeer]):
         for peer, frame in frames:
             state = self.peers[peer]
             state.sent += 1
-            state.unstable[state.sent] = Unstable(frame.envelope, came_by)
-            weight = weight_of(frame.envelope)
-            self.queued_bytes += weight
-            state.queued_bytes += weight
+            self._keep(state, state.sent, Unstable(frame.envelope, came_by))
             self.to_visit[peer] = None
-        self.queued += len(frames)
+
+    def _keep(self, state: StablePeer, number: int, one: Unstable) -> None:
+        state.unstable[number] = one
+        envelope = one.envelope
+        weight = weight_of(envelope)
+        self.queued += 1
+        self.queued_bytes += weight
+        state.queued_bytes += weight
+        if envelope is None:
+            return
+        key = (envelope.origin, envelope.number)
+        frames = self._frames_of[key] = self._frames_of.get(key, 0) + 1
+        if frames == 1:
+            self.bytes_of[envelope.origin] = self.bytes_of.get(envelope.origin, 0) + weight
+
+    def _drop(self, state: StablePeer, envelope: Envelope | None) -> None:
+        weight = weight_of(envelope)
+        self.queued -= 1
+        self.queued_bytes -= weight
+        state.queued_bytes -= weight
+        if envelope is None:
+            return
+        key = (envelope.origin, envelope.number)
+        frames = self._frames_of[key] = self._frames_of[key] - 1
+        if not frames:
+            del self._frames_of[key]
+            self.bytes_of[envelope.origin] -= weight
 
     def _ack(self, peer: StablePeer, now: int, *, wanted: bool) -> Report:
         beyond = [number for number in peer.untold if number > peer.upto]
@@ -190,6 +234,7 @@ class StableAcks(AckPolicy[StablePeer]):
         twin.peers = {peer: state.fork() for peer, state in self.peers.items()}
         twin.queues = Queues(twin.peers)
         twin.to_visit = dict(self.to_visit)
+        twin.bytes_of, twin._frames_of = dict(self.bytes_of), dict(self._frames_of)
         twin._news = list(self._news)
         return twin
 
@@ -217,15 +262,12 @@ class StableAcks(AckPolicy[StablePeer]):
         if saved is None or set(saved.peers) != set(self.peers):
             raise StorageError(f"{name!r} at {me!r}: the snapshot of a fabric without stability, or of other members")
         self.queued = self.queued_bytes = 0
+        self.bytes_of, self._frames_of = {}, {}
         for peer, kept in saved.peers.items():
             state = self.peers[peer]
             state.sent, state.stable, state.queued_bytes = kept.sent, kept.stable, 0
             state.gone_upto = min((number for number, _ in kept.unstable), default=kept.sent + 1) - 1
             for number, at in kept.unstable:
-                envelope, came_by = saved.messages[at] if at >= 0 else (None, "")
-                state.unstable[number] = Unstable(envelope, came_by)
-                state.queued_bytes += weight_of(envelope)
-            self.queued_bytes += state.queued_bytes
-            self.queued += len(kept.unstable)
+                self._keep(state, number, Unstable(*(saved.messages[at] if at >= 0 else (None, ""))))
             if isinstance(self.inner, Direct):
                 self.inner.ends[peer].numbered = kept.sent

@@ -19,8 +19,8 @@ from thence.core.transport import channel as channel_module
 from thence.core.transport.ack_all_copies import Copies
 from thence.core.transport.ack_all_state import Message
 from thence.core.transport.channel import Channel
-from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet
-from thence.errors import OverflowingFrame
+from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet, Report
+from thence.errors import Busy, OverflowingFrame
 
 MIB = 1024 * 1024
 SMALL = MemberOptions(max_queued_bytes=1)
@@ -175,3 +175,71 @@ def test_what_is_kept_aside_of_one_peer_is_weighed(monkeypatch: pytest.MonkeyPat
     safe = parse('name = "f"\n[domains.d]\nmembers = ["a", "b", "c"]\nordering = "vector"\ndelivery = "safe"\n')
     taken, why = refused_by(Member("b", safe), Member("a", safe), 50)
     assert (taken, "its share of MAX_HELD_BYTES is 150" in why) == (2, True), why
+
+
+RELAYED = """
+name = "relayed"
+stability = true
+[domains.A]
+members = ["a", "r"]
+[domains.B]
+members = ["r", "b"]
+"""
+
+
+def weigh(monkeypatch: pytest.MonkeyPatch, *, most: int, slack: int) -> None:
+    """Let so many bytes of one process not be stable."""
+    monkeypatch.setattr(limits, "unstable_bytes", lambda _: most)
+    monkeypatch.setattr(limits, "UNSTABLE_SLACK_BYTES", slack)
+
+
+def acked(member: Member, *peers: str) -> None:
+    """Let peers acknowledge all frames, and say of none that all have it."""
+    for place in member._places.values():
+        for peer in [peer for peer in peers if peer in place.peers]:
+            assert place.stable is not None
+            sent = place.stable.peers[peer].sent
+            member.step(Arrived(peer, Packet(place.name, (), (), sent)), 1)
+
+
+def send_until_refused(member: Member, *, notice: bool) -> tuple[int, str]:
+    """Let a member send, and its peer acknowledge; return how many messages it took, and why no more."""
+    for sent in range(50):
+        try:
+            member.step(Submit(None, bytes(36), notice), 0)
+        except Busy as error:
+            return sent, str(error)
+        acked(member, "r")
+    return 50, ""
+
+
+def test_a_process_sends_no_more_than_others_keep_for_it_until_all_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    weigh(monkeypatch, most=2_000, slack=300)
+    member = Member("a", parse(RELAYED))
+    sent, why = send_until_refused(member, notice=False)
+    assert (sent, "half of unstable_bytes is 1000" in why) == (10, True), why
+    sent, why = send_until_refused(member, notice=True)
+    assert (sent, "2000 bytes of 'a' are kept until all have them; the limit is 2000" in why) == (10, True), why
+
+
+def test_a_relay_keeps_no_more_of_a_process_than_that_may_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A captured server keeps to no limit, and another acknowledges everything and says of nothing that all have it."""
+    topology = parse(RELAYED)
+    captured, relay = Member("a", topology), Member("r", topology)
+    weigh(monkeypatch, most=2_000, slack=300)
+    monkeypatch.setattr(captured, "_check_room", lambda *_, **__: None)
+    taken, why = 0, ""
+    while taken < 50 and not why:
+        (came,) = [packet for _, packet in captured.step(Submit(None, bytes(36)), 0).send]
+        why = " ".join(map(str, relay.step(Arrived("a", came), 0).refused))
+        acked(relay, "b")
+        taken += not why
+    assert (taken, "2300 bytes of 'a' are kept until all have them; the limit is 2300" in why) == (23, True), why
+    kept = relay._domains["B"].stable
+    assert kept is not None
+    assert (kept.bytes_of, kept.fork(kept.inner).bytes_of) == ({"a": 2_300}, {"a": 2_300})
+    saved = kept.save()
+    kept.load(saved)
+    assert kept.bytes_of == {"a": 2_300}
+    relay.step(Arrived("b", Packet("B", (), (), report=Report(23))), 2)
+    assert kept.bytes_of == {"a": 0}
