@@ -60,7 +60,7 @@ Rules:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -73,6 +73,7 @@ from thence.core.places.link_end import MAX_EARLY, MAX_EARLY_BYTES
 from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.stability.stable import UNSTABLE_SLACK_BYTES, unstable_bytes
 from thence.core.topology.ack_options import RESEND_AFTER_NS
+from thence.core.topology.model import Topology
 from thence.core.topology.routing import Plan
 from thence.core.transport.ack_all_copies import MAX_COPIES_BYTES
 from thence.core.transport.base import Incoming
@@ -184,7 +185,7 @@ class Limiting(Spilling):
         twice = 2 * self.queued_bytes
         if twice >= options.max_queued_bytes or twice >= MAX_QUEUED_BYTES_HARD:
             return True
-        if self._ledger is not None and 2 * twice >= self._most_unstable:
+        if self._ledger is not None and 2 * twice >= unstable_bytes(len(self.topology.homes)):
             return True
         if not self._flat and self._echoes >= MAX_ECHOES:
             return True
@@ -194,22 +195,10 @@ class Limiting(Spilling):
         """Return the limits on what the application sends, for all domains and links together."""
         frames = Limit("max_queued", self.options.max_queued, "frames")
         most = self.options.max_queued_bytes
-        if self._ledger is not None and self._most_unstable // 2 < most:  # One queue alone does not stop what goes to others.
-            return Limits(frames, Limit("half of unstable_bytes", self._most_unstable // 2, "bytes"))
+        part = unstable_bytes(len(self.topology.homes)) // 2  # The other half: one queue does not stop what goes to others.
+        if self._ledger is not None and part < most:
+            return Limits(frames, Limit("half of unstable_bytes", part, "bytes"))
         return Limits(frames, Limit("max_queued_bytes", most, "bytes"))
-
-    @property
-    def _most_unstable(self) -> int:
-        return unstable_bytes(len(self.topology.homes))
-
-    def _full_of_unstable(self, origin: str, beyond: int = 0) -> FullQueue | None:
-        """Return where as much is kept of the messages of a process until all have them as may be, and so much ``beyond``."""
-        most = self._most_unstable + beyond
-        for place in self._places.values() if self._ledger is not None else ():
-            if (kept := place.stable) is not None and (size := kept.bytes_of.get(origin, 0)) >= most:
-                why = f"{size} bytes of {origin!r} are kept until all have them; the limit is {most}"
-                return FullQueue(place.name, place.transport.queues.slowest(place.transport.peers[0]), why)
-        return None
 
     def full_queue(self, submit: Submit, *, hard: bool = False) -> FullQueue | None:
         """Return which queue keeps us from taking a message of the application, if one does.
@@ -218,7 +207,7 @@ class Limiting(Spilling):
         """
         if not self._may_be_full:
             return None
-        if full := self._full_of_unstable(self.name):
+        if self._ledger is not None and (full := full_of_unstable(self._places, self.topology, self.name)):
             return full
         ways = self._ways_of(submit.to)
         if not hard and not submit.notice:
@@ -305,7 +294,7 @@ class Limiting(Spilling):
             return True
         if not self._flat and self._echoes >= MAX_ECHOES:
             return True
-        if self._ledger is not None and self.queued_bytes >= self._most_unstable:
+        if self._ledger is not None and self.queued_bytes >= unstable_bytes(len(self.topology.homes)):
             return True
         takeover = self._takeover
         return takeover is not None and (takeover.kept >= MAX_KEPT or takeover.kept_bytes >= hard_bytes(self.options))
@@ -337,8 +326,10 @@ class Limiting(Spilling):
     def _full_ahead(self, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:
         """Say which limit is reached where a frame would go from here, if one is."""
         peer, envelope = incoming.peer, incoming.frame.envelope
-        if envelope is not None and (unstable := self._full_of_unstable(envelope.origin, UNSTABLE_SLACK_BYTES)):
-            return str(unstable)
+        if envelope is not None and self._ledger is not None:
+            unstable = full_of_unstable(self._places, self.topology, envelope.origin, UNSTABLE_SLACK_BYTES)
+            if unstable is not None:
+                return str(unstable)
         back = self.topology.fellows.get(peer, (peer,))
         handed_on = place.hands_on_to(peer)
         full = self._full_of_returned(place, peer, back)
@@ -466,6 +457,18 @@ def hard_bytes(options: MemberOptions) -> int:
 def late_bytes(options: MemberOptions) -> int:
     """Return how many bytes may wait until all have a message of ours, at most: less where the application's limit is less."""
     return min(MAX_LATE_BYTES_HARD, max(16 * options.max_unconsumed_bytes, MIN_LATE_BYTES_HARD))
+
+
+def full_of_unstable(
+    places: Mapping[str, DomainPlace | LinkPlace], topology: Topology, origin: str, beyond: int = 0
+) -> FullQueue | None:
+    """Return where as much is kept of the messages of a process until all have them as may be, and so much ``beyond``."""
+    most = unstable_bytes(len(topology.homes)) + beyond
+    for place in places.values():
+        if (kept := place.stable) is not None and (size := kept.bytes_of.get(origin, 0)) >= most:
+            why = f"{size} bytes of {origin!r} are kept until all have them; the limit is {most}"
+            return FullQueue(place.name, place.transport.queues.slowest(place.transport.peers[0]), why)
+    return None
 
 
 def _hard_limits(options: MemberOptions) -> Limits:
