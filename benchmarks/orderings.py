@@ -96,7 +96,7 @@ def accept_all(receiver: Callable[[], Ordering], arrivals: Arrivals) -> float:
         delivered += len(accept(sender, frame, 0).deliver)
     seconds = time.perf_counter() - began
     if ordering.waiting() or not delivered:
-        raise AssertionError(f"{ordering.name}: {len(ordering.waiting())} frames still wait")
+        raise AssertionError(f"{ordering.traits.name}: {len(ordering.waiting())} frames still wait")
     return seconds / delivered
 
 
@@ -111,7 +111,7 @@ def rates() -> Iterator[Row]:
         prepared = {name: traffic(name, count) for name in ORDERINGS}
         cost: dict[str, tuple[float, float]] = {}
         for name, (group, arrivals) in prepared.items():
-            shuffled = out_of_order(arrivals, ordering_named(name).arrival)
+            shuffled = out_of_order(arrivals, ordering_named(name).traits.arrival)
             cost[name] = (
                 best(lambda g=group, a=arrivals, n=name: accept_all(fresh(g, n), a)),  # type: ignore[misc]
                 best(lambda g=group, a=shuffled, n=name: accept_all(fresh(g, n), a)),  # type: ignore[misc]
@@ -140,7 +140,7 @@ def _with_backlog(make: Callable[[int], tuple[Ordering, Arrivals, Arrivals]], wa
     for sender, frame in backlog:
         ordering.accept(sender, frame, 0)
     if len(ordering.waiting()) != waiting:
-        raise AssertionError(f"{ordering.name}: {len(ordering.waiting())} frames wait instead of {waiting}")
+        raise AssertionError(f"{ordering.traits.name}: {len(ordering.waiting())} frames wait instead of {waiting}")
     accept = ordering.accept
     began = time.perf_counter()
     for sender, frame in probes:
@@ -155,7 +155,7 @@ def _backlog_case(name: str, options: dict[str, Any] | None = None) -> Callable[
         group = Group.of(name, 8, options)
         blocked, free, *_ = (member for member in list(group.members)[1:] if member != group.receiver)
         # Coordinators and gateways are first members: there the requests of others are what waits.
-        at = group.receiver if ordering_named(name).direct else "m0"
+        at = group.receiver if ordering_named(name).traits.direct else "m0"
         names = list(group.members)
         # Each writer by itself, so that neither has heard of the other.
         frames = {
@@ -169,7 +169,7 @@ def _backlog_case(name: str, options: dict[str, Any] | None = None) -> Callable[
 
 
 def _frame_for(at: str, writer: Ordering, number: int) -> Frame[Any]:
-    state = _WRITERS.setdefault((writer.name, writer.me, at), {})
+    state = _WRITERS.setdefault((writer.traits.name, writer.me, at), {})
     if number == 1:
         state.clear()
         state["ordering"] = writer

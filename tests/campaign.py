@@ -109,7 +109,7 @@ def run_one(seed: int) -> Outcome:
     """Simulate and judge one run."""
     options = options_for(seed)
     result, events = simulate(options)
-    verdict = judge(events, ALWAYS | ORDERINGS[options.ordering].guarantees)
+    verdict = judge(events, ALWAYS | ORDERINGS[options.ordering].traits.guarantees)
     broken = {name: count for name, count in verdict.properties.items() if count}
     if result.waiting:
         broken["still waiting"] = result.waiting

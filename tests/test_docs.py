@@ -254,7 +254,7 @@ def test_the_promises_are_those_of_the_code(page: str, heading: str) -> None:
     told = {name.strip("[`").partition("`")[0]: keeps for name, keeps, *_ in rows(read(page), heading)}
     assert set(told) == set(ORDERINGS)
     for name, keeps in told.items():
-        assert set(re.findall("fifo|causal|total", keeps)) == ORDERINGS[name].guarantees, name
+        assert set(re.findall("fifo|causal|total", keeps)) == ORDERINGS[name].traits.guarantees, name
 
 
 @pytest.mark.parametrize(

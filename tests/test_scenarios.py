@@ -38,7 +38,7 @@ def test_it_is_formatted_as_it_would_be_written(path: Path) -> None:
 @pytest.mark.parametrize("name", ORDERINGS)
 def test_every_ordering_has_its_triangle(name: str) -> None:
     text = (FOLDER / f"triangle_{name}.txt").read_text(encoding="utf-8")
-    verdict = "kept" if "causal" in ORDERINGS[name].guarantees else "violated: causal 1"
+    verdict = "kept" if "causal" in ORDERINGS[name].traits.guarantees else "violated: causal 1"
     assert f"domain d {name} A B C" in text
     assert parse(text)[-1].expected.splitlines()[0] == verdict
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.support.runs import Run, random_run
-from thence.core.ordering import MAX_HELD, ORDERINGS, Ordering
+from thence.core.ordering import MAX_HELD, ORDERINGS, Ordering, Traits
 from thence.core.ordering.resilient import ResilientKept
 from thence.core.wire.messages import Frame
 
@@ -64,6 +64,11 @@ class Variant(NamedTuple):
     def kind(self) -> type[Ordering]:
         """The ordering's class."""
         return ORDERINGS[self.name]
+
+    @property
+    def traits(self) -> Traits:
+        """What is true of every member of every domain with it."""
+        return self.kind.traits
 
     def run(self, members: Sequence[str] = MEMBERS, *, max_held: int = MAX_HELD, kind: type[Ordering] | None = None) -> Run:
         """Return a run in which nothing has happened yet."""

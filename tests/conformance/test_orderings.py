@@ -66,8 +66,8 @@ def test_a_member_alone_delivers_to_itself(variant: Variant) -> None:
 
 @every_ordering
 def test_it_promises_what_the_judge_knows(variant: Variant) -> None:
-    assert variant.kind.guarantees <= set(PROPERTIES)
-    assert "fifo" in variant.kind.guarantees or "causal" not in variant.kind.guarantees, "causal order implies fifo order"
+    assert variant.traits.guarantees <= set(PROPERTIES)
+    assert "fifo" in variant.traits.guarantees or "causal" not in variant.traits.guarantees, "causal order implies fifo order"
 
 
 @every_ordering
@@ -75,7 +75,7 @@ def test_who_says_so_gives_all_others_one_stamp(variant: Variant) -> None:
     """Then one number stands for a message at all members, and whoever has it can repeat it (``core.transport.ack_all``)."""
     run = variant.run()
     chance = random.Random(3)
-    one_stamp = variant.kind.arrival is Arrival.ANY
+    one_stamp = variant.traits.arrival is Arrival.ANY
     for at in range(30):
         sender = chance.choice(MEMBERS)
         to = None if at % 2 else tuple(chance.sample(MEMBERS, chance.randint(1, 4)))
@@ -88,8 +88,8 @@ def test_who_says_so_gives_all_others_one_stamp(variant: Variant) -> None:
         for _ in range(2):
             flight = chance.choice(run.flights())
             one_stamp &= run.arrive(flight.source, flight.target, flight.place).send == []
-    assert variant.kind.one_stamp == one_stamp
-    assert variant.kind.direct or not variant.kind.one_stamp
+    assert variant.traits.one_stamp == one_stamp
+    assert variant.traits.direct or not variant.traits.one_stamp
 
 
 @every_ordering
@@ -99,13 +99,13 @@ def test_the_first_hop_is_where_a_message_goes_first(variant: Variant) -> None:
     for sender in MEMBERS:
         for to in (("A",), ("B", "D"), (sender,), MEMBERS, None):
             ordering = variant.run().orderings[sender]
-            hop = ordering.first_hop(to)
+            hop = ordering.paths.first_hop(to)
             got = [name for name, frame in ordering.send(Envelope(sender, 1, to, b""), to).send if frame.envelope is not None]
             assert sender not in hop
             assert len(set(hop)) == len(hop)
             assert set(hop) <= set(got)
             named += len(hop)
-    assert named or not variant.kind.direct
+    assert named or not variant.traits.direct
 
 
 @every_ordering
@@ -114,8 +114,8 @@ def test_who_says_so_sends_everything_through_one_member(variant: Variant) -> No
     for sender in MEMBERS:
         run.send(sender, None)
     through = [name for name in MEMBERS if all(name in (flight.source, flight.target) for flight in run.flights())]
-    if variant.kind.centralised or variant.label == variant.name:  # Options may make a centre where otherwise there is none.
-        assert variant.kind.centralised == (len(through) == 1)
+    if variant.traits.centralised or variant.label == variant.name:  # Options may make a centre where otherwise there is none.
+        assert variant.traits.centralised == (len(through) == 1)
 
 
 # --- what cannot be asked for ------------------------------------------------------------------------------------------

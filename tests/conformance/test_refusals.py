@@ -59,7 +59,7 @@ def test_a_stamp_of_another_ordering(variant: Variant) -> None:
         assert_refused(run.orderings[flight.target], flight.source, Frame(stamp, flight.frame.envelope), MalformedFrame)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in ORDERINGS.items() if len(kind.stamps) > 1 and kind.direct])
+@pytest.mark.parametrize("name", [name for name, kind in ORDERINGS.items() if len(kind.traits.stamps) > 1 and kind.traits.direct])
 def test_the_other_kind_of_stamp_of_the_same_ordering(name: str) -> None:
     """Where two kinds of stamp say the same, the domain has agreed on one of them."""
     one, other = [variant for variant in VARIANTS if variant.name == name]

@@ -13,16 +13,17 @@ ORDERINGS = SOURCE / "core" / "ordering"
 
 
 def ordering_names(tree: ast.Module) -> list[str]:
-    """Return the names of the orderings that a module defines: ``name = "…"`` in a class derived from Ordering."""
+    """Return the names of the orderings that a module defines: ``traits = Traits("…", …)`` in a class."""
     return [
-        statement.value.value
+        statement.value.args[0].value
         for node in tree.body
-        if isinstance(node, ast.ClassDef) and any("Ordering" in ast.unparse(base) for base in node.bases)
+        if isinstance(node, ast.ClassDef)
         for statement in node.body
-        if isinstance(statement, ast.Assign | ast.AnnAssign)
-        and ast.unparse(statement.targets[0] if isinstance(statement, ast.Assign) else statement.target) == "name"
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
+        if isinstance(statement, ast.Assign)
+        and ast.unparse(statement.targets[0]) == "traits"
+        and isinstance(statement.value, ast.Call)
+        and isinstance(statement.value.args[0], ast.Constant)
+        and isinstance(statement.value.args[0].value, str)
     ]
 
 

@@ -238,7 +238,7 @@ SIM: Final = "the simulator comes last"
 LEFT: Final = (
     Left("confirm", 132, "the key `confirmation` of the topology file and the options called after it; names in the core"),
     Left("receipt", 61, RECORDS),
-    Left("taken", 179, RECORDS),
+    Left("taken", 178, RECORDS),
     Left("told", 152, NODE),
     Left("handed", 117, NODE),
     Left("handing", 7, NODE),

@@ -61,7 +61,7 @@ def sent(server: Server, domain: str) -> dict[tuple[str, str], int]:
     ordering = server.node.member._domains[domain].ordering
     assert isinstance(ordering, Matrix)
     members = ordering.members
-    counts = {(a, b): ordering._clock.value(i, j) for i, a in enumerate(members) for j, b in enumerate(members)}
+    counts = {(a, b): ordering.clock.value(i, j) for i, a in enumerate(members) for j, b in enumerate(members)}
     return {pair: count for pair, count in counts.items() if count}
 
 

@@ -66,7 +66,7 @@ def fields(kind: Any) -> tuple[str, ...]:
 
 
 STAMPS = sorted(
-    {BodyAhead, *LINK_STAMPS, *(stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps)},
+    {BodyAhead, *LINK_STAMPS, *(stamp for ordering in ORDERINGS.values() for stamp in ordering.traits.stamps)},
     key=lambda kind: kind.__name__,
 )
 any_stamp = st.one_of([stamps_of(kind) for kind in STAMPS])
@@ -197,7 +197,7 @@ def test_another_version_is_refused_by_naming_both(version: int) -> None:
 
 
 def test_frames_and_numbers_must_match() -> None:
-    frame = Frame(ORDERINGS["fifo"].stamps[0](1), None)
+    frame = Frame(ORDERINGS["fifo"].traits.stamps[0](1), None)
     with pytest.raises(MalformedFrame, match="1 frame and 2 numbers"):
         decode_packet(encode_packet(Packet("d", (frame,), (1, 2))))
 
@@ -263,7 +263,7 @@ BUSY = {variant.label: variant.busy_run(6).orderings["A"] for variant in VARIANT
 def test_any_stamp_is_accepted_or_refused_without_a_trace(variant: Variant, data: st.DataObject) -> None:
     ordering = BUSY[variant.label].fork()
     for _ in range(data.draw(st.integers(1, 4))):
-        own = st.one_of([stamps_of(kind) for kind in variant.kind.stamps])
+        own = st.one_of([stamps_of(kind) for kind in variant.traits.stamps])
         frame = data.draw(frames_of(own | any_stamp))
         before = ordering.snapshot()
         try:
@@ -272,7 +272,7 @@ def test_any_stamp_is_accepted_or_refused_without_a_trace(variant: Variant, data
             assert ordering.snapshot() == before
         else:
             assert ordering.fork().snapshot() == ordering.snapshot()
-            assert len([wait for wait in ordering.waiting() if wait.peer != ordering.me]) == len(ordering._holding)
+            assert len([wait for wait in ordering.waiting() if wait.peer != ordering.me]) == len(ordering.pending)
 
 
 @every_ordering

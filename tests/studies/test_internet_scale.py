@@ -97,7 +97,7 @@ def test_a_client_weighs_what_the_study_says() -> None:
 
 def test_an_entry_of_a_clock_weighs_what_the_study_says() -> None:
     def make() -> UpdatesMatrix:
-        clock = UpdatesMatrix(200, 0)
+        clock = UpdatesMatrix([f"m{number}" for number in range(200)], 0)
         for key in range(300, 300 + 10 * COUNTED):
             clock.learn((key, 300 + key % 7), 1)
         return clock

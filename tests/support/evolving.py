@@ -299,7 +299,7 @@ def _careful(topology: Topology, chance: Random) -> Topology:
     Or they tell later that all have it. Domains with replicas do neither; in most of them others repeat what a dead one sent.
     """
     with_fellows = {name for name, domain in topology.domains.items() if any(one in topology.fellows for one in domain.members)}
-    direct = {name for name, domain in topology.domains.items() if ordering_named(domain.ordering).direct} - with_fellows
+    direct = {name for name, domain in topology.domains.items() if ordering_named(domain.ordering).traits.direct} - with_fellows
     domains = [
         domain._replace(delivery="safe") if domain.name in direct and chance.random() < 0.3 else domain
         for domain in topology.domains.values()

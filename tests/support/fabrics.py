@@ -46,8 +46,8 @@ BODY_BYTES: Final = 20
 MAX_EVENTS: Final = 50_000
 """A run has far fewer. One that has more goes round in circles, and is stopped."""
 
-CAUSAL: Final = tuple(sorted(name for name, ordering in ORDERINGS.items() if "causal" in ordering.guarantees))
-GATED: Final = (*(name for name in CAUSAL if ORDERINGS[name].gated), "vector", "vector")
+CAUSAL: Final = tuple(sorted(name for name, ordering in ORDERINGS.items() if "causal" in ordering.traits.guarantees))
+GATED: Final = (*(name for name in CAUSAL if ORDERINGS[name].traits.gated), "vector", "vector")
 """Orderings of domains in which relays may have replicas; the one in which they take over at once more often."""
 ALWAYS: Final = frozenset({"well-formed", "creation", "duplication", "completeness"})
 FAULTS: Final = ("lost", "duplicated", "reordered", "cut")
@@ -186,12 +186,12 @@ def _variant(ordering: str, members: list[str], chance: Random) -> dict[str, Any
 def confirming(ordering: str, members: list[str], chance: Random, *, nearest: bool) -> ConfirmationOptions:
     """Draw one of the ways in which a domain with this ordering may ack; with ``nearest`` mostly so that others repeat."""
     schemes = ["decentralised", "decentralised"]
-    schemes += ["centralised"] if ORDERINGS[ordering].centralised else []
-    schemes += ["distributed"] * 4 if ORDERINGS[ordering].one_stamp else []
+    schemes += ["centralised"] if ORDERINGS[ordering].traits.centralised else []
+    schemes += ["distributed"] * 4 if ORDERINGS[ordering].traits.one_stamp else []
     chosen: dict[str, Any] = {"scheme": chance.choice(schemes)}
     if chance.random() < 0.5:
         chosen |= {"after_messages": chance.randint(2, 8), "after_ns": chance.randint(1, 50) * 1_000_000}
-    if nearest and ORDERINGS[ordering].one_stamp and chance.random() < 0.8:
+    if nearest and ORDERINGS[ordering].traits.one_stamp and chance.random() < 0.8:
         chosen |= {"scheme": "distributed", "retransmission": "nearest", "whole": chance.random() < 0.8}
     elif chosen["scheme"] == "distributed" and chance.random() < 0.6:
         chosen["retransmission"] = "nearest"
@@ -309,7 +309,7 @@ def _shape(topology: Topology) -> Counter[str]:
         takeover_links=sum(bool(domain.pairs) for domain in topology.domains.values()),
     )
     for domain in topology.domains.values():
-        shape[ordering_named(domain.ordering).name] += 1
+        shape[ordering_named(domain.ordering).traits.name] += 1
         shape.update(list(domain.options))
         confirmation = domain.confirmation
         shape["early"] += domain.forward_early is not None

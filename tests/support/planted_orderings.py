@@ -17,9 +17,9 @@ from thence.core.ordering.clocked import Clocked
 from thence.core.ordering.fifo import Fifo
 from thence.core.ordering.flood import Flood, FloodStamp, FloodState
 from thence.core.ordering.grouped import Grouped, GroupedGlobal
-from thence.core.ordering.matrix import Matrix, MatrixOptions, MatrixStamp
-from thence.core.ordering.matrix_clock import UpdatesMatrix
-from thence.core.ordering.pending import Held
+from thence.core.ordering.matrix import Matrix, MatrixOptions
+from thence.core.ordering.matrix_clock import MatrixStamp, UpdatesMatrix
+from thence.core.ordering.pending import HeldFrame
 from thence.core.ordering.sequenced import Sequenced, SequencedOrder
 from thence.core.ordering.unordered import Unordered
 from thence.core.ordering.vector import Vector
@@ -32,7 +32,7 @@ SINGLES: Final = {"groups": [["A"], ["B"], ["C"]]}
 class Impatient(Fifo):
     """Does not wait for the message before."""
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         return None
 
 
@@ -53,7 +53,7 @@ class BareMaximum(Unordered):
 class Careless(Vector):
     """Keeps the order of each sender and ignores what it depended on."""
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         before = held.number - 1
         return None if self.state.delivered[held.sender] == before else (held.sender, before)
 
@@ -61,7 +61,7 @@ class Careless(Vector):
 class Disordered(Vector):
     """Waits for dependencies, but not for the sender's own message before."""
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         missing = super()._missing(held)
         return None if missing and missing[0] == held.sender else missing
 
@@ -69,14 +69,14 @@ class Disordered(Vector):
 class OneDependency(Vector):
     """Takes each delivery to cover all that was delivered before it."""
 
-    def _depend_on(self, held: Held[Any]) -> None:
+    def _depend_on(self, held: HeldFrame[Any]) -> None:
         self.state.direct = {held.sender: held.number}
 
 
 class PrunesNewer(Vector):
     """Takes a delivery that depends on a member's message to cover all later ones of that member too."""
 
-    def _depend_on(self, held: Held[Any]) -> None:
+    def _depend_on(self, held: HeldFrame[Any]) -> None:
         for covered in held.frame.stamp.after[::2]:
             self.state.direct.pop(covered, None)
         self.state.direct[held.sender] = held.number
@@ -104,7 +104,7 @@ class PrintedClock(UpdatesMatrix):
     """As App. A of domains is printed: the position moves before the entries beyond it are selected, so there are none."""
 
     def updates_for(self, column: int) -> tuple[int, ...]:
-        self._told[column] = self._changes
+        self._positions[column] = self._changes
         return super().updates_for(column)
 
 
@@ -112,7 +112,7 @@ class LateStartClock(UpdatesMatrix):
     """As the authors' own program: a position starts where the state is at the first send, not at the beginning."""
 
     def count_sent(self, columns: Any) -> None:
-        self._told = [told or self._changes for told in self._told]
+        self._positions = [position or self._changes for position in self._positions]
         super().count_sent(columns)
 
 
@@ -121,7 +121,7 @@ class OnePositionClock(UpdatesMatrix):
 
     def updates_for(self, column: int) -> tuple[int, ...]:
         found = super().updates_for(column)
-        self._told = [self._changes] * len(self._told)
+        self._positions = [self._changes] * len(self._positions)
         return found
 
 
@@ -139,7 +139,7 @@ class _WithClock(Matrix):
 
     def _start(self, options: MatrixOptions) -> None:
         super()._start(options)
-        self._clock = self.Clock(len(self.members), self.my_index)
+        self.clock = self.Clock(self.members, self.my_index)
 
 
 class AsPrinted(_WithClock):
@@ -179,8 +179,8 @@ class LearnsOnArrival(Matrix):
 
     def accept(self, peer: str, frame: Frame[Any], now: int) -> Output:
         out = super().accept(peer, frame, now)
-        if isinstance(frame.stamp, MatrixStamp) and isinstance(self._clock, UpdatesMatrix):
-            self._clock.learn(frame.stamp.updates, self.index[peer])
+        if isinstance(frame.stamp, MatrixStamp) and isinstance(self.clock, UpdatesMatrix):
+            self.clock.learn(frame.stamp.updates, self.index[peer])
         return out
 
 
@@ -190,18 +190,16 @@ class LearnsOnArrival(Matrix):
 class Untimely(Clocked):
     """Delivers what comes at once, whatever time the others may still send."""
 
-    def _unheard(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _unheard(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         return None
 
 
 class Untied(Clocked):
     """Delivers messages of the same time in the order in which they came."""
 
-    def _release_all(self, held: Held[Any], out: Output) -> None:
+    def _release_all(self, held: HeldFrame[Any], out: Output) -> None:
         self._hear(held, out)
-        waiting = self._holding.take(held.stream, held.number)
-        for one in waiting:
-            self._holding.forget(one)
+        waiting = self.pending.take(held.stream, held.number)
         for one in [*waiting, held]:
             if one.frame.envelope is not None:
                 self._deliver_or_hold(one, out)
@@ -210,7 +208,7 @@ class Untied(Clocked):
 class Silent(Clocked):
     """Acknowledges nothing."""
 
-    def _hear(self, held: Held[Any], out: Output) -> None:
+    def _hear(self, held: HeldFrame[Any], out: Output) -> None:
         super()._hear(held, Output([], []))
 
 
@@ -220,7 +218,7 @@ class Silent(Clocked):
 class AnyRequest(Sequenced):
     """The coordinator takes requests as they come."""
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         return None if self.my_index == self.coordinator else super()._missing(held)
 
 
@@ -250,7 +248,7 @@ class OwnFirst(Sequenced):
 class WithoutHolding(Grouped):
     """Gateways pass on what comes, as in §4 of gateways, which has no rule for holding."""
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         missing = super()._missing(held)
         return None if isinstance(held.frame.stamp, GroupedGlobal) and missing and missing[0] != held.stream else missing
 
@@ -290,7 +288,7 @@ class LateState(FloodState):
 class Late(Flood):
     """Forwards with the next frame that comes in, so that its own messages overtake what it forwards."""
 
-    State = LateState
+    traits = Flood.traits._replace(state=LateState)
     state: LateState
 
     def _start(self, options: Any) -> None:
@@ -315,7 +313,7 @@ class Late(Flood):
 class EveryCopy(Flood):
     """Delivers each copy, not only the first."""
 
-    def _release(self, held: Held[Any], out: Output) -> None:
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
         first = held.frame.stamp.number > self.state.seen[held.frame.stamp.origin]
         super()._release(held, out)
         if not first:
@@ -325,7 +323,7 @@ class EveryCopy(Flood):
 class AnyLink(Flood):
     """Runs over links that are not FIFO and takes the highest number for all that was seen."""
 
-    arrival = Arrival.ANY
+    traits = Flood.traits._replace(arrival=Arrival.ANY)
 
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         return sender, self.state.hops_in[sender] + 1

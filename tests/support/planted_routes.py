@@ -179,8 +179,8 @@ def one_clock(self: Member, name: str, *rest: Any) -> None:
     states: dict[tuple[str, int], Any] = {}
     for place in self._domains.values():
         ordering = place.ordering
-        if ordering.name in ("vector", "sequenced", "grouped", "flood"):
-            ordering.state = states.setdefault((ordering.name, len(ordering.members)), ordering.state)
+        if ordering.traits.name in ("vector", "sequenced", "grouped", "flood"):
+            ordering.state = states.setdefault((ordering.traits.name, len(ordering.members)), ordering.state)
 
 
 def numbers_by_kind(self: Member, submit: Submit, now: int) -> Ready:

@@ -77,7 +77,7 @@ class Run:
 
     def flights(self) -> list[Flight]:
         """Return every frame that may arrive next."""
-        first_only = self.kind.arrival is Arrival.FIFO
+        first_only = self.kind.traits.arrival is Arrival.FIFO
         return [
             Flight(source, target, place, frame)
             for (source, target), frames in self.on_the_way.items()
@@ -96,7 +96,7 @@ class Run:
 
     def complaints(self, *require: str, complete: bool = True) -> list[str]:
         """Return what the judge has to say, with what the ordering guarantees unless something else is required."""
-        required = {*EXACTLY_ONCE, *(require or self.kind.guarantees)}
+        required = {*EXACTLY_ONCE, *(require or self.kind.traits.guarantees)}
         if not complete:
             required.discard("completeness")
         return [f"{row.property}: {row.detail}" for row in judge(self.events, required).violations]

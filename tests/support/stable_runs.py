@@ -266,7 +266,7 @@ def guarded(seed: int, *, stability: bool) -> Topology:
     for domain in plain.domains.values():
         replicated = any(member in plain.fellows for member in domain.members)
         ordering, options, confirmation = domain.ordering, domain.options, domain.confirmation
-        if not replicated and not ordering_named(ordering).direct:  # Few can do it, so many domains get another one.
+        if not replicated and not ordering_named(ordering).traits.direct:  # Few can do it, so many domains get another one.
             ordering, options, confirmation = chance.choice(("vector", "matrix")), {}, AT_ONCE
         safe = not replicated and chance.random() < 0.8
         changed = domain._replace(ordering=ordering, options=options, confirmation=confirmation)

@@ -72,7 +72,7 @@ def ordering_options(words: Iterable[str] | None) -> dict[str, Any]:
 
 def check_ordering_options(ordering: str, options: Mapping[str, Any]) -> None:
     """Refuse an option that the ordering does not have, or a value that it cannot have, and say which it can."""
-    known = get_type_hints(ordering_named(ordering).Options)
+    known = get_type_hints(ordering_named(ordering).traits.options)
     for name, value in options.items():
         if name not in known:
             has = f"its options: {', '.join(known)}" if known else "it has no options"

@@ -101,8 +101,8 @@ def shape_of(topology: Topology, name: str) -> budget.Shape:
     links = [link for link in topology.links.values() if name in link.members]
     orderings = [make_ordering(domain.ordering, name, domain.members, domain.options) for domain in domains]
     others = [[member for member in place.members if member != name] for place in (*domains, *links)]
-    fifo = [ordering.arrival is not Arrival.ANY for ordering in orderings] + [link.mode == "fifo" for link in links]
-    rings = [len(peers) for ordering, peers in zip(orderings, others, strict=False) if ordering.circular]
+    fifo = [ordering.traits.arrival is not Arrival.ANY for ordering in orderings] + [link.mode == "fifo" for link in links]
+    rings = [len(peers) for ordering, peers in zip(orderings, others, strict=False) if ordering.paths.circular]
     copying = [len(domain.members) for domain in domains if domain.confirmation.retransmission == "nearest"]
     return budget.Shape(
         servers=len(topology.processes) - 1,
@@ -112,7 +112,7 @@ def shape_of(topology: Topology, name: str) -> budget.Shape:
         fifo_peers=sum([len(peers) for peers, in_order in zip(others, fifo, strict=True) if in_order]),
         ring_peers=sum(rings),
         rings=len(rings),
-        returned_to=sum([sum(map(one.hands_back_to, peers)) for one, peers in zip(orderings, others, strict=False)]),
+        returned_to=sum([sum(map(one.paths.hands_back_to, peers)) for one, peers in zip(orderings, others, strict=False)]),
         copied_from=sum(copying),
         copying=len(copying),
         safe=sum(domain.delivery == "safe" for domain in domains),

@@ -126,9 +126,9 @@ class _Search:
         self.require = case.topology.guarantees if case.require is None else case.require
         (domain, *more) = case.topology.domains.values()
         ordering = ordering_named(domain.ordering)
-        self.direct = ordering.direct and not more
+        self.direct = ordering.traits.direct and not more
         self.stability = case.topology.stability and not case.faults
-        self.symmetric = ordering.interchangeable and not domain.options and not more
+        self.symmetric = ordering.traits.interchangeable and not domain.options and not more
         self.steps_of = Steps(list(world.members.values()), case.messages)
         self.notices = bool(case.topology.notifying) and not case.faults
         self.pasts = Pasts(len(self.names), case.messages, self.require, ordered=self.notices)

@@ -158,7 +158,7 @@ def definition(topology: Topology) -> list[str]:
     commands = []
     for domain in topology.domains.values():
         options = "".join(f" {key}={json.dumps(value, separators=(',', ':'))}" for key, value in domain.options.items())
-        commands.append(f"domain {domain.name} {ordering_named(domain.ordering).name} {' '.join(domain.members)}{options}")
+        commands.append(f"domain {domain.name} {ordering_named(domain.ordering).traits.name} {' '.join(domain.members)}{options}")
     for link in topology.links.values():
         pairs = " ".join(f"{near}={far}" for near, far in link.relays)
         only = "" if link.only_from is None else f" only_from:{','.join(link.only_from)}"

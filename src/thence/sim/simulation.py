@@ -187,7 +187,7 @@ class Simulation:
     def _network_options(self, delays: Mapping[Link, Law], bandwidths: Mapping[Link, int]) -> NetworkOptions:
         options = self.options
         domains, links = self.topology.domains.values(), self.topology.links.values()
-        needs_fifo = any(ordering_named(domain.ordering).arrival is Arrival.FIFO for domain in domains)
+        needs_fifo = any(ordering_named(domain.ordering).traits.arrival is Arrival.FIFO for domain in domains)
         needs_fifo = needs_fifo or any(link.mode == "fifo" for link in links)
         # Between two sites all may talk to each other; over a link only its pairs do.
         paired = [(one, other) for domain in domains for one, _ in domain.pairs for _, other in domain.pairs]

@@ -73,7 +73,8 @@ class World:
         topology = where if isinstance(where, Topology) else Topology.flat(where)
         routes = Routes(topology)
         options = MemberOptions(reliable=False, durable=False)
-        fifo = [name for name, domain in topology.domains.items() if ordering_named(domain.ordering).arrival is Arrival.FIFO]
+        arrivals = {name: ordering_named(domain.ordering).traits.arrival for name, domain in topology.domains.items()}
+        fifo = [name for name, arrival in arrivals.items() if arrival is Arrival.FIFO]
         fifo += [name for name, link in topology.links.items() if link.mode == "fifo"]
         return cls(routes, {name: member_type(name, routes, options) for name in topology.processes}, {}, 0, frozenset(fifo))
 

@@ -19,7 +19,7 @@ from thence.core.ordering import ORDERINGS
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse
 
-CAUSAL: Final = tuple(sorted(name for name, ordering in ORDERINGS.items() if "causal" in ordering.guarantees))
+CAUSAL: Final = tuple(sorted(name for name, ordering in ORDERINGS.items() if "causal" in ordering.traits.guarantees))
 _reserved: list[socket.socket] = []
 TOPICS: Final = ("news", "sport", "weather")
 WITH_TWO_CLIENTS: Final = ("a3", "x1", "c1", "d3")
@@ -104,7 +104,7 @@ def fabric(seed: int, *, small: bool = False) -> Topology:
 
 def _domain(ordering: str, chance: Random) -> str:
     """Return how a domain orders, and when it delivers, where the ordering leaves a choice."""
-    delivery = chance.choice(("at once", "at once", "safe", "notify")) if ORDERINGS[ordering].direct else "at once"
+    delivery = chance.choice(("at once", "at once", "safe", "notify")) if ORDERINGS[ordering].traits.direct else "at once"
     return f'ordering = "{ordering}"\ndelivery = "{delivery}"'
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from tests.support.servers.attacks import EVIL_HOST, Target
 from tests.support.servers.securing import Speaker, framed, prove
-from thence.core.ordering.matrix import MatrixStamp
+from thence.core.ordering.matrix_clock import MatrixStamp
 from thence.core.wire.messages import Envelope, Frame, Packet
 from thence.errors import ThenceError
 from thence.net.protocol import (

@@ -54,7 +54,7 @@ def test_what_only_costs_concurrency_is_no_bug(planted: Planted) -> None:
 
 @pytest.mark.parametrize("planted", PLANTED, ids=[planted.ordering.__name__ for planted in PLANTED])
 def test_the_real_ordering_has_no_such_bug(planted: Planted) -> None:
-    given = Case(Domain("d", NAMES, planted.ordering.name, planted.options), planted.messages, planted.pattern)
+    given = Case(Domain("d", NAMES, planted.ordering.traits.name, planted.options), planted.messages, planted.pattern)
     assert explore(given).property is None
 
 
@@ -105,7 +105,7 @@ def test_the_real_orderings_keep_what_they_promise(given: Case) -> None:
 class Echo(Fifo):
     """Answers every frame by one without a message, for ever."""
 
-    direct = False
+    traits = Fifo.traits._replace(direct=False)
 
     def accept(self, peer: str, frame: Frame[Any], now: int) -> Output:
         return Output([(peer, Frame(FifoStamp(1), None))], [])

@@ -38,7 +38,7 @@ CASES: Final = {
     "a link, broadcast": Case(linked(), 1, "broadcast"),
 }
 
-DIRECT: Final = [name for name, ordering in ORDERINGS.items() if ordering.direct]
+DIRECT: Final = [name for name, ordering in ORDERINGS.items() if ordering.traits.direct]
 
 WIDE: Final = Case(told("d", ("a", "b", "c"), "matrix"), 2, "multicast")
 """Here one ack is not all of them, and a message may hang on one that not all have."""

@@ -143,4 +143,4 @@ def _titled(topology: Topology, name: str) -> str:
     domain = topology.domains[name]
     shown = " ".join(domain.members[:MAX_NAMED_MEMBERS])
     more = len(domain.members) - MAX_NAMED_MEMBERS
-    return f"{name} ({ordering_named(domain.ordering).name}): {shown}{f' … and {more} more' if more > 0 else ''}"
+    return f"{name} ({ordering_named(domain.ordering).traits.name}): {shown}{f' … and {more} more' if more > 0 else ''}"

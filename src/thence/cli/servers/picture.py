@@ -91,7 +91,7 @@ def as_svg(topology: Topology) -> str:
     inner = [f"{name} (inside {outer}: carries no traffic)" for name, outer in topology.inner.items()]
     height = below + 18 * len(inner)
     width = max(box.span + 2 * MARGIN, 320.0)
-    orderings = list(dict.fromkeys(ordering_named(domain.ordering).name for domain in topology.domains.values()))
+    orderings = list(dict.fromkeys(ordering_named(domain.ordering).traits.name for domain in topology.domains.values()))
     colours = {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(orderings)}
     heading = f"{topology.name} · promises {topology.promise}"
     parts = [
@@ -123,7 +123,7 @@ def _measure(topology: Topology, branch: Branch) -> _Rectangle:
             rows.append([])
         rows[-1].append(name)
     ways = [(joint, [_measure(topology, below) for below in joint.below]) for joint in branch.joints]
-    title = (len(branch.domain) + len(ordering_named(topology.domains[branch.domain].ordering).name) + 3) * MESSAGE
+    title = (len(branch.domain) + len(ordering_named(topology.domains[branch.domain].ordering).traits.name) + 3) * MESSAGE
     width = max([title, *(_row_width(row) for row in rows)]) + 2 * PADDING
     spans = sum(_way_span(joint, boxes) for joint, boxes in ways) + BETWEEN_MAILBOXES * max(0, len(ways) - 1)
     # So wide that every relay and every line below it begins at this mailbox.
@@ -170,7 +170,7 @@ def _all(box: _Rectangle) -> Iterator[_Rectangle]:
 
 
 def _draw_mailbox(topology: Topology, box: _Rectangle, colours: dict[str, str]) -> list[str]:
-    ordering = ordering_named(topology.domains[box.branch.domain].ordering).name
+    ordering = ordering_named(topology.domains[box.branch.domain].ordering).traits.name
     colour = colours[ordering]
     frame = (
         f'<rect x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{box.height:g}" rx="14" fill="{colour}" '

@@ -91,7 +91,7 @@ def _takeover(topology: Topology, group: tuple[str, ...]) -> str:
 def _domain_rows(topology: Topology) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     for domain in topology.domains.values():
-        ordering = ordering_named(domain.ordering).name
+        ordering = ordering_named(domain.ordering).traits.name
         options = ", ".join(f"{key}={value}" for key, value in domain.options.items())
         relays = [name for name in domain.members if name in topology.relays]
         inside = topology.inner.get(domain.name)

@@ -26,10 +26,10 @@ def command(json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
     if json:
         listing = {
             name: {
-                "guarantees": sorted(ordering.guarantees),
-                "needs_fifo_channels": ordering.arrival is Arrival.FIFO,
-                "direct": ordering.direct,
-                "options": [field.name for field in msgspec.structs.fields(ordering.Options)],
+                "guarantees": sorted(ordering.traits.guarantees),
+                "needs_fifo_channels": ordering.traits.arrival is Arrival.FIFO,
+                "direct": ordering.traits.direct,
+                "options": [field.name for field in msgspec.structs.fields(ordering.traits.options)],
             }
             for name, ordering in ORDERINGS.items()
         }
@@ -38,9 +38,9 @@ def command(json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
     rows = [
         (
             name,
-            ", ".join(word for word in ("fifo", "causal", "total") if word in ordering.guarantees) or "nothing",
-            "FIFO" if ordering.arrival is Arrival.FIFO else "any",
-            ", ".join(field.name for field in msgspec.structs.fields(ordering.Options)) or "-",
+            ", ".join(word for word in ("fifo", "causal", "total") if word in ordering.traits.guarantees) or "nothing",
+            "FIFO" if ordering.traits.arrival is Arrival.FIFO else "any",
+            ", ".join(field.name for field in msgspec.structs.fields(ordering.traits.options)) or "-",
             _summary(ordering.__module__),
         )
         for name, ordering in ORDERINGS.items()

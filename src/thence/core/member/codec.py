@@ -82,7 +82,8 @@ class _Head(msgspec.Struct, array_like=True, gc=False):
 _generic_packet: Any = Packet
 _generic_taken: Any = Taken
 _generic_frame: Any = Frame
-_any_stamp = stamp_union([*(stamp for ordering in ORDERINGS.values() for stamp in ordering.stamps), *LINK_STAMPS, BodyAhead])
+_ordering_stamps = [stamp for ordering in ORDERINGS.values() for stamp in ordering.traits.stamps]
+_any_stamp = stamp_union([*_ordering_stamps, *LINK_STAMPS, BodyAhead])
 _VERSION = bytes([FORMAT_VERSION])
 _encoder = msgspec.msgpack.Encoder()
 _packet_decoder = msgspec.msgpack.Decoder(_generic_packet[_any_stamp])

@@ -143,9 +143,9 @@ class Forwarding(Restoring):
             self._check_envelope(place, incoming)
             if isinstance(place, DomainPlace):
                 early = place.forward_early is not None
-                held = place.ordering.held if early else 0
+                held = len(place.ordering.pending) if early else 0
                 output = place.ordering.accept(peer, frame, now)
-                if early and place.ordering.held > held:
+                if early and len(place.ordering.pending) > held:
                     self._forward_early(place, frame.envelope)
                 if output.send:
                     self._push(place, output.send, place.name)
@@ -195,8 +195,8 @@ class Forwarding(Restoring):
             return False
         if isinstance(place, LinkPlace):
             return True
-        if place.ordering.passes_on:
-            return not ours or place.ordering.gets_back
+        if place.ordering.traits.passes_on:
+            return not ours or place.ordering.paths.gets_back
         return peer in self.routes.entries(place.name, envelope.origin)
 
     def _take_flat(self, place: DomainPlace, incoming: Incoming, now: int) -> Deliverable:
@@ -235,7 +235,7 @@ class Forwarding(Restoring):
             return
         plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
         for name, members in plan.into.items():
-            self._domains[name].bodies.send(self._domains[name].ordering.first_hop(members), envelope)
+            self._domains[name].bodies.send(self._domains[name].ordering.paths.first_hop(members), envelope)
         for name in plan.across:
             self._links[name].bodies.send(self._links[name].end.first_hop(), envelope)
 
@@ -278,7 +278,7 @@ class Forwarding(Restoring):
     def _put_up_gates(self) -> None:
         if self._takeover is not None and self._takeover.group:
             for name, place in self._domains.items():
-                place.ordering.gate = OriginalFirst(self._takeover, self.routes, name)
+                place.ordering.pending.gate = OriginalFirst(self._takeover, self.routes, name)
 
     def _is_news(self, place: DomainPlace, envelope: Envelope, work: Work) -> bool:
         """Return whether a released message is to be delivered and forwarded: it is the first copy, and no other replica's."""
@@ -320,7 +320,7 @@ class Forwarding(Restoring):
     def _open_gates(self, came_by: str, envelope: Envelope, work: Work) -> None:
         """A message has come from where it comes from: what other replicas made of it may be taken note of."""
         for name, place in self._domains.items():
-            gate = place.ordering.gate
+            gate = place.ordering.pending.gate
             if name != came_by and isinstance(gate, OriginalFirst):
                 output = place.ordering.open(*gate.awaited(envelope))
                 self._push(place, output.send, name)
@@ -450,9 +450,9 @@ class Forwarding(Restoring):
         """Return whether a message that was not released waits here for its turn and is handed on then."""
         if isinstance(place, LinkPlace):
             return any(one is envelope for one in place.end.state.arrived.values())
-        if not place.ordering.held:
+        if not place.ordering.pending.held:
             return False
-        if place.ordering.passes_on:
+        if place.ordering.traits.passes_on:
             return True
         if str(envelope.id) in place.echoes or (self._takeover is not None and self._takeover.is_copy(place.name, envelope)):
             return False

@@ -257,7 +257,7 @@ class Limiting(Spilling):
         # Others may get a marker. Into a ring nothing is put beyond the limit on what is sent on, whoever it comes from.
         # Nor where we hand messages back to their senders: those count on our queue to them to be no longer (the module's text).
         ordering = place.ordering if isinstance(place, DomainPlace) else None
-        strict = ordering is not None and (ordering.circular or any(map(ordering.hands_back_to, place.peers)))
+        strict = ordering is not None and (ordering.paths.circular or any(map(ordering.paths.hands_back_to, place.peers)))
         others = peers if hard or strict else [peer for peer in place.peers if peer not in peers]
         most = MAX_QUEUED_HARD if hard else self.options.max_queued
         full = self._full_of_echoes(place)
@@ -335,7 +335,7 @@ class Limiting(Spilling):
         full = self._full_of_returned(place, peer, back)
         if handed_on and full is None:
             within = [name for name in handed_on if name not in back]
-            around = isinstance(place, DomainPlace) and place.ordering.circular
+            around = isinstance(place, DomainPlace) and place.ordering.paths.circular
             full = self._full_around(place, within) if around else self._full_place(place, within)
         if full is not None or (handed_on and isinstance(place, LinkPlace)):  # Another relay of the link puts it into the domain.
             return str(full or "")
@@ -390,7 +390,7 @@ class Limiting(Spilling):
                 continue
             of_domain = (options.max_held, held_bytes(options.max_held))
             room = (MAX_EARLY, options.max_early_bytes) if isinstance(other, LinkPlace) else of_domain
-            waits = other.end.early if isinstance(other, LinkPlace) else (other.ordering.held, other.ordering.held_bytes)
+            waits = other.end.early if isinstance(other, LinkPlace) else other.ordering.pending.size
             frames, size = frames + room[0], size + room[1]
             held, waiting_bytes = held + waits[0], waiting_bytes + waits[1]
         for peer in peers:
@@ -403,21 +403,21 @@ class Limiting(Spilling):
 
     def _copy_waits(self, place: DomainPlace | LinkPlace, envelope: Envelope) -> bool:
         """Return whether another replica has forwarded a message already, and what came behind it waits for the original."""
-        if not isinstance(place, DomainPlace) or not isinstance(place.ordering.gate, OriginalFirst):
+        if not isinstance(place, DomainPlace) or not isinstance(place.ordering.pending.gate, OriginalFirst):
             return False
-        return place.ordering.awaits(*place.ordering.gate.awaited(envelope))
+        return place.ordering.pending.awaits(*place.ordering.pending.gate.awaited(envelope))
 
     def _copies_in(self, place: DomainPlace | LinkPlace) -> tuple[int, int]:
         """Return of how many messages that we keep the copy that another replica forwarded is here and waits; and their bytes."""
         takeover = self._takeover
         if takeover is None or not isinstance(place, DomainPlace):
             return 0, 0
-        found = [weight_of(one) for one in place.ordering.held_messages() if takeover.keeps(place.name, one)]
+        found = [weight_of(one) for one in place.ordering.pending.messages() if takeover.keeps(place.name, one)]
         return len(found), sum(found)
 
     def _full_of_returned(self, place: DomainPlace | LinkPlace, peer: str, fellows: Collection[str]) -> FullQueue | None:
         """Return the queue to whom a frame comes from, or to a fellow, without room even for what comes back to them, if any."""
-        if isinstance(place, LinkPlace) or not place.ordering.hands_back_to(peer):
+        if isinstance(place, LinkPlace) or not place.ordering.paths.hands_back_to(peer):
             return None
         # What others sent, what waited here for its turn, what comes back; and of each kind one message beyond its limit.
         most = MAX_QUEUED_HARD + self.options.max_held + MAX_ECHOES + 3
@@ -479,7 +479,7 @@ def _hard_limits(options: MemberOptions) -> Limits:
 
 def _carries_to(place: DomainPlace, to: Collection[str] | None) -> list[str]:
     """Return in whose queues a message needs room within a domain."""
-    peers = place.ordering.carries_to(to)
+    peers = place.ordering.paths.carries_to(to)
     if not peers and place.transport.queues.shared:
         return list(place.transport.peers[:1])  # Also for what is a marker to all of them.
     return peers

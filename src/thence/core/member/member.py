@@ -239,7 +239,7 @@ class Member(Limiting):
     def clocks(self) -> dict[str, Any]:
         """Return the state of each domain's ordering, for people."""
         return {
-            name: {"ordering": place.ordering.name, "state": msgspec.to_builtins(place.ordering._state_to_save())}
+            name: {"ordering": place.ordering.traits.name, "state": msgspec.to_builtins(place.ordering.state)}
             for name, place in self._domains.items()
         }
 

@@ -304,7 +304,7 @@ class Changing(ABC):
     def _held(self) -> Iterator[Envelope]:
         """Give what waits here for something that comes first."""
         for place in self._domains.values():
-            yield from place.ordering.held_messages()
+            yield from place.ordering.pending.messages()
         for link_place in self._links.values():
             yield from link_place.end.state.arrived.values()
             yield from link_place.end.state.unnumbered.values()

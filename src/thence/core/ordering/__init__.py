@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from thence.core.ordering.base import Arrival, Gate, Ordering, Output, Predecessor, Wait
-from thence.core.ordering.pending import MAX_HELD
+from thence.core.ordering.base import Arrival, Ordering, Output, Predecessor, Traits, Wait
+from thence.core.ordering.pending import MAX_HELD, Gate
 from thence.errors import ConfigError
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Ordering",
     "Output",
     "Predecessor",
+    "Traits",
     "Wait",
     "make_ordering",
     "ordering_named",
@@ -39,7 +40,7 @@ def _discover() -> Mapping[str, type[Ordering]]:
         for value in vars(module).values():
             is_ordering = isinstance(value, type) and issubclass(value, Ordering) and value is not Ordering
             if is_ordering and value.__module__ == module.__name__:
-                found[value.name] = value
+                found[value.traits.name] = value
     return MappingProxyType(found)
 
 

@@ -20,8 +20,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from thence.core.ordering.base import Arrival, Ordering, Output
-from thence.core.ordering.pending import Held
+from thence.core.ordering.base import Arrival, Ordering, Output, Traits
+from thence.core.ordering.paths import Paths
+from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ImpossibleFrame, MalformedFrame, OverflowingFrame
 
@@ -63,21 +64,31 @@ class ClockedState(msgspec.Struct):
     heard: list[int]
 
 
+class AcknowledgedPaths(Paths):
+    """A message goes straight to all, who acknowledge it to each other."""
+
+    def first_hop(self, to: Collection[str] | None) -> list[str]:
+        return self.others(to)
+
+
 class Clocked(Ordering):
     """See the module's text."""
 
-    name = "clocked"
-    arrival = Arrival.FIFO
-    direct = False
-    guarantees = frozenset({"fifo", "causal", "total"})
-    stamps = (ClockedStamp, ClockedAcknowledgement)
-    Options = ClockedOptions
-    State = ClockedState
+    traits = Traits(
+        "clocked",
+        frozenset({"fifo", "causal", "total"}),
+        (ClockedStamp, ClockedAcknowledgement),
+        ClockedState,
+        ClockedOptions,
+        arrival=Arrival.FIFO,
+        direct=False,
+    )
     state: ClockedState
 
     def _start(self, options: ClockedOptions) -> None:
         count = len(self.members)
         self._physical = options.clock == "physical"
+        self.paths = AcknowledgedPaths(self.me, self.members, direct=False)
         self.state = ClockedState(0, 0, 0, [0] * count, [0] * count, [0] * count, [0] * count)
 
     def send(self, envelope: Envelope, to: Collection[str] | None) -> Output:
@@ -92,12 +103,9 @@ class Clocked(Ordering):
                 out.send.append((self.members[member], Frame(stamp, envelope if member in recipients else None)))
         if mine in recipients:
             state.own += 1
-            held = Held(mine, mine, state.own, Frame(ClockedStamp(state.own, state.clock, listed), envelope), state.heard_at)
+            held = HeldFrame(mine, mine, state.own, Frame(ClockedStamp(state.own, state.clock, listed), envelope), state.heard_at)
             self._deliver_or_hold(held, out)
         return out
-
-    def first_hop(self, to: Collection[str] | None) -> list[str]:
-        return [name for name in (self.members if to is None else to) if name != self.me]
 
     def _next_to(self, member: int) -> int:
         """Count a frame to ``member``, which tells it our time."""
@@ -107,29 +115,28 @@ class Clocked(Ordering):
 
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         stamp = frame.stamp
-        described = self._describe(self.members[sender], frame)
         if min(stamp.number, stamp.time) < 1:
-            raise MalformedFrame(f"{described}: numbers and times start at 1")
+            raise MalformedFrame("numbers and times start at 1")
         if isinstance(stamp, ClockedStamp):
             if any(not 0 <= member < len(self.members) for member in stamp.to or ()):
-                raise MalformedFrame(f"{described}: recipients {stamp.to} make no sense")
+                raise MalformedFrame(f"recipients {stamp.to} make no sense")
             if (stamp.to is None or self.my_index in stamp.to) == (frame.envelope is None):
-                raise MalformedFrame(f"{described}: a message for others, or a marker of one for me")
+                raise MalformedFrame("a message for others, or a marker of one for me")
         elif frame.envelope is not None:
-            raise MalformedFrame(f"{described}: an acknowledgement with a message")
+            raise MalformedFrame("an acknowledgement with a message")
         seen = self.state.frames_in[sender]
         if stamp.number > seen + 1:
-            raise ImpossibleFrame(f"{described}: frame {stamp.number} of a FIFO channel after frame {seen}")
+            raise ImpossibleFrame(f"frame {stamp.number} of a FIFO channel after frame {seen}")
         if stamp.number == seen + 1 and not self.state.heard[sender] < stamp.time <= MAX_TIME:
-            raise ImpossibleFrame(f"{described}: the time {stamp.time} after {self.state.heard[sender]}")
-        if stamp.number == seen + 1 and frame.envelope and self._holding.full and not self._holding.awaits(sender, stamp.number):
-            raise OverflowingFrame(f"{described}: {self._holding.why_full}")
+            raise ImpossibleFrame(f"the time {stamp.time} after {self.state.heard[sender]}")
+        if stamp.number == seen + 1 and frame.envelope and self.pending.full and not self.pending.awaits(sender, stamp.number):
+            raise OverflowingFrame(f"{self.pending.why_full}")
         return sender, stamp.number
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         return None  # Channels are FIFO: what comes in may always be looked at; whether it is its turn, _unheard says.
 
-    def _unheard(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _unheard(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         """Return the next frame of a member whose last word was of an earlier time than ``held``."""
         state = self.state
         for member in range(held.cursor, len(self.members)):
@@ -138,17 +145,15 @@ class Clocked(Ordering):
                 return member, state.frames_in[member] + 1
         return None
 
-    def _release_all(self, held: Held[Any], out: Output) -> None:
+    def _release_all(self, held: HeldFrame[Any], out: Output) -> None:
         """Take the frame's time, and deliver what waited for it, in the order of time."""
         self._hear(held, out)
-        waiting = self._holding.take(held.stream, held.number)
-        for one in waiting:
-            self._holding.forget(one)
+        waiting = self.pending.take(held.stream, held.number)
         fresh = [held] if held.frame.envelope is not None else []
         for one in sorted([*waiting, *fresh], key=lambda one: (one.frame.stamp.time, one.sender)):
             self._deliver_or_hold(one, out)
 
-    def _hear(self, held: Held[Any], out: Output) -> None:
+    def _hear(self, held: HeldFrame[Any], out: Output) -> None:
         state, stamp, mine = self.state, held.frame.stamp, self.my_index
         state.frames_in[held.sender] = held.number
         state.heard[held.sender] = stamp.time
@@ -162,14 +167,14 @@ class Clocked(Ordering):
                 acknowledgement = ClockedAcknowledgement(self._next_to(member), state.clock)
                 out.send.append((self.members[member], Frame(acknowledgement, None)))
 
-    def _deliver_or_hold(self, held: Held[Any], out: Output) -> None:
+    def _deliver_or_hold(self, held: HeldFrame[Any], out: Output) -> None:
         unheard = self._unheard(held)
         if unheard is None:
             out.deliver.append(held.frame)
         else:
-            self._holding.hold(held, unheard)
+            self.pending.hold(held, unheard)
 
-    def _release(self, held: Held[Any], out: Output) -> None:
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
         self._release_all(held, out)
 
     def _released(self, stream: int) -> int:

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from thence.core.ordering.base import NoOptions, Ordering, Output
-from thence.core.ordering.pending import Held
+from thence.core.ordering.base import NoOptions, Ordering, Output, Traits
+from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import MalformedFrame
 
@@ -37,12 +37,7 @@ class FifoState(msgspec.Struct):
 class Fifo(Ordering):
     """See the module's text."""
 
-    name = "fifo"
-    gated = True
-    interchangeable = True
-    guarantees = frozenset({"fifo"})
-    stamps = (FifoStamp,)
-    State = FifoState
+    traits = Traits("fifo", frozenset({"fifo"}), (FifoStamp,), FifoState, gated=True, interchangeable=True)
     state: FifoState
 
     def _start(self, options: NoOptions) -> None:
@@ -56,14 +51,10 @@ class Fifo(Ordering):
 
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         if frame.stamp.number < 1 or frame.envelope is None:
-            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: needs a message and a number from 1")
+            raise MalformedFrame("needs a message and a number from 1")
         return sender, frame.stamp.number
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
-        before = held.number - 1
-        return None if self.state.delivered[held.stream] == before else (held.stream, before)
-
-    def _release(self, held: Held[Any], out: Output) -> None:
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
         self.state.delivered[held.stream] = held.number
         out.deliver.append(held.frame)
 

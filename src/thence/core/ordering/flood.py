@@ -15,13 +15,14 @@ Option: ``links``: ``"full"`` (default), ``"ring"``, or pairs of members, which 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from thence.core.ordering.base import Arrival, Ordering, Output
-from thence.core.ordering.pending import Held
+from thence.core.ordering.base import Arrival, Ordering, Output, Traits
+from thence.core.ordering.paths import Paths
+from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, ImpossibleFrame, MalformedFrame, StrangerFrame
 
@@ -49,18 +50,38 @@ class FloodState(msgspec.Struct):
     hops_in: list[int]
 
 
+class GraphPaths(Paths):
+    """Everybody hands on to those whom it has a link with."""
+
+    def __init__(self, me: str, members: Sequence[str], peers: Sequence[str], *, circular: bool) -> None:
+        """Start at ``me``, who has links with ``peers``."""
+        super().__init__(me, members, direct=False)
+        self._peers = list(peers)
+        self.circular = circular
+
+    def first_hop(self, to: Collection[str] | None) -> list[str]:
+        return self._peers
+
+    def hands_on_to(self, peer: str) -> Collection[str]:
+        if len(self._peers) == len(self.members) - 1:
+            return ()  # Its origin has sent it to all itself, so that its own queue says who lacks it.
+        return [name for name in self._peers if name != peer]
+
+
 class Flood(Ordering):
     """See the module's text."""
 
-    name = "flood"
-    arrival = Arrival.FIFO
-    direct = False
-    passes_on = True
-    interchangeable = True
-    guarantees = frozenset({"fifo", "causal"})
-    stamps = (FloodStamp,)
-    Options = FloodOptions
-    State = FloodState
+    traits = Traits(
+        "flood",
+        frozenset({"fifo", "causal"}),
+        (FloodStamp,),
+        FloodState,
+        FloodOptions,
+        arrival=Arrival.FIFO,
+        direct=False,
+        passes_on=True,
+        interchangeable=True,
+    )
     state: FloodState
 
     def _start(self, options: FloodOptions) -> None:
@@ -68,7 +89,8 @@ class Flood(Ordering):
         peers = self._join(options.links)
         self._refuse_islands(peers)
         self.peers = tuple(sorted(peers[self.my_index]))
-        self.circular = count > 3 and all(len(joined) == 2 for joined in peers)
+        circular = count > 3 and all(len(joined) == 2 for joined in peers)
+        self.paths = GraphPaths(self.me, self.members, [self.members[peer] for peer in self.peers], circular=circular)
         self.state = FloodState([0] * count, [0] * count, [0] * count)
 
     def _join(self, links: Literal["full", "ring"] | list[tuple[str, str]]) -> list[set[int]]:
@@ -107,14 +129,6 @@ class Flood(Ordering):
             out.deliver.append(Frame(FloodStamp(mine, self.state.seen[mine], 0, listed), envelope))
         return out
 
-    def first_hop(self, to: Collection[str] | None) -> list[str]:
-        return [self.members[peer] for peer in self.peers]
-
-    def hands_on_to(self, peer: str) -> Collection[str]:
-        if len(self.peers) == len(self.members) - 1:
-            return ()  # Its origin has sent it to all itself, so that its own queue says who lacks it.
-        return [name for name in self.first_hop(None) if name != peer]
-
     def _forward(self, frame: Frame[FloodStamp], came_from: int, out: Output) -> None:
         stamp = frame.stamp
         for peer in self.peers:
@@ -127,24 +141,23 @@ class Flood(Ordering):
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         stamp = frame.stamp
         count = len(self.members)
-        described = self._describe(self.members[sender], frame)
         if sender not in self.peers:
-            raise StrangerFrame(f"{described}: there is no link between us")
+            raise StrangerFrame("there is no link between us")
         if frame.envelope is None or stamp.number < 1 or stamp.hop < 1 or not 0 <= stamp.origin < count:
-            raise MalformedFrame(f"{described}: needs a message, an origin and numbers from 1")
+            raise MalformedFrame("needs a message, an origin and numbers from 1")
         if any(not 0 <= member < count for member in stamp.to or ()):
-            raise MalformedFrame(f"{described}: recipients {stamp.to} make no sense")
+            raise MalformedFrame(f"recipients {stamp.to} make no sense")
         if stamp.hop > self.state.hops_in[sender] + 1:
-            raise ImpossibleFrame(f"{described}: frame {stamp.hop} of a FIFO link after frame {self.state.hops_in[sender]}")
+            raise ImpossibleFrame(f"frame {stamp.hop} of a FIFO link after frame {self.state.hops_in[sender]}")
         seen = self.state.seen[stamp.origin]
         if stamp.number > seen and (stamp.number > seen + 1 or stamp.origin == self.my_index):
-            raise ImpossibleFrame(f"{described}: number {stamp.number} of its origin cannot follow number {seen}")
+            raise ImpossibleFrame(f"number {stamp.number} of its origin cannot follow number {seen}")
         return sender, stamp.hop
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         return None
 
-    def _release(self, held: Held[Any], out: Output) -> None:
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
         stamp = held.frame.stamp
         self.state.hops_in[held.sender] = held.number
         if stamp.number <= self.state.seen[stamp.origin]:

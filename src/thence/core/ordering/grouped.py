@@ -24,13 +24,14 @@ Option: ``groups``, lists of members (default: consecutive runs of about the squ
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
-from thence.core.ordering.base import Ordering, Output
-from thence.core.ordering.pending import Held
+from thence.core.ordering.base import Ordering, Output, Traits
+from thence.core.ordering.paths import Paths
+from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, ImpossibleFrame, MalformedFrame, StrangerFrame
 
@@ -82,57 +83,69 @@ class GroupedState(msgspec.Struct):
     """Per subgroup, how much of its global stream I have released; for my own, how much I have numbered."""
 
 
+class Subgroups(Paths):
+    """Who belongs together: messages go to the gateway, from there to all gateways, and from these to their subgroups."""
+
+    def __init__(self, me: str, members: Sequence[str], groups: list[list[str]] | None) -> None:
+        """Divide ``members`` into these groups, or into runs of about the square root of their number."""
+        super().__init__(me, members, direct=False)
+        count = len(members)
+        if groups is None:
+            size = max(1, math.isqrt(count))
+            groups = [list(members[first : first + size]) for first in range(0, count, size)]
+        elif sorted(name for group in groups for name in group) != sorted(members) or not all(groups):
+            raise ConfigError("grouped: groups must name every member exactly once, and none may be empty")
+        index = {name: number for number, name in enumerate(members)}
+        self.groups = tuple(tuple(index[name] for name in group) for group in groups)
+        home = {name: number for number, group in enumerate(groups) for name in group}
+        self.group_of = [home[name] for name in members]
+        self.gateways = tuple(group[0] for group in self.groups)
+        self.mine = self.group_of[index[me]]
+        self.gateway = self.gateways[self.mine]
+        self.gets_back = me != members[self.gateway]
+        self._index = index
+
+    def hands_on_to(self, peer: str) -> Collection[str]:
+        if self.gets_back:
+            return ()
+        local = self.groups[self.mine]
+        members = local if self._index[peer] not in local else (*local, *self.gateways)
+        return [name for member in dict.fromkeys(members) if (name := self.members[member]) not in (self.me, peer)]
+
+    def hands_back_to(self, peer: str) -> bool:
+        return not self.gets_back and self.group_of[self._index[peer]] == self.mine
+
+
 class Grouped(Ordering):
     """See the module's text."""
 
-    name = "grouped"
-    direct = False
-    passes_on = True
-    guarantees = frozenset({"fifo", "causal"})
-    stamps = (GroupedRequest, GroupedGlobal, GroupedLocal)
-    Options = GroupedOptions
-    State = GroupedState
+    traits = Traits(
+        "grouped",
+        frozenset({"fifo", "causal"}),
+        (GroupedRequest, GroupedGlobal, GroupedLocal),
+        GroupedState,
+        GroupedOptions,
+        direct=False,
+        passes_on=True,
+    )
     state: GroupedState
 
     def _start(self, options: GroupedOptions) -> None:
         count = len(self.members)
-        self.groups = self._divide(options.groups)
-        self.group_of = [0] * count
-        for number, group in enumerate(self.groups):
-            for member in group:
-                self.group_of[member] = number
-        self.gateways = tuple(group[0] for group in self.groups)
-        self.my_group = self.group_of[self.my_index]
-        self.my_gateway = self.gateways[self.my_group]
-        self.gets_back = self.my_index != self.my_gateway
+        self.paths = paths = Subgroups(self.me, self.members, options.groups)
+        self.groups, self.group_of, self.gateways = paths.groups, paths.group_of, paths.gateways
+        self.my_group, self.my_gateway = paths.mine, paths.gateway
+        # Streams: of member m its requests (m), of subgroup g its global messages (members + g), and what my gateway passes on.
+        self.my_stream = count + len(self.groups)
         zeros = [0] * len(self.groups)
         vectors = [list(zeros) for _ in self.members] if self.my_index == self.my_gateway else []
         self.state = GroupedState(0, 0, list(zeros), [], [0] * count, vectors, [0] * count, list(zeros))
-
-    def _divide(self, groups: list[list[str]] | None) -> tuple[tuple[int, ...], ...]:
-        count = len(self.members)
-        if groups is None:
-            size = max(1, math.isqrt(count))
-            return tuple(tuple(range(first, min(first + size, count))) for first in range(0, count, size))
-        listed = [name for group in groups for name in group]
-        if sorted(listed) != sorted(self.members) or not all(groups):
-            raise ConfigError("grouped: groups must name every member exactly once, and none may be empty")
-        return tuple(tuple(self.index[name] for name in group) for group in groups)
-
-    # Streams: of member m its requests (m), of subgroup g its global messages (members + g), of my gateway what is for me.
-
-    def _global_stream(self, group: int) -> int:
-        return len(self.members) + group
-
-    @property
-    def _my_stream(self) -> int:
-        return len(self.members) + len(self.groups)
 
     def _stream_name(self, stream: int) -> str:
         group = stream - len(self.members)
         if group < 0:
             return self.members[stream]
-        return self.members[self.my_gateway if stream == self._my_stream else self.gateways[group]]
+        return self.members[self.my_gateway if stream == self.my_stream else self.gateways[group]]
 
     def send(self, envelope: Envelope, to: Collection[str] | None) -> Output:
         recipients = self._recipients(to)
@@ -148,16 +161,6 @@ class Grouped(Ordering):
         stamp = GroupedRequest(state.requested, listed, news)
         out.send.append((self.members[self.my_gateway], Frame(stamp, envelope)))
         return out
-
-    def hands_on_to(self, peer: str) -> Collection[str]:
-        if self.my_index != self.my_gateway:
-            return ()
-        local = self.groups[self.my_group]
-        members = local if self.index[peer] not in local else (*local, *self.gateways)
-        return [name for member in dict.fromkeys(members) if (name := self.members[member]) not in (self.me, peer)]
-
-    def hands_back_to(self, peer: str) -> bool:
-        return self.my_index == self.my_gateway and self.group_of[self.index[peer]] == self.my_group
 
     def _order(self, envelope: Envelope, to: tuple[int, ...] | None, vector: list[int], out: Output) -> None:
         """As gateway: give a message of my subgroup its place, here and in the other subgroups."""
@@ -198,53 +201,52 @@ class Grouped(Ordering):
 
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         stamp = frame.stamp
-        described = self._describe(self.members[sender], frame)
         if stamp.number < 1:
-            raise MalformedFrame(f"{described}: numbers start at 1, not {stamp.number}")
+            raise MalformedFrame(f"numbers start at 1, not {stamp.number}")
         if frame.envelope is None and not isinstance(stamp, GroupedGlobal):
-            raise MalformedFrame(f"{described}: only gateways exchange markers")
+            raise MalformedFrame("only gateways exchange markers")
         if isinstance(stamp, GroupedLocal):
             if sender != self.my_gateway:
-                raise StrangerFrame(f"{described}: only my gateway passes on")
-            self._check_pairs(described, stamp.clock)
-            return self._my_stream, stamp.number
+                raise StrangerFrame("only my gateway passes on")
+            self._check_pairs(stamp.clock)
+            return self.my_stream, stamp.number
         if self.my_index != self.my_gateway:
-            raise StrangerFrame(f"{described}: I am no gateway")
+            raise StrangerFrame("I am no gateway")
         if any(not 0 <= member < len(self.members) for member in stamp.to or ()):
-            raise MalformedFrame(f"{described}: recipients {stamp.to} make no sense")
+            raise MalformedFrame(f"recipients {stamp.to} make no sense")
         if isinstance(stamp, GroupedRequest):
-            return self._check_request(described, sender, stamp)
+            return self._check_request(sender, stamp)
         if frame.envelope is None and (stamp.to is None or any(self.group_of[member] == self.my_group for member in stamp.to)):
-            raise MalformedFrame(f"{described}: a marker of a message that is for my subgroup")
-        return self._check_global(described, sender, stamp)
+            raise MalformedFrame("a marker of a message that is for my subgroup")
+        return self._check_global(sender, stamp)
 
-    def _check_pairs(self, described: str, pairs: tuple[int, ...]) -> None:
+    def _check_pairs(self, pairs: tuple[int, ...]) -> None:
         groups = pairs[::2]
         if len(pairs) % 2 or any(not 0 <= group < len(self.groups) for group in groups):
-            raise MalformedFrame(f"{described}: the vector {pairs} makes no sense")
+            raise MalformedFrame(f"the vector {pairs} makes no sense")
         if pairs and (min(pairs[1::2]) < 1 or len(set(groups)) != len(groups)):
-            raise MalformedFrame(f"{described}: the vector {pairs} makes no sense")
+            raise MalformedFrame(f"the vector {pairs} makes no sense")
 
-    def _check_request(self, described: str, sender: int, stamp: GroupedRequest) -> tuple[int, int]:
+    def _check_request(self, sender: int, stamp: GroupedRequest) -> tuple[int, int]:
         if self.group_of[sender] != self.my_group:
-            raise StrangerFrame(f"{described}: {self.members[sender]!r} belongs to another subgroup")
-        self._check_pairs(described, stamp.news)
+            raise StrangerFrame(f"{self.members[sender]!r} belongs to another subgroup")
+        self._check_pairs(stamp.news)
         for at in range(0, len(stamp.news), 2):
             if stamp.news[at + 1] > self.state.released[stamp.news[at]]:
-                raise ImpossibleFrame(f"{described}: it has seen what I, its gateway, have not released")
+                raise ImpossibleFrame("it has seen what I, its gateway, have not released")
         return sender, stamp.number
 
-    def _check_global(self, described: str, sender: int, stamp: GroupedGlobal) -> tuple[int, int]:
+    def _check_global(self, sender: int, stamp: GroupedGlobal) -> tuple[int, int]:
         group = self.group_of[sender]
         if self.gateways[group] != sender:
-            raise StrangerFrame(f"{described}: {self.members[sender]!r} is no gateway")
+            raise StrangerFrame(f"{self.members[sender]!r} is no gateway")
         if len(stamp.clock) != len(self.groups) or min(stamp.clock) < 0 or stamp.clock[group] != stamp.number:
-            raise MalformedFrame(f"{described}: the vector {stamp.clock} makes no sense")
+            raise MalformedFrame(f"the vector {stamp.clock} makes no sense")
         if stamp.clock[self.my_group] > self.state.released[self.my_group]:
-            raise ImpossibleFrame(f"{described}: it is caused by a message of my subgroup that I never numbered")
-        return self._global_stream(group), stamp.number
+            raise ImpossibleFrame("it is caused by a message of my subgroup that I never numbered")
+        return len(self.members) + group, stamp.number
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         before = held.number - 1
         if self._released(held.stream) != before:
             return held.stream, before
@@ -256,10 +258,10 @@ class Grouped(Ordering):
         for other in range(held.cursor, len(stamp.clock)):
             if other != group and released[other] < stamp.clock[other]:
                 held.cursor = other
-                return self._global_stream(other), stamp.clock[other]
+                return len(self.members) + other, stamp.clock[other]
         return None
 
-    def _release(self, held: Held[Any], out: Output) -> None:
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
         stamp = held.frame.stamp
         state = self.state
         if isinstance(stamp, GroupedLocal):
@@ -280,6 +282,6 @@ class Grouped(Ordering):
     def _released(self, stream: int) -> int:
         if stream < len(self.members):
             return self.state.taken[stream]
-        if stream == self._my_stream:
+        if stream == self.my_stream:
             return self.state.delivered
         return self.state.released[stream - len(self.members)]

@@ -13,6 +13,8 @@ Rules:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -40,7 +42,7 @@ def held_bytes(limit: int) -> int:
     return min(MAX_HELD_BYTES, max(MIN_HELD_BYTES, HELD_BYTES_EACH * limit))
 
 
-class Held(msgspec.Struct, Generic[StampT], array_like=True, gc=False):
+class HeldFrame(msgspec.Struct, Generic[StampT], array_like=True, gc=False):
     """A frame that waits: the ``number``-th of ``stream``, received from ``sender`` at ``since``."""
 
     sender: int
@@ -59,23 +61,49 @@ class Held(msgspec.Struct, Generic[StampT], array_like=True, gc=False):
         return self.frame.envelope
 
 
-class Holding:
+class Gate(ABC):
+    """What a frame waits for beside its predecessors: something that happens outside of the domain.
+
+    When that has happened, whoever put up the gate calls ``Ordering.open``.
+    """
+
+    @abstractmethod
+    def missing(self, frame: Frame[Any]) -> tuple[int, int] | None:
+        """Return what this frame waits for outside, or None; as (stream, number), where such streams are below 0."""
+
+    @abstractmethod
+    def name(self, stream: int) -> str:
+        """Return whose stream that is, for people."""
+
+
+class PendingFrames:
     """The waiting frames of one ordering."""
 
     def __init__(self, limit: int) -> None:
         """Hold at most ``limit`` frames."""
         self._limit = limit
-        self._blocked: dict[tuple[int, int], list[Held[Any]]] = {}
+        self._blocked: dict[tuple[int, int], list[HeldFrame[Any]]] = {}
         """What is missing, to the frames that wait for it."""
         self.held: set[tuple[int, int]] = set()
+        """The stream and the number of each frame that waits."""
         self.bytes = 0
+        """How many bytes they have, about."""
+        self.gate: Gate | None = None
+        """Put up by whoever owns the ordering, again after a restart: it is no part of the state."""
 
-    def empty(self) -> Holding:
-        """Return a holding with the same limit and nothing in it."""
-        return Holding(self._limit)
+    def empty(self) -> PendingFrames:
+        """Return one with the same limit and gate, in which nothing waits."""
+        twin = PendingFrames(self._limit)
+        twin.gate = self.gate
+        return twin
 
     def __len__(self) -> int:
         return len(self.held)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many frames wait, and how many bytes they have, about."""
+        return len(self.held), self.bytes
 
     @property
     def full(self) -> bool:
@@ -89,41 +117,55 @@ class Holding:
             return f"{len(self.held)} frames wait, the limit is max_held"
         return f"{len(self.held)} frames of {self.bytes} bytes wait; MAX_HELD_BYTES is {held_bytes(self._limit)}"
 
-    def holds(self, stream: int, number: int) -> bool:
-        """Return whether this very frame waits already."""
-        return (stream, number) in self.held
-
     def awaits(self, stream: int, number: int) -> bool:
         """Return whether a frame waits for this one."""
         return (stream, number) in self._blocked
 
-    def hold(self, held: Held[Any], missing: tuple[int, int]) -> None:
+    def hold(self, held: HeldFrame[Any], missing: tuple[int, int]) -> None:
         """Let ``held`` wait for ``missing``."""
         self.held.add((held.stream, held.number))
         self.bytes += held.frame.weight
-        self.hold_on(held, missing)
-
-    def hold_on(self, held: Held[Any], missing: tuple[int, int]) -> None:
-        """Let a frame that was taken out wait on, for ``missing``."""
         self._blocked.setdefault(missing, []).append(held)
 
-    def take(self, stream: int, number: int) -> list[Held[Any]]:
-        """Take out the frames that wait for exactly this one, to be forgotten or held on."""
-        return self._blocked.pop((stream, number), _NOTHING)
+    def take(self, stream: int, number: int) -> list[HeldFrame[Any]]:
+        """Take out the frames that wait for exactly this one, and forget them."""
+        frames = self._blocked.pop((stream, number), _NOTHING)
+        for held in frames:
+            self._forget(held)
+        return frames
 
-    def forget(self, held: Held[Any]) -> None:
-        """Drop a frame that was taken out and is now released."""
+    def freed(
+        self, stream: int, number: int, missing_for: Callable[[HeldFrame[Any]], tuple[int, int] | None]
+    ) -> list[HeldFrame[Any]]:
+        """Take out what waited for this one and waits for nothing more; the others wait on, for what they miss now."""
+        free = []
+        for held in self._blocked.pop((stream, number), _NOTHING):
+            missing = missing_for(held)
+            if missing is None and self.gate is not None:
+                missing = self.gate.missing(held.frame)
+            if missing is None:
+                self._forget(held)
+                free.append(held)
+            else:
+                self._blocked.setdefault(missing, []).append(held)
+        return free
+
+    def _forget(self, held: HeldFrame[Any]) -> None:
         self.held.remove((held.stream, held.number))
         self.bytes -= held.frame.weight
 
-    def entries(self) -> list[tuple[int, int, Held[Any]]]:
+    def entries(self) -> list[tuple[int, int, HeldFrame[Any]]]:
         """Return every waiting frame behind (stream, number) of what it waits for.
 
         The order is the one in which frames will be looked at, so that a restored state goes on just as this one.
         """
         return [(*missing, held) for missing, group in self._blocked.items() for held in group]
 
-    def restore(self, entries: list[tuple[int, int, Held[Any]]]) -> None:
+    def messages(self) -> list[Envelope]:
+        """Return the messages that wait, without markers."""
+        return [held.frame.envelope for _, _, held in self.entries() if held.frame.envelope is not None]
+
+    def restore(self, entries: list[tuple[int, int, HeldFrame[Any]]]) -> None:
         """Hold exactly ``entries``."""
         self._blocked.clear()
         self.held.clear()
@@ -132,4 +174,4 @@ class Holding:
             self.hold(held, (stream, number))
 
 
-_NOTHING: list[Held[Any]] = []
+_NOTHING: list[HeldFrame[Any]] = []

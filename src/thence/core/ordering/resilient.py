@@ -29,13 +29,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from thence.core.ordering.base import Output, Predecessor, Wait
-from thence.core.ordering.matrix import Matrix, MatrixStamp, MatrixState
-from thence.core.ordering.matrix_clock import UpdatesMatrix
-from thence.core.ordering.pending import Held
+from thence.core.ordering.base import Ordering, Output, Predecessor, Traits, Wait
+from thence.core.ordering.matrix_clock import MatrixStamp, MatrixState, UpdatesMatrix
+from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
 from thence.core.wire.number_set import NumberSet
-from thence.errors import ImpossibleFrame, InternalError, MalformedFrame, ReplayedFrame
+from thence.errors import ImpossibleFrame, MalformedFrame, ReplayedFrame
 
 MAX_COPIES = 64
 """The most copies that may be asked for."""
@@ -63,7 +62,7 @@ class ResilientOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     copies: Annotated[int, msgspec.Meta(ge=0, le=MAX_COPIES)] = 1
 
 
-class Unsafe(msgspec.Struct, array_like=True):
+class UnackedMessage(msgspec.Struct, array_like=True):
     """A message of ours that is not acknowledged yet."""
 
     envelope: Envelope
@@ -81,30 +80,31 @@ class ResilientState(msgspec.Struct):
     matrix: MatrixState
     safe: list[int]
     kept: list[NumberSet]
-    unsafe: list[Unsafe]
+    unsafe: list[UnackedMessage]
 
 
-class Resilient(Matrix):
+class Resilient(Ordering):
     """See the module's text."""
 
-    name = "resilient"
-    direct = False
-    interchangeable = False
-    keeps_sent = True
-    stamps = (MatrixStamp, ResilientCopy, ResilientKept, ResilientSafe)
-    Options = ResilientOptions
-    State = ResilientState
+    traits = Traits(
+        "resilient",
+        frozenset({"fifo", "causal"}),
+        (MatrixStamp, ResilientCopy, ResilientKept, ResilientSafe),
+        ResilientState,
+        ResilientOptions,
+        direct=False,
+        keeps_sent=True,
+        gated=True,
+    )
 
     def _start(self, options: ResilientOptions) -> None:
-        count = len(self.members)
         self._copies = options.copies
-        self._delivered = [0] * count
-        self._clock = UpdatesMatrix(count, self.my_index)
-        self._safe = [0] * count
+        self.clock = UpdatesMatrix(self.members, self.my_index)
+        self._safe = [0] * len(self.members)
         self._kept = [NumberSet() for _ in self.members]
         self._remember([])
 
-    def _remember(self, unsafe: list[Unsafe]) -> None:
+    def _remember(self, unsafe: list[UnackedMessage]) -> None:
         """Take these for our messages that are not acknowledged yet, oldest first."""
         self._unsafe = deque(unsafe)
         self._awaited = {place: message for message in unsafe for place in message.holders}
@@ -116,14 +116,14 @@ class Resilient(Matrix):
         stores = self._further(recipients, enough - len(others))
         holders = others + stores
         out = Output([], [])
-        clock = self._updates
+        clock = self.clock
         clock.count_sent(holders)
         numbers = [clock.value(self.my_index, member) for member in holders]
         for member, number in zip(holders, numbers, strict=True):
             kind = ResilientCopy if member in stores else MatrixStamp
             out.send.append((self.members[member], Frame(kind(number, clock.updates_for(member)), envelope)))
         places = list(zip(holders, numbers, strict=True)) if enough else []
-        message = Unsafe(envelope, len(others) < len(recipients), places, enough)
+        message = UnackedMessage(envelope, len(others) < len(recipients), places, enough)
         self._unsafe.append(message)
         self._awaited.update(dict.fromkeys(places, message))
         self._ack(out)
@@ -155,36 +155,38 @@ class Resilient(Matrix):
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         stamp = frame.stamp
         if isinstance(stamp, MatrixStamp):
-            return super()._check(sender, frame)
-        about = self._describe(self.members[sender], frame)
+            if stamp.number < 1 or frame.envelope is None:
+                raise MalformedFrame("needs a message and a number from 1")
+            self.clock.check(sender, stamp)
+            return sender, stamp.number
         if stamp.number < 1 or frame.envelope is not None or not self._copies:
-            raise MalformedFrame(f"{about}: needs a number from 1, no message, and copies")
+            raise MalformedFrame("needs a number from 1, no message, and copies")
         if isinstance(stamp, ResilientSafe):
             return len(self.members) + sender, stamp.number
-        sent = self._clock.value(self.my_index, sender)
+        sent = self.clock.value(self.my_index, sender)
         if stamp.number > sent:
-            raise ImpossibleFrame(f"{about}: it keeps my message {stamp.number}, but I have sent {sent}")
+            raise ImpossibleFrame(f"it keeps my message {stamp.number}, but I have sent {sent}")
         if stamp.number in self._kept[sender]:
-            raise ReplayedFrame(f"{about}: that it keeps number {stamp.number} was accepted before")
+            raise ReplayedFrame(f"that it keeps number {stamp.number} was accepted before")
         return 2 * len(self.members) + sender, stamp.number
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         stamp = held.frame.stamp
         if isinstance(stamp, ResilientKept):
             return None
-        confirmations, safe = len(self.members) + held.sender, self._safe[held.sender]
+        acks, safe = len(self.members) + held.sender, self._safe[held.sender]
         if isinstance(stamp, ResilientSafe):
-            return None if safe == held.number - 1 else (confirmations, held.number - 1)
-        missing = super()._missing(held)
+            return None if safe == held.number - 1 else (acks, held.number - 1)
+        missing = self.clock.missing(held)
         if missing is None and self._copies and safe < held.number:
-            return confirmations, held.number
+            return acks, held.number
         return missing
 
-    def _always_taken(self, held: Held[Any], missing: tuple[int, int]) -> bool:
+    def _beyond_limit(self, held: HeldFrame[Any], missing: tuple[int, int]) -> bool:
         # Only its ack is missing, and that may be waiting for us to take it. There is at most one per member.
         return isinstance(held.frame.stamp, MatrixStamp) and missing[0] >= len(self.members)
 
-    def _release(self, held: Held[Any], out: Output) -> None:
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
         stamp = held.frame.stamp
         if isinstance(stamp, ResilientSafe):
             self._safe[held.sender] = held.number
@@ -195,13 +197,13 @@ class Resilient(Matrix):
                 message.left -= 1
                 self._ack(out)
         else:
-            super()._release(held, out)
-            if isinstance(stamp, ResilientCopy):
-                out.deliver.pop()
+            self.clock.release(held)
+            if not isinstance(stamp, ResilientCopy):
+                out.deliver.append(held.frame)
 
     def _released(self, stream: int) -> int:
         kind, member = divmod(stream, len(self.members))
-        return (self._delivered[member], self._safe[member], 0)[kind]
+        return (self.clock.delivered[member], self._safe[member], 0)[kind]
 
     def _stream_name(self, stream: int) -> str:
         name = self.members[stream % len(self.members)]
@@ -221,15 +223,13 @@ class Resilient(Matrix):
         return ours + super().waiting()
 
     @property
-    def _updates(self) -> UpdatesMatrix:
-        if not isinstance(self._clock, UpdatesMatrix):
-            raise InternalError("resilient: a full matrix, though there is no such option")
-        return self._clock
+    def state(self) -> ResilientState:
+        """What a snapshot holds."""
+        return ResilientState(self.clock.save(), self._safe, self._kept, list(self._unsafe))
 
-    def _state_to_save(self) -> ResilientState:
-        return ResilientState(super()._state_to_save(), self._safe, self._kept, list(self._unsafe))
-
-    def _restore_state(self, state: ResilientState) -> None:
-        super()._restore_state(state.matrix)
-        self._safe, self._kept = state.safe, state.kept
+    @state.setter
+    def state(self, state: ResilientState) -> None:
+        clock = UpdatesMatrix(self.members, self.my_index)
+        clock.load(state.matrix)
+        self.clock, self._safe, self._kept = clock, state.safe, state.kept
         self._remember(state.unsafe)

@@ -15,13 +15,14 @@ Option: ``coordinator`` (default: the first member).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
-from thence.core.ordering.base import Ordering, Output
-from thence.core.ordering.pending import Held
+from thence.core.ordering.base import Ordering, Output, Traits
+from thence.core.ordering.paths import Paths
+from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, MalformedFrame, StrangerFrame
 
@@ -54,18 +55,39 @@ class SequencedState(msgspec.Struct):
     passed_on: list[int]
 
 
+class CoordinatedPaths(Paths):
+    """Everything goes to the coordinator, and from there to all."""
+
+    def __init__(self, me: str, members: Sequence[str], coordinator: str) -> None:
+        """Start at ``me``."""
+        super().__init__(me, members, direct=False)
+        self._coordinator = coordinator
+        self.gets_back = me != coordinator
+
+    def first_hop(self, to: Collection[str] | None) -> list[str]:
+        return [self._coordinator] if self.gets_back else self.others(to)
+
+    def hands_on_to(self, peer: str) -> Collection[str]:
+        return () if self.gets_back else [name for name in self.members if name not in (self.me, peer)]
+
+    def hands_back_to(self, peer: str) -> bool:
+        return not self.gets_back
+
+
 class Sequenced(Ordering):
     """See the module's text."""
 
-    name = "sequenced"
-    gated = True
-    centralised = True
-    direct = False
-    passes_on = True
-    guarantees = frozenset({"fifo", "causal", "total"})
-    stamps = (SequencedRequest, SequencedOrder)
-    Options = SequencedOptions
-    State = SequencedState
+    traits = Traits(
+        "sequenced",
+        frozenset({"fifo", "causal", "total"}),
+        (SequencedRequest, SequencedOrder),
+        SequencedState,
+        SequencedOptions,
+        direct=False,
+        passes_on=True,
+        centralised=True,
+        gated=True,
+    )
     state: SequencedState
 
     def _start(self, options: SequencedOptions) -> None:
@@ -73,7 +95,7 @@ class Sequenced(Ordering):
         if name not in self.index:
             raise ConfigError(f"sequenced: the coordinator {name!r} is not among the members {', '.join(self.members)}")
         self.coordinator = self.index[name]
-        self.gets_back = self.my_index != self.coordinator
+        self.paths = CoordinatedPaths(self.me, self.members, name)
         count = len(self.members)
         self.state = SequencedState(0, 0, [0] * count, [0] * count)
 
@@ -88,39 +110,24 @@ class Sequenced(Ordering):
         out.send.append((self.members[self.coordinator], Frame(stamp, envelope)))
         return out
 
-    def first_hop(self, to: Collection[str] | None) -> list[str]:
-        if self.my_index == self.coordinator:
-            return [name for name in (self.members if to is None else to) if name != self.me]
-        return [self.members[self.coordinator]]
-
-    def hands_on_to(self, peer: str) -> Collection[str]:
-        return [name for name in self.members if name not in (self.me, peer)] if self.my_index == self.coordinator else ()
-
-    def hands_back_to(self, peer: str) -> bool:
-        return self.my_index == self.coordinator
-
     def _pass_on(self, envelope: Envelope, recipients: Collection[int], out: Output) -> None:
         self._number(envelope, recipients, self.state.passed_on, SequencedOrder, out)
 
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         stamp = frame.stamp
         if stamp.number < 1 or frame.envelope is None:
-            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: needs a message and a number from 1")
+            raise MalformedFrame("needs a message and a number from 1")
         if isinstance(stamp, SequencedOrder):
             if sender != self.coordinator:
-                raise StrangerFrame(f"{self._describe(self.members[sender], frame)}: only the coordinator passes on")
+                raise StrangerFrame("only the coordinator passes on")
             return sender, stamp.number
         if self.my_index != self.coordinator:
-            raise StrangerFrame(f"{self._describe(self.members[sender], frame)}: I am not the coordinator")
+            raise StrangerFrame("I am not the coordinator")
         if any(not 0 <= member < len(self.members) for member in stamp.to or ()):
-            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: recipients {stamp.to} make no sense")
+            raise MalformedFrame(f"recipients {stamp.to} make no sense")
         return sender, stamp.number
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
-        before = held.number - 1
-        return None if self._released(held.stream) == before else (held.stream, before)
-
-    def _release(self, held: Held[Any], out: Output) -> None:
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
         if self.my_index == self.coordinator:
             self.state.taken[held.stream] = held.number
             recipients = self._recipients(None) if held.frame.stamp.to is None else sorted(set(held.frame.stamp.to))

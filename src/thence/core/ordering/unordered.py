@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from thence.core.ordering.base import NoOptions, Ordering, Output
-from thence.core.ordering.pending import Held
+from thence.core.ordering.base import NoOptions, Ordering, Output, Traits
+from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
 from thence.core.wire.number_set import NumberSet
 from thence.errors import MalformedFrame, ReplayedFrame
@@ -35,11 +35,7 @@ class UnorderedState(msgspec.Struct):
 class Unordered(Ordering):
     """See the module's text."""
 
-    name = "unordered"
-    interchangeable = True
-    guarantees = frozenset()
-    stamps = (UnorderedStamp,)
-    State = UnorderedState
+    traits = Traits("unordered", frozenset(), (UnorderedStamp,), UnorderedState, interchangeable=True)
     state: UnorderedState
 
     def _start(self, options: NoOptions) -> None:
@@ -53,15 +49,15 @@ class Unordered(Ordering):
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         number: int = frame.stamp.number
         if number < 1 or frame.envelope is None:
-            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: needs a message and a number from 1")
+            raise MalformedFrame("needs a message and a number from 1")
         if number in self.state.delivered[sender]:
-            raise ReplayedFrame(f"{self._describe(self.members[sender], frame)}: number {number} was accepted before")
+            raise ReplayedFrame(f"number {number} was accepted before")
         return sender, number
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         return None
 
-    def _release(self, held: Held[Any], out: Output) -> None:
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
         self.state.delivered[held.sender].add(held.number)
         out.deliver.append(held.frame)
 

@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from thence.core.ordering.base import Ordering, Output
-from thence.core.ordering.pending import Held
+from thence.core.ordering.base import Ordering, Output, Traits
+from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ImpossibleFrame, MalformedFrame
 
@@ -56,14 +56,16 @@ class VectorState(msgspec.Struct):
 class Vector(Ordering):
     """See the module's text."""
 
-    name = "vector"
-    gated = True
-    one_stamp = True
-    interchangeable = True
-    guarantees = frozenset({"fifo", "causal"})
-    stamps = (VectorStamp, FullVectorStamp)
-    Options = VectorOptions
-    State = VectorState
+    traits = Traits(
+        "vector",
+        frozenset({"fifo", "causal"}),
+        (VectorStamp, FullVectorStamp),
+        VectorState,
+        VectorOptions,
+        one_stamp=True,
+        gated=True,
+        interchangeable=True,
+    )
     state: VectorState
 
     def _start(self, options: VectorOptions) -> None:
@@ -115,8 +117,8 @@ class Vector(Ordering):
 
         Return whether it was. Whoever builds on this ordering, and all else, goes the long way.
         """
-        stamp, sender, state = frame.stamp, self.senders.get(peer), self.state
-        if sender is None or type(stamp) is not VectorStamp or self._holding.held or self.gate is not None:
+        stamp, sender, state, pending = frame.stamp, self.senders.get(peer), self.state, self.pending
+        if sender is None or type(stamp) is not VectorStamp or pending.held or pending.gate is not None:
             return False
         number, after, delivered = stamp.number, stamp.after, state.delivered
         if number != delivered[sender] + 1:
@@ -137,42 +139,38 @@ class Vector(Ordering):
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         stamp = frame.stamp
         if isinstance(stamp, FullVectorStamp) != self._full:
-            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: the other kind of stamp is agreed on here")
+            raise MalformedFrame("the other kind of stamp is agreed on here")
         if self._full:
-            number = self._check_full(sender, frame)
+            number = self._check_full(sender, stamp.clock)
         else:
-            number = self._check_changed(sender, frame)
+            number = self._check_changed(sender, stamp)
         if number < 1:
-            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: numbers start at 1, not {number}")
+            raise MalformedFrame(f"numbers start at 1, not {number}")
         return sender, number
 
-    def _check_full(self, sender: int, frame: Frame[Any]) -> int:
-        clock: tuple[int, ...] = frame.stamp.clock
+    def _check_full(self, sender: int, clock: tuple[int, ...]) -> int:
         if len(clock) != len(self.members) or min(clock) < 0:
-            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: not a clock of {len(self.members)} members")
-        self._check_mine(sender, frame, clock[self.my_index])
+            raise MalformedFrame(f"not a clock of {len(self.members)} members")
+        self._check_mine(clock[self.my_index])
         return clock[sender]
 
-    def _check_changed(self, sender: int, frame: Frame[Any]) -> int:
-        after: tuple[int, ...] = frame.stamp.after
+    def _check_changed(self, sender: int, stamp: VectorStamp) -> int:
+        after = stamp.after
         members = after[::2]
         if len(after) % 2 or any(not 0 <= member < len(self.members) or member == sender for member in members):
-            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: dependencies {after} make no sense")
+            raise MalformedFrame(f"dependencies {after} make no sense")
         if after and (min(after[1::2]) < 1 or len(set(members)) != len(members)):
-            raise MalformedFrame(f"{self._describe(self.members[sender], frame)}: dependencies {after} make no sense")
+            raise MalformedFrame(f"dependencies {after} make no sense")
         if self.my_index in members:
-            self._check_mine(sender, frame, after[2 * members.index(self.my_index) + 1])
-        number: int = frame.stamp.number
-        return number
+            self._check_mine(after[2 * members.index(self.my_index) + 1])
+        return stamp.number
 
-    def _check_mine(self, sender: int, frame: Frame[Any], number: int) -> None:
+    def _check_mine(self, number: int) -> None:
         sent = self.state.delivered[self.my_index]
         if number > sent:
-            raise ImpossibleFrame(
-                f"{self._describe(self.members[sender], frame)}: it depends on my message {number}, but I have sent {sent}"
-            )
+            raise ImpossibleFrame(f"it depends on my message {number}, but I have sent {sent}")
 
-    def _missing(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         delivered = self.state.delivered
         before = held.number - 1
         if delivered[held.sender] != before:
@@ -186,7 +184,7 @@ class Vector(Ordering):
                 return after[at], after[at + 1]
         return None
 
-    def _missing_full(self, held: Held[Any]) -> tuple[int, int] | None:
+    def _missing_full(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
         delivered = self.state.delivered
         clock = held.frame.stamp.clock
         for member in range(held.cursor, len(clock)):
@@ -195,7 +193,7 @@ class Vector(Ordering):
                 return member, clock[member]
         return None
 
-    def _release(self, held: Held[Any], out: Output) -> None:
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
         state = self.state
         state.delivered[held.sender] = held.number
         if held.frame.envelope is not None:
@@ -204,7 +202,7 @@ class Vector(Ordering):
             if not self._full:
                 self._depend_on(held)
 
-    def _depend_on(self, held: Held[Any]) -> None:
+    def _depend_on(self, held: HeldFrame[Any]) -> None:
         """My next message depends on this one, and through it on what this one depends on."""
         direct = self.state.direct
         after = held.frame.stamp.after

@@ -156,7 +156,7 @@ class DomainPlace(Place):
         self._max_copies_bytes = max_copies_bytes
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
         self.forward_early = domain.forward_early
-        if settling or domain.delivery == "safe" or self.ordering.keeps_sent:
+        if settling or domain.delivery == "safe" or self.ordering.traits.keeps_sent:
             pace = pace._replace(spill=None)  # What is kept for other reasons, too, is not kept elsewhere.
         transport = self._transport(domain, me, resend_after_ns, pace)
         # An exact network loses nothing, so what came to one comes to all.
@@ -174,16 +174,16 @@ class DomainPlace(Place):
         if domain.confirmation.scheme == "distributed":
             confirmation, most = domain.confirmation, self._max_copies_bytes
             return AckAll(domain.name, me, domain.members, resend_after_ns, confirmation, domain.pairs, most)
-        arrival = self.ordering.arrival
+        arrival = self.ordering.traits.arrival
         return Channels(domain.name, me, peers, arrival, resend_after_ns, domain.confirmation, pace)
 
     def hands_on_to(self, peer: str) -> Collection[str]:
-        return self.ordering.hands_on_to(peer)
+        return self.ordering.paths.hands_on_to(peer)
 
     @property
     def stamps(self) -> tuple[type, ...]:
         """The kinds of stamp that travel here."""
-        return self.ordering.stamps
+        return self.ordering.traits.stamps
 
     def fork(self) -> DomainPlace:
         """Return a place that goes on from here on its own."""

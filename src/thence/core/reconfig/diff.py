@@ -172,7 +172,7 @@ def _domains_of(topology: Topology, process: str) -> list[str]:
 
 def _kept_by(domain: Domain) -> str:
     options = ", ".join(f"{key} = {value}" for key, value in sorted(domain.options.items()))
-    name = ordering_named(domain.ordering).name
+    name = ordering_named(domain.ordering).traits.name
     return f"{name} ({options})" if options else name
 
 

@@ -57,14 +57,15 @@ class ConfirmationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         """Refuse what makes no sense together, or with this ordering."""
         self._check_delay()
         self._check_sites(members)
-        if self.scheme == "centralised" and not ordering.centralised:
+        traits = ordering.traits
+        if self.scheme == "centralised" and not traits.centralised:
             raise ConfigError(
-                f"scheme 'centralised' is one member who passes everything on, and with {ordering.name} all send by themselves: "
+                f"scheme 'centralised' is one member who passes everything on, and with {traits.name} all send by themselves: "
                 f"use ordering {_named('centralised')}, or scheme 'decentralised'"
             )
-        if self.scheme == "distributed" and not ordering.one_stamp:
+        if self.scheme == "distributed" and not traits.one_stamp:
             raise ConfigError(
-                f"scheme 'distributed' needs one stamp for all, so that anybody can repeat a message, and {ordering.name} stamps "
+                f"scheme 'distributed' needs one stamp for all, so that anybody can repeat a message, and {traits.name} stamps "
                 f"for each receiver: use ordering {_named('one_stamp')}, or scheme 'decentralised'"
             )
         if self.scheme == "distributed" and len(members) > MAX_DISTRIBUTED:
@@ -115,5 +116,5 @@ AT_ONCE = ConfirmationOptions()
 """Each acks at once to whom it got a frame from."""
 
 
-def _named(attribute: str) -> str:
-    return " or ".join(repr(name) for name, ordering in ORDERINGS.items() if getattr(ordering, attribute))
+def _named(trait: str) -> str:
+    return " or ".join(repr(name) for name, ordering in ORDERINGS.items() if getattr(ordering.traits, trait))

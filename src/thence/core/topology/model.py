@@ -94,7 +94,7 @@ class Topology:
     @classmethod
     def flat(cls, domain: Domain) -> Topology:
         """Return the fabric of one domain, which promises what its ordering keeps."""
-        keeps = ordering_named(domain.ordering).guarantees
+        keeps = ordering_named(domain.ordering).traits.guarantees
         promise: Promise = (
             "total" if "total" in keeps else "causal" if "causal" in keeps else "fifo" if "fifo" in keeps else "nothing"
         )
@@ -218,7 +218,7 @@ class Topology:
         """What all domains and links keep together, end to end."""
         kept = {"fifo", "causal", "total"}
         for domain in self.domains.values():
-            kept &= ordering_named(domain.ordering).guarantees
+            kept &= ordering_named(domain.ordering).traits.guarantees
         if len(self.domains) - len(self.inner) > 1:
             kept.discard("total")
         if any(link.mode != "causal" for link in self.links.values()) or self.find_cycle() is not None:
@@ -334,8 +334,8 @@ class Topology:
     def _check_stability(self) -> None:
         for domain in self.domains.values():
             about = ("domains", domain.name, "delivery")
-            if domain.delivery != "at once" and not ordering_named(domain.ordering).direct:
-                direct = ", ".join(name for name, ordering in ORDERINGS.items() if ordering.direct)
+            if domain.delivery != "at once" and not ordering_named(domain.ordering).traits.direct:
+                direct = ", ".join(name for name, ordering in ORDERINGS.items() if ordering.traits.direct)
                 raise TopologyError(
                     f"domain {domain.name!r}: delivery = {domain.delivery!r} needs an ordering in which a message goes straight "
                     f"from its sender to all who need it: {direct}",
@@ -390,11 +390,11 @@ class Topology:
     def _check_gates(self, replica: str, what: str, about: tuple[str, ...]) -> None:
         for home in self.homes[replica]:
             ordering = ordering_named(self.domains[home].ordering)
-            if not ordering.gated:
-                able = ", ".join(name for name, other in ORDERINGS.items() if other.gated)
+            if not ordering.traits.gated:
+                able = ", ".join(name for name, other in ORDERINGS.items() if other.traits.gated)
                 raise TopologyError(
-                    f"{what}: {replica!r} has replicas, and domain {home!r} runs {ordering.name}, which cannot make them wait "
-                    f"for each other; there are: {able}",
+                    f"{what}: {replica!r} has replicas, and domain {home!r} runs {ordering.traits.name}, which cannot make them "
+                    f"wait for each other; there are: {able}",
                     *about,
                 )
 
@@ -446,8 +446,8 @@ class Topology:
                 "promise",
             )
         for domain in self.domains.values():
-            if self.promise not in ordering_named(domain.ordering).guarantees:
-                ordering = ordering_named(domain.ordering).name
+            if self.promise not in ordering_named(domain.ordering).traits.guarantees:
+                ordering = ordering_named(domain.ordering).traits.name
                 raise TopologyError(
                     f"domain {domain.name!r} runs {ordering}, which does not keep {self.promise} order, so the fabric "
                     "cannot promise it: choose another ordering, or promise less",

@@ -35,7 +35,7 @@ Mode = Literal["causal", "fifo", "printed"]
 def fabric(name: str, domains: Iterable[Domain], links: Iterable[Link] = ()) -> Topology:
     """Return a fabric that promises the most that its domains and links keep together."""
     domains, links = list(domains), list(links)
-    kept = frozenset({"causal", "fifo"}).intersection(*(ordering_named(domain.ordering).guarantees for domain in domains))
+    kept = frozenset({"causal", "fifo"}).intersection(*(ordering_named(domain.ordering).traits.guarantees for domain in domains))
     if any(link.mode != "causal" for link in links):
         kept -= {"causal"}
     promise: Promise = "causal" if "causal" in kept else "fifo" if "fifo" in kept else "nothing"

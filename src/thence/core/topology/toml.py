@@ -270,7 +270,7 @@ def write(topology: Topology) -> str:
 
 def _domain_lines(domain: Domain, *, replicated: bool) -> list[str]:
     lines = [f"\n[domains.{_key(domain.name)}]\nmembers = {_value(list(domain.members))}"]
-    ordering = domain.ordering if isinstance(domain.ordering, str) else domain.ordering.name
+    ordering = domain.ordering if isinstance(domain.ordering, str) else domain.ordering.traits.name
     lines.append(f"ordering = {_value({'name': ordering, **domain.options} if domain.options else ordering)}")
     if domain.confirmation != AT_ONCE or replicated:
         lines.append(f"confirmation = {_value(_confirmation_table(domain.confirmation))}")

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from thence.core.ordering.matrix import FullMatrixStamp
+from thence.core.ordering.matrix_clock import FullMatrixStamp
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import control_bytes

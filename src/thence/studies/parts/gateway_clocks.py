@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from thence.core.member.contract import Delivery
 from thence.core.ordering import Ordering, Output
 from thence.core.ordering.grouped import Grouped, GroupedGlobal
-from thence.core.ordering.pending import Held
+from thence.core.ordering.pending import HeldFrame
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Envelope, Frame
@@ -39,7 +39,7 @@ Clock = tuple[int, ...]
 class MergedVectors(Grouped):
     """§4 as printed: the gateway takes a global message's vector into its own, and passes the message on with that one."""
 
-    def _release(self, held: Held[Any], out: Output) -> None:
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
         stamp, state = held.frame.stamp, self.state
         if isinstance(stamp, GroupedGlobal) and held.frame.envelope is not None:
             state.released[self.group_of[held.sender]] = held.number
@@ -131,7 +131,7 @@ def counting_waits(kind: type[Grouped]) -> tuple[type[Ordering], Waits]:
             if isinstance(frame.stamp, GroupedGlobal):
                 sender = self.index[peer]
                 stream, number = self._check(sender, frame)
-                missing = self._missing(Held(sender, stream, number, frame, now))
+                missing = self._missing(HeldFrame(sender, stream, number, frame, now))
                 waits.arrived += 1
                 waits.waited += missing is not None and missing[0] != stream
             output: Output = super().accept(peer, frame, now)

@@ -16,8 +16,8 @@ def test_every_ordering_is_listed_with_what_it_keeps() -> None:
     rows = {line.split()[0]: line for line in ended.out.splitlines() if line.strip() and line.split()[0] in ORDERINGS}
     assert list(rows) == list(ORDERINGS)
     for name, row in rows.items():
-        kept = row.split("any" if ORDERINGS[name].arrival is Arrival.ANY else "FIFO")[0].split()[1:]
-        assert {word.strip(",") for word in kept} - {"nothing"} == ORDERINGS[name].guarantees
+        kept = row.split("any" if ORDERINGS[name].traits.arrival is Arrival.ANY else "FIFO")[0].split()[1:]
+        assert {word.strip(",") for word in kept} - {"nothing"} == ORDERINGS[name].traits.guarantees
     assert "nothing" in rows["unordered"]
 
 
@@ -27,7 +27,7 @@ def test_json_says_the_same() -> None:
     listed = json.loads(ended.out)
     assert list(listed) == list(ORDERINGS)
     assert {name: set(told["guarantees"]) for name, told in listed.items()} == {
-        name: set(ordering.guarantees) for name, ordering in ORDERINGS.items()
+        name: set(ordering.traits.guarantees) for name, ordering in ORDERINGS.items()
     }
     assert [name for name, told in listed.items() if told["needs_fifo_channels"]] == ["clocked", "flood"]
     assert listed["matrix"]["options"] == ["stamps"]

@@ -208,10 +208,10 @@ def test_a_trace_is_judged_the_same_in_both_formats(ordering: str, tmp_path: Pat
     lines, folder = (run("judge", tmp_path / name, "--json") for name in ("run.jsonl", "run"))
     assert lines == folder
     verdict = json.loads(lines.out)
-    kept = "causal" in ORDERINGS[ordering].guarantees
+    kept = "causal" in ORDERINGS[ordering].traits.guarantees
     assert (lines.code, verdict["verdict"]) == ((0, "kept") if kept else (1, "violated"))
     broken = {name for name, count in verdict["properties"].items() if count}
-    assert broken <= {"fifo", "causal"} - ORDERINGS[ordering].guarantees
+    assert broken <= {"fifo", "causal"} - ORDERINGS[ordering].traits.guarantees
 
 
 @pytest.mark.parametrize("ordering", ["matrix", "flood"])

@@ -357,7 +357,7 @@ def small_run(fleet: Fleet, seed: int = 2) -> None:
 
 
 def assert_all_is_well(fleet: Fleet, variant: Variant, where: str) -> None:
-    verdict = judge(fleet.events, {*EXACTLY_ONCE, *variant.kind.guarantees})
+    verdict = judge(fleet.events, {*EXACTLY_ONCE, *variant.traits.guarantees})
     assert verdict.violations == [], where
     assert fleet.refused == [], where
     sent = {str(event.message) for event in fleet.events if event.kind == "send"}

@@ -68,7 +68,7 @@ def test_the_longest_body_is_read() -> None:
 
 
 SCHEMES = [(name, "decentralised") for name in ORDERINGS]
-SCHEMES += [(name, "distributed") for name, ordering in ORDERINGS.items() if ordering.one_stamp]
+SCHEMES += [(name, "distributed") for name, ordering in ORDERINGS.items() if ordering.traits.one_stamp]
 
 
 @pytest.mark.parametrize(("ordering", "scheme"), SCHEMES)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from contextlib import nullcontext
+
 import pytest
 
-from thence.core.ordering.matrix_clock import FullMatrix, UpdatesMatrix
+from thence.core.ordering.matrix_clock import FullMatrix, FullMatrixStamp, UpdatesMatrix
+from thence.core.ordering.pending import HeldFrame
+from thence.core.wire.messages import Frame
+from thence.errors import ImpossibleFrame
 
+NAMES = ("A", "B", "C")
 A, B, C = range(3)
 
 
@@ -14,14 +21,14 @@ def key(row: int, column: int) -> int:
 
 
 def test_what_was_sent_is_counted() -> None:
-    for clock in (UpdatesMatrix(3, A), FullMatrix(3, A)):
+    for clock in (UpdatesMatrix(NAMES, A), FullMatrix(NAMES, A)):
         clock.count_sent([B, C])
         clock.count_sent([C])
         assert [clock.value(A, column) for column in (A, B, C)] == [0, 1, 2]
 
 
 def test_updates_hold_what_changed_since_the_last_time() -> None:
-    clock = UpdatesMatrix(3, A)
+    clock = UpdatesMatrix(NAMES, A)
     clock.count_sent([C])
     clock.count_sent([B])
     assert clock.updates_for(B) == (key(A, C), 1)
@@ -33,21 +40,21 @@ def test_updates_hold_what_changed_since_the_last_time() -> None:
 
 
 def test_what_was_learned_before_the_first_send_is_sent_too() -> None:
-    clock = UpdatesMatrix(3, B)
+    clock = UpdatesMatrix(NAMES, B)
     clock.learn((key(A, C), 1), A)
     clock.count_sent([C])
     assert clock.updates_for(C) == (key(A, C), 1)
 
 
 def test_nothing_is_echoed_to_who_told_us() -> None:
-    clock = UpdatesMatrix(3, B)
+    clock = UpdatesMatrix(NAMES, B)
     clock.learn((key(A, C), 1), A)
     clock.count_sent([A])
     assert clock.updates_for(A) == ()
 
 
 def test_what_the_receiver_needs_comes_first_and_then_the_newest() -> None:
-    clock = UpdatesMatrix(3, C)
+    clock = UpdatesMatrix(NAMES, C)
     clock.learn((key(A, B), 1), A)
     clock.learn((key(B, A), 1), B)
     clock.learn((key(A, B), 2), A)
@@ -57,14 +64,14 @@ def test_what_the_receiver_needs_comes_first_and_then_the_newest() -> None:
 
 
 def test_a_receiver_learns_the_last_of_the_list_first() -> None:
-    clock = UpdatesMatrix(3, C)
+    clock = UpdatesMatrix(NAMES, C)
     clock.learn((key(A, B), 1, key(B, A), 4), A)
     clock.count_sent([B])
     assert clock.updates_for(B) == (key(A, B), 1, key(B, A), 4)
 
 
 def test_old_news_changes_nothing() -> None:
-    clock = UpdatesMatrix(3, C)
+    clock = UpdatesMatrix(NAMES, C)
     clock.learn((key(A, B), 5), A)
     before = clock.save()
     clock.learn((key(A, B), 5), B)
@@ -73,45 +80,46 @@ def test_old_news_changes_nothing() -> None:
 
 
 def test_updates_go_on_after_a_restart() -> None:
-    clock = UpdatesMatrix(3, A)
+    clock = UpdatesMatrix(NAMES, A)
     clock.count_sent([B, C])
     clock.updates_for(B)
     clock.learn((key(B, C), 3), B)
-    twin = UpdatesMatrix(3, A)
-    changes, entries, told = clock.save()
-    twin.load(changes, list(entries), list(told))
+    twin = UpdatesMatrix(NAMES, A)
+    twin.load(copy.deepcopy(clock.save()))
     for member in (B, C):
         assert twin.updates_for(member) == clock.updates_for(member)
     assert twin.save() == clock.save()
 
 
 def test_a_full_matrix_is_written_row_by_row() -> None:
-    clock = FullMatrix(3, B)
+    clock = FullMatrix(NAMES, B)
     clock.count_sent([A, C])
     clock.count_sent([C])
-    written = clock.written()
+    written = clock.stamp_for(C).matrix
     assert list(written[::4]) == [0, 0, 0, 1, 0, 2, 0, 0, 0]
     assert len(written) == 4 * 9
     assert clock.read(written).tolist() == [[0, 0, 0], [1, 0, 2], [0, 0, 0]]
 
 
 def test_a_full_matrix_learns_the_greater_of_each() -> None:
-    one, other = FullMatrix(3, A), FullMatrix(3, B)
+    one, other = FullMatrix(NAMES, A), FullMatrix(NAMES, B)
     one.count_sent([B])
     other.count_sent([A])
     other.count_sent([A])
-    one.learn(other.written())
+    one.release(HeldFrame(B, B, 2, Frame(other.stamp_for(A), None), 0))
     assert (one.value(A, B), one.value(B, A)) == (1, 2)
-    twin = FullMatrix(3, A)
-    twin.load(one.written())
+    twin = FullMatrix(NAMES, A)
+    twin.load(copy.deepcopy(one.save()))
     twin.count_sent([C])
     assert (twin.value(A, C), one.value(A, C)) == (1, 0)
 
 
 @pytest.mark.parametrize("said", [1, 2, 9])
 def test_claims_about_us_are_seen(said: int) -> None:
-    mine, theirs = FullMatrix(3, A), FullMatrix(3, A)
+    mine = FullMatrix(NAMES, A)
     mine.count_sent([C])
-    for _ in range(said):
-        theirs.count_sent([C])
-    assert list(mine.claims_about_us(theirs.written())) == ([(C, said)] if said > 1 else [])
+    matrix = [0, 0, said, 1, 0, 0, 0, 0, 0]
+    stamp = FullMatrixStamp(1, b"".join(value.to_bytes(4, "little") for value in matrix))
+    refused = pytest.raises(ImpossibleFrame, match=f"I sent {said} messages to 'C', but I sent 1")
+    with nullcontext() if said == 1 else refused:
+        mine.check(B, stamp)

@@ -10,8 +10,8 @@ from tests.support.runs import Run
 from thence.core.ordering import make_ordering
 from thence.core.ordering.flood import FloodStamp
 from thence.core.ordering.grouped import GroupedGlobal, GroupedLocal, GroupedRequest
-from thence.core.ordering.matrix import Matrix, MatrixStamp
-from thence.core.ordering.matrix_clock import FULL_MATRIX_LIMIT, FullMatrix
+from thence.core.ordering.matrix import Matrix
+from thence.core.ordering.matrix_clock import FULL_MATRIX_LIMIT, FullMatrix, MatrixStamp
 from thence.core.ordering.sequenced import SequencedOrder, SequencedRequest
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, FrameRefused, MalformedFrame, StrangerFrame, UsageError
@@ -94,8 +94,8 @@ def test_options_that_cannot_be_are_refused(name: str, options: dict[str, Any], 
 
 def test_a_full_matrix_says_when_it_cannot_count_further() -> None:
     ordering = Matrix("A", NAMES, {"stamps": "full"})
-    assert isinstance(ordering._clock, FullMatrix)
-    ordering._clock._matrix[0, 1] = FULL_MATRIX_LIMIT
+    assert isinstance(ordering.clock, FullMatrix)
+    ordering.clock._matrix[0, 1] = FULL_MATRIX_LIMIT
     before = ordering.snapshot()
     with pytest.raises(UsageError, match="updates"):
         ordering.send(MESSAGE, ("B", "C"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.runs import PATTERNS, Run, destinations
 from thence.core.ordering.base import Output
-from thence.core.ordering.matrix import MatrixStamp
+from thence.core.ordering.matrix_clock import MatrixStamp
 from thence.core.ordering.resilient import Resilient, ResilientCopy
 from thence.core.wire.messages import Frame
 from thence.errors import ConfigError
@@ -130,7 +130,7 @@ def test_fig2_leaves_no_hole() -> None:
     assert delivered == []
     waits = {str(wait.message): wait.missing for wait in run.orderings["a"].waiting()}
     assert waits["a:1"] == ("copies at b", 1)
-    kept = [held.frame for _, _, held in run.orderings["x"]._holding.entries()]
+    kept = [held.frame for _, _, held in run.orderings["x"].pending.entries()]
     assert [str(frame.envelope.id) for frame in kept if frame.envelope] == ["a:1"]
 
 

@@ -55,7 +55,7 @@ def test_every_ordering_confirms_at_once_or_later_and_some_in_other_ways(name: s
     kind = ordering_named(name)
     AT_ONCE.check(kind, NAMES)
     ConfirmationOptions(after_messages=8, after_ns=MS).check(kind, NAMES)
-    for scheme, fits in (("centralised", kind.centralised), ("distributed", kind.one_stamp)):
+    for scheme, fits in (("centralised", kind.traits.centralised), ("distributed", kind.traits.one_stamp)):
         options = ConfirmationOptions(scheme=scheme)  # type: ignore[arg-type]
         if fits:
             options.check(kind, NAMES)
