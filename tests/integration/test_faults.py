@@ -464,7 +464,7 @@ async def test_strangers_that_say_nothing_are_shown_out(monkeypatch: pytest.Monk
     async with servers(topology) as running:
         host, _, port = topology.addresses["s1"].rpartition(":")
         silent = [await asyncio.open_connection(host, int(port)) for _ in range(6)]
-        await until(lambda: running["s1"]._listener.turned_away == 3)
+        await until(lambda: running["s1"].turned_away == 3)
         await until(lambda: not running["s1"]._listener._strangers)
         for reader, writer in silent:
             with suppress(ConnectionResetError):  # That is the same, less politely.

@@ -161,7 +161,7 @@ async def test_a_crowd_that_says_nothing_keeps_nobody_out(
         crowd = [
             await Speaker.call(topology.addresses["s1"], local=f"127.0.0.{place}") for place in (66, 67, 68) for _ in range(150)
         ]
-        await until(lambda: running["s1"]._listener.turned_away >= 450 - listener.MAX_STRANGERS)
+        await until(lambda: running["s1"].turned_away >= 450 - listener.MAX_STRANGERS)
         assert len(running["s1"]._listener._strangers) <= listener.MAX_STRANGERS
         await assert_served(topology)
         assert len(running["s1"]._listener._strangers) >= listener.MAX_STRANGERS - 1, "the crowd is still there"
@@ -211,7 +211,7 @@ async def test_there_are_as_many_connections_as_open_files_allow(monkeypatch: py
         other = await Speaker.call(topology.addresses["s1"])
         assert await other.ended()
         other.close()
-        assert running["s1"]._listener.turned_away == 1
+        assert running["s1"].turned_away == 1
     allowed["files"] = listener.RESERVED_FILES
     with pytest.raises(ConfigError, match="the system allows 128 open files"):
         await started(topology, "s1")

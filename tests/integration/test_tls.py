@@ -161,7 +161,7 @@ async def test_a_half_made_connection_is_bounded_too(monkeypatch: pytest.MonkeyP
     server = await started(topology, "s1", tls=files["s1"])
     try:
         silent = [await Speaker.call(topology.addresses["s1"]) for _ in range(20)]
-        await until(lambda: server._listener.turned_away == 15)
+        await until(lambda: server.turned_away == 15)
         assert len(server._listener._strangers) == 5
         async with thence.connect(secure_url(topology, "s1"), "ann", authority=files["s1"].authority) as ann:
             await ann.send("ann", b"in")

@@ -1,0 +1,124 @@
+"""Tests use what is public; where they still reach into private state, the file is listed with how often it does at most.
+
+A test may reach into itself and into what it derives from: ``self._x``, ``cls._x`` and ``super()._x`` are not counted. The list
+may only become shorter: a file that no longer needs its row fails the test.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.house.tree import name_of, parse, python_files
+
+LISTED = {
+    "tests/conformance/test_waiting.py": 3,
+    "tests/integration/test_alarms.py": 2,
+    "tests/integration/test_answering.py": 4,
+    "tests/integration/test_bench_cli.py": 1,
+    "tests/integration/test_client_cli.py": 2,
+    "tests/integration/test_clients.py": 4,
+    "tests/integration/test_crashes.py": 3,
+    "tests/integration/test_epochs_embedded.py": 2,
+    "tests/integration/test_faults.py": 9,
+    "tests/integration/test_fencing.py": 7,
+    "tests/integration/test_hostile.py": 14,
+    "tests/integration/test_late_calls.py": 4,
+    "tests/integration/test_leaving.py": 7,
+    "tests/integration/test_many_frames.py": 4,
+    "tests/integration/test_members.py": 6,
+    "tests/integration/test_names_lost.py": 1,
+    "tests/integration/test_recipes.py": 1,
+    "tests/integration/test_reconfiguration.py": 6,
+    "tests/integration/test_relay.py": 7,
+    "tests/integration/test_revocation.py": 1,
+    "tests/integration/test_send_cli.py": 2,
+    "tests/integration/test_spans.py": 1,
+    "tests/integration/test_spending.py": 3,
+    "tests/integration/test_tls.py": 8,
+    "tests/integration/test_watching_cli.py": 3,
+    "tests/papers/test_domains_agents.py": 6,
+    "tests/pipeline/test_following_spark.py": 1,
+    "tests/pipeline/test_report.py": 1,
+    "tests/pipeline/test_sourcing.py": 1,
+    "tests/properties/test_agent_crashes.py": 1,
+    "tests/properties/test_ahead.py": 1,
+    "tests/properties/test_codec.py": 1,
+    "tests/properties/test_confirmation.py": 2,
+    "tests/properties/test_held_for_dead.py": 2,
+    "tests/properties/test_quick.py": 7,
+    "tests/properties/test_simulation.py": 1,
+    "tests/studies/test_internet_scale.py": 1,
+    "tests/studies/test_running.py": 4,
+    "tests/support/agent_crashes.py": 9,
+    "tests/support/evolving.py": 3,
+    "tests/support/pipeline/audited.py": 1,
+    "tests/support/planted_routes.py": 10,
+    "tests/support/planted_takeover.py": 1,
+    "tests/support/servers/crash_clients.py": 1,
+    "tests/test_docs.py": 2,
+    "tests/unit/agents/test_engine.py": 2,
+    "tests/unit/cli/messages/test_chat.py": 1,
+    "tests/unit/cli/messages/test_listen.py": 2,
+    "tests/unit/cli/servers/test_up.py": 1,
+    "tests/unit/core/failover/test_early_payloads.py": 5,
+    "tests/unit/core/member/test_echoes.py": 1,
+    "tests/unit/core/member/test_memory_limits.py": 11,
+    "tests/unit/core/ordering/test_particular.py": 3,
+    "tests/unit/core/ordering/test_resilient.py": 1,
+    "tests/unit/core/places/test_link_end.py": 4,
+    "tests/unit/core/stability/test_safe_delivery.py": 1,
+    "tests/unit/core/stability/test_safe_notification.py": 1,
+    "tests/unit/core/transport/test_spill_queue.py": 1,
+    "tests/unit/net/test_framing.py": 9,
+    "tests/unit/node/directory/test_directory.py": 7,
+    "tests/unit/node/directory/test_homes.py": 4,
+    "tests/unit/node/test_budget.py": 3,
+    "tests/unit/node/test_history.py": 5,
+    "tests/unit/runtime/test_offenders.py": 3,
+    "tests/unit/server/test_admission.py": 1,
+    "tests/unit/server/test_apply.py": 1,
+    "tests/unit/server/test_chatter.py": 1,
+    "tests/unit/sim/test_explorer.py": 1,
+    "tests/unit/sim/test_kernel.py": 2,
+    "tests/unit/trace/evidence/test_causality.py": 1,
+}
+"""Files that still reach into private state, and how often at most."""
+
+OF_TUPLES = frozenset({"_asdict", "_fields", "_make", "_replace"})
+"""What named tuples call so, though it is public."""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in OF_TUPLES
+
+
+def reaches(tree: ast.Module) -> Iterator[str]:
+    """Yield ``line: name`` for each private name of something else that a module uses."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")) | ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
+                pass
+            case ast.Attribute(attr=name) if is_private(name):
+                yield f"{node.lineno}: {name}"
+            case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] == "thence":
+                yield from (f"{node.lineno}: {one.name}" for one in names if is_private(one.name))
+            case _:
+                pass
+
+
+def test_no_test_reaches_into_more_private_state() -> None:
+    found = {name_of(path): list(reaches(parse(path))) for path in python_files("tests")}
+    more = {name: places for name, places in found.items() if len(places) > LISTED.get(name, 0)}
+    assert more == {}
+    assert sorted(name for name in LISTED if not found.get(name)) == [], "these no longer do: take them off the list"
+
+
+def test_a_reach_into_private_state_is_noticed() -> None:
+    planted = "from thence.sim.laws import _LAWS\nserver._clients\nnode.peers._all[0]\nassert Stage()._commands"
+    assert list(reaches(ast.parse(planted))) == ["1: _LAWS", "2: _clients", "4: _commands", "3: _all"]
+
+
+def test_what_is_public_or_ones_own_is_not() -> None:
+    planted = "self._x\nsuper()._x()\nrow._replace(a=1)\nx.__class__\nfrom tests.support import _y\n_local = 1"
+    assert list(reaches(ast.parse(planted))) == []
