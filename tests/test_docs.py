@@ -30,7 +30,6 @@ import pytest
 import typer
 from typer.main import get_command
 
-from tests.support import prose
 from tests.unit.cli import run
 from thence.cli.main import COMMANDS, build
 from thence.cli.traces import simulate
@@ -59,8 +58,6 @@ TESTED_ELSEWHERE = {
 }
 RUN = [page for page in PAGES if page.relative_to(ROOT).as_posix() not in TESTED_ELSEWHERE]
 QUICK_STEPS = 5_000
-MAX_PROSE_WORDS = 50_800
-"""The words of all pages together, without tables and code. To be lowered to 50,000."""
 CODE = ("src", "tests", "benchmarks", "examples", "packaging")
 MAPS = {"index.md", "studies.md"}
 """Pages that lead to other pages."""
@@ -228,20 +225,6 @@ def test_every_page_that_code_names_exists() -> None:
     }
     assert len(named) > 50
     assert [(path, page) for path, page in sorted(named) if not (ROOT / page).exists()] == []
-
-
-# --- length ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_pages_stay_short() -> None:
-    assert prose.by_part().total() <= MAX_PROSE_WORDS, "to see which part grew: .venv/bin/python -m tests.support.prose"
-
-
-def test_tables_and_code_are_no_prose() -> None:
-    code = "```console\n$ no\n```"
-    reference = "::: no\n    options:\n      no: no"
-    page = f"---\na: b\n---\n# One two\n\n| no | no |\n|---|---|\n\n{code}\n[three](no.md) `four`, <b>\n\n{reference}\n\nfive"
-    assert prose.words(page) == len(["One", "two", "three", "four", "five"])
 
 
 # --- tables that repeat what the code says -----------------------------------------------------------------------------
