@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.conformance.transports import MEMBERS, MS, TRANSPORTS, Faults, Make, Net, channels, peers_of, state_of
-from thence.core.transport.base import Channels, Incoming, Packets
+from thence.core.transport.base import Incoming, Packets
+from thence.core.transport.channels import Channels
 from thence.core.wire.messages import Packet
 from thence.errors import FrameRefused, StorageError
 

@@ -16,8 +16,10 @@ from thence.core.ordering import Arrival
 from thence.core.ordering.vector import VectorStamp
 from thence.core.stability.layer import AckLayer
 from thence.core.topology.ack_options import ConfirmationOptions
-from thence.core.transport.ack_all import AckAll
-from thence.core.transport.base import Channels, Direct, Incoming, Transport
+from thence.core.transport.ack_all.transport import AckAll
+from thence.core.transport.base import Incoming, Transport
+from thence.core.transport.channels import Channels
+from thence.core.transport.direct import Direct
 from thence.core.wire.messages import Envelope, Frame, Packet
 
 MEMBERS = ("a", "b", "c")

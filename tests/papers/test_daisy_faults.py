@@ -20,7 +20,7 @@ from thence.core.topology.ack_options import ConfirmationOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse
-from thence.core.transport import ack_all_copies
+from thence.core.transport.ack_all import copies
 from thence.core.transport.channel import WINDOW
 from thence.core.wire.messages import Packet
 from thence.sim.options import SimulationOptions
@@ -104,7 +104,7 @@ def test_d5_fig_2_does_not_block_ours() -> None:
 
 def test_d5_fig_2_does_not_block_ours_where_another_one_is_dead_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its absence keeps everybody's copies: the limit for these is reached by another one's messages before the figure begins."""
-    monkeypatch.setattr(ack_all_copies, "MAX_COPIES", 50)
+    monkeypatch.setattr(copies, "MAX_COPIES", 50)
     alive = (*GROUP, "busy")
     figure = Fig2("vector", OURS, (*alive, "dead"))
     for name in alive:

@@ -19,9 +19,9 @@ from tests.support.bag import ACTIONS, Bag
 from thence.core.topology.ack_options import ConfirmationOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
-from thence.core.transport.ack_all import AckAll
-from thence.core.transport.ack_all_checks import Claim, claimed_beyond
-from thence.core.transport.ack_all_state import Drafts
+from thence.core.transport.ack_all.claims import Claim, claimed_beyond
+from thence.core.transport.ack_all.state import Drafts
+from thence.core.transport.ack_all.transport import AckAll
 from thence.core.transport.base import Frames, Incoming, Packets
 from thence.core.wire.messages import Packet
 from thence.sim.options import SimulationOptions

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.properties.test_confirmation import WAYS, fabric
-from thence.core.transport import ack_all_missing, ack_all_stream
-from thence.core.transport.ack_all_stream import OwnStream
+from thence.core.transport.ack_all import missing, own_stream
+from thence.core.transport.ack_all.own_stream import OwnStream
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
@@ -30,7 +30,7 @@ every_way = pytest.mark.parametrize("way", DISTRIBUTED)
 
 @pytest.fixture(autouse=True)
 def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (ack_all_missing, ack_all_stream):
+    for module in (missing, own_stream):
         monkeypatch.setattr(module, "WINDOW", WINDOW)
 
 

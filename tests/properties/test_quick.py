@@ -90,7 +90,7 @@ class Fabric:
             found += [member.snapshot(), counts, list(transport.to_visit)]
             for channel in transport.channels.values():
                 fields = dict(vars(channel))
-                found += [vars(fields.pop("window")), fields]
+                found += [*(vars(fields.pop(part)) for part in ("window", "acks", "inbound")), fields]
         return found
 
 

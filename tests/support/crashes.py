@@ -21,7 +21,7 @@ from thence.core.member.member import Member, MemberOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
-from thence.core.transport.ack_all_checks import claimed_beyond
+from thence.core.transport.ack_all.claims import claimed_beyond
 from thence.core.wire.messages import Packet
 from thence.core.wire.records import Skipped, Submitted, Taken
 from thence.trace.events import Event

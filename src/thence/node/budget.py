@@ -33,7 +33,7 @@ from thence.core.ordering.pending import MAX_HELD, MAX_HELD_BYTES, MIN_HELD_BYTE
 from thence.core.places.link_end import MAX_EARLY_BYTES
 from thence.core.reconfig.retention import MAX_RETAINED_BYTES
 from thence.core.stability.stable import UNSTABLE_SLACK_BYTES, unstable_bytes
-from thence.core.transport.ack_all_copies import MAX_COPIES_BYTES
+from thence.core.transport.ack_all.copies import MAX_COPIES_BYTES
 from thence.core.transport.window import WINDOW_BYTES
 from thence.core.wire.messages import MAX_BODY_BYTES
 from thence.errors import ConfigError
@@ -100,7 +100,7 @@ class Shape(NamedTuple):
     returned_to: int = 0
     """Members to whom it hands back what they sent (``sequenced``, ``grouped``)."""
     copied_from: int = 0
-    """Members of whose messages it keeps copies (``core.transport.ack_all_copies``), in so many domains:"""
+    """Members of whose messages it keeps copies (``core.transport.ack_all.copies``), in so many domains:"""
     copying: int = 0
     safe: int = 0
     """Domains with safe delivery."""

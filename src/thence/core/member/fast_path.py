@@ -18,8 +18,10 @@ from typing import Any
 
 from thence.core.ordering.vector import Vector
 from thence.core.places.place import DomainPlace
-from thence.core.transport.base import Channels, Packets
-from thence.core.transport.channel import ACK_BYTES, WINDOW
+from thence.core.transport.acks import ACK_BYTES
+from thence.core.transport.base import Packets
+from thence.core.transport.channel import WINDOW
+from thence.core.transport.channels import Channels
 from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet
 
 
@@ -30,7 +32,13 @@ def take_at_once(place: DomainPlace, peer: str, packet: Packet[Any], now: int) -
         return None
     frame, channel = frames[0], transport.channels[peer]
     state, upto, body = channel.state, packet.taken, frame.envelope
-    if body is None or body.origin != peer or packet.numbers != (state.taken.upto + 1,) or state.taken.beyond or channel.early:
+    if (
+        body is None
+        or body.origin != peer
+        or packet.numbers != (state.taken.upto + 1,)
+        or state.taken.beyond
+        or channel.inbound.early
+    ):
         return None
     if (upto > channel.gone_upto and upto != state.last_number) or packet.taken_beyond or packet.receipts is not None:
         return None
@@ -41,18 +49,19 @@ def take_at_once(place: DomainPlace, peer: str, packet: Packet[Any], now: int) -
     if upto > channel.gone_upto:
         transport.queued -= len(state.queue)
         transport.queued_bytes -= channel.queued_bytes
-        channel.all_taken(now)
+        channel.all_acked(now)
     state.taken.upto += 1
-    channel.unconfirmed += 1
-    channel.unconfirmed_bytes += FRAME_WEIGHT + len(body.body)
-    if channel.unconfirmed >= channel.ack_every or channel.unconfirmed_bytes >= ACK_BYTES:
-        channel.ack_at = now
-    elif channel.ack_at is None:
-        channel.ack_at = now + channel.ack_after_ns
-    if state.queue or channel.ack_at <= now:
+    acks = channel.acks
+    acks.frames += 1
+    acks.bytes += FRAME_WEIGHT + len(body.body)
+    if acks.frames >= acks.every or acks.bytes >= ACK_BYTES:
+        acks.at = now
+    elif acks.at is None:
+        acks.at = now + acks.within_ns
+    if state.queue or acks.at <= now:
         transport.to_visit[peer] = None
-    elif transport.wake_at is None or channel.ack_at < transport.wake_at:
-        transport.wake_at = channel.ack_at
+    elif transport.wake_at is None or acks.at < transport.wake_at:
+        transport.wake_at = acks.at
     return frame
 
 
@@ -79,10 +88,11 @@ def send_at_once(place: DomainPlace, envelope: Envelope, now: int) -> tuple[Pack
         channel.queued_bytes += weight
         transport.queued_bytes += weight
         transport.queued += 1
-        channel.unconfirmed = channel.unconfirmed_bytes = 0
-        channel.ack_at = None
+        acks = channel.acks
+        acks.frames = acks.bytes = 0
+        acks.at = None
         if channel.resend_at is None:
-            channel.resend_at = now + channel.patience_ns
+            channel.resend_at = now + channel.wait_ns
         if transport.wake_at is None or channel.resend_at < transport.wake_at:
             transport.wake_at = channel.resend_at
         if now >= channel.window.next_at and not channel.window.timed:

@@ -75,7 +75,7 @@ from thence.core.stability.stable import UNSTABLE_SLACK_BYTES, unstable_bytes
 from thence.core.topology.ack_options import RESEND_AFTER_NS
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Plan
-from thence.core.transport.ack_all_copies import MAX_COPIES_BYTES
+from thence.core.transport.ack_all.copies import MAX_COPIES_BYTES
 from thence.core.transport.base import Incoming
 from thence.core.transport.quotas import FullQueue, Limit, Limits, first_full, fullest, harmless
 from thence.core.transport.spill_queue import SpillRoom
@@ -140,7 +140,7 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How many bytes may have come over each link and wait for those before them,"""
     max_copies_bytes: int = MAX_COPIES_BYTES
     """and how many of others' messages are kept to repeat them, beside what may be on its way
-    (``core.transport.ack_all_copies``)."""
+    (``core.transport.ack_all.copies``)."""
     resend_after_ns: int = RESEND_AFTER_NS
     ack_within_ns: int = 0
     """How long an ack may wait for a frame that goes the same way, where the domain does not say

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from thence.core.member.contract import Fetched, Ready, Spilled
 from thence.core.member.forward import Forwarding
-from thence.core.transport.base import Channels
 from thence.core.transport.channel import Channel
+from thence.core.transport.channels import Channels
 from thence.core.transport.spill_queue import Numbered
 from thence.errors import UsageError
 

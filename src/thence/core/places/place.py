@@ -23,11 +23,13 @@ from thence.core.stability.safe_notification import SavedSafeNotification
 from thence.core.stability.stable import SavedStable
 from thence.core.topology.domain import Domain
 from thence.core.topology.link import Link
-from thence.core.transport.ack_all import AckAll
-from thence.core.transport.ack_all_copies import MAX_COPIES_BYTES
-from thence.core.transport.ack_all_state import AckAllState
-from thence.core.transport.base import Channels, Direct, Incoming, Packets, Transport
+from thence.core.transport.ack_all.copies import MAX_COPIES_BYTES
+from thence.core.transport.ack_all.state import AckAllState
+from thence.core.transport.ack_all.transport import AckAll
+from thence.core.transport.base import Incoming, Packets, Transport
 from thence.core.transport.channel import UNHURRIED, ChannelState, Pace
+from thence.core.transport.channels import Channels
+from thence.core.transport.direct import Direct
 from thence.core.wire.messages import Envelope, Packet, weight_of
 from thence.errors import StorageError, StrangerFrame
 
@@ -170,7 +172,7 @@ class DomainPlace(Place):
         if resend_after_ns is None:
             return Direct(domain.name, me, peers)
         domain.confirmation.check(type(self.ordering), domain.members)
-        domain.confirmation.check_patience(resend_after_ns)
+        domain.confirmation.check_wait(resend_after_ns)
         if domain.confirmation.scheme == "distributed":
             confirmation, most = domain.confirmation, self._max_copies_bytes
             return AckAll(domain.name, me, domain.members, resend_after_ns, confirmation, domain.pairs, most)

@@ -14,7 +14,8 @@ from thence.core.stability.safe import SafeAcks
 from thence.core.stability.safe_delivery import SafeDelivery, SavedSafeDelivery
 from thence.core.stability.safe_notification import SafeNotification, SavedSafeNotification
 from thence.core.stability.stable import SavedStable, StableAcks
-from thence.core.transport.base import Direct, Frames, Incoming, Packets, Transport
+from thence.core.transport.base import Frames, Incoming, Packets, Transport
+from thence.core.transport.direct import Direct
 from thence.core.wire.messages import Envelope, Packet
 
 SavedAcks = tuple[SavedStable | None, SavedSafeDelivery[Any] | None, SavedSafeNotification | None]

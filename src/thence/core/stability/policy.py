@@ -33,7 +33,7 @@ class AckPeer(ABC):
         """The last number that we told it."""
         self.timer = AckTimer(0)
         self.ask_at: int | None = None
-        self.patience_ns = 0
+        self.wait_ns = 0
 
     @property
     @abstractmethod
@@ -71,7 +71,7 @@ class AckPolicy(ABC, Generic[PeerT]):
         self.peers = peers
         self.to_visit: dict[str, None] = {}
         self.wake_at: int | None = None
-        self._patience_ns = resend_after_ns or 0
+        self._wait_ns = resend_after_ns or 0
         for peer in peers.values():
             peer.timer.within_ns = 0 if inner.exact else within_ns
 
@@ -132,14 +132,14 @@ class AckPolicy(ABC, Generic[PeerT]):
     def _asks(self, peer: PeerT, now: int) -> bool:
         """Return whether it is time to ask a peer for its acks."""
         if self.inner.exact or not peer.awaits:
-            peer.ask_at, peer.patience_ns = None, self._patience_ns
+            peer.ask_at, peer.wait_ns = None, self._wait_ns
             return False
         wanted = peer.ask_at is not None and now >= peer.ask_at
         if wanted:
-            peer.patience_ns = min(2 * peer.patience_ns, RESEND_AT_MOST_NS)
+            peer.wait_ns = min(2 * peer.wait_ns, RESEND_AT_MOST_NS)
         if wanted or peer.ask_at is None:
-            peer.patience_ns = peer.patience_ns or self._patience_ns
-            peer.ask_at = now + peer.patience_ns
+            peer.wait_ns = peer.wait_ns or self._wait_ns
+            peer.ask_at = now + peer.wait_ns
         self._wake_by(peer.ask_at)
         return wanted
 

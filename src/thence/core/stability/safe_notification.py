@@ -24,7 +24,8 @@ from collections.abc import Mapping
 import msgspec
 
 from thence.core.stability.safe import SafeAcks
-from thence.core.transport.base import Direct, Incoming
+from thence.core.transport.base import Incoming
+from thence.core.transport.direct import Direct
 from thence.core.wire.number_set import NumberSet
 from thence.errors import StorageError
 

@@ -25,7 +25,8 @@ from typing import Any
 import msgspec
 
 from thence.core.stability.policy import AckPeer, AckPolicy
-from thence.core.transport.base import Direct, Frames, Transport
+from thence.core.transport.base import Frames, Transport
+from thence.core.transport.direct import Direct
 from thence.core.transport.queues import Queues
 from thence.core.wire.messages import MAX_BODY_BYTES, Envelope, Packet, Report, weight_of
 from thence.core.wire.number_set import NumberSet
@@ -166,8 +167,8 @@ class StableAcks(AckPolicy[StablePeer]):
                     self._news.append((one.envelope, one.came_by))
         state.gone_upto = max(state.gone_upto, report.settled)
         if len(unstable) < before:
-            state.patience_ns = self._patience_ns
-            state.ask_at = now + state.patience_ns if unstable else None
+            state.wait_ns = self._wait_ns
+            state.ask_at = now + state.wait_ns if unstable else None
 
     def take_news(self) -> list[tuple[Envelope, str]]:
         """Return the messages of frames that have become stable since the last call, and the places by which they came."""

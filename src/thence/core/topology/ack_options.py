@@ -98,7 +98,7 @@ class ConfirmationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             if named.count(name) > 1:
                 raise ConfigError(f"sites: {name!r} is named twice")
 
-    def check_patience(self, resend_after_ns: int) -> None:
+    def check_wait(self, resend_after_ns: int) -> None:
         """Refuse a delay for which a sender that waits so long would not wait."""
         if self.after_ns * RESENDS_PER_DELAY > resend_after_ns:
             raise ConfigError(

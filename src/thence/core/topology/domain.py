@@ -29,7 +29,7 @@ class Domain(NamedTuple):
     as its order allows and the application is told later that all have it."""
     pairs: tuple[tuple[str, str], ...] = ()
     """Where it spans two sites: who here and who there carry from one to the other, each pair in turn
-    (``core.transport.lanes``)."""
+    (``core.transport.ack_all.lanes``)."""
 
     def check_pairs(self) -> None:
         """Refuse pairs that do not lead from every member of one site to one of the other, or that nobody would use."""

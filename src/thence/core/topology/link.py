@@ -7,8 +7,8 @@ Rules:
 * Without ``takeover`` a link is what ``core.places.link_end`` makes of it, and the first pair holds the sequencers.
 * With ``takeover`` it is a domain of all its relays, those of each side being replicas of each other
   (``core.failover.replicas``): so the first of a side that is not suspected is its sequencer, and another one goes on when it
-  dies. What crosses still crosses once, by pairs in turn (``core.transport.lanes``). There is no second kind of takeover, and
-  nothing else has to know of such links.
+  dies. What crosses still crosses once, by pairs in turn (``core.transport.ack_all.lanes``). There is no second kind of takeover,
+  and nothing else has to know of such links.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ import msgspec
 from thence.core.epochs.progress import Progress
 from thence.core.ordering import Arrival
 from thence.core.topology.ack_options import AT_ONCE, RESEND_AFTER_NS, ConfirmationOptions
+from thence.core.transport.acks import ReceivedAcks
 from thence.core.transport.spill_queue import Elsewhere, Numbered, SpillRoom, cut_block
-from thence.core.transport.window import FIRST_WINDOW_BYTES, PACKET_BYTES, WINDOW_BYTES, Window
+from thence.core.transport.window import FIRST_WINDOW_BYTES, PACKET_BYTES, WINDOW_BYTES, FlightWindow
 from thence.core.wire.messages import Frame, Packet
 from thence.core.wire.number_set import NumberSet
 from thence.errors import ImpossibleFrame, MalformedFrame, UsageError
@@ -52,9 +53,6 @@ RESEND_BURST = 64
 
 ACK_EVERY = 16
 """How many frames an ack waits for at most where the domain leaves that to us."""
-
-ACK_BYTES = 64 * 1024
-"""How many bytes: a quarter of the smallest window, so that waiting never holds up the sender."""
 
 
 class Pace(NamedTuple):
@@ -82,6 +80,55 @@ class ChannelState(msgspec.Struct, Generic[StampT]):
     elsewhere: Elsewhere[StampT] | None = None
     """What is too much for memory, and all that waits behind it; then the queue ends before it."""
 
+    @property
+    def reach(self) -> int:
+        """The last number that can be sent without asking for it."""
+        return self.last_number if self.elsewhere is None else self.elsewhere.first - 1
+
+    def lacks(self, number: int) -> bool:
+        """Return whether the peer has not acknowledged this frame of ours."""
+        return number in self.queue or self.reach < number <= self.last_number
+
+
+class Inbound:
+    """What comes in from the peer: each number once, and in order where that is needed."""
+
+    def __init__(self, arrival: Arrival) -> None:
+        """Nothing has come yet."""
+        self._fifo = arrival is not Arrival.ANY
+        self.early: dict[int, Frame[Any]] = {}
+        """Frames before their turn, unacknowledged."""
+        self._early_bytes = 0
+        self.repeated = 0
+        """How many frames came more than once."""
+
+    def fresh(self, packet: Packet[Any], taken: NumberSet, acks: ReceivedAcks, now: int) -> list[tuple[int, Frame[Any]]]:
+        """Return the frames to take now, in order, and count what is to be acknowledged."""
+        early, fifo = self.early, self._fifo
+        fresh: list[tuple[int, Frame[Any]]] = []
+        expected = taken.upto + 1
+        for number, frame in zip(packet.numbers, packet.frames, strict=True):
+            acks.frames += 1
+            acks.bytes += frame.weight
+            if number < expected or number in taken.beyond or number in early:
+                self.repeated += 1
+                acks.at = now
+            elif number > taken.upto + WINDOW:
+                continue  # Nobody who keeps to the window sends this; it would make us remember holes without bound.
+            elif not fifo:
+                fresh.append((number, frame))
+            elif number == expected:
+                fresh.append((number, frame))
+                expected += 1
+            elif self._early_bytes < WINDOW_BYTES:
+                early[number] = frame
+                self._early_bytes += frame.weight
+            while early and expected in early:
+                fresh.append((expected, early.pop(expected)))
+                self._early_bytes -= fresh[-1][1].weight
+                expected += 1
+        return fresh
+
 
 class Channel:
     """One member's end of the conversation with one other member of a domain."""
@@ -96,15 +143,17 @@ class Channel:
         """Start a channel on which nothing has happened yet."""
         self.state: ChannelState[Any] = ChannelState()
         self._pace = pace
-        self.window = Window(pace.least_window_bytes)
-        self._arrival = arrival
-        self.early: dict[int, Frame[Any]] = {}
-        self._early_bytes = 0
+        self.inbound = Inbound(arrival)
+        at_once = pace.ack_within_ns and confirmation.after_messages == 1
+        self.acks = (
+            ReceivedAcks(pace.ack_within_ns, ACK_EVERY)
+            if at_once
+            else ReceivedAcks(confirmation.after_ns, confirmation.after_messages)
+        )
+        self.window = FlightWindow(pace.least_window_bytes)
         self.resend_after_ns = resend_after_ns
-        self.ack_every, self.ack_after_ns = confirmation.after_messages, confirmation.after_ns
-        if pace.ack_within_ns and self.ack_every == 1:
-            self.ack_every, self.ack_after_ns = ACK_EVERY, pace.ack_within_ns
-        self.patience_ns = resend_after_ns
+        self.wait_ns = resend_after_ns
+        """How long the next attempt waits."""
         self.sent_upto = 0
         """Up to which number we have sent since we started; what lies behind is due at once."""
         self.gone_upto = 0
@@ -115,19 +164,12 @@ class Channel:
         """How many of these we have not sent,"""
         self.behind_bytes = 0
         """and how many wait behind what is elsewhere."""
-        self._taken_early = 0
+        self._acked_early = 0
         """The highest number that was acknowledged out of turn: up to here the queue may have holes."""
         self.resend_at: int | None = None
-        self.ack_at: int | None = None
-        """When what came in is acknowledged, if nothing else is sent before."""
-        self.unconfirmed = 0
-        """How many frames came since we last acknowledged,"""
-        self.unconfirmed_bytes = 0
-        """and how many bytes."""
         self.more = False
         """Whether the last packet was full, and there may be another one to send."""
         self.resent = 0
-        self.repeated = 0
 
     def push(self, frame: Frame[Any], weight: int | None = None) -> None:
         """Queue a frame to be sent; ``weight`` is its own, if that is known already."""
@@ -146,19 +188,19 @@ class Channel:
     def load(self, state: ChannelState[Any]) -> None:
         """Go on from what was saved."""
         self.state = state
-        self.gone_upto = next(iter(state.queue), self._reach + 1) - 1
+        self.gone_upto = next(iter(state.queue), self.state.reach + 1) - 1
         self.behind_bytes = sum(frame.weight for frame in state.elsewhere.behind.values()) if state.elsewhere is not None else 0
         self.queued_bytes = self.unsent_bytes = sum(frame.weight for frame in state.queue.values()) + self.behind_bytes
-        holes = [number for number in range(self.gone_upto + 1, self._reach + 1) if number not in state.queue]
-        self._taken_early = max(holes, default=0)
+        holes = [number for number in range(self.gone_upto + 1, self.state.reach + 1) if number not in state.queue]
+        self._acked_early = max(holes, default=0)
 
     def connected(self) -> None:
         """The way to the peer is new: whatever was on it is lost, so all that is not acknowledged is due at once."""
         self.sent_upto = 0
         self.unsent_bytes = self.queued_bytes
-        self.patience_ns = self.resend_after_ns
+        self.wait_ns = self.resend_after_ns
         self.resend_at = None
-        self.window = Window(self._pace.least_window_bytes)
+        self.window = FlightWindow(self._pace.least_window_bytes)
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         """Refuse a packet whose numbers cannot be, before anything changes."""
@@ -171,58 +213,22 @@ class Channel:
             raise ImpossibleFrame(f"a packet from {peer!r} that acknowledges frame {highest} of {self.state.last_number}")
 
     def arrived(self, packet: Packet[Any], now: int) -> list[tuple[int, Frame[Any]]]:
-        """Note what the peer has taken; return the frames to take now, in order. The caller acks each by ``take``."""
+        """Note what the peer has taken; return the frames to take now, in order. The caller notes each that it
+        accepts in ``state.taken``."""
         if packet.taken > self.gone_upto or packet.taken_beyond:
             self._acknowledged(packet, now)
         if not packet.frames:
             return []
-        fresh = self._fresh(packet, now)
-        if self.unconfirmed >= self.ack_every or self.unconfirmed_bytes >= ACK_BYTES:
-            self.ack_at = now
-        elif self.ack_at is None:
-            self.ack_at = now + self.ack_after_ns
+        fresh = self.inbound.fresh(packet, self.state.taken, self.acks, now)
+        self.acks.came(now)
         return fresh
-
-    def _fresh(self, packet: Packet[Any], now: int) -> list[tuple[int, Frame[Any]]]:
-        taken, early, fifo = self.state.taken, self.early, self._arrival is not Arrival.ANY
-        fresh: list[tuple[int, Frame[Any]]] = []
-        expected = taken.upto + 1
-        for number, frame in zip(packet.numbers, packet.frames, strict=True):
-            self.unconfirmed += 1
-            self.unconfirmed_bytes += frame.weight
-            if number < expected or number in taken.beyond or number in early:
-                self.repeated += 1
-                self.ack_at = now
-            elif number > taken.upto + WINDOW:
-                continue  # Nobody who keeps to the window sends this; it would make us remember holes without bound.
-            elif not fifo:
-                fresh.append((number, frame))
-            elif number == expected:
-                fresh.append((number, frame))
-                expected += 1
-            elif self._early_bytes < WINDOW_BYTES:
-                early[number] = frame
-                self._early_bytes += frame.weight
-            while early and expected in early:
-                fresh.append((expected, early.pop(expected)))
-                self._early_bytes -= fresh[-1][1].weight
-                expected += 1
-        return fresh
-
-    def had(self, number: int) -> bool:
-        """Return whether a frame with this number is here already, taken or before its turn."""
-        return number in self.state.taken or number in self.early
-
-    def take(self, number: int) -> bool:
-        """Note that a frame was accepted; return whether that is news."""
-        return self.state.taken.add(number)
 
     def _acknowledged(self, packet: Packet[Any], now: int) -> None:
         queue, upto = self.state.queue, packet.taken
         if 0 < self.window.timed <= upto:
-            self.window.confirmed(now)
+            self.window.acked(now)
         if upto == self.state.last_number:  # As most often where there is little to do.
-            self.all_taken(now)
+            self.all_acked(now)
             return
         before, first = len(queue), self._oldest()
         for number in (*range(first, upto + 1), *packet.taken_beyond):
@@ -230,32 +236,32 @@ class Channel:
             if frame is not None:
                 self._landed(number, frame)
         if packet.taken_beyond:
-            self._taken_early = max(self._taken_early, *packet.taken_beyond)
+            self._acked_early = max(self._acked_early, *packet.taken_beyond)
         if self.state.elsewhere is not None and upto >= self.state.elsewhere.first:
-            self._taken_elsewhere(self.state.elsewhere, upto)
+            self._acked_elsewhere(self.state.elsewhere, upto)
             before = len(queue) + 1  # Which is progress, too.
         if len(queue) < before:
-            self.patience_ns = self.resend_after_ns
+            self.wait_ns = self.resend_after_ns
             if not queue:
                 self.resend_at = None
             elif self._oldest() != first:
-                self.resend_at = now + self.patience_ns
+                self.resend_at = now + self.wait_ns
 
-    def all_taken(self, now: int) -> None:
+    def all_acked(self, now: int) -> None:
         """The peer has taken everything that we ever sent."""
         self.state.queue.clear()
         self.state.elsewhere, self.behind_bytes = None, 0
         self.gone_upto, self.queued_bytes, self.unsent_bytes, self.resend_at = self.state.last_number, 0, 0, None
-        self.patience_ns = self.resend_after_ns
+        self.wait_ns = self.resend_after_ns
         if self.window.timed:
-            self.window.confirmed(now)
+            self.window.acked(now)
 
     def _oldest(self) -> int:
         """Return the number of the oldest frame in the queue, or the next number if there is none.
 
         Asking the table itself for its first key would step over all that was removed before it, each time.
         """
-        queue, last = self.state.queue, self._reach
+        queue, last = self.state.queue, self.state.reach
         while self.gone_upto < last and self.gone_upto + 1 not in queue:
             self.gone_upto += 1
         return self.gone_upto + 1
@@ -283,20 +289,13 @@ class Channel:
             frames = tuple([queue[number] for number in numbers])
         if numbers:
             if self.resend_at is None:
-                self.resend_at = now + self.patience_ns
-        elif self.ack_at is None or now < self.ack_at:
+                self.resend_at = now + self.wait_ns
+        elif self.acks.at is None or now < self.acks.at:
             return None
-        self.unconfirmed = self.unconfirmed_bytes = 0
-        self.ack_at = None
+        self.acks.sent()
         return Packet(domain, frames, numbers, taken.upto, tuple(sorted(taken.beyond)[:WINDOW]) if taken.beyond else ())
 
     # What is elsewhere (``core.transport.spill_queue``).
-
-    @property
-    def _reach(self) -> int:
-        """The last number that can be sent without asking for it."""
-        elsewhere = self.state.elsewhere
-        return self.state.last_number if elsewhere is None else elsewhere.first - 1
 
     @property
     def here(self) -> int:
@@ -307,11 +306,7 @@ class Channel:
     @property
     def queued(self) -> int:
         """How many are not acknowledged, wherever they are."""
-        return len(self.state.queue) + self.state.last_number - self._reach
-
-    def lacks(self, number: int) -> bool:
-        """Return whether the peer has not acknowledged this frame of ours."""
-        return number in self.state.queue or self._reach < number <= self.state.last_number
+        return len(self.state.queue) + self.state.last_number - self.state.reach
 
     @property
     def crowded(self) -> bool:
@@ -335,7 +330,7 @@ class Channel:
     @property
     def _first_to_spill(self) -> int:
         elsewhere = self.state.elsewhere
-        return max(self.sent_upto, self.gone_upto, self._taken_early) + 1 if elsewhere is None else elsewhere.last + 1
+        return max(self.sent_upto, self.gone_upto, self._acked_early) + 1 if elsewhere is None else elsewhere.last + 1
 
     def spilled(self, upto: int) -> None:
         """The next frames up to a number are elsewhere now."""
@@ -357,7 +352,7 @@ class Channel:
     @property
     def wanted(self) -> bool:
         """Whether the next frame that could be sent is elsewhere."""
-        reach = self._reach
+        reach = self.state.reach
         if self.state.elsewhere is None or max(self.sent_upto, self._oldest() - 1) < reach:
             return False
         return reach + 1 < self._oldest() + WINDOW and self.queued_bytes - self.unsent_bytes < self.window.bytes
@@ -381,7 +376,7 @@ class Channel:
         self.state.queue |= elsewhere.behind
         self.state.elsewhere, self.behind_bytes = None, 0
 
-    def _taken_elsewhere(self, elsewhere: Elsewhere[Any], upto: int) -> None:
+    def _acked_elsewhere(self, elsewhere: Elsewhere[Any], upto: int) -> None:
         """The peer has frames that are elsewhere: it got them before we were stopped and came back."""
         elsewhere.first = min(upto, elsewhere.last) + 1
         if elsewhere.first > elsewhere.last:
@@ -392,22 +387,13 @@ class Channel:
     @property
     def progress(self) -> Progress:
         """How far we are with the peer."""
-        taken, confirmed = self.state.taken, self._oldest() - 1
+        taken, acked = self.state.taken, self._oldest() - 1
         highest = max(taken.beyond, default=taken.upto)
-        return Progress(self.state.last_number, confirmed, taken.upto, highest, max(confirmed, self._taken_early))
-
-    @property
-    def wake_at(self) -> int | None:
-        """When there will be something to do, if nothing comes in before."""
-        if self.resend_at is None:
-            return self.ack_at
-        if self.ack_at is None:
-            return self.resend_at
-        return min(self.resend_at, self.ack_at)
+        return Progress(self.state.last_number, acked, taken.upto, highest, max(acked, self._acked_early))
 
     def _due(self, now: int) -> list[int]:
         """Return the numbers to send now: again what took too long, and whatever is new and fits the window."""
-        queue, last = self.state.queue, self._reach
+        queue, last = self.state.queue, self.state.reach
         oldest = self._oldest()
         numbers: list[int] = []
         if self.resend_at is not None and now >= self.resend_at:
@@ -415,8 +401,8 @@ class Channel:
             numbers += islice(sent, RESEND_BURST)
             self.resent += len(numbers)
             self.window.sent_again()
-            self.patience_ns = min(2 * self.patience_ns, RESEND_AT_MOST_NS)
-            self.resend_at = now + self.patience_ns
+            self.wait_ns = min(2 * self.wait_ns, RESEND_AT_MOST_NS)
+            self.resend_at = now + self.wait_ns
         first_new = max(self.sent_upto + 1, oldest)
         last_new = min(last, oldest + WINDOW - 1)
         if last_new == last and self.queued_bytes <= min(self.window.bytes, PACKET_BYTES):

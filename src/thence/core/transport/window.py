@@ -35,7 +35,7 @@ QUEUED_TIMES = 2
 """From so many times the shortest round trip on, most of a round trip is waiting."""
 
 
-class Window:
+class FlightWindow:
     """See the module's text."""
 
     def __init__(self, least_bytes: int = FIRST_WINDOW_BYTES) -> None:
@@ -60,8 +60,8 @@ class Window:
         self.timed = 0
         self.limited = False
 
-    def confirmed(self, now: int) -> None:
-        """The frame that is timed has been taken."""
+    def acked(self, now: int) -> None:
+        """Note that the frame that is timed was acknowledged."""
         took_ns = now - self._began
         self.timed = 0
         if not self._shortest_ns or took_ns < self._shortest_ns:

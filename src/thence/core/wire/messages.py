@@ -81,7 +81,7 @@ class Receipts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     numbered."""
 
     claims: tuple[tuple[int, ...], ...] = ()
-    """What the sender of the packet has of each stream (``core.transport.ack_all_checks``)."""
+    """What the sender of the packet has of each stream (``core.transport.ack_all.claims``)."""
     wanted: bool = False
     """Whether it asks for the same in return."""
     requests: tuple[tuple[int, ...], ...] = ()

@@ -19,8 +19,9 @@ from thence.core.member.member import Member
 from thence.core.topology.ack_options import ConfirmationOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
-from thence.core.transport.ack_all import AckAll
-from thence.core.transport.base import Channels, Transport
+from thence.core.transport.ack_all.transport import AckAll
+from thence.core.transport.base import Transport
+from thence.core.transport.channels import Channels
 from thence.core.wire.messages import Packet
 from thence.sim.laws import Constant, parse_law
 from thence.sim.node import Node

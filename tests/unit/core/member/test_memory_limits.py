@@ -14,10 +14,10 @@ from thence.core.member.member import Member
 from thence.core.ordering import Arrival
 from thence.core.places.link_end import LinkTransfer
 from thence.core.topology.toml import parse
-from thence.core.transport import ack_all_copies as copies_module
 from thence.core.transport import channel as channel_module
-from thence.core.transport.ack_all_copies import Copies
-from thence.core.transport.ack_all_state import Message
+from thence.core.transport.ack_all import copies as copies_module
+from thence.core.transport.ack_all.copies import Copies
+from thence.core.transport.ack_all.state import Message
 from thence.core.transport.channel import Channel
 from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet, Report
 from thence.errors import Busy, OverflowingFrame
@@ -39,10 +39,10 @@ def test_frames_before_their_turn_are_few_by_bytes_and_come_again(monkeypatch: p
     monkeypatch.setattr(channel_module, "WINDOW_BYTES", 2 * (FRAME_WEIGHT + 100))
     channel = Channel(Arrival.FIFO)
     assert channel.arrived(packet(*range(2, 12)), 0) == []
-    assert list(channel.early) == [2, 3]
+    assert list(channel.inbound.early) == [2, 3]
     assert [number for number, _ in channel.arrived(packet(1), 0)] == [1, 2, 3]
     for number in (1, 2, 3):
-        channel.take(number)
+        channel.state.taken.add(number)
     assert [number for number, _ in channel.arrived(packet(*range(4, 12)), 0)] == list(range(4, 12))
 
 

@@ -11,8 +11,9 @@ from thence.core.ordering import Arrival
 from thence.core.ordering.vector import VectorStamp
 from thence.core.stability.layer import AckLayer
 from thence.core.stability.stable import MAX_BEYOND, STABLE_WITHIN_NS, SavedStable, StableAcks
-from thence.core.transport.base import Channels, Direct
 from thence.core.transport.channel import RESEND_AT_MOST_NS
+from thence.core.transport.channels import Channels
+from thence.core.transport.direct import Direct
 from thence.core.wire.messages import Envelope, Frame, Packet, Report
 from thence.core.wire.number_set import NumberSet
 from thence.errors import ImpossibleFrame, MalformedFrame, StorageError

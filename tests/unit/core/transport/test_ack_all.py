@@ -11,13 +11,14 @@ import pytest
 
 from thence.core.ordering.vector import VectorStamp
 from thence.core.topology.ack_options import ConfirmationOptions
-from thence.core.transport import ack_all_copies as copies_module
-from thence.core.transport import ack_all_state, ack_all_stream
-from thence.core.transport.ack_all import AckAll
-from thence.core.transport.ack_all_checks import MAX_CLAIMED_RANGES, MAX_REQUESTED, claim_of, claimed_beyond, note
-from thence.core.transport.ack_all_state import AckAllState
-from thence.core.transport.base import Channels
+from thence.core.transport.ack_all import copies as copies_module
+from thence.core.transport.ack_all import own_stream
+from thence.core.transport.ack_all import state as ack_all_state
+from thence.core.transport.ack_all.claims import MAX_CLAIMED_RANGES, MAX_REQUESTED, claim_of, claimed_beyond, note
+from thence.core.transport.ack_all.state import AckAllState
+from thence.core.transport.ack_all.transport import AckAll
 from thence.core.transport.channel import RESEND_BURST, WINDOW
+from thence.core.transport.channels import Channels
 from thence.core.wire.messages import Envelope, Frame, Packet, Receipts
 from thence.core.wire.number_set import NumberSet
 from thence.errors import FrameRefused, ImpossibleFrame, MalformedFrame, StorageError, StrangerFrame
@@ -276,7 +277,7 @@ LARGE_WEIGHT = frame(1, body=LARGE).weight
 
 def small_windows(monkeypatch: pytest.MonkeyPatch, messages: int) -> None:
     """Let so many messages with large bodies be on their way."""
-    for module in (ack_all_stream, copies_module):
+    for module in (own_stream, copies_module):
         monkeypatch.setattr(module, "WINDOW_BYTES", messages * LARGE_WEIGHT)
 
 
@@ -352,7 +353,7 @@ def test_the_window_bounds_bytes_and_a_packet_takes_so_many_of_them(monkeypatch:
 
 
 def test_one_message_that_is_larger_than_the_window_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ack_all_stream, "WINDOW_BYTES", 10)
+    monkeypatch.setattr(own_stream, "WINDOW_BYTES", 10)
     member = domain()["a"]
     for number in (1, 2):
         member.push([(peer, frame(number)) for peer in member.peers])

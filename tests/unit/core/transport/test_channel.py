@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from thence.core.ordering import Arrival
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.topology.ack_options import RESEND_AFTER_NS, ConfirmationOptions
-from thence.core.transport.channel import ACK_BYTES, ACK_EVERY, RESEND_AT_MOST_NS, RESEND_BURST, WINDOW, Channel, Pace
+from thence.core.transport.acks import ACK_BYTES
+from thence.core.transport.channel import ACK_EVERY, RESEND_AT_MOST_NS, RESEND_BURST, WINDOW, Channel, Pace
 from thence.core.transport.window import FIRST_WINDOW_BYTES, PACKET_BYTES, WINDOW_BYTES
 from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet
 from thence.errors import ImpossibleFrame, MalformedFrame
@@ -43,10 +44,15 @@ def sent(channel: Channel, now: int = 0) -> Packet[Any]:
     return found
 
 
+def wake_at(channel: Channel) -> int | None:
+    """Return when there will be something to do, if nothing comes in before."""
+    return min([time for time in (channel.resend_at, channel.acks.at) if time is not None], default=None)
+
+
 def take_all(channel: Channel, arrived: Packet[Any], now: int = 0) -> list[int]:
     fresh = channel.arrived(arrived, now)
     for number, _ in fresh:
-        assert channel.take(number)
+        assert channel.state.taken.add(number)
     return [number for number, _ in fresh]
 
 
@@ -216,7 +222,7 @@ def test_over_a_new_way_everything_unacknowledged_is_due_at_once() -> None:
     assert channel.collect("d", MS) is None
     channel.connected()
     assert sent(channel, MS).numbers == (2, 4)
-    assert channel.wake_at == MS + RESEND_AFTER_NS
+    assert wake_at(channel) == MS + RESEND_AFTER_NS
 
 
 def test_after_a_restart_everything_unacknowledged_is_due() -> None:
@@ -250,14 +256,14 @@ def test_a_confirmation_waits_for_frames_or_for_time() -> None:
     assert channel.collect("d", 0) is None
     take_all(channel, packet(2), 10 * MS)
     assert channel.collect("d", 10 * MS) is None
-    assert channel.wake_at == 50 * MS, "from the first one on"
+    assert wake_at(channel) == 50 * MS, "from the first one on"
     take_all(channel, packet(3), 20 * MS)
     assert sent(channel, 20 * MS).taken == 3
     take_all(channel, packet(4), 30 * MS)
     assert channel.collect("d", 80 * MS - 1) is None
-    assert channel.wake_at == 80 * MS
+    assert wake_at(channel) == 80 * MS
     assert sent(channel, 80 * MS).taken == 4
-    assert channel.wake_at is None
+    assert wake_at(channel) is None
 
 
 def test_a_confirmation_travels_along() -> None:
@@ -266,7 +272,7 @@ def test_a_confirmation_travels_along() -> None:
     channel.push(frame(1))
     assert sent(channel, 1).taken == 1
     assert channel.collect("d", 60 * MS) is None, "it has been said already"
-    assert channel.wake_at == 1 + RESEND_AFTER_NS
+    assert wake_at(channel) == 1 + RESEND_AFTER_NS
 
 
 def test_what_comes_again_is_confirmed_at_once() -> None:
@@ -285,7 +291,7 @@ def test_each_number_is_let_through_once(arrival: Arrival) -> None:
     channel = Channel(arrival)
     assert take_all(channel, packet(1, 2)) == [1, 2]
     assert take_all(channel, packet(2, 1, 3)) == [3]
-    assert channel.repeated == 2
+    assert channel.inbound.repeated == 2
 
 
 def test_any_order_is_let_through_where_any_will_do() -> None:
@@ -357,7 +363,7 @@ class Pair:
         end, found = self.network.pop(self.chance.randrange(len(self.network)))
         self.ends[end].check("peer", found)
         for number, heard in self.ends[end].arrived(found, self.now):
-            if self.ends[end].take(number):
+            if self.ends[end].state.taken.add(number):
                 assert heard.envelope is not None
                 self.got[end].append(heard.envelope.number)
 
@@ -411,9 +417,9 @@ def waiting(frames: int) -> Channel:
 def test_a_confirmation_goes_with_a_frame_that_goes_the_same_way() -> None:
     channel = waiting(1)
     assert channel.collect("d", 0) is None
-    assert channel.wake_at == 5 * MS
+    assert wake_at(channel) == 5 * MS
     channel.push(frame(1))
-    assert (sent(channel, MS).numbers, channel.ack_at) == ((1,), None)
+    assert (sent(channel, MS).numbers, channel.acks.at) == ((1,), None)
 
 
 def test_a_confirmation_waits_for_so_long() -> None:

@@ -10,8 +10,8 @@ import pytest
 from thence.core.ordering.vector import VectorStamp
 from thence.core.topology.ack_options import ConfirmationOptions
 from thence.core.topology.domain import Domain
-from thence.core.transport.ack_all import AckAll
-from thence.core.transport.lanes import Lanes
+from thence.core.transport.ack_all.lanes import Lanes
+from thence.core.transport.ack_all.transport import AckAll
 from thence.core.wire.messages import Envelope, Frame, Packet
 from thence.errors import ConfigError
 

@@ -141,7 +141,7 @@ def test_a_peer_may_have_taken_what_is_elsewhere_before_we_came_back(upto: int) 
     again.arrived(packet(taken=upto), 0)
     assert again.queued == 15 - upto
     assert again.progress.confirmed == upto
-    assert [again.lacks(number) for number in (upto, upto + 1)] == [False, upto < 15]
+    assert [again.state.lacks(number) for number in (upto, upto + 1)] == [False, upto < 15]
     receiver = Channel(Arrival.FIFO)
     receiver.state.taken.upto = upto
     taken: list[int] = []

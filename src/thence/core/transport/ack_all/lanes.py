@@ -61,11 +61,11 @@ class Lanes:
         self._newest[lane] = max(number, self._newest.get(lane, 0))
         self._moved_at[lane] = self.now
 
-    def patient_until(self, stream: int, number: int, patience_ns: int) -> int:
+    def patient_until(self, stream: int, number: int, wait_ns: int) -> int:
         """Return until when a message may still be on its way, if it has not been overtaken: messages before it come out."""
         lane = (stream, self._lane(number))
         overtaken = self._newest.get(lane, 0) > number
-        return 0 if overtaken or lane not in self._moved_at else self._moved_at[lane] + patience_ns
+        return 0 if overtaken or lane not in self._moved_at else self._moved_at[lane] + wait_ns
 
     def is_far(self, member: int) -> bool:
         """Return whether somebody is at the other site."""

@@ -7,9 +7,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from thence.core.transport.ack_all_checks import Carried, Claim
+from thence.core.transport.ack_all.claims import Carried, Claim
+from thence.core.transport.ack_all.lanes import Lanes
 from thence.core.transport.channel import RESEND_AT_MOST_NS
-from thence.core.transport.lanes import Lanes
 from thence.core.transport.window import PACKET_BYTES
 from thence.core.wire.messages import Envelope, Frame, Packet, Receipts, weight_of
 from thence.core.wire.number_set import NumberSet
@@ -88,14 +88,14 @@ class Attempt(msgspec.Struct):
     """When to try again, how long to wait then, and how many attempts there were."""
 
     due: int
-    patience_ns: int
+    wait_ns: int
     count: int = 0
 
     def again(self, now: int) -> None:
         """Count an attempt."""
         self.count += 1
-        self.due = now + self.patience_ns
-        self.patience_ns = min(2 * self.patience_ns, RESEND_AT_MOST_NS)
+        self.due = now + self.wait_ns
+        self.wait_ns = min(2 * self.wait_ns, RESEND_AT_MOST_NS)
 
 
 class Attempts(Generic[KeyT]):
@@ -107,11 +107,11 @@ class Attempts(Generic[KeyT]):
         self.wake_at: int | None = None
         """When the first attempt is due. It may be too early."""
 
-    def start(self, key: KeyT, due: int, patience_ns: int) -> Attempt:
+    def start(self, key: KeyT, due: int, wait_ns: int) -> Attempt:
         """Try something at ``due``, unless it is tried already; return its attempt."""
         if self.wake_at is None or due < self.wake_at:
             self.wake_at = due
-        return self.table.setdefault(key, Attempt(due, patience_ns))
+        return self.table.setdefault(key, Attempt(due, wait_ns))
 
     def hurry(self) -> None:
         """Try everything at once."""

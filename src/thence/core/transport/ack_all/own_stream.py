@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from thence.core.transport.ack_all_state import AckAllState, AckGroup, Attempt, Attempts, Drafts, Message, Unacked
+from thence.core.transport.ack_all.state import AckAllState, AckGroup, Attempt, Attempts, Drafts, Message, Unacked
 from thence.core.transport.channel import RESEND_BURST, WINDOW
 from thence.core.transport.window import WINDOW_BYTES
 

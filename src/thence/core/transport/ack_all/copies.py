@@ -7,14 +7,16 @@ Rules:
 * Of each stream at least so much is kept as its sender may have on its way, which is ``WINDOW`` messages or ``WINDOW_BYTES``: if
   that one dies, whoever was not behind lacks only some of these. Beside that there are at most ``MAX_COPIES`` in all, of
   ``MAX_COPIES_BYTES``; beyond it the oldest of the stream that grows is dropped, and its sender still has it.
+* Where a domain spans two sites, some of them go on from us at once (``Onward``): ``core.transport.ack_all.lanes`` says to whom.
 * Only what is before every hole of a stream is dropped for want of room: nothing with a lower number comes later.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
-from thence.core.transport.ack_all_state import AckAllState, AckGroup, Attempt, Drafts, Message
+from thence.core.transport.ack_all.state import AckAllState, AckGroup, Attempt, Drafts, Message
 from thence.core.transport.channel import WINDOW
 from thence.core.transport.window import WINDOW_BYTES
 
@@ -146,3 +148,35 @@ class KeptCopies:
                 for other in self._group.others:
                     if other != stream and self._state.known_of(other, stream).upto < newest:
                         drafts.to(other).wanted = True
+
+
+class Onward:
+    """Messages of others that go on from us to the rest of a site, or across to the other one."""
+
+    def __init__(self, group: AckGroup, state: AckAllState[Any]) -> None:
+        """Nothing goes on yet. Without lanes nothing ever does."""
+        self._group = group
+        self._state = state
+        self.came_by: dict[tuple[int, int], int] = {}
+        """From whom each message of this step came."""
+        self.targets: dict[tuple[int, int], list[int]] = {}
+        """To whom each message that was taken in this step goes."""
+
+    def came(self, stream: int, number: int, source: int) -> None:
+        """Note by whom a message came."""
+        if self._group.lanes is not None:
+            self.came_by[stream, number] = source
+
+    def took(self, stream: int, number: int, suspected: Collection[int]) -> None:
+        """Note that a message was taken, and find out to whom it goes on."""
+        lanes, came_by = self._group.lanes, self.came_by.get((stream, number))
+        if lanes is not None and came_by is not None:
+            lanes.came_out(stream, number)
+            self.targets[stream, number] = lanes.onward(stream, number, came_by, suspected)
+
+    def hand_on(self, drafts: Drafts) -> None:
+        """Send on what was taken in this step."""
+        for (stream, number), targets in self.targets.items():
+            lacking = [target for target in targets if number not in self._state.known_of(target, stream)]
+            drafts.carry_all(lacking, stream, number, self._state.copies[stream].get(number))
+        self.targets, self.came_by = {}, {}

@@ -5,12 +5,13 @@ one stamp: a message has one number in its sender's stream for all, and whoever 
 
 Rules:
 
-* ``core.transport.ack_all_stream`` sends and repeats our own messages, ``core.transport.ack_all_missing`` asks for those of
-  others, and ``core.transport.ack_all_copies`` keeps messages of others to repeat them.
+* ``core.transport.ack_all.own_stream`` sends and repeats our own messages, ``core.transport.ack_all.missing`` asks for those of
+  others, and ``core.transport.ack_all.copies`` keeps messages of others to repeat them.
 * With ``nearest`` all keep what they got until they know that all have it, and ask for acks that they do not hear of. Of each
   stream so much is kept in any case as may be in flight: if its sender dies, a member that was not behind lacks only some of
   that. A member that was behind may have to wait until the sender is back.
-* Where the domain spans two sites, ``core.transport.lanes`` says which way a message goes first, and how long that may take.
+* Where the domain spans two sites, ``core.transport.ack_all.lanes`` says which way a message goes first, and how long that may
+  take.
 * What others have is not recorded: after a crash a member is told again, or asks again.
 """
 
@@ -21,15 +22,14 @@ from typing import Any
 
 from thence.core.epochs.progress import Progress
 from thence.core.topology.ack_options import ConfirmationOptions
-from thence.core.transport.ack_all_checks import Claim, carried, check_packet, claim_of, claimed_beyond, note
-from thence.core.transport.ack_all_copies import MAX_COPIES_BYTES, KeptCopies
-from thence.core.transport.ack_all_missing import Missing
-from thence.core.transport.ack_all_onward import Onward
-from thence.core.transport.ack_all_state import AckAllState, AckGroup, Drafts, Message
-from thence.core.transport.ack_all_stream import OwnStream
+from thence.core.transport.ack_all.claims import Claim, carried, check_packet, claim_of, claimed_beyond, note
+from thence.core.transport.ack_all.copies import MAX_COPIES_BYTES, KeptCopies, Onward
+from thence.core.transport.ack_all.lanes import Lanes
+from thence.core.transport.ack_all.missing import Missing
+from thence.core.transport.ack_all.own_stream import OwnStream
+from thence.core.transport.ack_all.state import AckAllState, AckGroup, Drafts, Message
 from thence.core.transport.acks import ReceivedAcks
 from thence.core.transport.base import Frames, Incoming, Packets, Transport, refuse_snapshot
-from thence.core.transport.lanes import Lanes
 from thence.core.transport.queues import Queues
 from thence.core.wire.messages import Envelope, Packet, Receipts
 from thence.core.wire.number_set import NumberSet
