@@ -36,8 +36,6 @@ LARGE = {
     "node/session.py:Session": (32, 29, 1),
     "core/member/spill.py:Spilling": (73, 28, 4),
     "storage/store.py:Store": (22, 22, 1),
-    "core/topology/model.py:Topology": (30, 9, 1),
-    "core/reconfig/protocol.py:View": (29, 4, 1),
     "studies/parts/confirming.py:_Counting": (20, 21, 2),
     "sim/epoch_search.py:_Step": (27, 7, 1),
 }

@@ -23,8 +23,9 @@ from thence.core.ordering import ORDERINGS
 from thence.core.ordering.base import stamp_union
 from thence.core.places.link_end import LINK_STAMPS
 from thence.core.stability.stable import MAX_BEYOND
+from thence.core.topology.checks import MAX_NAME_BYTES
 from thence.core.topology.domain import Domain
-from thence.core.topology.model import MAX_NAME_BYTES, Topology
+from thence.core.topology.model import Topology
 from thence.core.transport.ack_all.claims import MAX_CLAIMED_RANGES, MAX_REQUESTED
 from thence.core.transport.channel import WINDOW
 from thence.core.wire.messages import UNREADABLE, Frame, Packet

@@ -211,7 +211,7 @@ class Changing(ABC):
         deliver: Deliverable = []
         if record.phase == "switched" and following is not None:
             home = self.topology.homes[self.name][0]
-            news = view.news(self.topology, following)
+            news = NewView.between(self.topology, following, view.state.lost)
             deliver = [(home, Frame(None, envelope)) for envelope in (*view.state.owed, _written(news))]
             if self.name not in following.homes:
                 return self._leave(record, deliver)

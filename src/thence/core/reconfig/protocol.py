@@ -120,6 +120,13 @@ class NewView(msgspec.Struct, frozen=True):
     """Who has left, those who were lost not among them."""
     lost: tuple[str, ...] = ()
 
+    @classmethod
+    def between(cls, old: Topology, following: Topology, lost: tuple[str, ...]) -> NewView:
+        """Return the news of a switch from one topology to the next."""
+        joined = tuple(name for name in following.processes if name not in old.homes)
+        left = tuple(name for name in old.processes if name not in following.homes and name not in lost)
+        return cls(following.version, following.processes, joined, left, lost)
+
 
 FABRIC = ""
 """The origin of what no member has sent: the news of a view."""
@@ -224,8 +231,8 @@ class View:
     def hold(self, change: Hold, now: Topology) -> Changed | None:
         """Return the record of a hold that may be; None if it is in force already."""
         state = self.state
-        self._check_not_left("hold")
-        same = self._is_next(change.topology) and change.lost == state.lost
+        self._check("hold")
+        same = self.next is not None and self.next.fingerprint == change.topology.fingerprint and change.lost == state.lost
         if change.attempt == state.attempt and self.holding and same:
             return None
         check_successor(now, change.topology)
@@ -250,12 +257,12 @@ class View:
 
     def prepare(self, change: Prepare) -> Changed | None:
         """Return the record of being prepared."""
-        self._check_attempt("prepare", change.attempt)
+        self._check("prepare", change.attempt)
         return Changed("prepared", change.attempt) if self.state.phase == "holding" else None
 
     def flush(self, change: Flush) -> Owed | None:
         """Return the record of messages that we lacked; None if we have all of them already."""
-        self._check_attempt("flush", change.attempt)
+        self._check("flush", change.attempt)
         state = self.state
         if not state.lost or state.phase == "holding":
             raise UsageError(f"not prepared in attempt {change.attempt} without somebody: nobody can know what is missing here")
@@ -270,7 +277,7 @@ class View:
 
     def bar(self, change: Bar, me: str) -> Changed | None:
         """Return the record of being barred; None if we are, with the same ones."""
-        self._check_attempt("bar", change.attempt)
+        self._check("bar", change.attempt)
         state = self.state
         if state.phase == "holding":
             raise UsageError(f"not prepared in attempt {change.attempt}: it can be left")
@@ -284,7 +291,7 @@ class View:
 
     def switch(self, change: Switch, greetings: tuple[Envelope, ...]) -> Changed:
         """Return the record of a switch."""
-        self._check_attempt("switch", change.attempt)
+        self._check("switch", change.attempt)
         if not self.ready:
             raise UsageError(f"not prepared in attempt {change.attempt}: nobody can have decided to switch")
         if not self.may_switch(change):
@@ -293,7 +300,7 @@ class View:
 
     def resume(self, change: Resume) -> Changed | None:
         """Return the record of going back; None if that attempt was left already."""
-        self._check_not_left("resume")
+        self._check("resume")
         if not self.holding or self.state.attempt != change.attempt:
             return None
         # Once one is flushed all were prepared, and nobody leaves any more but together.
@@ -350,17 +357,6 @@ class View:
         left = [name for name in old.processes if name not in following.homes and name not in self.state.lost]
         self.state.departed = {**self.state.departed, **dict.fromkeys(left, following.version)}
 
-    def news(self, old: Topology, following: Topology) -> NewView:
-        """Return what the application is told of a switch."""
-        lost = self.state.lost
-        return NewView(
-            following.version,
-            following.processes,
-            tuple(name for name in following.processes if name not in old.homes),
-            tuple(name for name in old.processes if name not in following.homes and name not in lost),
-            lost,
-        )
-
     def release(self, greetings: int = 0, depth: int | None = None) -> tuple[Envelope, ...]:
         """Return what waited, in order, numbered behind ``greetings``: numbers rise in the order in which messages are sent.
 
@@ -389,7 +385,9 @@ class View:
         if me in self.next.fellows:
             raise Busy(f"{me!r} is about to be a replica, which sends nothing itself, with version {self.next.version}")
         if to is not None:
-            self._next_routes().plan(me, me, to, None)
+            if self._routes is None or self._routes.topology is not self.next:
+                self._routes = Routes(self.next)
+            self._routes.plan(me, me, to, None)
 
     def wait(self, envelope: Envelope) -> None:
         """Let an accepted message wait."""
@@ -418,25 +416,11 @@ class View:
         twin.next, twin.waiting_bytes = self.next, self.waiting_bytes
         return twin
 
-    # Checks.
-
-    def _next_routes(self) -> Routes:
-        if self._routes is None or self._routes.topology is not self.next:
-            if self.next is None:
-                raise UsageError("there is no topology to follow")
-            self._routes = Routes(self.next)
-        return self._routes
-
-    def _is_next(self, topology: Topology) -> bool:
-        return self.next is not None and self.next.fingerprint == topology.fingerprint
-
-    def _check_not_left(self, what: str) -> None:
+    def _check(self, what: str, attempt: int | None = None) -> None:
+        """Refuse what comes after this member has left, or for an attempt that is not in force."""
         if self.state.phase == "left":
             raise UsageError(f"{what}: this member has left the fabric")
-
-    def _check_attempt(self, what: str, attempt: int) -> None:
-        self._check_not_left(what)
-        if not self.holding or self.state.attempt != attempt:
+        if attempt is not None and (not self.holding or self.state.attempt != attempt):
             raise UsageError(f"{what}: attempt {attempt} is not in force here; phase {self.state.phase}, {self.state.attempt}")
 
 

@@ -22,8 +22,9 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 from thence.core.ordering import ordering_named
+from thence.core.topology.checks import MAX_DOMAINS, MAX_PROCESSES
 from thence.core.topology.domain import Domain
-from thence.core.topology.model import MAX_DOMAINS, MAX_PROCESSES, Link, Promise, Topology
+from thence.core.topology.model import Link, Promise, Topology
 from thence.errors import ConfigError
 from thence.words import counted
 

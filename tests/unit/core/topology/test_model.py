@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.papers import small_topologies as small
 from tests.support.fabrics import fabric_for
-from thence.core.topology import model as module
+from thence.core.topology import checks as module
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Promise, Topology
 from thence.core.wire.messages import MAX_NAME_CHARACTERS
