@@ -12,6 +12,7 @@ from tests.support.servers.running import PATIENCE_S, flat, fleet, servers, unti
 from tests.unit.cli import run as run_command
 from thence.client.client import ask_status
 from thence.errors import Refusal
+from thence.node.driver import commits
 from thence.storage import mailbox as mailbox_module
 from thence.storage.spill import list_spill
 
@@ -103,7 +104,10 @@ async def _waiting(address: str) -> int:
     return int(waiting)
 
 
-async def test_a_disk_that_may_hold_no_more_pushes_back_and_everything_arrives(tmp_path: Path) -> None:
+async def test_a_disk_that_may_hold_no_more_pushes_back_and_everything_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "FULL_DISK_RETRY_S", 0.05)  # After ten refusals the log is made short.
     topology = flat("s1")
     async with servers(topology, tmp_path, spill_after_bytes=50_000, max_store_bytes=2_000_000) as running:
         node = running["s1"].node

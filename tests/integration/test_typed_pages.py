@@ -12,7 +12,16 @@ from tests.test_docs import ROOT, read
 
 CHAPTERS = sorted((ROOT / "docs" / "tutorial").glob("[0-9]*.md"))
 NEED_SPARK = {"09-watching.md"}
+LONG = {"05-two-domains.md", "06-three-sites.md", "07-agents.md", "09-watching.md", "10-change.md"}
+"""Chapters that start many servers, or Spark: `make test-all` types them."""
 FEWEST_COMMANDS = 4
+
+
+def marks_of(chapter: Path) -> list[pytest.MarkDecorator]:
+    return [
+        *([pytest.mark.spark] if chapter.name in NEED_SPARK else []),
+        *([pytest.mark.campaign] if chapter.name in LONG else []),
+    ]
 
 
 @pytest.fixture
@@ -39,8 +48,7 @@ def test_the_page_is_followed(page: str, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "chapter",
-    [pytest.param(page, marks=pytest.mark.spark) if page.name in NEED_SPARK else page for page in CHAPTERS],
-    ids=lambda page: page.stem,
+    [pytest.param(page, marks=marks_of(page), id=page.stem) for page in CHAPTERS],
 )
 def test_the_chapter_is_followed(chapter: Path, folder: Path) -> None:
     """Whoever is at a chapter has written the files of those before it. Nothing else of them is needed."""
@@ -49,6 +57,10 @@ def test_the_chapter_is_followed(chapter: Path, folder: Path) -> None:
     for page in earlier:
         write_files(page, folder)
     assert follow(now, folder) >= FEWEST_COMMANDS
+
+
+def test_chapters_that_are_marked_are_there() -> None:
+    assert {page.name for page in CHAPTERS} >= LONG | NEED_SPARK
 
 
 def test_chapters_are_numbered_and_lead_to_the_next() -> None:

@@ -1,7 +1,9 @@
-"""Every configuration of the papers as running servers: processes, sockets, files. The judge and the audit read what they did.
+"""Every configuration of the papers as running servers, with sockets and files. The judge and the audit read what they did.
 
-A configuration runs once, when the first test asks for what it left. The audit reads all of them together, a run each: what an
-audit costs on Spark hardly depends on how much it reads here. It needs a session of Spark, so this is where those are.
+A configuration runs once, when the first test asks for what it left: one as processes, the others in the loop of the test, since
+most of what so many processes cost is their start. ``make test-all`` runs all of them as processes. The audit reads all of them
+together, a run each: what an audit costs on Spark hardly depends on how much it reads here. It needs a session of Spark, so this
+is where those are.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import pytest
 
 import thence
 from tests.support.pipeline.audited import write
-from tests.support.servers.running import PATIENCE_S, assert_kept, fleet, url
+from tests.support.servers.running import PATIENCE_S, assert_kept, fleet, servers, url
+from thence.cli.servers.up import free_addresses
 from thence.core.topology.model import Topology
 from thence.pipeline.auditing import audit
 from thence.runtime.topology_file import read_topology
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATIONS = sorted((ROOT / "tests" / "papers" / "topologies").glob("*.toml")) + sorted((ROOT / "examples").glob("*.toml"))
+AS_PROCESSES = "city"
 ROUNDS = 5
 ORDER = ("fifo", "causal")
 
@@ -54,6 +58,26 @@ async def talk(topology: Topology) -> None:
             await client.__aexit__(None, None, None)
 
 
+def run_processes(topology: Topology, data: Path, trace: Path) -> int:
+    """Let the servers of a configuration run as processes; return how many messages their trace must have."""
+    with fleet(topology, data, trace) as running:
+        asyncio.run(talk(running.topology))
+    assert all(process.returncode == 0 for process in running.processes.values())
+    return len(topology.senders) * (1 + ROUNDS)
+
+
+def run_servers(topology: Topology, data: Path, trace: Path) -> int:
+    """Do the same with servers in one loop."""
+    here = topology.at(dict(zip(topology.processes, free_addresses(len(topology.processes)), strict=True)))
+
+    async def main() -> None:
+        async with servers(here, data, trace):
+            await talk(here)
+
+    asyncio.run(main())
+    return len(topology.senders) * (1 + ROUNDS)
+
+
 class Recorded:
     """The traces of all configurations that have run, as the runs of one trace."""
 
@@ -66,10 +90,8 @@ class Recorded:
         """Let the servers of a configuration run, unless they have; return their trace, and how many messages it must have."""
         trace = self.trace / f"run={file.stem}"
         if file not in self._sends:
-            with fleet(read_topology(file), self._data / file.stem, trace) as running:
-                asyncio.run(talk(running.topology))
-            assert all(process.returncode == 0 for process in running.processes.values())
-            self._sends[file] = len(running.topology.senders) * (1 + ROUNDS)
+            run = run_processes if file.stem == AS_PROCESSES else run_servers
+            self._sends[file] = run(read_topology(file), self._data / file.stem, trace)
         return trace, self._sends[file]
 
 
@@ -90,6 +112,12 @@ def everything(recorded: Recorded) -> list[Event]:
 def test_running_servers_keep_order(recorded: Recorded, file: Path) -> None:
     trace, sends = recorded.run(file)
     assert_kept(trace, sends=sends)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("file", [file for file in CONFIGURATIONS if file.stem != AS_PROCESSES], ids=lambda file: file.stem)
+def test_servers_that_are_processes_keep_order(file: Path, tmp_path: Path) -> None:
+    assert_kept(tmp_path / "trace", sends=run_processes(read_topology(file), tmp_path / "data", tmp_path / "trace"))
 
 
 @pytest.mark.spark
