@@ -39,6 +39,7 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse, write
 from thence.node.peers import connections as peers_connections
+from thence.node.peers import outgoing_calls
 
 NOTES = """
 ![Bytes of a round trip](images/servers_growth_bytes.svg)
@@ -129,8 +130,8 @@ async def host(
 ) -> tuple[list[float], list[float], int]:
     """Run one share of the servers; all count bytes; who has the one that asks takes the times, without and with the line."""
     logging.disable(logging.ERROR)
-    peers_connections.HEARTBEAT_S = peers_connections.SILENCE_S = NEVER_S  # type: ignore[misc]
-    peers_connections.MAX_BACKOFF_S = 0.2  # type: ignore[misc]
+    vars(peers_connections).update(HEARTBEAT_S=NEVER_S, SILENCE_S=NEVER_S)
+    outgoing_calls.MAX_BACKOFF_S = 0.2  # type: ignore[misc]
     fabric, back = parse(topology), asyncio.Event()
     async with AsyncExitStack() as stack:
         running: dict[str, Member] = {}
@@ -179,7 +180,7 @@ def slow_line() -> Iterator[None]:
 
 def _bytes_out(members: Iterable[Member]) -> int:
     connections = [peer.connection for member in members for peer in member._link.running[0].peers.peers.values()]
-    return sum(connection.bytes_out for connection in connections if connection is not None)
+    return sum(connection.writer.bytes_out for connection in connections if connection is not None)
 
 
 def _answer(member: Member) -> None:

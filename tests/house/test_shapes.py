@@ -12,7 +12,6 @@ from tests.house.shapes import classes, crowded, doubled, files_of_packages, lar
 LARGE = {
     "client/client.py:Client": (39, 9, 2),
     "server/connection.py:ClientConnection": (41, 18, 1),
-    "net/framing.py:Connection": (32, 33, 1),
     "sim/copies.py:CopiesSimulation": (39, 18, 2),
     "studies/models/daisy_options.py:Counting": (22, 21, 2),
     "client/endpoint.py:Endpoint": (27, 5, 1),
@@ -27,8 +26,6 @@ LARGE = {
     "client/embedded.py:Member": (30, 10, 2),
     "core/member/member.py:Member": (126, 29, 6),
     "studies/models/daisy_load.py:Observed": (22, 21, 2),
-    "node/peers/peer.py:Peer": (9, 21, 1),
-    "node/peers/connections.py:Peers": (32, 15, 1),
     "sim/reconfiguration.py:ReconfiguringNode": (31, 25, 2),
     "sim/reconfiguration.py:ReconfiguringSimulation": (44, 27, 2),
     "core/member/recover.py:Restoring": (37, 24, 2),

@@ -34,7 +34,7 @@ from thence.net.protocol import ViewRequest
 from thence.net.proxy import Mode, Proxy
 from thence.node import history, listener
 from thence.node.options import NodeOptions
-from thence.node.peers import connections
+from thence.node.peers import outgoing_calls
 from thence.node.peers.peer import Peer
 from thence.observe.metrics import FAMILIES
 from thence.server.server import Server
@@ -199,7 +199,7 @@ def _is_another(peer: Peer, lost: Connection) -> bool:
 
 @scenario("ThenceNeighbourFlapping")
 async def a_connection_breaks_again_and_again(given: Given) -> None:
-    given.monkeypatch.setattr(connections, "MAX_BACKOFF_S", connections.FIRST_BACKOFF_S)
+    given.monkeypatch.setattr(outgoing_calls, "MAX_BACKOFF_S", outgoing_calls.FIRST_BACKOFF_S)
     async with servers(flat("s1", "s2")) as running:
         peer = running["s1"].node.peers.peers["s2"]
         await given.prometheus.scrape(running["s1"])

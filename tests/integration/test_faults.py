@@ -419,7 +419,7 @@ async def test_a_peer_that_does_not_answer_is_noticed(monkeypatch: pytest.Monkey
     await until(lambda: trouble(one, "s2") and trouble(two, "s1"))
     proxy.set_mode(Mode.WELL)
     await one.node.peers.wait_connected()
-    assert one.node.peers.peers["s2"].connections == 2, "it has been called again"
+    assert one.node.peers.peers["s2"].traffic.connections == 2, "it has been called again"
     assert trouble(one, "s2") == ""
     for server in (one, two):
         await server.stop(drain_s=0)

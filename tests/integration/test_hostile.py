@@ -250,8 +250,8 @@ async def test_nobody_keeps_more_for_a_stranger_than_one_hello(length: int, capl
         else:
             await until(lambda: running["s1"]._listener._strangers)
             (connection,) = running["s1"]._listener._strangers
-            await until(lambda: connection._filled == HEADER.size + length - 1)
-            assert connection._room == HEADER.size + MAX_HELLO_BYTES
+            await until(lambda: connection._buffer.filled == HEADER.size + length - 1)
+            assert len(connection._buffer.view) == HEADER.size + MAX_HELLO_BYTES
         stranger.close()
         await assert_served(topology)
 
@@ -453,7 +453,7 @@ async def test_a_client_that_asks_and_does_not_read_is_shown_out(
         while client.connection.open:
             mallory.say(StatusQuestion())
             await asyncio.sleep(0)
-            most = max(most, client.connection.unsent_bytes)
+            most = max(most, client.connection.writer.unsent_bytes)
         assert most < framing.MAX_WRITE_BUFFER + 64 * 1024, "no answer is made while others wait"
         mallory.close()
         await assert_served(topology)

@@ -14,7 +14,7 @@ from tests.support.servers.securing import Speaker
 from thence.core.epochs.epoch import NEVER_MET, Claim, Epoch, Held
 from thence.core.topology.model import Topology
 from thence.net.protocol import PROTOCOL, Refused, ServerHello, ServerWelcome
-from thence.node.peers import connections
+from thence.node.peers import connections, incoming_calls
 from thence.server.server import Server
 
 
@@ -48,13 +48,13 @@ async def test_a_newcomer_does_not_push_out_a_peer_that_is_alive(knows: bool) ->
         await ann.send("bob", b"on the same connection")
         assert (await bob.receive()).body == b"on the same connection"
         assert place.connection is before is not None
-        assert (place.connections, place.trouble, place.forgot) == (1, "", False)
+        assert (place.traffic.connections, place.trouble, place.forgot) == (1, "", False)
 
 
 async def test_a_newcomer_that_does_not_fit_pushes_out_nobody_also_if_the_other_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "ALIVE_S", -1.0)  # As if nothing had been heard for long.
+    monkeypatch.setattr(incoming_calls, "ALIVE_S", -1.0)  # As if nothing had been heard for long.
     topology = flat("s1", "s2")
     async with servers(topology) as running:
         place = running["s2"].node.peers.peers["s1"]
@@ -66,7 +66,7 @@ async def test_a_newcomer_that_does_not_fit_pushes_out_nobody_also_if_the_other_
         assert "'s1' has lost its state" in refused.reason
         eve.close()
         assert place.connection is before is not None
-        assert (place.connections, place.trouble, place.forgot) == (1, "", False)
+        assert (place.traffic.connections, place.trouble, place.forgot) == (1, "", False)
 
 
 async def test_a_false_claim_of_a_newcomer_fences_nobody() -> None:
@@ -122,7 +122,7 @@ async def test_a_call_that_comes_late_makes_no_server_an_old_copy(
 
 
 async def test_a_peer_comes_back_while_its_older_connection_is_dead_without_knowing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "ALIVE_S", 0.3)
+    monkeypatch.setattr(incoming_calls, "ALIVE_S", 0.3)
     topology = flat("s1", "s2")
     s2 = await started(topology, "s2")
     try:
@@ -140,7 +140,7 @@ async def test_a_peer_comes_back_while_its_older_connection_is_dead_without_know
             again.close()
         assert refusals, "at first the older one may be alive"
         assert await silent.ended()
-        await until(lambda: place.connections == 2)
+        await until(lambda: place.traffic.connections == 2)
         assert place.up
         silent.close()
         again.close()

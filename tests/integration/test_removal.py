@@ -21,7 +21,7 @@ from tests.support.servers.securing import certificates
 from thence.cli.servers.up import free_addresses
 from thence.core.topology.model import Topology
 from thence.errors import ConfigError, UsageError
-from thence.node.peers import connections
+from thence.node.peers import outgoing_calls
 from thence.server.apply import Access, Applied, TopologyChange
 
 TWO_DOMAINS = """
@@ -149,7 +149,7 @@ def test_the_command_may_be_killed_while_it_removes_a_server(tmp_path: Path) -> 
 async def test_a_server_that_was_declared_lost_by_mistake_is_refused_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "LONELY_S", 0.3)
+    monkeypatch.setattr(outgoing_calls, "LONELY_S", 0.3)
     old = flat("s1", "s2", "s3", ordering="matrix")
     new = following(old, {"D": ("s1", "s2")})
     async with servers(old, tmp_path, tmp_path / "trace") as running:

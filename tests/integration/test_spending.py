@@ -95,7 +95,7 @@ async def test_questions_in_advance_cost_others_nothing_and_the_server_little() 
             await ann.send("ann", b"%d" % number)
             await ann.receive()
             longest = max(longest, asyncio.get_running_loop().time() - begun)
-            assert connection.unsent_bytes <= MAX_WRITE_BUFFER + 200_000
+            assert connection.writer.unsent_bytes <= MAX_WRITE_BUFFER + 200_000
         assert connection.paused, "it has not read all questions yet"
         assert longest < 1.0, longest
         assert isinstance(await mallory.hear(), StatusAnswer)

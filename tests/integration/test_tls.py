@@ -83,7 +83,7 @@ async def test_a_server_that_cannot_prove_its_name_is_refused(
         await until(lambda: logged in caplog.text)
         assert re.search(r"127\.0\.0\.1:\d+: " + re.escape(logged), caplog.text)
         assert not called.node.peers.peers["s1"].up
-        assert called.node.peers.peers["s1"].connections == 0
+        assert called.node.peers.peers["s1"].traffic.connections == 0
     finally:
         await caller.stop(drain_s=0)
         await called.stop(drain_s=0)
@@ -108,7 +108,7 @@ async def test_whoever_answers_must_prove_its_name_too(
     called = await started(topology, "s2", tls=bad)
     try:
         await until(lambda: trouble in caller.node.peers.peers["s2"].trouble)
-        assert caller.node.peers.peers["s2"].connections == 0
+        assert caller.node.peers.peers["s2"].traffic.connections == 0
     finally:
         await caller.stop(drain_s=0)
         await called.stop(drain_s=0)
@@ -228,8 +228,8 @@ async def under_load(topology: Topology, files: dict[str, thence.TlsFiles]) -> A
             yield running
             await load.end()
             assert before <= {client.connection for server in running.values() for client in server._connections}
-            assert running["s1"].node.peers.peers["s2"].connections == 1
-            assert running["s2"].node.peers.peers["s1"].connections == 1
+            assert running["s1"].node.peers.peers["s2"].traffic.connections == 1
+            assert running["s2"].node.peers.peers["s1"].traffic.connections == 1
     finally:
         for server in running.values():
             await server.stop(drain_s=0)
@@ -283,7 +283,7 @@ async def test_peers_meet_again_with_the_new_certificates(tmp_path: Path) -> Non
         peer = running[0].node.peers.peers["s2"]
         assert peer.connection is not None
         peer.connection.fail(ConnectionResetError("cut"))
-        await until(lambda: peer.connections == 2 and peer.up)
+        await until(lambda: peer.traffic.connections == 2 and peer.up)
     finally:
         for server in running:
             await server.stop(drain_s=0)

@@ -85,7 +85,7 @@ class Member(Endpoint):
             await node.close()
             raise StorageError(node.peers.epochs.fenced)
         on_client = partial(_only_questions, node)
-        self._listener = Listener((self.name, node.topology.name), node.security, node.peers.called, on_client)
+        self._listener = Listener((self.name, node.topology.name), node.security, node.peers.callers.called, on_client)
         try:
             await self._listener.open(address, peers=bool(node.peers.peers))
         except ConfigError:

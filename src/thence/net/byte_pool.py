@@ -71,3 +71,36 @@ class Pool:
 
 UNLIMITED: Final = Pool()
 """For those who have no budget."""
+
+
+class Holding:
+    """What one connection holds of a pool, by what it is for."""
+
+    def __init__(self) -> None:
+        """Start with nothing, in a pool without a limit."""
+        self.pool = UNLIMITED
+        self.bytes = 0
+        self._parts: dict[str, int] = {}
+
+    def enter(self, pool: Pool) -> None:
+        """Count what it holds in another pool from here on."""
+        self.pool.used -= self.bytes
+        self.pool = pool
+        pool.used += self.bytes
+
+    def note(self, part: str, size: int) -> None:
+        """Note how many bytes it holds for one purpose."""
+        more = size - self._parts.get(part, 0)
+        self._parts[part] = size
+        self.bytes += more
+        self.pool.used += more
+
+    def clear(self) -> None:
+        """Hold nothing any more."""
+        self.pool.used -= self.bytes
+        self.bytes = 0
+        self._parts.clear()
+
+    def has_room(self, more: int = 1) -> bool:
+        """Whether it may hold more."""
+        return self.pool.has_room(self.bytes, more)

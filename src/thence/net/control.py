@@ -35,7 +35,7 @@ def hang_up(connection: Connection, why: Refused) -> None:
 
 def tell(connection: Connection, what: Said) -> None:
     """Send a frame that is no packet."""
-    connection.send(CONTROL_KIND, what)
+    connection.writer.send(CONTROL_KIND, what)
 
 
 def ignore_frame(connection: Connection, frame: memoryview) -> None:

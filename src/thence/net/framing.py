@@ -30,7 +30,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from thence.errors import Busy, MalformedFrame, StorageError
-from thence.net.byte_pool import UNLIMITED, Pool
+from thence.net.byte_pool import Holding
 from thence.runtime.checksum import crc32
 from thence.runtime.counters import Traffic
 from thence.runtime.polling import polling_of
@@ -80,6 +80,99 @@ _EMPTY_HEADER: Final = bytes(HEADER.size)
 _encode_into = msgspec.msgpack.Encoder().encode_into
 
 
+class ReadBuffer:
+    """What came over a connection and was not handed over: bytes at the front of a buffer that grows and shrinks."""
+
+    def __init__(self, holding: Holding) -> None:
+        """Start small. ``holding`` counts the room beyond that."""
+        self.view = memoryview(bytearray(READ_BYTES))
+        self.filled = 0
+        """How many bytes at the front have come in and were not handed over."""
+        self.bytes_in = 0
+        """How many bytes have come in altogether."""
+        self._holding = holding
+        self._rested_at = 0
+        """How many bytes had come in when the buffer was last looked at."""
+
+    def resize(self, size: int) -> None:
+        """Keep what is there in a buffer of another size."""
+        view = memoryview(bytearray(size))
+        view[: self.filled] = self.view[: self.filled]
+        self.view = view
+        self._holding.note("read", size - READ_BYTES)
+
+    def rest(self) -> None:
+        """Give back the room that was not needed since the last time."""
+        came, self._rested_at = self.bytes_in - self._rested_at, self.bytes_in
+        size = max(READ_BYTES if came < MAX_READ_BYTES else MAX_READ_BYTES, 2 * self.filled)
+        if size < len(self.view):
+            self.resize(size)
+
+
+class FrameWriter:
+    """Collects the frames of one turn of the loop and writes them in one piece."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start without a transport: what is sent before there is one is dropped."""
+        self.transport: asyncio.Transport | None = None
+        self.on_writable: Callable[[], None] = _ignore
+        """Called when the other side keeps up again."""
+        self.full = False
+        """Whether the other side does not keep up. Whoever has a choice then waits for ``on_writable``."""
+        self.full_since = 0.0
+        self.wrote_at = 0.0
+        self.frames_out = 0
+        self.bytes_out = 0
+        self._outgoing = bytearray()
+        self._turn = turn_of(loop)
+        self._time = loop.time
+
+    def send(self, kind: bytes, value: object) -> int:
+        """Send a frame at the end of this turn of the loop: its kind, and behind it a value as msgpack; return its length.
+
+        A connection that is closed swallows it.
+        """
+        if self.transport is None:
+            return 0
+        outgoing = self._outgoing
+        at = len(outgoing)
+        begin = at + _HEADER_BYTES
+        outgoing += _EMPTY_HEADER + kind
+        _encode_into(value, outgoing, len(outgoing))
+        length = len(outgoing) - begin
+        # The view is gone as soon as its checksum is known: only then may the buffer grow again.
+        numbers = _pack_numbers(length, crc32(memoryview(outgoing)[begin:]))
+        outgoing[at:begin] = numbers + _pack_check(crc32(numbers))
+        self.frames_out += 1
+        if not at:
+            if self._turn.alone:
+                self.flush()
+            else:
+                self._turn.soon(self.flush, WRITES)
+        elif at > MAX_COLLECTED_BYTES:
+            self.flush()  # Whoever has more to send learns whether the other side takes it.
+        return length
+
+    def flush(self) -> None:
+        """Write what was collected now."""
+        outgoing = self._outgoing
+        if outgoing and self.transport is not None:
+            self.wrote_at = self._time()
+            self.bytes_out += len(outgoing)
+            self._outgoing = bytearray()
+            self.transport.write(outgoing)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much the other side has not taken yet."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def end(self) -> None:
+        """Drop what was collected: the transport is gone."""
+        self.transport = None
+        self._outgoing = bytearray()
+
+
 class Connection(asyncio.BufferedProtocol):
     """One TCP connection as a stream of frames. What they mean is up to whoever gets them."""
 
@@ -88,90 +181,72 @@ class Connection(asyncio.BufferedProtocol):
         self.on_made: Callable[[Connection], None] = _ignore
         self.on_frame: Callable[[Connection, memoryview], None] = _ignore
         self.on_lost: Callable[[Connection, Exception | None], None] = _ignore
-        self.on_writable: Callable[[Connection], None] = _ignore
-        self.max_frame_bytes = MAX_HELLO_BYTES
-        self.full = False
-        """Whether the other side does not keep up. Whoever has a choice then waits for ``on_writable``."""
         self.on_end: Callable[[Connection], None] = _ignore
-        """Told last, when nothing is left of the connection, whoever has taken it over since it was made."""
+        """Called last, when nothing is left of the connection, whoever has taken it over since it was made."""
         self.complain: Callable[[str], None] = _ignore
         """Writes into the log what the other side did that it should not have (``runtime.offenders``)."""
+        self.max_frame_bytes = MAX_HELLO_BYTES
         self.binding = b""
         """What stands for this channel in proofs of tokens: which certificate the server shows; nothing without TLS."""
         self.address = "somewhere"
         """Where the other side is, for people; also when it has gone."""
         self.heard_at = 0.0
-        self.wrote_at = 0.0
         self.frames_in = 0
-        self.frames_out = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._time = self._loop.time
+        self.writer = FrameWriter(self._loop)
+        self.holding = Holding()
+        """What is kept for it: of frames that are read in part, of what is not sent, and of what waits to be done."""
+        self._buffer = ReadBuffer(self.holding)
+        self._transport: asyncio.Transport | None = None
         self._turn = turn_of(self._loop)
         self._polling = polling_of(self._loop)
-        self._buffer = memoryview(bytearray(READ_BYTES))
-        self._room = READ_BYTES
-        """How long the buffer is."""
-        self._filled = 0
-        """How many bytes at the front of the buffer have come in and were not handed over."""
-        self._rested_at = 0
-        """How many bytes had come in when the buffer was last looked at."""
-        self.pool = UNLIMITED
-        """Where it is counted what is kept for it."""
-        self._unsent = 0
-        """How much was unsent when that was last looked at,"""
-        self._waiting = 0
-        """and how much of what was read from it waits to be done."""
-        self._full_since = 0.0
         self._reading = False
         """Whether frames that come are handed over: there is a connection, and it is not paused."""
         self._pauses: dict[str, None] = {}
         """Why nothing is read at the moment."""
-        self._outgoing = bytearray()
         self._failure: Exception | None = None
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = self.writer.transport = cast("asyncio.Transport", transport)
         self._reading = True
         self._transport.set_write_buffer_limits(high=MAX_WRITE_BUFFER)
         self.address = address_text(self._transport.get_extra_info("peername"))
-        self.heard_at = self.wrote_at = self._loop.time()
+        self.heard_at = self.writer.wrote_at = self._loop.time()
         self.on_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._reading = False
-        self._count_unsent()
-        self.hold(0)
-        self._filled = 0
-        self._resize(READ_BYTES)  # Whoever still knows the connection keeps no more of it.
-        self._outgoing = bytearray()
+        self.writer.end()
+        self._buffer.filled = 0
+        self._buffer.resize(READ_BYTES)  # Whoever still knows the connection keeps no more of it.
+        self.holding.clear()
         self.on_lost(self, self._failure or exc)
         self.on_end(self)
 
     def pause_writing(self) -> None:
-        self.full = True
-        self._full_since = self._time()
+        self.writer.full = True
+        self.writer.full_since = self._loop.time()
         self._count_unsent()
 
     def resume_writing(self) -> None:
-        self.full = False
+        self.writer.full = False
         self._count_unsent()
         self.resume("unsent")
-        self.on_writable(self)
+        self.writer.on_writable()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer[self._filled :]
+        buffer = self._buffer
+        return buffer.view[buffer.filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.heard_at = self._time()
-        self._filled += nbytes
-        self.bytes_in += nbytes
-        full = self._filled == self._room
+        self.heard_at = self._loop.time()
+        buffer = self._buffer
+        buffer.filled += nbytes
+        buffer.bytes_in += nbytes
+        full = buffer.filled == len(buffer.view)
         turn = self._turn
         turn.awaited = True
         try:
@@ -191,63 +266,36 @@ class Connection(asyncio.BufferedProtocol):
     def _grow(self, wanted: int) -> None:
         """Double the buffer, which was full, up to what the next frame needs; for a stranger that is the one that it may send."""
         most = max(wanted, min(MAX_READ_BYTES, self.max_frame_bytes + _HEADER_BYTES))
-        if self._room >= most:
+        room = len(self._buffer.view)
+        if room >= most:
             return
-        size = min(2 * self._room, most)
-        if self.pool.has_room(self.held, size - self._room):
-            self._resize(size)
-        elif self._filled == self._room:  # It waits, and so does the other side.
+        size = min(2 * room, most)
+        if self.holding.has_room(size - room):
+            self._buffer.resize(size)
+        elif self._buffer.filled == room:  # It waits, and so does the other side.
             self.pause("memory")
-            self.pool.wait(self._grow_later)
+            self.holding.pool.wait(self._grow_later)
 
     def _grow_later(self) -> None:
         """There may be room for what is being read."""
-        if self.pool.has_room(self.held, self._room):
+        if self.holding.has_room(len(self._buffer.view)):
             self.resume("memory")
         elif self._transport is not None:
-            self.pool.wait(self._grow_later)
-
-    def _resize(self, size: int) -> None:
-        buffer = memoryview(bytearray(size))
-        buffer[: self._filled] = self._buffer[: self._filled]
-        self.pool.used += size - self._room
-        self._buffer, self._room = buffer, size
-
-    # What it holds of what all may.
-
-    def enter(self, pool: Pool) -> None:
-        """Count what it holds in a pool from here on."""
-        self.pool.used -= self.held
-        self.pool = pool
-        pool.used += self.held
-
-    @property
-    def held(self) -> int:
-        """How many bytes are kept for it: of frames that are read in part, of what is not sent, and of what waits to be done."""
-        return self._room - READ_BYTES + self._unsent + self._waiting
-
-    def hold(self, waiting: int) -> None:
-        """Note how many bytes of what was read from it wait to be done."""
-        self.pool.used += waiting - self._waiting
-        self._waiting = waiting
+            self.holding.pool.wait(self._grow_later)
 
     def _count_unsent(self) -> None:
         """Note how much is not sent; not with every frame, for which it would cost too much."""
-        unsent = self.unsent_bytes
-        self.pool.used += unsent - self._unsent
-        self._unsent = unsent
+        self.holding.note("unsent", self.writer.unsent_bytes)
 
     def rest(self) -> None:
         """Give back the room that was not needed since the last time; to be called now and then."""
         self._count_unsent()
-        came, self._rested_at = self.bytes_in - self._rested_at, self.bytes_in
-        size = max(READ_BYTES if came < MAX_READ_BYTES else MAX_READ_BYTES, 2 * self._filled)
-        if size < self._room:
-            self._resize(size)
+        self._buffer.rest()
 
     def _read(self, turn: Turn) -> int:
         """Hand over all whole frames, and move the rest to the front; return how long the buffer must be for the next one."""
-        at, end, view, wanted, most = 0, self._filled, self._buffer, 0, self.frames_in + FRAMES_PER_TURN
+        buffer = self._buffer
+        at, end, view, wanted, most = 0, buffer.filled, buffer.view, 0, self.frames_in + FRAMES_PER_TURN
         while end - at >= _HEADER_BYTES and self._reading:
             length, checksum, check = _unpack(view, at)
             if crc32(view[at : at + _NUMBERS_BYTES]) != check:
@@ -277,10 +325,10 @@ class Connection(asyncio.BufferedProtocol):
                 self.pause("turn")
                 turn.later(self._next_turn)
         if at >= end:
-            self._filled = 0
+            buffer.filled = 0
         elif at:
-            self._filled = end - at
-            view[: self._filled] = view[at:end]
+            buffer.filled = end - at
+            view[: buffer.filled] = view[at:end]
         return wanted
 
     def _next_turn(self) -> None:
@@ -315,67 +363,28 @@ class Connection(asyncio.BufferedProtocol):
         if self._reading and self.open:
             self._transport.resume_reading()
 
-    # Writing.
+    # Seen from outside.
 
     @property
     def traffic(self) -> Traffic:
         """What went over it so far."""
-        return Traffic(self.frames_in, self.frames_out, self.bytes_in, self.bytes_out)
+        return Traffic(self.frames_in, self.writer.frames_out, self._buffer.bytes_in, self.writer.bytes_out)
 
     @property
     def open(self) -> bool:
         """Whether anything can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def send(self, kind: bytes, value: object) -> int:
-        """Send a frame at the end of this turn of the loop: its kind, and behind it a value as msgpack; return its length.
-
-        A connection that is closed swallows it.
-        """
-        if self._transport is None:
-            return 0
-        outgoing = self._outgoing
-        at = len(outgoing)
-        begin = at + _HEADER_BYTES
-        outgoing += _EMPTY_HEADER + kind
-        _encode_into(value, outgoing, len(outgoing))
-        length = len(outgoing) - begin
-        # The view is gone as soon as its checksum is known: only then may the buffer grow again.
-        numbers = _pack_numbers(length, crc32(memoryview(outgoing)[begin:]))
-        outgoing[at:begin] = numbers + _pack_check(crc32(numbers))
-        self.frames_out += 1
-        if not at:
-            if self._turn.alone:
-                self.flush()
-            else:
-                self._turn.soon(self.flush, WRITES)
-        elif at > MAX_COLLECTED_BYTES:
-            self.flush()  # Whoever has more to send learns whether the other side takes it.
-        return length
-
-    def flush(self) -> None:
-        """Send now what was collected."""
-        outgoing = self._outgoing
-        if outgoing and self._transport is not None:
-            self.wrote_at = self._time()
-            self.bytes_out += len(outgoing)
-            self._outgoing = bytearray()
-            self._transport.write(outgoing)
-
-    @property
-    def unsent_bytes(self) -> int:
-        """How much the other side has not taken yet."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
-
     def keep_back(self) -> None:
         """Listen no further to somebody who does not read what it is told, until it does."""
-        if self.full and self.unsent_bytes > MAX_CLIENT_UNSENT_BYTES:
+        if self.writer.full and self.writer.unsent_bytes > MAX_CLIENT_UNSENT_BYTES:
             self.pause("unsent")
 
     def check_taken(self, now: float) -> None:
         """End a connection, which is paused, if the other side has taken nothing of what it is told for too long."""
-        if self.full and now - self._full_since > MAX_UNREAD_S:
-            self.fail(MalformedFrame(f"it does not read what it is told: {self.unsent_bytes} bytes wait for {MAX_UNREAD_S:g} s"))
+        if self.writer.full and now - self.writer.full_since > MAX_UNREAD_S:
+            unsent = self.writer.unsent_bytes
+            self.fail(MalformedFrame(f"it does not read what it is told: {unsent} bytes wait for {MAX_UNREAD_S:g} s"))
 
     def fail(self, error: Exception) -> None:
         """End the connection because of what came in over it."""
@@ -388,7 +397,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """End the connection when what was sent is out, or when nobody takes it for ``LINGER_S``."""
-        self.flush()
+        self.writer.flush()
         if self._transport is not None:
             self._transport.close()
             self._loop.call_later(LINGER_S, self._abort)

@@ -51,7 +51,7 @@ class Heartbeat(NamedTuple):
         connection.rest()
         if now - connection.heard_at > self.silence_s:
             connection.fail(TimeoutError(f"{f'{who} is ' if who else ''}silent for {self.silence_s:g} s"))
-        elif now - connection.wrote_at > self.every_s:
+        elif now - connection.writer.wrote_at > self.every_s:
             tell(connection, Ping())
 
     async def watch(self, connection: Connection, lost: asyncio.Event, who: str) -> None:

@@ -159,7 +159,7 @@ class Reconfiguration:
             )
         return standing
 
-    def told(self, peer: str, version: int, fingerprint: str) -> None:
+    def other_version(self, peer: str, version: int, fingerprint: str) -> None:
         """A peer has another version: if we are prepared for exactly that one, the decision has been made."""
         view, following = self._member.view, self._member.view.next
         if following is None or peer not in self.topology.homes or peer not in following.homes:

@@ -28,7 +28,7 @@ def peers(node: Node) -> list[dict[str, Any]]:
             "connected": peer.up,
             "since_seconds": round(time.monotonic() - peer.since, 3),
             "trouble": peer.trouble,
-            "connections": peer.connections,
+            "connections": peer.traffic.connections,
             "protocol": peer.protocol,
             "full_seconds": round(full[peer.name], 3) if peer.name in full else None,
             "queued_frames": queued.get(peer.name, 0),
@@ -36,7 +36,7 @@ def peers(node: Node) -> list[dict[str, Any]]:
             "spilled_frames": spilled.get(peer.name, 0),
             "spilled_bytes": spilled_bytes.get(peer.name, 0),
             "unreadable": unreadable.get(peer.name, ""),
-            **peer.traffic._asdict(),
+            **peer.traffic.total._asdict(),
             "held_for_dead": peer.name in node.member.suspected,
             "window_bytes": windows.get(peer.name),
         }

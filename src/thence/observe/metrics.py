@@ -150,8 +150,8 @@ def _open_ratio(seen: Seen) -> float | None:
 
 
 def _sampled(seen: Seen) -> Samples:
-    yield ("stamp",), sum(peer.sampled_stamp_bytes for peer in seen.peers)
-    yield ("body",), sum(peer.sampled_body_bytes for peer in seen.peers)
+    yield ("stamp",), sum(peer.traffic.sampled_stamp_bytes for peer in seen.peers)
+    yield ("body",), sum(peer.traffic.sampled_body_bytes for peer in seen.peers)
 
 
 FAMILIES: Final = (
@@ -203,7 +203,7 @@ FAMILIES: Final = (
     _of_peers(
         "thence_neighbour_state_seconds", "How long it has been connected, or not.", lambda _, peer: time.monotonic() - peer.since
     ),
-    _of_peers("thence_neighbour_connections_total", "Connections made with it.", lambda _, peer: peer.connections),
+    _of_peers("thence_neighbour_connections_total", "Connections made with it.", lambda _, peer: peer.traffic.connections),
     _of_peers(
         "thence_neighbour_protocol", "Which protocol is spoken with it: the newest that both know.", lambda _, peer: peer.protocol
     ),
@@ -222,10 +222,10 @@ FAMILIES: Final = (
         "Whether this server has stopped for good, since a peer showed that it runs on an old copy of its store.",
         lambda node: bool(node.peers.epochs.fenced),
     ),
-    _of_peers("thence_neighbour_frames_received_total", "Frames that came from it.", lambda _, peer: peer.traffic.frames_in),
-    _of_peers("thence_neighbour_frames_sent_total", "Frames that went to it.", lambda _, peer: peer.traffic.frames_out),
-    _of_peers("thence_neighbour_received_bytes_total", "Bytes that came from it.", lambda _, peer: peer.traffic.bytes_in),
-    _of_peers("thence_neighbour_sent_bytes_total", "Bytes that went to it.", lambda _, peer: peer.traffic.bytes_out),
+    _of_peers("thence_neighbour_frames_received_total", "Frames that came from it.", lambda _, one: one.traffic.total.frames_in),
+    _of_peers("thence_neighbour_frames_sent_total", "Frames that went to it.", lambda _, peer: peer.traffic.total.frames_out),
+    _of_peers("thence_neighbour_received_bytes_total", "Bytes that came from it.", lambda _, peer: peer.traffic.total.bytes_in),
+    _of_peers("thence_neighbour_sent_bytes_total", "Bytes that went to it.", lambda _, peer: peer.traffic.total.bytes_out),
     Family(
         "thence_sampled_bytes_total",
         "counter",

@@ -3,7 +3,7 @@
 Rules:
 
 * ``soon`` calls at the end of the present turn: when all that came in together has been handled, or else from the loop, next.
-* First what makes packets (``BATCHES``), then what only acks some (``CONFIRMATIONS``), since a packet acks too, and then
+* First what makes packets (``BATCHES``), then what only acks some (``ACKS``), since a packet acks too, and then
   what writes (``WRITES``), so that everything for one peer leaves in one piece.
 * What is called may ask for more; that comes behind it, in the same turn. Who asks again and again gets ``MAX_PASSES`` of that,
   and then the loop goes on: a program that writes to itself must not keep others from being heard.
@@ -24,7 +24,7 @@ MAX_PASSES: Final = 8
 """How often in one turn what was asked for meanwhile is looked at."""
 
 BATCHES: Final = 0
-CONFIRMATIONS: Final = 1
+ACKS: Final = 1
 WRITES: Final = 2
 
 Call = Callable[[], object]

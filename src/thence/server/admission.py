@@ -132,7 +132,7 @@ class Asker:
         self._answering.drop(self)
 
     def _may(self) -> bool:
-        return not self._making and not self._connection.full
+        return not self._making and not self._connection.writer.full
 
     def _answer(self, question: Question) -> None:
         self._making = True

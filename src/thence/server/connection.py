@@ -120,10 +120,10 @@ class ClientConnection:
         whose = name or place_of(connection.address.rpartition(":")[0])
         self._chatter = Chatter(server.accounts, whose, connection, self.complain, self._slow)
         connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
-        connection.enter(server.node.memory.pools.clients)
+        connection.holding.enter(server.node.memory.pools.clients)
         connection.on_frame = self._frame
         connection.on_lost = self._lost
-        connection.on_writable = self._writable
+        connection.writer.on_writable = self._writable
 
     def welcome(self) -> None:
         """The client has its name: go on."""
@@ -360,7 +360,7 @@ class ClientConnection:
             self._server.churn.drop(self.session)
             self.session.leave()
 
-    def _writable(self, _: Connection) -> None:
+    def _writable(self) -> None:
         """The client takes more."""
         if self.session is not None:
             self.session.feed()
@@ -424,10 +424,10 @@ class ClientConnection:
     def blocked(self) -> bool:
         """Whether its connection is full, or there is no memory for more that is on its way."""
         connection = self.connection
-        if connection.full:
+        if connection.writer.full:
             return True
-        pool = connection.pool
-        if 2 * pool.used <= pool.limit or pool.has_room(connection.held):  # Said again: it is asked with every batch.
+        pool = connection.holding.pool
+        if 2 * pool.used <= pool.limit or pool.has_room(connection.holding.bytes):  # Said again: it is asked with every batch.
             return False
         pool.wait(self._feed_later)
         return True
@@ -441,22 +441,22 @@ class ClientConnection:
 
     def count_waiting(self) -> None:
         """Count what the client has sent and what has not been done."""
-        self.connection.hold(0 if self.session is None else self.session.backlog_bytes)
+        self.connection.holding.note("waiting", 0 if self.session is None else self.session.backlog_bytes)
 
     def _wait_for_memory(self) -> None:
         """Much that the client sent waits to be done: read no more of it, if others need the memory too."""
         self.count_waiting()
         connection = self.connection
-        if not connection.open or connection.pool.has_room(connection.held):
+        if not connection.open or connection.holding.has_room():
             connection.resume("memory of what waits")
         else:
             connection.pause("memory of what waits")
-            connection.pool.wait(self._wait_for_memory)
+            connection.holding.pool.wait(self._wait_for_memory)
 
     def show_out(self, why: str) -> None:
         """Others wait for the memory that is held for the client: end its connection. It may come again."""
-        reason = f"{self.connection.held} bytes are on their way to and from it, more than for any other client; {why}"
-        if self.connection.full:
+        reason = f"{self.connection.holding.bytes} bytes are on their way to and from it, more than for any other client; {why}"
+        if self.connection.writer.full:
             self.connection.fail(MalformedFrame(f"shown out: {reason}"))  # It reads nothing.
         else:
             refuse(self.connection, f"shown out: {reason}", claims=f"client {self.name!r}", later=True)

@@ -32,9 +32,9 @@ from thence.net.protocol import (
     ClientHello,
     Denied,
     Found,
-    Ping,
     Refused,
 )
+from thence.net.reconnect import Heartbeat
 from thence.net.security.access import Guest, objection_to_new
 from thence.node.directory.directory import Handed
 from thence.node.directory.homes import FENCED, begins, new_mailbox
@@ -65,6 +65,8 @@ DRAIN_S: Final = 10.0
 DRAIN_LOOK_S: Final = 0.02
 """How often it looks whether they have."""
 CLIENT_SILENCE_S: Final = 20.0
+HEARTBEAT_S: Final = 1.0
+"""After how long a client that gets nothing gets a ping."""
 MAX_FINDING: Final = 10_000
 """How many others one client may be waiting for at a time."""
 MAX_WAITS_TOLD: Final = 1_000
@@ -110,7 +112,7 @@ class Server:
         node.hooks.on_failed = node.peers.on_failed = self._failed
         node.security.on_access = self._access_changed
         node.peers.epochs.on_fenced = self._fenced
-        self._listener = Listener((node.name, node.topology.name), node.security, node.peers.called, self._called)
+        self._listener = Listener((node.name, node.topology.name), node.security, node.peers.callers.called, self._called)
         self._listener.holder_of = lambda name: (node.homes.holder(name), self._joining.get(name))
         self._listener.limit = node.memory.limits.connections
         self.accounts = Accounts()
@@ -423,6 +425,7 @@ class Server:
             self.stopped.set_result(error)
 
     async def _tick(self) -> None:
+        heartbeat = Heartbeat(HEARTBEAT_S, CLIENT_SILENCE_S)
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self.node.history.tick()
@@ -437,13 +440,11 @@ class Server:
             self._mailboxes.look(self.node.directory.mailboxes.why_full, now)
             self._look_after_memory(loop_now)
             for client in list(self._connections):
-                client.connection.rest()
                 if client.connection.paused:
+                    client.connection.rest()
                     client.connection.check_taken(loop_now)
-                elif loop_now - client.connection.heard_at > CLIENT_SILENCE_S:
-                    client.connection.fail(TimeoutError(f"silent for {CLIENT_SILENCE_S:g} s"))
-                elif loop_now - client.connection.wrote_at > 1.0:
-                    tell(client.connection, Ping())
+                else:
+                    heartbeat.beat(client.connection, loop_now)
 
     def _look_after_memory(self, now: float) -> None:
         """Let those go on who wait for memory; if that lasts, show out whoever holds most of it."""
@@ -453,8 +454,8 @@ class Server:
         self.node.memory.pools.peers.look(now, self.node.peers.hungriest)
 
     def _hungriest(self) -> Callable[[str], None] | None:
-        most = max(self._connections, key=lambda client: client.connection.held, default=None)
-        return None if most is None or not most.connection.held else most.show_out
+        most = max(self._connections, key=lambda client: client.connection.holding.bytes, default=None)
+        return None if most is None or not most.connection.holding.bytes else most.show_out
 
     # Seen from outside.
 

@@ -12,7 +12,7 @@ from thence.client import client
 from thence.net import protocol
 from thence.net.protocol import ServerHello
 from thence.node import listener
-from thence.node.peers import connections
+from thence.node.peers import incoming_calls, outgoing_calls
 
 
 class LaterHello(ServerHello, frozen=True, array_like=True, tag=1):
@@ -23,9 +23,9 @@ class LaterHello(ServerHello, frozen=True, array_like=True, tag=1):
 
 def become_later(oldest: int, newest: int) -> None:
     """Speak these protocols."""
-    for module in (protocol, listener, connections, client):
+    for module in (protocol, listener, incoming_calls, outgoing_calls, client):
         vars(module).update(OLDEST_PROTOCOL=oldest, PROTOCOL=newest)
-    vars(connections)["ServerHello"] = LaterHello
+    vars(outgoing_calls)["ServerHello"] = LaterHello
 
 
 if __name__ == "__main__":

@@ -145,16 +145,16 @@ async def test_whoever_cannot_take_a_frame_ends_the_connection(wire: Wire, error
 
 async def test_frames_of_one_turn_leave_in_one_piece_and_a_closed_connection_swallows() -> None:
     wire = Wire()
-    wire.connection.send(b"k", "one")
-    wire.connection.send(b"k", "two")
+    wire.connection.writer.send(b"k", "one")
+    wire.connection.writer.send(b"k", "two")
     assert wire.transport.written == b""
     await asyncio.sleep(0)
     assert wire.transport.written == said("one") + said("two")
-    wire.connection.send(b"k", "last")
+    wire.connection.writer.send(b"k", "last")
     wire.connection.close()
     assert wire.transport.written.endswith(said("last")), "what was sent before the end goes out"
     wire.connection.connection_lost(None)
-    wire.connection.send(b"k", "nobody")
+    wire.connection.writer.send(b"k", "nobody")
     await asyncio.sleep(0)
     assert not wire.connection.open
 
@@ -180,9 +180,9 @@ async def test_a_connection_that_ended_when_all_was_out_is_left_alone(monkeypatc
     connection.on_end = lambda _: ended.set_result(None)
     await loop.create_connection(lambda: connection, sock=near)
     far.setblocking(False)
-    connection.send(b"k", "x" * 10_000_000)
+    connection.writer.send(b"k", "x" * 10_000_000)
     connection.close()
-    assert connection.unsent_bytes, "it goes out little by little"
+    assert connection.writer.unsent_bytes, "it goes out little by little"
     while not ended.done():
         with suppress(BlockingIOError):
             far.recv(1_000_000)
@@ -195,7 +195,7 @@ async def test_a_connection_that_ended_when_all_was_out_is_left_alone(monkeypatc
 async def test_a_header_alone_makes_nobody_keep_room_for_its_frame(wire: Wire) -> None:
     wire.connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
     wire.receive(head(MAX_CLIENT_FRAME_BYTES, 0))
-    assert wire.connection._room == READ_BYTES
+    assert len(wire.connection._buffer.view) == READ_BYTES
 
 
 async def test_room_is_made_for_twice_what_has_come_and_given_back_when_it_rests(wire: Wire) -> None:
@@ -205,16 +205,16 @@ async def test_room_is_made_for_twice_what_has_come_and_given_back_when_it_rests
     connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
     for at in range(0, len(frame) - 1, 50_000):
         wire.receive(frame[at : min(at + 50_000, len(frame) - 1)])
-        assert connection._room <= max(READ_BYTES, 2 * connection._filled)
+        assert len(connection._buffer.view) <= max(READ_BYTES, 2 * connection._buffer.filled)
     connection.rest()
-    assert connection._room >= connection._filled == len(frame) - 1, "what has come is kept"
+    assert len(connection._buffer.view) >= connection._buffer.filled == len(frame) - 1, "what has come is kept"
     wire.receive(frame[-1:])
     assert wire.frames == [payload]
     connection.rest()
     wire.receive(framed(b"x"))
     assert wire.frames[1:] == [b"x"]
     connection.rest()
-    assert connection._room == READ_BYTES
+    assert len(connection._buffer.view) == READ_BYTES
     wire.receive(frame)
     assert wire.frames[2:] == [payload]
 
@@ -222,9 +222,9 @@ async def test_room_is_made_for_twice_what_has_come_and_given_back_when_it_rests
 async def test_a_connection_that_has_ended_keeps_no_room(wire: Wire) -> None:
     wire.connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
     wire.receive(framed(bytes(1_000_000))[:-1])
-    assert wire.connection._room > 1_000_000
+    assert len(wire.connection._buffer.view) > 1_000_000
     wire.connection.connection_lost(None)
-    assert wire.connection._room == READ_BYTES
+    assert len(wire.connection._buffer.view) == READ_BYTES
 
 
 async def test_what_comes_to_a_connection_that_is_paused_waits_in_order() -> None:
@@ -256,4 +256,4 @@ async def test_what_comes_to_a_connection_that_is_paused_waits_in_order() -> Non
     connection.connection_lost(None)
     connection.resume("the end")
     await asyncio.sleep(0)
-    assert connection._room == READ_BYTES
+    assert len(connection._buffer.view) == READ_BYTES

@@ -33,6 +33,7 @@ class PlayedConnection:
 
     def __init__(self, heard_at: float, wrote_at: float) -> None:
         self.heard_at, self.wrote_at = heard_at, wrote_at
+        self.writer = self
         self.happened: list[str] = []
 
     def rest(self) -> None:

@@ -278,7 +278,7 @@ async def test_a_frame_for_which_there_is_no_memory_waits_and_comes_whole_when_t
     wire, pool = Wire(), Pool(1024 * 1024)
     connection = wire.connection
     connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
-    connection.enter(pool)
+    connection.holding.enter(pool)
     pool.used += 900_000  # Of others.
     frame = framed(payload)
     at = 0
@@ -299,7 +299,7 @@ async def test_a_frame_for_which_there_is_no_memory_waits_and_comes_whole_when_t
     wire.receive(frame[at:])
     assert wire.frames == [payload]
     connection.connection_lost(None)
-    assert (pool.used, connection.held, connection._room) == (0, 0, READ_BYTES)
+    assert (pool.used, connection.holding.bytes, len(connection.get_buffer(1))) == (0, 0, READ_BYTES)
 
 
 @pytest.mark.parametrize("text", ["1000000T", "9" * 40 + "G"])

@@ -41,6 +41,7 @@ class PlayedConnection:
     """Says whether it is read, and whether the other side reads."""
 
     def __init__(self) -> None:
+        self.writer = self
         self.full = False
         self.paused = False
         self.failed: list[Exception] = []

@@ -27,7 +27,8 @@ class Arrivals:
         reconfiguration: Reconfiguration,
     ) -> None:
         """Step the member of ``driver`` with packets; ``reconfiguration`` hears of other versions of the topology."""
-        self.told, self.gone, self.expelled = reconfiguration.told, reconfiguration.gone, reconfiguration.expelled
+        self.other_version = reconfiguration.other_version
+        self.gone, self.expelled = reconfiguration.gone, reconfiguration.expelled
         self._directory = directory
         self._driver = driver
         self._epochs = epochs

@@ -23,8 +23,8 @@ from typing import Final
 
 from thence.core.member.contract import Suspicion
 from thence.node.driver.driver import Driver
-from thence.node.peers.connections import HEARTBEAT_S, Peers
-from thence.node.peers.peer import Peer
+from thence.node.peers.connections import Peers
+from thence.node.peers.peer import HEARTBEAT_S, Peer
 from thence.runtime.tasks import tell_if_it_fails
 
 SUSPECT_AFTER_S: Final = 0.5
@@ -50,7 +50,7 @@ class FailureDetector:
     def start(self, on_failed: Callable[[Exception], None]) -> None:
         """Begin; ``on_failed`` is told if that cannot go on."""
         self._task = asyncio.get_running_loop().create_task(self._watch())
-        tell_if_it_fails(self._task, f"the watcher of {self._peers.me!r}", on_failed)
+        tell_if_it_fails(self._task, f"the failure detector of {self._peers.me!r}", on_failed)
 
     def stop(self) -> None:
         """Look no more."""

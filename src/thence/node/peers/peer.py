@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any, Final
 
@@ -15,9 +16,45 @@ from thence.net.protocol import MAX_SHORT_BYTES, PACKET, PACKET_KIND, Ping, Refu
 from thence.runtime.counters import Traffic
 from thence.runtime.offenders import BURST_LINES, LINE_EVERY_S, Allowance
 
+HEARTBEAT_S: Final = 1.0
+"""After how long a peer that gets nothing from us gets a ping."""
 LATE_CALL_S: Final = 2.0
 """How long a peer whose call shows an older epoch has to come with a newer one before it is said to run on an old copy: the
 call may be one of before a crash that comes late."""
+
+log = logging.getLogger("thence.peers")
+
+
+class PeerTraffic:
+    """What went to one peer and came from it, over all connections with it."""
+
+    def __init__(self) -> None:
+        """Start with no connection."""
+        self.connections = 0
+        self.packets = 0
+        """How many packets with messages went to it. Of some of them, the samples, we know the bytes of stamps and bodies."""
+        self.sampled_stamp_bytes = 0
+        self.sampled_body_bytes = 0
+        self._counted: Connection | None = None
+        self._earlier = Traffic()
+        """What went over the connections before that one."""
+
+    @property
+    def total(self) -> Traffic:
+        """What went over all connections."""
+        return self._earlier if self._counted is None else self._earlier.plus(self._counted.traffic)
+
+    def count(self, connection: Connection) -> None:
+        """Count what goes over this connection, too."""
+        self._earlier, self._counted = self.total, connection
+        self.connections += 1
+
+    def sample(self, packet: Packet[Any]) -> None:
+        """Look at how much of a packet is control information."""
+        for frame in packet.frames:
+            self.sampled_stamp_bytes += control_bytes(frame.stamp)
+            if frame.envelope is not None:
+                self.sampled_body_bytes += len(frame.envelope.body)
 
 
 class Peer:
@@ -30,7 +67,7 @@ class Peer:
         self.address = address
         self.called = called
         self.connection: Connection | None = None
-        self.meeting: Connection | None = None
+        self.joining: Connection | None = None
         """The connection on which we offer it an epoch, and it has not agreed."""
         self.call_soon = asyncio.Event()
         """Set if we should call it, though it is for it to call."""
@@ -46,39 +83,20 @@ class Peer:
         """Which protocol is spoken with it, or was when it was last connected."""
         self.forgot = False
         """Whether we do not go on with it, since one of us runs on an old copy of its store, or beside another."""
-        self.connections = 0
-        self.packets = 0
-        """How many packets with messages went to it; of some of them we know"""
-        self.sampled_stamp_bytes = 0
-        """how many bytes their stamps have,"""
-        self.sampled_body_bytes = 0
-        """and how many their bodies."""
-        self._counted: Connection | None = None
-        self._earlier = Traffic()
-        """What went over the connections before that one."""
-        self.confirmations: dict[str, Packet[Any]] = {}
+        self.traffic = PeerTraffic()
+        self.acks: dict[str, Packet[Any]] = {}
         """The last packet for each domain that only acks, and that has not gone out."""
 
     def may_log(self) -> bool:
         """Say whether the log has room for another line about it: one that comes and goes all the time must not fill it."""
         return self._lines.take(time.monotonic())
 
-    @property
-    def traffic(self) -> Traffic:
-        """What went over all connections with it."""
-        return self._earlier if self._counted is None else self._earlier.plus(self._counted.traffic)
-
-    def count(self, connection: Connection) -> None:
-        """Count what goes over this connection, too."""
-        self._earlier, self._counted = self.traffic, connection
-        self.connections += 1
-
-    def sample(self, packet: Packet[Any]) -> None:
-        """Look at how much of a packet is control information."""
-        for frame in packet.frames:
-            self.sampled_stamp_bytes += control_bytes(frame.stamp)
-            if frame.envelope is not None:
-                self.sampled_body_bytes += len(frame.envelope.body)
+    def note_trouble(self, trouble: str, level: int = logging.WARNING) -> None:
+        """Say what is wrong, once."""
+        if trouble != self.trouble:
+            self.trouble = trouble
+            if self.may_log():
+                log.log(level, "%s: %s", self.name, trouble)
 
     def heard(self, frame: memoryview) -> Packet[Any] | None:
         """Return the packet that came; None: it has only said that it is there."""
@@ -95,15 +113,15 @@ class Peer:
 
     def ack(self) -> None:
         """Send what no other packet has acknowledged meanwhile."""
-        confirmations, self.confirmations = self.confirmations, {}
+        acks, self.acks = self.acks, {}
         if self.connection is not None:
-            for packet in confirmations.values():
-                self.connection.send(PACKET_KIND, packet)
+            for packet in acks.values():
+                self.connection.writer.send(PACKET_KIND, packet)
 
     @property
     def busy(self) -> bool:
         """Whether there is a connection with it, joined or about to be."""
-        return self.connection is not None or self.meeting is not None
+        return self.connection is not None or self.joining is not None
 
     @property
     def up(self) -> bool:

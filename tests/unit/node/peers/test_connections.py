@@ -11,7 +11,7 @@ from tests.support.servers.running import until
 from thence.core.topology.toml import parse
 from thence.core.wire.messages import Envelope, Frame, Packet, Report, Safety
 from thence.net.framing import Connection
-from thence.node.peers import connections
+from thence.node.peers import connections, outgoing_calls
 from thence.node.peers.connections import Peers
 from thence.node.peers.peer import peers_of
 
@@ -33,6 +33,7 @@ class SlowConnection:
     """Takes everything and passes nothing on."""
 
     def __init__(self) -> None:
+        self.writer = self
         self.unsent_bytes = 0
         self.packets = 0
         self.full = True
@@ -64,6 +65,7 @@ class NotingConnection:
     full = False
 
     def __init__(self) -> None:
+        self.writer = self
         self.packets: list[Packet[Any]] = []
 
     def send(self, kind: bytes, value: Packet[Any]) -> None:
@@ -109,7 +111,7 @@ async def test_a_packet_is_left_out_only_if_the_next_one_says_all_that_it_does(
 @pytest.mark.parametrize("called", ["s1", "s3"], ids=["who should call us", "whom we call"])
 async def test_an_address_that_cannot_be_is_told(called: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store may have one that no file can have."""
-    monkeypatch.setattr(connections, "LONELY_S", 0.0)
+    monkeypatch.setattr(outgoing_calls, "LONELY_S", 0.0)
     made = Peers(TOPOLOGY, "s2", cast("Any", None), cast("Any", None))
     made.peers[called].address = "a..b:1"
     made.start()
@@ -127,7 +129,7 @@ async def test_whoever_owns_the_connections_is_told_if_they_cannot_go_on(monkeyp
     async def never(_: object) -> None:
         raise ZeroDivisionError("never")
 
-    monkeypatch.setattr(made, "_call_once", never)
+    monkeypatch.setattr(made._calls, "_call_once", never)
     made.start()
     await until(lambda: failed)
     assert str(failed[0]) == "the connections of 's2': ZeroDivisionError: never"
