@@ -19,7 +19,6 @@ LARGE = {
     "studies/parts/gateway_clocks.py:GatewayClock": (24, 10, 3),
     "studies/parts/gateway_clocks.py:MergedVectors": (24, 10, 3),
     "studies/parts/confirming.py:Group": (30, 21, 2),
-    "client/parts/inbox.py:Inbox": (27, 14, 1),
     "core/member/limits.py:Limiting": (100, 28, 5),
     "studies/models/daisy_load.py:Load": (25, 21, 2),
     "sim/meeting.py:MeetingNode": (54, 35, 2),
@@ -32,7 +31,6 @@ LARGE = {
     "server/server.py:Server": (39, 23, 1),
     "node/session.py:Session": (32, 29, 1),
     "core/member/spill.py:Spilling": (73, 28, 4),
-    "storage/store.py:Store": (22, 22, 1),
     "studies/parts/confirming.py:_Counting": (20, 21, 2),
     "sim/epoch_search.py:_Step": (27, 7, 1),
 }

@@ -180,18 +180,18 @@ class Endpoint:
         the next one comes. A plain one must not block. If it raises, the endpoint ends; but if it raises ``MalformedFrame``, as
         ``Message.value`` does, the message is left out, and ``unreadable`` is called.
         """
-        self._inbox.on_message(handler)
+        self._inbox.set_handler(handler, one_by_one=True)
 
     def on_batch(self, handler: BatchHandler) -> None:
         """Call ``handler`` with all messages that came together. This is the quickest way to listen. It may be ``async`` too."""
-        self._inbox.on_batch(handler)
+        self._inbox.set_handler(handler, one_by_one=False)
 
     def on_view(self, handler: ViewHandler) -> None:
         """Call ``handler`` when the fabric has changed, in the order of the messages: all before it are of the old view.
 
         At every server the same messages come before it. It must not block, and may send; it may be ``async``, as for messages.
         """
-        self._inbox.on_view(handler)
+        self._inbox.views.handle(handler)
 
     @property
     def view(self) -> NewView | None:

@@ -18,6 +18,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -51,6 +52,16 @@ LOCK_WAIT_SECONDS = 0.2
 """How long ``open`` tries to get the lock: somebody may only be looking whether it is held."""
 
 
+@dataclass(slots=True)
+class _Segment:
+    """The segment that is written to. Up to ``end`` it is durable."""
+
+    path: Path
+    marker: bytes = b""
+    end: int = 0
+    descriptor: int = -1
+
+
 class Store:
     """A folder with a log and a snapshot. Make it with ``open``."""
 
@@ -65,10 +76,7 @@ class Store:
         self.bytes_since_snapshot = 0
         self._lock_descriptor = lock_descriptor
         self._mark_descriptor = -1
-        self._segment_descriptor = -1
-        self._segment = folder
-        self._marker = b""
-        self._end = 0  # of what is durable in the segment
+        self._segment = _Segment(folder)
         self._must_begin_segment = True
         self._older_bytes = 0  # of all files but the segment that is being written
         self._durable = 0
@@ -121,7 +129,7 @@ class Store:
     @property
     def held_bytes(self) -> int:
         """How much the folder holds: log and snapshot, as ``limit_bytes`` counts."""
-        return self._older_bytes + self._end
+        return self._older_bytes + self._segment.end
 
     def take_recovered(self) -> tuple[bytes | None, list[bytes]]:
         """Hand over what recovery found, and keep it no longer."""
@@ -209,21 +217,22 @@ class Store:
 
     def _write_batch(self, over_limit: bool) -> None:
         size = sum(map(len, self._unwritten))
-        if self._must_begin_segment or self._end + size > MAX_SEGMENT_BYTES:
+        if self._must_begin_segment or self._segment.end + size > MAX_SEGMENT_BYTES:
             self._begin_segment()
-        batch = encode_batch(self._marker, self._durable + 1, self._unwritten)
-        held = self._older_bytes + self._end
+        segment = self._segment
+        batch = encode_batch(segment.marker, self._durable + 1, self._unwritten)
+        held = self._older_bytes + self._segment.end
         if self.limit_bytes is not None and held + len(batch) > self.limit_bytes and not over_limit:
             raise StoreFull(f"{self.folder} holds {held} bytes; {len(batch)} more are over the limit of {self.limit_bytes}")
         try:
             with self._last_chance():
-                files.write_all(self._segment_descriptor, batch, self._end, self._segment)
+                files.write_all(segment.descriptor, batch, segment.end, segment.path)
         except StoreFull:
             self._cut_back()
             raise
         with self._last_chance():
-            files.sync_data(self._segment_descriptor, self._segment)
-        self._end += len(batch)
+            files.sync_data(segment.descriptor, segment.path)
+        segment.end += len(batch)
         self.bytes_since_snapshot += len(batch)
 
     @contextmanager
@@ -237,12 +246,12 @@ class Store:
             self._failed = str(error)
             # Leave no bytes behind that perhaps only memory holds: the next start would believe them.
             with suppress(OSError):
-                os.ftruncate(self._segment_descriptor, self._end)
+                os.ftruncate(self._segment.descriptor, self._segment.end)
             raise
 
     def _cut_back(self) -> None:
         with self._last_chance():
-            files.cut(self._segment_descriptor, self._end, self._segment)
+            files.cut(self._segment.descriptor, self._segment.end, self._segment.path)
 
     def _write_mark(self) -> None:
         """Note how far everything is durable. It is not synced: it only ever says less than is true."""
@@ -251,19 +260,18 @@ class Store:
 
     def _begin_segment(self) -> None:
         """Go on in a new segment. What fails here for want of room is tried again by the next commit."""
-        if self._segment == segment_path(self.folder, self._durable + 1):
+        path = segment_path(self.folder, self._durable + 1)
+        if self._segment.path == path:
             self._must_begin_segment = False  # nothing has been written into this one
             return
         marker = os.urandom(MARKER_BYTES)
         header = encode_header(SEGMENT, self.identity, marker, self._durable + 1)
-        path = segment_path(self.folder, self._durable + 1)
         with self._last_chance():
             files.name_finished(files.write_unfinished(path, header), path)
-        if self._segment_descriptor >= 0:
-            os.close(self._segment_descriptor)
-            self._older_bytes += self._end
-        self._segment_descriptor = os.open(path, os.O_RDWR)
-        self._segment, self._marker, self._end = path, marker, len(header)
+        if self._segment.descriptor >= 0:
+            os.close(self._segment.descriptor)
+            self._older_bytes += self._segment.end
+        self._segment = _Segment(path, marker, len(header), os.open(path, os.O_RDWR))
         self._must_begin_segment = False
 
     def _write_snapshot(self, snapshot: bytes, upto: int) -> None:
@@ -285,7 +293,7 @@ class Store:
         for path in (*listing.unfinished, *unneeded):
             path.unlink()
         kept = (*listing.segments.values(), *listing.snapshots.values())
-        self._older_bytes = sum(path.stat().st_size for path in kept if path not in unneeded and path != self._segment)
+        self._older_bytes = sum(path.stat().st_size for path in kept if path not in unneeded and path != self._segment.path)
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
@@ -297,8 +305,7 @@ class Store:
         self._durable = self._appended = max(found.last, found.upto)
         self._mark_descriptor = os.open(self.folder / MARK_NAME, os.O_RDWR | os.O_CREAT, files.FILE_MODE)
         if found.path is not None and found.header is not None:
-            self._segment, self._marker, self._end = found.path, found.header.marker, found.end
-            self._segment_descriptor = os.open(found.path, os.O_RDWR)
+            self._segment = _Segment(found.path, found.header.marker, found.end, os.open(found.path, os.O_RDWR))
             # This syncs, too: what a killed process had written may be in memory only, and from now on counts as durable.
             self._cut_back()
             self._must_begin_segment = found.last < found.upto
@@ -311,10 +318,10 @@ class Store:
         files.sync_folder(self.folder)
 
     def _close_descriptors(self) -> None:
-        for descriptor in (self._segment_descriptor, self._mark_descriptor, self._lock_descriptor):
+        for descriptor in (self._segment.descriptor, self._mark_descriptor, self._lock_descriptor):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._segment_descriptor = self._mark_descriptor = self._lock_descriptor = -1
+        self._segment.descriptor = self._mark_descriptor = self._lock_descriptor = -1
 
 
 def _comes_back(path: Path, snapshot: bytes) -> bool:

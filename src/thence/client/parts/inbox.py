@@ -49,7 +49,7 @@ class ViewNews:
         """Call ``handler`` with each view from now on."""
         if self._handler is not None:
             raise UsageError("there is a handler of views already")
-        self._handler = handler
+        self._handler = _checked(handler)
 
     def on_message(self, message: Message, hooks: Hooks) -> object:
         """Call the handler with the view in a message, and return what it returns."""
@@ -91,19 +91,8 @@ class Inbox:
 
     # Handlers.
 
-    def on_message(self, handler: Handler) -> None:
-        """Hand each message to ``handler``."""
-        self._set_handler(handler, one_by_one=True)
-
-    def on_batch(self, handler: BatchHandler) -> None:
-        """Hand all messages that came together to ``handler``."""
-        self._set_handler(handler, one_by_one=False)
-
-    def on_view(self, handler: ViewHandler) -> None:
-        """Hand the news of views to ``handler``."""
-        self.views.handle(_checked(handler))
-
-    def _set_handler(self, handler: Callable[[Any], object], *, one_by_one: bool) -> None:
+    def set_handler(self, handler: Callable[[Any], object], *, one_by_one: bool) -> None:
+        """Hand each message to ``handler``, or all messages that came together."""
         if self._handler is not None:
             raise UsageError("there is a handler already")
         self._handler, self._one_by_one = _checked(handler), one_by_one
