@@ -73,7 +73,7 @@ UNLIMITED: Final = Pool()
 """For those who have no budget."""
 
 
-class Holding:
+class HeldBytes:
     """What one connection holds of a pool, by what it is for."""
 
     def __init__(self) -> None:

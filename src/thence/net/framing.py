@@ -30,7 +30,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from thence.errors import Busy, MalformedFrame, StorageError
-from thence.net.byte_pool import Holding
+from thence.net.byte_pool import HeldBytes
 from thence.runtime.checksum import crc32
 from thence.runtime.counters import Traffic
 from thence.runtime.polling import polling_of
@@ -83,7 +83,7 @@ _encode_into = msgspec.msgpack.Encoder().encode_into
 class ReadBuffer:
     """What came over a connection and was not handed over: bytes at the front of a buffer that grows and shrinks."""
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, holding: HeldBytes) -> None:
         """Start small. ``holding`` counts the room beyond that."""
         self.view = memoryview(bytearray(READ_BYTES))
         self.filled = 0
@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
         self.frames_in = 0
         self._loop = asyncio.get_running_loop()
         self.writer = FrameWriter(self._loop)
-        self.holding = Holding()
+        self.holding = HeldBytes()
         """What is kept for it: of frames that are read in part, of what is not sent, and of what waits to be done."""
         self._buffer = ReadBuffer(self.holding)
         self._transport: asyncio.Transport | None = None
