@@ -18,7 +18,7 @@ import thence
 from tests.integration.test_faults import proxied
 from tests.support.servers.running import PATIENCE_S, flat, run, servers, started, until, url
 from tests.support.servers.securing import EVERYTHING, Access, certificates, secure_url
-from thence.client.resume import Resume
+from thence.client.resume import Resumption
 from thence.errors import Fenced, Refusal, StateLost
 from thence.net import control
 from thence.net.protocol import ClientWelcome
@@ -278,7 +278,7 @@ def test_programs_and_servers_without_epochs_go_on_as_before(tmp_path: Path, mon
         await server.stop(drain_s=0)
 
     with monkeypatch.context() as old:
-        old.setattr(Resume, "introduce", lambda _, hello, *__: hello)
+        old.setattr(Resumption, "introduce", lambda _, hello, *__: hello)
         run(main)
     greet: Any = control.tell
 

@@ -19,7 +19,7 @@ from typing import Any, cast
 import msgspec
 
 from tests.support.bank import Account, AccountState, Move, Poison, audit
-from thence.agents.engine import Engine
+from thence.agents.engine import AgentEngine
 from thence.agents.kinds import kinds_of
 from thence.core.member.codec import decode_packet, encode_packet
 from thence.core.member.contract import Connected, Delivery
@@ -124,7 +124,7 @@ class Bank:
         self.accepted: set[int] = set()
         self.topology: Topology = parse('name = "bank"\n[domains.D]\nmembers = ["s1", "s2"]\n')
         self.nodes: dict[str, CrashingNode] = {}
-        self.engines: dict[str, Engine] = {}
+        self.engines: dict[str, AgentEngine] = {}
         self.dead: set[str] = set()
         """Servers that have to be started again."""
         self._sent: list[tuple[str, Move | Poison]] = []
@@ -159,13 +159,13 @@ class Bank:
         node = CrashingNode(self.topology, name, NodeOptions(data=self.folder / name))
         self.nodes[name] = node
         node.attach(self)
-        engine = self.engines[name] = Engine(node, kinds_of([Account]))
+        engine = self.engines[name] = AgentEngine(node, kinds_of([Account]))
         node.hooks.on_messages = engine.messages
         node.hooks.on_answered = self._on_answered
         node.hooks.on_notice = lambda handed: self._on_notice(engine, handed)
         engine.start()
 
-    def _on_notice(self, engine: Engine, handed: Handed) -> None:
+    def _on_notice(self, engine: AgentEngine, handed: Handed) -> None:
         if handed.left is not None:
             engine.forget(handed.left)
 

@@ -60,7 +60,7 @@ SAID: Final[dict[str, protocol.Said]] = {
     "subscribe": protocol.Subscribe("room.42", True),
     "subscribed": protocol.Subscribed("room.42", False),
     "find": protocol.Find("bob"),
-    "found": protocol.Found("bob"),
+    "found": protocol.NameFound("bob"),
     "challenge": protocol.Challenge("s1", "city", b"0123456789abcdef"),
     "proof": protocol.Proof(b"proof"),
     "denied": protocol.Denied("topic", "room.42", "not allowed"),

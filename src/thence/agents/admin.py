@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from thence.agents.engine import Engine
+from thence.agents.engine import AgentEngine
 from thence.agents.reactions import bury, revive
 from thence.client.message import Message, nobody
 from thence.core.wire.messages import UNREADABLE
@@ -27,7 +27,7 @@ from thence.net.names import checked_name
 from thence.net.protocol import AgentAnswer, AgentQuestion, read_messages
 from thence.node.directory.directory import Handed
 from thence.node.node import Node
-from thence.storage.agents import MAX_AGENTS, MAX_STATE_BYTES, Dead, Kept
+from thence.storage.agents import MAX_AGENTS, MAX_STATE_BYTES, Dead, StoredAgent
 from thence.storage.bodies import Joined
 
 MAX_WAITING_ANSWERS: Final = 10_000
@@ -40,7 +40,7 @@ Answer = Callable[[bytes, str], None]
 class AgentAdmin:
     """See the module's text."""
 
-    def __init__(self, node: Node, engine: Engine) -> None:
+    def __init__(self, node: Node, engine: AgentEngine) -> None:
         """Answer for the agents of ``node``."""
         self._node = node
         self._engine = engine
@@ -162,7 +162,7 @@ class AgentAdmin:
         self._kept(name)
         return name
 
-    def _kept(self, name: str) -> Kept:
+    def _kept(self, name: str) -> StoredAgent:
         kept = self._node.ledger.agents.get(name)
         if kept is None:
             home = self._node.directory.home(name)
@@ -172,7 +172,7 @@ class AgentAdmin:
             raise UsageError(f"{self._node.name!r}: {where}")
         return kept
 
-    def _listed(self, name: str, kept: Kept) -> dict[str, Any]:
+    def _listed(self, name: str, kept: StoredAgent) -> dict[str, Any]:
         mailbox = self._node.directory.state.mailboxes[name]
         return {
             "name": name,
@@ -183,7 +183,7 @@ class AgentAdmin:
             "trouble": self._engine.trouble(name),
         }
 
-    def _shown(self, name: str, kept: Kept) -> dict[str, Any]:
+    def _shown(self, name: str, kept: StoredAgent) -> dict[str, Any]:
         dead = [one.number for one in self._node.ledger.dead_letters() if one.agent == name]
         try:
             state = msgspec.msgpack.decode(kept.state)

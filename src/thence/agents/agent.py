@@ -40,7 +40,7 @@ MAX_REACTION_BYTES: Final = 16 * 1024 * 1024
 """How many bytes they may have together: all of it is one entry of the log."""
 
 
-class Sent(NamedTuple):
+class ReactionMessage(NamedTuple):
     """A message that a reaction sends."""
 
     to: tuple[str, ...] | None
@@ -55,7 +55,7 @@ class Agent(ABC):
     """How others write to it."""
     state: Any = None
 
-    _sending: list[Sent | Follows] | None = None
+    _sending: list[ReactionMessage | Follows] | None = None
     """What the present reaction sends; None: there is no reaction."""
     _sending_bytes = 0
     _is_known: Callable[[str], bool]
@@ -113,9 +113,11 @@ class Agent(ABC):
         self._sending_bytes += len(written) + MESSAGE_WEIGHT
         if self._sending_bytes > MAX_REACTION_BYTES:
             raise UsageError(f"a reaction of {self.name!r} sends over MAX_REACTION_BYTES ({MAX_REACTION_BYTES})")
-        sending.append(Sent(to, topic, BatchItem(written, coded, checked_headers(headers) if headers else None, 0, reply)))
+        sending.append(
+            ReactionMessage(to, topic, BatchItem(written, coded, checked_headers(headers) if headers else None, 0, reply))
+        )
 
-    def _collecting(self) -> list[Sent | Follows]:
+    def _collecting(self) -> list[ReactionMessage | Follows]:
         if self._sending is None:
             raise UsageError(f"{self.name!r} can send only while it reacts")
         if len(self._sending) >= MAX_REACTION_SENDS:
@@ -139,7 +141,7 @@ class Agent(ABC):
             messages.append(sent.item)
             size += len(sent.item.body) + MESSAGE_WEIGHT
             following = sending[at + 1] if at + 1 < len(sending) else None
-            together = isinstance(following, Sent) and (following.to, following.topic) == (sent.to, sent.topic)
+            together = isinstance(following, ReactionMessage) and (following.to, following.topic) == (sent.to, sent.topic)
             if not together or size >= BATCH_BYTES or len(messages) >= BATCH_MESSAGES:
                 # Without numbers: what an agent sends is never offered twice.
                 bodies.append(Batch(self.name, 1 - len(messages), len(messages), sent.to, sent.topic, write_messages(messages)))

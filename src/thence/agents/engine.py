@@ -32,7 +32,7 @@ from thence.net.names import RETURNED
 from thence.net.protocol import BatchItem, read_messages, write_messages
 from thence.node.node import Node
 from thence.runtime.tasks import tell_if_it_fails
-from thence.storage.agents import Dead, Kept, Reacted
+from thence.storage.agents import Dead, Reacted, StoredAgent
 from thence.storage.bodies import Body
 from thence.storage.mailbox import Batch
 from thence.storage.spill import Reader
@@ -76,7 +76,7 @@ class Uncommitted(NamedTuple):
 class Running:
     """One agent that has, or had, something to do: where it is in its mailbox, and what is not committed."""
 
-    def __init__(self, name: str, kept: Kept, node: Node) -> None:
+    def __init__(self, name: str, kept: StoredAgent, node: Node) -> None:
         """Go on where the ledger says."""
         self.name = name
         self.since = kept.since
@@ -157,7 +157,7 @@ class Pump:
     overdue = False
 
 
-class Engine:
+class AgentEngine:
     """See the module's text."""
 
     def __init__(self, node: Node, kinds: Mapping[str, Kind]) -> None:

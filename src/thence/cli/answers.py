@@ -28,7 +28,7 @@ class Change(TypedDict):
     led_seconds_ago: float | None
 
 
-class Store(TypedDict):
+class StoreStatus(TypedDict):
     """How the store is."""
 
     durable: bool
@@ -36,7 +36,7 @@ class Store(TypedDict):
     mean_commit_ms: float
 
 
-class Backlog(TypedDict):
+class BacklogStatus(TypedDict):
     """What waits, and where."""
 
     mode: str
@@ -49,21 +49,21 @@ class Backlog(TypedDict):
     frames_stay_in_memory: str
 
 
-class Pool(TypedDict):
+class PoolStatus(TypedDict):
     """What is on its way."""
 
     bytes: int
     limit_bytes: int | None
 
 
-class Memory(TypedDict, total=False):
+class MemoryStatus(TypedDict, total=False):
     """What the server may take."""
 
     limit_bytes: int | None
-    in_flight: dict[str, Pool]
+    in_flight: dict[str, PoolStatus]
 
 
-class Peer(TypedDict):
+class PeerStatus(TypedDict):
     """How it is with a peer."""
 
     name: str
@@ -86,7 +86,7 @@ StatusClient = TypedDict(
 )
 
 
-class Agents(TypedDict):
+class AgentsStatus(TypedDict):
     """How it is with all agents."""
 
     count: int
@@ -94,14 +94,14 @@ class Agents(TypedDict):
     dead_letters: int
 
 
-class Clock(TypedDict):
+class ClockStatus(TypedDict):
     """A clock of an ordering."""
 
     ordering: str
     state: Any
 
 
-class Unsafe(TypedDict):
+class UnsafeStatus(TypedDict):
     """What is not known to be safe."""
 
     letters: int
@@ -111,9 +111,9 @@ class Unsafe(TypedDict):
 class _Later(TypedDict, total=False):
     """What servers of version 0.1 do not say."""
 
-    memory: Memory
+    memory: MemoryStatus
     clients_count: int
-    unsafe: Unsafe | None
+    unsafe: UnsafeStatus | None
 
 
 class Status(_Later):
@@ -127,12 +127,12 @@ class Status(_Later):
     up_seconds: float
     change: Change
     stalled: str
-    store: Store
-    backlog: Backlog
-    neighbours: list[Peer]
+    store: StoreStatus
+    backlog: BacklogStatus
+    neighbours: list[PeerStatus]
     clients: list[StatusClient]
-    agents: Agents
-    clocks: dict[str, Clock]
+    agents: AgentsStatus
+    clocks: dict[str, ClockStatus]
     waiting: list[str]
     waiting_count: int
     oldest_wait_seconds: float

@@ -21,7 +21,7 @@ from thence.net.protocol import MAX_NUMBER, PROGRAM_BYTES, ClientHello, ClientWe
 from thence.words import counted
 
 
-class Resume:
+class Resumption:
     """Shows a server that this program is the one that was there before."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from thence.client.connector import Connector
 from thence.client.endpoint import EndpointParts
 from thence.client.message import checked_topic
 from thence.client.parts.requests import Pending, answer_to, fail_all
-from thence.client.resume import Resume, failure
+from thence.client.resume import Resumption, failure
 from thence.errors import MalformedFrame, NotAllowed, Refusal, UsageError
 from thence.net.control import tell
 from thence.net.framing import Connection
@@ -34,8 +34,8 @@ from thence.net.protocol import (
     Deliver,
     Denied,
     Find,
-    Found,
     Leave,
+    NameFound,
     Ping,
     Publish,
     Refused,
@@ -78,7 +78,7 @@ class ServerLink:
         self._connector = connector
         self._login = login
         self._hooks = hooks
-        self._resume = Resume()
+        self._resume = Resumption()
         self._unaccepted: deque[Publish] = deque()
         self._heard_accepted = 0
         self._wanted: dict[str, bool] = {}
@@ -280,7 +280,7 @@ class ServerLink:
         if isinstance(said, Subscribed):
             if self._wanted.get(said.topic) == said.wanted:
                 self._topics.answer(said.topic)
-        elif isinstance(said, Found):
+        elif isinstance(said, NameFound):
             self._names.answer(said.name)
         elif isinstance(said, Stable):
             self._unstable.answer(said.upto, UsageError(said.reason) if said.reason else None)

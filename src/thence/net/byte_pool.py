@@ -23,7 +23,7 @@ PATIENCE_S: Final = 5.0
 NO_LIMIT: Final = 2**62
 
 
-class Pool:
+class BytePool:
     """Bytes that several hold together, up to a limit."""
 
     def __init__(self, limit: int = NO_LIMIT) -> None:
@@ -69,7 +69,7 @@ class Pool:
                 show_out(f"the limit of all is {self.limit}, {self.used} are used")
 
 
-UNLIMITED: Final = Pool()
+UNLIMITED: Final = BytePool()
 """For those who have no budget."""
 
 
@@ -82,7 +82,7 @@ class HeldBytes:
         self.bytes = 0
         self._parts: dict[str, int] = {}
 
-    def enter(self, pool: Pool) -> None:
+    def enter(self, pool: BytePool) -> None:
         """Count what it holds in another pool from here on."""
         self.pool.used -= self.bytes
         self.pool = pool

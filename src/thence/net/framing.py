@@ -32,7 +32,7 @@ import msgspec
 from thence.errors import Busy, MalformedFrame, StorageError
 from thence.net.byte_pool import HeldBytes
 from thence.runtime.checksum import crc32
-from thence.runtime.counters import Traffic
+from thence.runtime.counters import TrafficCounts
 from thence.runtime.polling import polling_of
 from thence.runtime.turn import WRITES, Turn, turn_of
 
@@ -366,9 +366,9 @@ class Connection(asyncio.BufferedProtocol):
     # Seen from outside.
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> TrafficCounts:
         """What went over it so far."""
-        return Traffic(self.frames_in, self.writer.frames_out, self._buffer.bytes_in, self.writer.bytes_out)
+        return TrafficCounts(self.frames_in, self.writer.frames_out, self._buffer.bytes_in, self.writer.bytes_out)
 
     @property
     def open(self) -> bool:

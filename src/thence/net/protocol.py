@@ -290,7 +290,7 @@ class Find(_Said, frozen=True, array_like=True, tag=23):
     name: str
 
 
-class Found(_Said, frozen=True, array_like=True, tag=24):
+class NameFound(_Said, frozen=True, array_like=True, tag=24):
     """There is."""
 
     name: str
@@ -452,7 +452,7 @@ Said = (
     | Subscribe
     | Subscribed
     | Find
-    | Found
+    | NameFound
     | StableQuestion
     | Stable
     | SafetyWanted

@@ -23,7 +23,7 @@ from thence.core.wire.messages import Envelope
 from thence.node.driver.driver import Driver
 from thence.storage import mailbox
 from thence.storage.frame_spill import Outgoing, SavedFiles
-from thence.storage.mailbox import Room, SpillFile
+from thence.storage.mailbox import MailboxRoom, SpillFile
 from thence.storage.spill import Spill, sync_files
 from thence.storage.store import MemoryStore, Store
 
@@ -40,24 +40,26 @@ RELEASE_AGAIN_S: Final = 1.0
 """How long after one such snapshot, which may have failed for want of room, the next one is made at the earliest."""
 
 
-class Limits(NamedTuple):
+class BacklogLimits(NamedTuple):
     """How much may be where; None: no limit, or that nothing may."""
 
     log_bytes: int | None
     spilled_bytes: int | None
-    in_memory: Room | None
+    in_memory: MailboxRoom | None
     """Of each mailbox, where the rest is spilled."""
 
 
-def share_out(max_store_bytes: int | None, spill_after_bytes: int | None) -> Limits:
+def share_out(max_store_bytes: int | None, spill_after_bytes: int | None) -> BacklogLimits:
     """Share out what the store may hold."""
     if spill_after_bytes is None:
-        return Limits(max_store_bytes, None, None)
+        return BacklogLimits(max_store_bytes, None, None)
     if max_store_bytes is None:
-        return Limits(None, None, Room(mailbox.SPILL_AFTER_MESSAGES, spill_after_bytes))
+        return BacklogLimits(None, None, MailboxRoom(mailbox.SPILL_AFTER_MESSAGES, spill_after_bytes))
     spilled = max_store_bytes // SPILL_SHARE
     logged = max_store_bytes - spilled
-    return Limits(logged, spilled, Room(mailbox.SPILL_AFTER_MESSAGES, min(spill_after_bytes, logged // MAILBOX_SHARE)))
+    return BacklogLimits(
+        logged, spilled, MailboxRoom(mailbox.SPILL_AFTER_MESSAGES, min(spill_after_bytes, logged // MAILBOX_SHARE))
+    )
 
 
 class Backlog:
@@ -66,7 +68,7 @@ class Backlog:
     outgoing: Outgoing | None = None
     """What waits for peers, where there is a store on disk."""
 
-    def __init__(self, store: Store | MemoryStore, limits: Limits) -> None:
+    def __init__(self, store: Store | MemoryStore, limits: BacklogLimits) -> None:
         """Without a store on disk, nothing can be spilled."""
         self.spill = None if isinstance(store, MemoryStore) else Spill(store.folder, store.identity, limits.spilled_bytes)
         self._unneeded = 0

@@ -2,9 +2,9 @@
 
 Rules:
 
-* Every limit by which others can make a server keep something is a ``Part`` here, with its name and its worst case. ``share_out``
-  gives each part what it asks for, or all that can be smaller the same fraction of it; if what then remains of one is too little
-  to work with, the server does not start, and says what each part needs.
+* Every limit by which others can make a server keep something is a ``BudgetPart`` here, with its name and its worst case.
+  ``share_out`` gives each part what it asks for, or all that can be smaller the same fraction of it. If what then remains of one
+  is too little to work with, the server does not start, and says what each part needs.
 * What is on its way is counted as it comes and goes (``net.byte_pool``). Clients have one pool, and peers another, so that
   clients cannot starve the fabric.
 * Without ``--memory`` a server takes one part in ``MACHINE_SHARE`` of what the machine has, or the container it is in. A member
@@ -73,7 +73,7 @@ SNAPSHOT_COPIES: Final = 2
 """How often what waits is copied while a snapshot is made of it."""
 
 
-class Part(NamedTuple):
+class BudgetPart(NamedTuple):
     """What one limit can cost."""
 
     name: str
@@ -83,7 +83,7 @@ class Part(NamedTuple):
     """and with the smallest one that can be worked with."""
 
 
-class Shape(NamedTuple):
+class FabricShape(NamedTuple):
     """Where in the fabric a server is: what of it others can fill."""
 
     servers: int = 0
@@ -117,7 +117,7 @@ class Needs(NamedTuple):
     """What TLS takes of each connection; 0: there is none."""
     stranger_bytes: int
     peers: int
-    shape: Shape
+    shape: FabricShape
     clients: int
     subscriptions: int
     durable: bool
@@ -127,7 +127,7 @@ class Needs(NamedTuple):
     agents: bool
 
 
-class Limits(NamedTuple):
+class MemoryLimits(NamedTuple):
     """The limits that fit together."""
 
     memory: int
@@ -167,34 +167,36 @@ LEAST_SIZES: Final = Sizes(MIN_QUEUED_BYTES_HARD, MIN_HELD_BYTES, MIN_HELD_BYTES
 
 _UNITS: Final = "KMGT"
 
-NO_BUDGET: Final = Limits(0)
+NO_BUDGET: Final = MemoryLimits(0)
 
 
-def parts_of(needs: Needs) -> list[Part]:
+def parts_of(needs: Needs) -> list[BudgetPart]:
     """Return what each limit can cost."""
     copies = 1 + (SNAPSHOT_COPIES if needs.durable else 0)
     each = CONNECTION_BYTES + needs.tls_bytes
     room = min(needs.spill_after_bytes or MAX_MAILBOXES_BYTES, MAX_MAILBOXES_BYTES)
     agents = MAX_STATES_BYTES + MAX_DEAD_BYTES if needs.agents else 0
     return [
-        Part("process", PROCESS_BYTES, PROCESS_BYTES),
-        Part("strangers (MAX_STRANGER_BYTES)", needs.stranger_bytes, needs.stranger_bytes),
-        Part("store (MAX_BUFFERED_BYTES)", needs.buffered_bytes, needs.buffered_bytes),
-        Part("copies for the lost (MAX_RETAINED_BYTES)", MAX_RETAINED_BYTES, MAX_RETAINED_BYTES),
-        Part("connections (MAX_CONNECTIONS)", needs.connections * each, min(64, needs.connections) * each),
-        Part("clients in flight", POOL_BYTES, 128 * MIB),
-        Part("peers in flight", needs.peers * PEER_BYTES, PEER_BYTES if needs.peers else 0),
+        BudgetPart("process", PROCESS_BYTES, PROCESS_BYTES),
+        BudgetPart("strangers (MAX_STRANGER_BYTES)", needs.stranger_bytes, needs.stranger_bytes),
+        BudgetPart("store (MAX_BUFFERED_BYTES)", needs.buffered_bytes, needs.buffered_bytes),
+        BudgetPart("copies for the lost (MAX_RETAINED_BYTES)", MAX_RETAINED_BYTES, MAX_RETAINED_BYTES),
+        BudgetPart("connections (MAX_CONNECTIONS)", needs.connections * each, min(64, needs.connections) * each),
+        BudgetPart("clients in flight", POOL_BYTES, 128 * MIB),
+        BudgetPart("peers in flight", needs.peers * PEER_BYTES, PEER_BYTES if needs.peers else 0),
         # Small messages take twice what they count for (``mailboxes.MIN_BATCH_BYTES``).
-        Part("mailboxes (MAX_MAILBOXES_BYTES)", (1 + copies) * MAX_MAILBOXES_BYTES, (1 + copies) * min(room, 16 * MIB)),
-        Part("held deliveries (MAX_UNCONSUMED_BYTES)", copies * MAX_UNCONSUMED_BYTES, copies * 16 * MIB),
-        Part(
+        BudgetPart("mailboxes (MAX_MAILBOXES_BYTES)", (1 + copies) * MAX_MAILBOXES_BYTES, (1 + copies) * min(room, 16 * MIB)),
+        BudgetPart("held deliveries (MAX_UNCONSUMED_BYTES)", copies * MAX_UNCONSUMED_BYTES, copies * 16 * MIB),
+        BudgetPart(
             "deliveries held for agents (MAX_UNCONSUMED_BYTES)",
             copies * needs.agents * (MAX_UNCONSUMED_BYTES + MAX_BODY_BYTES),
             copies * needs.agents * (16 * MIB + MAX_BODY_BYTES),
         ),
-        Part("agents (MAX_STATES_BYTES, MAX_DEAD_BYTES)", copies * agents, copies * agents // 16),
-        Part("clients (MAX_CLIENTS)", copies * needs.clients * CLIENT_BYTES, copies * min(1_000, needs.clients) * CLIENT_BYTES),
-        Part(
+        BudgetPart("agents (MAX_STATES_BYTES, MAX_DEAD_BYTES)", copies * agents, copies * agents // 16),
+        BudgetPart(
+            "clients (MAX_CLIENTS)", copies * needs.clients * CLIENT_BYTES, copies * min(1_000, needs.clients) * CLIENT_BYTES
+        ),
+        BudgetPart(
             "subscriptions (MAX_SUBSCRIPTIONS)",
             copies * needs.subscriptions * SUBSCRIPTION_BYTES,
             copies * min(10_000, needs.subscriptions) * SUBSCRIPTION_BYTES,
@@ -204,14 +206,14 @@ def parts_of(needs: Needs) -> list[Part]:
     ]
 
 
-def _parts_of_others(shape: Shape, copies: int) -> Iterator[Part]:
+def _parts_of_others(shape: FabricShape, copies: int) -> Iterator[BudgetPart]:
     """Give what other servers can fill by what they tell of: each has the same part of it."""
     many = copies * min(shape.servers, MANY_SERVERS)
-    yield Part("names of others (MAX_NAMES_BYTES)", many * MAX_NAMES_BYTES, copies * shape.servers * MIB)
-    yield Part("subscriptions of others (MAX_TOPICS_BYTES)", many * MAX_TOPICS_BYTES, copies * shape.servers * MIB)
+    yield BudgetPart("names of others (MAX_NAMES_BYTES)", many * MAX_NAMES_BYTES, copies * shape.servers * MIB)
+    yield BudgetPart("subscriptions of others (MAX_TOPICS_BYTES)", many * MAX_TOPICS_BYTES, copies * shape.servers * MIB)
 
 
-def _parts_of_fabric(shape: Shape, copies: int) -> Iterator[Part]:
+def _parts_of_fabric(shape: FabricShape, copies: int) -> Iterator[BudgetPart]:
     """Give what peers can fill in domains and links. What a limit is for each of them is multiplied."""
     places = shape.domains + shape.links
     costs: list[tuple[str, Callable[[Sizes], int]]] = [
@@ -246,13 +248,13 @@ def _parts_of_fabric(shape: Shape, copies: int) -> Iterator[Part]:
         ("kept until all have it (MAX_UNSTABLE_BYTES)", lambda _: shape.stability * places * shape.servers * kept),
     )
     for name, cost in costs:
-        yield Part(name, copies * cost(MOST_SIZES), copies * cost(LEAST_SIZES))
+        yield BudgetPart(name, copies * cost(MOST_SIZES), copies * cost(LEAST_SIZES))
     # These are in no snapshot.
     ahead = shape.peers * MAX_AHEAD_KEPT_BYTES + shape.fifo_peers * (WINDOW_BYTES + MAX_BODY_BYTES)
-    yield Part("frames before their turn (WINDOW_BYTES, MAX_AHEAD_KEPT_BYTES)", ahead, ahead)
+    yield BudgetPart("frames before their turn (WINDOW_BYTES, MAX_AHEAD_KEPT_BYTES)", ahead, ahead)
 
 
-def share_out(memory: int | None, needs: Needs) -> Limits:
+def share_out(memory: int | None, needs: Needs) -> MemoryLimits:
     """Return limits that fit into so many bytes together; ``ConfigError`` if there are none.
 
     None: into a share of the machine, or what is needed at least if that is more: a small machine should not keep a server from
@@ -271,7 +273,7 @@ def share_out(memory: int | None, needs: Needs) -> Limits:
     part = _fraction(memory, parts)
     sizes = Sizes(*[least + int(part * (largest - least)) for largest, least in zip(MOST_SIZES, LEAST_SIZES, strict=True)])
     spread = Fraction(min(needs.shape.servers, MANY_SERVERS), max(1, needs.shape.servers))
-    return Limits(
+    return MemoryLimits(
         memory,
         tuple(given.items()),
         connections=scaled("connections", needs.connections),
@@ -291,13 +293,13 @@ def share_out(memory: int | None, needs: Needs) -> Limits:
     )
 
 
-def _fraction(memory: int, parts: list[Part]) -> Fraction:
+def _fraction(memory: int, parts: list[BudgetPart]) -> Fraction:
     """Return how much of what they can do without the parts get."""
     most, least = sum(part.most for part in parts), sum(part.least for part in parts)
     return Fraction(1) if memory >= most else Fraction(memory - least, most - least)
 
 
-def _given(memory: int, parts: list[Part]) -> Iterator[tuple[str, int]]:
+def _given(memory: int, parts: list[BudgetPart]) -> Iterator[tuple[str, int]]:
     """Give each part what it asks for; or, of what it can do without, the same fraction as all others."""
     least = sum(part.least for part in parts)
     if memory < least:

@@ -8,7 +8,7 @@ from typing import Any
 from thence.core.member.contract import Ready
 from thence.core.wire.messages import Packet
 from thence.node import recovery
-from thence.node.hooks import Hooks
+from thence.node.hooks import NodeHooks
 from thence.node.peers.connections import Peers
 from thence.node.recovery import Parts
 
@@ -18,7 +18,7 @@ log = logging.getLogger("thence.node")
 class Effects:
     """Does what the driver of a node asks for."""
 
-    def __init__(self, parts: Parts, peers: Peers, hooks: Hooks) -> None:
+    def __init__(self, parts: Parts, peers: Peers, hooks: NodeHooks) -> None:
         """``parts`` get what concerns them, and ``peers`` the packets."""
         self._parts = parts
         self._peers = peers

@@ -52,7 +52,7 @@ _PART: Final = re.compile(r"part-(\d{5,})\.parquet", re.ASCII)
 log = logging.getLogger("thence.history")
 
 
-class History:
+class TraceHistory:
     """See the module's text. Without a folder it does nothing."""
 
     def __init__(self, folder: Path | None, server: str, topology: Topology) -> None:

@@ -10,7 +10,7 @@ from thence.storage.mailbox import Batch
 from thence.storage.rejections import Rejected
 
 
-class Hooks:
+class NodeHooks:
     """The functions that a node calls; each does nothing until its owner sets another one."""
 
     def __init__(self) -> None:

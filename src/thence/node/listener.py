@@ -51,8 +51,8 @@ from thence.net.security.credentials import Security
 from thence.net.security.exposure import is_loopback
 from thence.net.security.tokens import NONCE_BYTES, new_nonce
 from thence.node.directory.homes import begins
-from thence.runtime.offenders import Complaints, place_of
-from thence.runtime.pace import Pace
+from thence.runtime.offenders import OffenderLog, place_of
+from thence.runtime.pace import ArrivalPace
 
 HELLO_TIMEOUT_S: Final = 5.0
 MAX_STRANGERS: Final = 256
@@ -100,11 +100,11 @@ class Listener:
         self._places: Counter[str] = Counter()
         """How many strangers there are at each place."""
         self._open: set[Connection] = set()
-        self.complaints = Complaints()
+        self.complaints = OffenderLog()
         self._listening: list[socket.socket] = []
         self._coming: dict[Connection, asyncio.Task[None]] = {}
         """Those with whom TLS is being agreed on."""
-        self._pace = Pace(TLS_PER_S, TLS_BURST, HELLO_TIMEOUT_S)
+        self._pace = ArrivalPace(TLS_PER_S, TLS_BURST, HELLO_TIMEOUT_S)
         self._closed = False
         self._most = MAX_CONNECTIONS
         self.limit = MAX_CONNECTIONS

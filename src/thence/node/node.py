@@ -18,8 +18,8 @@ from thence.node.backlog import Backlog
 from thence.node.directory.homes import Homes
 from thence.node.driver.driver import Driver
 from thence.node.effects import Effects
-from thence.node.history import History
-from thence.node.hooks import Hooks
+from thence.node.history import TraceHistory
+from thence.node.hooks import NodeHooks
 from thence.node.messages.acknowledgements import Acknowledgements
 from thence.node.messages.arrivals import Arrivals
 from thence.node.messages.dispatch import Dispatch
@@ -34,7 +34,7 @@ from thence.node.peers.epochs import PeerEpochs
 from thence.node.peers.failure_detector import FailureDetector
 from thence.node.reconfiguration import Reconfiguration, stored_topology
 from thence.node.recovery import Parts, recover
-from thence.storage.agents import Ledger
+from thence.storage.agents import AgentLedger
 from thence.storage.bodies import Body
 from thence.storage.journal import Written
 from thence.storage.mailbox import Batch
@@ -53,7 +53,7 @@ class Node:
         self.options = options
         self.security = Security(options.tls, options.access, insecure=options.insecure)
         self.memory = node_options.budget_of(options, topology, name)
-        self.hooks = Hooks()
+        self.hooks = NodeHooks()
         store = node_options.open_store(options, topology, name)
         given, topology = topology, stored_topology(store) or topology
         self.member = Member(name, topology, node_options.member_options(options, self.memory.limits))
@@ -61,8 +61,8 @@ class Node:
         self.backlog = Backlog(store, node_options.limits_of(options))
         self.backlog.keep_frames_of(self.member, self.driver)
         self.directory = node_options.open_directory(options, topology, name, self.backlog.spill, self.memory.limits)
-        self.ledger = Ledger(self.memory.limits.states_bytes)
-        self.history = History(options.trace, name, topology)
+        self.ledger = AgentLedger(self.memory.limits.states_bytes)
+        self.history = TraceHistory(options.trace, name, topology)
         self.homes = Homes(name, self.directory, self.driver.write)
         self._connect_parts(topology, epochs := PeerEpochs(name, self.driver))
         parts = Parts(

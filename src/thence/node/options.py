@@ -13,10 +13,10 @@ from thence.core.ordering import Arrival, make_ordering
 from thence.core.reconfig.retention import MAX_RETAINED_BYTES
 from thence.core.topology.model import Topology
 from thence.core.transport.spill_queue import SpillRoom
-from thence.net.byte_pool import Pool
+from thence.net.byte_pool import BytePool
 from thence.net.security.tls import TlsFiles
 from thence.node import budget
-from thence.node.backlog import Limits, share_out
+from thence.node.backlog import BacklogLimits, share_out
 from thence.node.directory.directory import MAX_CLIENTS, Directory
 from thence.node.directory.subscriptions import MAX_SUBSCRIPTIONS
 from thence.node.listener import MAX_CONNECTIONS, MAX_STRANGER_BYTES, MAX_STRANGERS, RESERVED_FILES, TLS_BYTES
@@ -63,7 +63,7 @@ class NodeOptions(NamedTuple):
     member: MemberOptions = MemberOptions(max_queued=MAX_QUEUED)
 
 
-def memory_limits(options: NodeOptions, topology: Topology, name: str) -> budget.Limits:
+def memory_limits(options: NodeOptions, topology: Topology, name: str) -> budget.MemoryLimits:
     """Return limits that fit into the memory that a node may take."""
     if options.memory is None:
         return budget.NO_BUDGET
@@ -95,7 +95,7 @@ def needs_of(options: NodeOptions, topology: Topology, name: str) -> budget.Need
     )
 
 
-def shape_of(topology: Topology, name: str) -> budget.Shape:
+def shape_of(topology: Topology, name: str) -> budget.FabricShape:
     """Return where in the fabric a server is."""
     domains = [topology.domains[home] for home in topology.homes[name]]
     links = [link for link in topology.links.values() if name in link.members]
@@ -104,7 +104,7 @@ def shape_of(topology: Topology, name: str) -> budget.Shape:
     fifo = [ordering.traits.arrival is not Arrival.ANY for ordering in orderings] + [link.mode == "fifo" for link in links]
     rings = [len(peers) for ordering, peers in zip(orderings, others, strict=False) if ordering.paths.circular]
     copying = [len(domain.members) for domain in domains if domain.confirmation.retransmission == "nearest"]
-    return budget.Shape(
+    return budget.FabricShape(
         servers=len(topology.processes) - 1,
         domains=len(domains),
         links=len(links),
@@ -124,24 +124,24 @@ def shape_of(topology: Topology, name: str) -> budget.Shape:
 class Pools(NamedTuple):
     """What may be on its way."""
 
-    clients: Pool
-    peers: Pool
+    clients: BytePool
+    peers: BytePool
 
 
-class Memory(NamedTuple):
+class MemoryBudget(NamedTuple):
     """What a node may keep in memory, and what is on its way."""
 
-    limits: budget.Limits
+    limits: budget.MemoryLimits
     pools: Pools
 
 
-def budget_of(options: NodeOptions, topology: Topology, name: str) -> Memory:
+def budget_of(options: NodeOptions, topology: Topology, name: str) -> MemoryBudget:
     """Return the limits of a node, and its pools, with nothing in them."""
     limits = memory_limits(options, topology, name)
-    return Memory(limits, Pools(Pool(limits.clients_pool_bytes), Pool(limits.peers_pool_bytes)))
+    return MemoryBudget(limits, Pools(BytePool(limits.clients_pool_bytes), BytePool(limits.peers_pool_bytes)))
 
 
-def member_options(options: NodeOptions, limits: budget.Limits = budget.NO_BUDGET) -> MemberOptions:
+def member_options(options: NodeOptions, limits: budget.MemoryLimits = budget.NO_BUDGET) -> MemberOptions:
     """Return how the member of a node works.
 
     What is only in memory need not be told apart from what the application has consumed: both are lost together.
@@ -173,13 +173,13 @@ def open_store(options: NodeOptions, topology: Topology, name: str) -> Store | M
     return Store.open(options.data, f"{topology.name}/{name}", limit_bytes=limits_of(options).log_bytes)
 
 
-def limits_of(options: NodeOptions) -> Limits:
+def limits_of(options: NodeOptions) -> BacklogLimits:
     """Return how much may wait in memory and on disk."""
     return share_out(options.max_store_bytes, options.spill_after_bytes)
 
 
 def open_directory(
-    options: NodeOptions, topology: Topology, name: str, spill: Spill | None, limits: budget.Limits = budget.NO_BUDGET
+    options: NodeOptions, topology: Topology, name: str, spill: Spill | None, limits: budget.MemoryLimits = budget.NO_BUDGET
 ) -> Directory:
     """Return the directory of a node, without anything in it."""
     beyond = limits_of(options).in_memory

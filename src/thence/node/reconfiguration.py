@@ -34,8 +34,8 @@ from thence.net.protocol import ViewAnswer, ViewRequest
 from thence.node.backlog import Backlog
 from thence.node.directory.directory import Directory
 from thence.node.driver.driver import Driver
-from thence.node.history import History
-from thence.node.hooks import Hooks
+from thence.node.history import TraceHistory
+from thence.node.hooks import NodeHooks
 from thence.node.peers.connections import Peers
 from thence.storage import journal
 from thence.storage.store import MemoryStore, Store
@@ -61,7 +61,7 @@ class Reconfiguration:
     """The part of one server in changes of its fabric, and the topology that it works by."""
 
     def __init__(
-        self, topology: Topology, directory: Directory, driver: Driver, backlog: Backlog, history: History, hooks: Hooks
+        self, topology: Topology, directory: Directory, driver: Driver, backlog: Backlog, history: TraceHistory, hooks: NodeHooks
     ) -> None:
         """Take part for the server of ``directory``, which begins with ``topology``; ``begin`` says who its peers are."""
         self.topology = topology

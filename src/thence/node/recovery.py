@@ -22,7 +22,7 @@ from thence.node.backlog import Backlog
 from thence.node.directory.directory import Directory
 from thence.node.directory.homes import Homes
 from thence.node.driver.driver import Driver
-from thence.node.history import History
+from thence.node.history import TraceHistory
 from thence.node.messages.acknowledgements import Acknowledgements
 from thence.node.messages.dispatch import Dispatch
 from thence.node.messages.intake import Intake
@@ -31,8 +31,8 @@ from thence.node.messages.returns import Returning
 from thence.node.peers.epochs import PeerEpochs
 from thence.node.reconfiguration import Reconfiguration
 from thence.storage import journal
-from thence.storage.agents import DeadLettered, Ledger, Reacted
-from thence.storage.journal import Acknowledged, EpochStored, Fenced, Met, Opened, Removed, Returned, Started, Written
+from thence.storage.agents import AgentLedger, DeadLettered, Reacted
+from thence.storage.journal import Acknowledged, EpochStored, FencedRecord, Met, Opened, Removed, Returned, Started, Written
 from thence.storage.mailbox import MailboxMet
 from thence.storage.rejections import Rejected
 from thence.trace.events import JOIN
@@ -44,7 +44,7 @@ class Parts(NamedTuple):
     driver: Driver
     directory: Directory
     homes: Homes
-    ledger: Ledger
+    ledger: AgentLedger
     epochs: PeerEpochs
     intake: Intake
     acknowledgements: Acknowledgements
@@ -52,7 +52,7 @@ class Parts(NamedTuple):
     returning: Returning
     dispatch: Dispatch
     reconfiguration: Reconfiguration
-    history: History
+    history: TraceHistory
     backlog: Backlog
 
 
@@ -158,7 +158,7 @@ def _again(parts: Parts, record: Written, now: int) -> None:
         parts.ledger.buried(record)
     elif isinstance(record, Removed):
         parts.removal.removed(record.client, record.since)
-    elif isinstance(record, Met | EpochStored | Fenced):
+    elif isinstance(record, Met | EpochStored | FencedRecord):
         parts.epochs.again(record)
     elif isinstance(record, Started):
         _started(parts, 0, record.at)

@@ -22,7 +22,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from thence import __version__
-from thence.net.byte_pool import Pool
+from thence.net.byte_pool import BytePool
 from thence.net.protocol import PROTOCOL
 from thence.node.node import Node
 from thence.node.peers.peer import Peer
@@ -128,7 +128,7 @@ def _used_ratio(seen: Seen) -> float:
     return (store.held_bytes + store.buffered_bytes) / store.limit_bytes if store.limit_bytes else 0.0
 
 
-def _pools(seen: Seen) -> tuple[tuple[str, Pool], ...]:
+def _pools(seen: Seen) -> tuple[tuple[str, BytePool], ...]:
     return ("clients", seen.server.node.memory.pools.clients), ("neighbours", seen.server.node.memory.pools.peers)
 
 

@@ -39,7 +39,7 @@ class Histogram:
         self.total += value
 
 
-class Traffic(NamedTuple):
+class TrafficCounts(NamedTuple):
     """What went over connections."""
 
     frames_in: int = 0
@@ -47,6 +47,6 @@ class Traffic(NamedTuple):
     bytes_in: int = 0
     bytes_out: int = 0
 
-    def plus(self, other: Traffic) -> Traffic:
+    def plus(self, other: TrafficCounts) -> TrafficCounts:
         """Return both together."""
-        return Traffic(*[mine + theirs for mine, theirs in zip(self, other, strict=True)])
+        return TrafficCounts(*[mine + theirs for mine, theirs in zip(self, other, strict=True)])

@@ -15,12 +15,12 @@ import sys
 import time
 from typing import Final, Literal
 
-from thence.runtime.log_events import EVENTS, Event
+from thence.runtime.log_events import EVENTS, LogEvent
 from thence.runtime.printable import LINES, printable, printable_json
 
 LogFormat = Literal["text", "json"]
 
-OTHER: Final = Event("other")
+OTHER: Final = LogEvent("other")
 
 
 class _Text(logging.Formatter):

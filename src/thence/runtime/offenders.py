@@ -52,7 +52,7 @@ class Allowance:
         return True
 
 
-class Place:
+class Offender:
     """What one place, or one server, did lately."""
 
     def __init__(self, now: float) -> None:
@@ -79,21 +79,21 @@ class Place:
 _NUMBERS: Final = re.compile(r"\d+")
 
 
-class Complaints:
+class OffenderLog:
     """Write log lines about others, within limits."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` tells seconds."""
         self._clock = clock
         self._all = Allowance(ALL_BURST_LINES, ALL_LINE_EVERY_S, clock())
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Offender] = {}
         self.left_out = 0
         """How many lines were not written since the last one that was."""
 
     def say(self, address: str, text: str) -> None:
         """Write a line about somebody at an address (``host:port``), unless there were too many."""
         now, name = self._clock(), place_of(address.rpartition(":")[0])
-        place = self._places.pop(name, None) or Place(now)
+        place = self._places.pop(name, None) or Offender(now)
         self._places[name] = place  # At the end: the first is the one that was quiet for longest.
         if len(self._places) > MAX_PLACES:
             del self._places[next(iter(self._places))]

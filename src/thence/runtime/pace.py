@@ -11,7 +11,7 @@ from collections.abc import Callable
 from thence.runtime.offenders import MAX_PLACES
 
 
-class Pace:
+class ArrivalPace:
     """See the module's text."""
 
     def __init__(self, per_s: float, burst: int, longest_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -32,7 +32,7 @@ MAX_ACCOUNTS: Final = 10_000
 WHY: Final = "chatter"
 
 
-class Accounts:
+class ChatterAccounts:
     """The points of all clients of one server that do not have all of them."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Chatter:
 
     def __init__(
         self,
-        accounts: Accounts,
+        accounts: ChatterAccounts,
         whose: str,
         connection: Connection,
         complain: Callable[[str], None],

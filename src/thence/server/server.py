@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from thence.agents.admin import AgentAdmin
-from thence.agents.engine import Engine
+from thence.agents.engine import AgentEngine
 from thence.agents.kinds import Kind
 from thence.core.member.member import describe_wait
 from thence.core.topology.model import Topology
@@ -31,7 +31,7 @@ from thence.net.framing import Connection
 from thence.net.protocol import (
     ClientHello,
     Denied,
-    Found,
+    NameFound,
     Refused,
 )
 from thence.net.reconnect import Heartbeat
@@ -51,7 +51,7 @@ from thence.runtime.reload import LOOK_EVERY_S
 from thence.runtime.tasks import tell_if_it_fails
 from thence.server.admin import ClientAdmin
 from thence.server.admission import Answering
-from thence.server.chatter import Accounts
+from thence.server.chatter import ChatterAccounts
 from thence.server.churn import Churn
 from thence.server.connection import ClientConnection, reject
 from thence.server.revocation import Revocation
@@ -81,7 +81,7 @@ class Server:
     def __init__(self, topology: Topology, name: str, options: NodeOptions, kinds: Mapping[str, Kind] | None = None) -> None:
         """Bring back what is in the store; ``start`` opens the listener. ``kinds`` are the classes of agents that it knows."""
         self.node = Node(topology, name, options)
-        self.engine = Engine(self.node, kinds or {})
+        self.engine = AgentEngine(self.node, kinds or {})
         self.admin = AgentAdmin(self.node, self.engine)
         self.operator_admin = ClientAdmin(self)
         self.revocation = Revocation(self)
@@ -115,7 +115,7 @@ class Server:
         self._listener = Listener((node.name, node.topology.name), node.security, node.peers.callers.called, self._called)
         self._listener.holder_of = lambda name: (node.homes.holder(name), self._joining.get(name))
         self._listener.limit = node.memory.limits.connections
-        self.accounts = Accounts()
+        self.accounts = ChatterAccounts()
         """How much clients may still say that moves nothing."""
         self.churn = Churn(self.rounds.wake)
         """The turns of those who follow and leave topics again and again."""
@@ -395,12 +395,12 @@ class Server:
     def _found(self, name: str) -> None:
         for client in self._finding.pop(name, ()):
             del client.finding[name]
-            tell(client.connection, Found(name))
+            tell(client.connection, NameFound(name))
 
     def find(self, client: ClientConnection, name: str) -> None:
         """Tell a client as soon as there is one of this name."""
         if self.node.directory.home(name) is not None:
-            tell(client.connection, Found(name))
+            tell(client.connection, NameFound(name))
             return
         if len(name) > MAX_NAME_CHARACTERS:
             raise MalformedFrame(f"client {client.name!r} looks for a name of {len(name)} characters")

@@ -9,7 +9,7 @@ Rules:
 * A reaction is one record (``Reacted``): the messages consumed, the new state and, if it failed too often, the message that is
   set aside. What it sends is in the same entry of the log. So there is all of it or nothing.
 * The ledger is told of a record when it is written, the directory when it is durable. A snapshot stands for everything that was
-  written, so how far an agent has reacted (``Kept.done``) is kept here, and the directory is told of it again after a restart.
+  written, so how far an agent has reacted (``StoredAgent.done``) is kept here, and the directory hears of it after a restart.
 * An agent that was removed and made again under the same name is another one: ``since`` tells them apart, and records of the old
   one change nothing.
 """
@@ -71,7 +71,7 @@ class DeadLettered(msgspec.Struct, frozen=True, array_like=True, tag=22):
     number: int
 
 
-class Kept(msgspec.Struct, array_like=True):
+class StoredAgent(msgspec.Struct, array_like=True):
     """One agent."""
 
     kind: str
@@ -86,12 +86,12 @@ class Kept(msgspec.Struct, array_like=True):
 class LedgerState(msgspec.Struct, array_like=True):
     """Everything that a restart must find again."""
 
-    agents: dict[str, Kept] = msgspec.field(default_factory=dict)
+    agents: dict[str, StoredAgent] = msgspec.field(default_factory=dict)
     dead: dict[int, Dead] = msgspec.field(default_factory=dict)
     last_dead: int = 0
 
 
-class Ledger:
+class AgentLedger:
     """See the module's text."""
 
     def __init__(self, most_bytes: int = MAX_STATES_BYTES) -> None:
@@ -107,7 +107,7 @@ class Ledger:
         return min(MAX_STATES_BYTES, self._most_bytes)
 
     @property
-    def agents(self) -> dict[str, Kept]:
+    def agents(self) -> dict[str, StoredAgent]:
         """The agents of this server, by name."""
         return self.state.agents
 
@@ -115,7 +115,7 @@ class Ledger:
 
     def made(self, notice: Joined, since: int) -> None:
         """There is an agent of this name from now on."""
-        self.state.agents[notice.client] = Kept(notice.kind, since, notice.state, entry=notice.entry)
+        self.state.agents[notice.client] = StoredAgent(notice.kind, since, notice.state, entry=notice.entry)
         self.states_bytes += len(notice.state)
 
     def forget(self, agent: str) -> None:

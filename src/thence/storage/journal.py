@@ -69,7 +69,7 @@ class EpochStored(msgspec.Struct, frozen=True, array_like=True, tag=23):
     claim: Claim
 
 
-class Fenced(msgspec.Struct, frozen=True, array_like=True, tag=24):
+class FencedRecord(msgspec.Struct, frozen=True, array_like=True, tag=24):
     """A peer has shown that this is an old copy of the store, or one of two: the server must not go on."""
 
     peer: str
@@ -88,7 +88,7 @@ Written = (
     | Opened
     | Removed
     | EpochStored
-    | Fenced
+    | FencedRecord
     | Returned
 )
 
@@ -141,7 +141,7 @@ _decoder = msgspec.msgpack.Decoder(
             | Opened
             | Removed
             | EpochStored
-            | Fenced
+            | FencedRecord
             | Returned
         ],
     ]

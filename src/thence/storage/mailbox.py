@@ -100,7 +100,7 @@ class MailboxMet(msgspec.Struct, frozen=True, array_like=True, tag=31):
     """The number of the last message that was accepted in these."""
 
 
-class Room(NamedTuple):
+class MailboxRoom(NamedTuple):
     """How much of a mailbox may be in memory."""
 
     messages: int
@@ -211,7 +211,7 @@ class Mailbox(msgspec.Struct, array_like=True):
         in_memory = sum([weight_of(batch) for batch in self.waiting.values()]) + self.unwritten_bytes
         self.bytes = in_memory + self.spilled_bytes
 
-    def put(self, batch: Batch, room: Room) -> bool:
+    def put(self, batch: Batch, room: MailboxRoom) -> bool:
         """Add messages at the end; return whether there are more in memory than there is room for, or were before."""
         before, size = self.position, weight_of(batch)
         self.position = last = before + batch.count
@@ -278,11 +278,11 @@ class Mailbox(msgspec.Struct, array_like=True):
             self.unwritten, self.waiting = dict(sorted((self.waiting | self.unwritten).items())), {}
             self.unwritten_bytes = self.bytes
 
-    def full(self, room: Room) -> bool:
+    def full(self, room: MailboxRoom) -> bool:
         """Whether there are more messages, wherever they are, than there is room for."""
         return self.position - self.acknowledged >= room.messages or self.bytes >= room.bytes
 
-    def crowded(self, room: Room) -> bool:
+    def crowded(self, room: MailboxRoom) -> bool:
         """Whether there are more messages in memory than there is room for."""
         in_memory = self.position + 1 - self.front - self.spilled_messages
         return in_memory >= room.messages or self.in_memory >= room.bytes

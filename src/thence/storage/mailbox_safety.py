@@ -35,7 +35,7 @@ def why_untold(topology: Topology, server: str) -> str:
     return "" if server in topology.homes else f"{server!r} has left the fabric {topology.name!r}"
 
 
-class Unsafe(msgspec.Struct, array_like=True):
+class UnsafeDelivery(msgspec.Struct, array_like=True):
     """A delivery that is not known to be safe: its position at the member, and the mailboxes into which it put so many
     messages."""
 
@@ -48,7 +48,7 @@ class SavedSafety(msgspec.Struct, array_like=True):
     """What a restart must find again."""
 
     upto: int = 0
-    unsafe: list[Unsafe] = []
+    unsafe: list[UnsafeDelivery] = []
 
 
 class MailboxSafety:
@@ -58,7 +58,7 @@ class MailboxSafety:
         """Nothing was delivered yet."""
         self.upto = 0
         """Up to which position of the member all deliveries are safe."""
-        self._unsafe: deque[Unsafe] = deque()
+        self._unsafe: deque[UnsafeDelivery] = deque()
         self._messages: dict[str, int] = {}
         """How many messages of each client are not."""
 
@@ -66,7 +66,7 @@ class MailboxSafety:
         """The member delivered messages for these clients."""
         if position <= self.upto or not names:
             return
-        self._unsafe.append(Unsafe(position, messages, names))
+        self._unsafe.append(UnsafeDelivery(position, messages, names))
         for name in names:
             self._messages[name] = self._messages.get(name, 0) + messages
 

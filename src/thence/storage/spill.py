@@ -31,7 +31,7 @@ from thence.core.member.codec import STORED_FRAME
 from thence.core.wire.messages import UNREADABLE, Frame
 from thence.errors import ConfigError, StorageError, StoreFull
 from thence.storage import files
-from thence.storage.mailbox import Batch, Mailbox, ReadBatch, Room, SpillFile
+from thence.storage.mailbox import Batch, Mailbox, MailboxRoom, ReadBatch, SpillFile
 from thence.storage.recovery import ADVICE
 from thence.storage.segments import (
     MARKER_BYTES,
@@ -146,7 +146,7 @@ class Spill:
             return f"{self.bytes} bytes are spilled in {self.folder}; the limit is {self.limit_bytes}"
         return ""
 
-    def relieve(self, client: str, mailbox: Mailbox, room: Room, *, here: bool) -> None:
+    def relieve(self, client: str, mailbox: Mailbox, room: MailboxRoom, *, here: bool) -> None:
         """Write messages to files until those in memory fit, or until that cannot be done now: ``full`` says why.
 
         If the receiver is not ``here``, all are written that make a block.

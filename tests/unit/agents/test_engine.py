@@ -18,7 +18,7 @@ from tests.unit.node.test_node import PATIENCE_S, alone, durable, killed
 from thence.agents import agent as agent_module
 from thence.agents import engine as engine_module
 from thence.agents import reactions as reactions_module
-from thence.agents.engine import MAX_ATTEMPTS, Engine
+from thence.agents.engine import MAX_ATTEMPTS, AgentEngine
 from thence.agents.kinds import kinds_of
 from thence.agents.reactions import bury, revive
 from thence.client.message import recipients
@@ -77,7 +77,7 @@ class Home:
 
     def __init__(self, data: Path | None, classes: tuple[type[thence.Agent], ...] = (Log,), **options: Any) -> None:
         self.node = Node(alone(), "s1", NodeOptions(data=data, **options))
-        self.engine = Engine(self.node, kinds_of(classes))
+        self.engine = AgentEngine(self.node, kinds_of(classes))
         self.node.hooks.on_messages = self.engine.messages
         self.node.hooks.on_notice = self._notice
         self.engine.start()

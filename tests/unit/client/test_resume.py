@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from thence.client.resume import Resume
+from thence.client.resume import Resumption
 from thence.net.protocol import MAX_NUMBER, ClientWelcome
 
 
@@ -13,10 +13,10 @@ from thence.net.protocol import MAX_NUMBER, ClientWelcome
 @pytest.mark.parametrize("field", ["number", "accepted", "position"])
 def test_numbers_that_cannot_be_are_no_reason_to_go_on(field: str, number: int) -> None:
     welcome = msgspec.structs.replace(ClientWelcome("s1", "fabric", 0, 0, 0), **{field: number})
-    said = Resume().objection(welcome, "ann", 0, 0)
+    said = Resumption().objection(welcome, "ann", 0, 0)
     assert said.startswith("'s1' says that 'ann' has sent")
     assert "which cannot be" in said
 
 
 def test_a_server_that_has_seen_the_name_before_is_gone_on_with() -> None:
-    assert Resume().objection(ClientWelcome("s1", "fabric", 7, 7, 3), "ann", 0, 0) == ""
+    assert Resumption().objection(ClientWelcome("s1", "fabric", 7, 7, 3), "ann", 0, 0) == ""

@@ -26,7 +26,7 @@ from thence.node.session import Session
 from thence.storage import mailbox as mailbox_module
 from thence.storage import spill as spill_module
 from thence.storage import store
-from thence.storage.mailbox import SPILL_AFTER_MESSAGES, Batch, Room
+from thence.storage.mailbox import SPILL_AFTER_MESSAGES, Batch, MailboxRoom
 from thence.storage.spill import list_spill
 
 IN_MEMORY_BYTES = 1_000_000
@@ -348,8 +348,8 @@ async def test_an_agent_whose_messages_are_damaged_rests_and_says_why(tmp_path: 
     [
         (None, None, (None, None, None)),
         (1_000, None, (1_000, None, None)),
-        (None, 500, (None, None, Room(SPILL_AFTER_MESSAGES, 500))),
-        (1_001, 500, (501, 500, Room(SPILL_AFTER_MESSAGES, 62))),
+        (None, 500, (None, None, MailboxRoom(SPILL_AFTER_MESSAGES, 500))),
+        (1_001, 500, (501, 500, MailboxRoom(SPILL_AFTER_MESSAGES, 62))),
     ],
 )
 def test_what_the_store_may_hold_is_shared_out(most: int | None, beyond: int | None, limits: tuple[object, ...]) -> None:

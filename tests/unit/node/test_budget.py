@@ -20,15 +20,15 @@ from thence.core.topology.toml import parse
 from thence.core.transport.window import WINDOW_BYTES
 from thence.core.wire.messages import MAX_BODY_BYTES
 from thence.errors import ConfigError
-from thence.net.byte_pool import PATIENCE_S, SHARE_OF_POOL, Pool
+from thence.net.byte_pool import PATIENCE_S, SHARE_OF_POOL, BytePool
 from thence.net.framing import MAX_CLIENT_FRAME_BYTES, READ_BYTES
 from thence.node import budget
-from thence.node.budget import MIB, NO_BUDGET, Needs, Shape, machine_memory, parse_memory, parse_size, parts_of, share_out
+from thence.node.budget import MIB, NO_BUDGET, FabricShape, Needs, machine_memory, parse_memory, parse_size, parts_of, share_out
 from thence.node.node import Node
 from thence.node.options import NodeOptions, member_options, shape_of
 from thence.storage.mailbox import MAX_MAILBOXES_BYTES
 
-SHAPE = Shape(
+SHAPE = FabricShape(
     servers=5, domains=2, links=1, peers=4, fifo_peers=2, ring_peers=3, rings=1, returned_to=2, copied_from=3, copying=1, safe=1
 )._replace(replica=True, stability=True)
 
@@ -50,7 +50,7 @@ KEPT_BYTES = MAX_UNSTABLE_BYTES // 6 + 3 * MAX_BODY_BYTES
 """Of each of six processes."""
 
 
-def cost(limits: budget.Limits, needs: Needs) -> int:
+def cost(limits: budget.MemoryLimits, needs: Needs) -> int:
     """Return what limits cost at most, counted once more from what they are."""
     copies, shape, options = (3 if needs.durable else 1), needs.shape, member_options(NodeOptions(), limits)
     held, queued = held_bytes(options.max_held), hard_bytes(options)
@@ -93,7 +93,7 @@ UNKEPT = NEEDS._replace(shape=SHAPE._replace(stability=False))
             for name, needs in {
                 "all": UNKEPT,
                 "in memory": UNKEPT._replace(durable=False, tls_bytes=0),
-                "alone": NEEDS._replace(peers=0, shape=Shape(), agents=False),
+                "alone": NEEDS._replace(peers=0, shape=FabricShape(), agents=False),
             }.items()
         ],
         *[pytest.param(gib, NEEDS, id=f"stability, {gib}") for gib in (12, 20, 40, 200)],
@@ -142,10 +142,10 @@ relays = [["s1", "d1"], ["s2", "d2"]]
 
 def test_a_server_is_asked_to_bear_what_its_place_in_the_fabric_brings_with_it() -> None:
     topology = parse(FABRIC)
-    assert shape_of(topology, "s1") == Shape(
+    assert shape_of(topology, "s1") == FabricShape(
         servers=8, domains=3, links=1, peers=9, fifo_peers=3, ring_peers=3, rings=1, returned_to=2, safe=1
     )
-    assert shape_of(topology, "s2") == Shape(servers=8, domains=1, links=1, peers=5)
+    assert shape_of(topology, "s2") == FabricShape(servers=8, domains=1, links=1, peers=5)
 
 
 def test_every_limit_of_what_others_can_fill_is_a_part_with_its_name() -> None:
@@ -234,7 +234,7 @@ def test_the_limit_of_a_container_counts(group: str | None, files: dict[str, str
 
 
 def test_nobody_holds_more_than_its_share_of_a_pool_that_others_need() -> None:
-    pool = Pool(1_600)
+    pool = BytePool(1_600)
     assert pool.has_room(0, 800)
     pool.used = 800
     assert not pool.has_room(800, 1)
@@ -244,7 +244,7 @@ def test_nobody_holds_more_than_its_share_of_a_pool_that_others_need() -> None:
 
 
 def test_who_holds_most_is_shown_out_when_somebody_waits_for_long() -> None:
-    pool, shown = Pool(100), list[str]()
+    pool, shown = BytePool(100), list[str]()
     pool.used = 100
 
     def wait() -> None:
@@ -275,7 +275,7 @@ def is_paused(wire: Wire) -> bool:
 
 async def test_a_frame_for_which_there_is_no_memory_waits_and_comes_whole_when_there_is() -> None:
     payload = bytes(range(256)) * 4_000
-    wire, pool = Wire(), Pool(1024 * 1024)
+    wire, pool = Wire(), BytePool(1024 * 1024)
     connection = wire.connection
     connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
     connection.holding.enter(pool)

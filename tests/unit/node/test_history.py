@@ -15,7 +15,7 @@ from thence.core.wire.records import Owed, Skipped, Submitted
 from thence.errors import ConfigError, StorageError, StoreFull
 from thence.node import history
 from thence.node.driver import driver
-from thence.node.history import History
+from thence.node.history import TraceHistory
 from thence.node.node import Node
 from thence.node.options import NodeOptions
 from thence.storage import files
@@ -27,7 +27,7 @@ from thence.trace.parquet import ParquetSink
 TOPOLOGY = parse('name = "alone"\n[domains.D]\nmembers = ["s1"]\n')
 
 
-def send(told: History, sequence: int, number: int) -> None:
+def send(told: TraceHistory, sequence: int, number: int) -> None:
     told.record(sequence, [Envelope("s1", number, ("s1",), b"")], (), now=number)
 
 
@@ -39,7 +39,7 @@ def numbers(folder: Path) -> list[int]:
 
 
 def test_only_what_is_durable_is_told(tmp_path: Path) -> None:
-    told = History(tmp_path, "s1", TOPOLOGY)
+    told = TraceHistory(tmp_path, "s1", TOPOLOGY)
     for number in (1, 2, 3):
         send(told, number, number)
     told.release(2)
@@ -48,13 +48,13 @@ def test_only_what_is_durable_is_told(tmp_path: Path) -> None:
 
 
 def test_after_a_kill_what_is_in_the_trace_is_left_out(tmp_path: Path) -> None:
-    first = History(tmp_path, "s1", TOPOLOGY)
+    first = TraceHistory(tmp_path, "s1", TOPOLOGY)
     for number in (1, 2, 3):
         send(first, number, number)
     first.release(2)
     first.flush()
     first.release(3)  # In memory only, and then comes the kill.
-    again = History(tmp_path, "s1", TOPOLOGY)
+    again = TraceHistory(tmp_path, "s1", TOPOLOGY)
     for number in (1, 2, 3, 4):
         send(again, 0, number)
     again.release(4)
@@ -64,7 +64,7 @@ def test_after_a_kill_what_is_in_the_trace_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("durable", [True, False])
 async def test_who_begins_anew_does_not_go_on_with_the_trace_of_another(durable: bool, tmp_path: Path) -> None:
-    told = History(tmp_path / "trace", "s1", TOPOLOGY)
+    told = TraceHistory(tmp_path / "trace", "s1", TOPOLOGY)
     send(told, 0, 1)
     told.release(1)
     told.close()
@@ -80,11 +80,11 @@ async def test_who_begins_anew_does_not_go_on_with_the_trace_of_another(durable:
 
 def test_the_trace_of_a_server_with_a_similar_name_is_not_ours(tmp_path: Path) -> None:
     topology = parse('name = "two"\n[domains.D]\nmembers = ["s", "s.1"]\n')
-    other = History(tmp_path, "s.1", topology)
+    other = TraceHistory(tmp_path, "s.1", topology)
     other.record(1, [Envelope("s.1", 1, ("s",), b"")], (), now=1)
     other.release(1)
     other.close()
-    ours = History(tmp_path, "s", topology)
+    ours = TraceHistory(tmp_path, "s", topology)
     ours.record(1, [Envelope("s", 1, ("s",), b"")], (), now=1)
     ours.release(1)
     ours.close()
@@ -94,7 +94,7 @@ def test_the_trace_of_a_server_with_a_similar_name_is_not_ours(tmp_path: Path) -
 def starts(folder: Path, count: int, *, parts: int = 3) -> None:
     """Start a server so often, and let it send a message for each part."""
     for _ in range(count):
-        told = History(folder, "s1", TOPOLOGY)
+        told = TraceHistory(folder, "s1", TOPOLOGY)
         told.resume(told._written)
         for number in range(told._written + 1, told._written + parts + 1):
             send(told, 0, number)
@@ -119,7 +119,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_start_opens_one_part_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     starts(tmp_path, 4)
     found = opened(monkeypatch)
-    assert History(tmp_path, "s1", TOPOLOGY)._written == 12
+    assert TraceHistory(tmp_path, "s1", TOPOLOGY)._written == 12
     assert found == ["s1.0003/part-00002.parquet"]
     starts(tmp_path, 1)
     assert numbers(tmp_path) == list(range(1, 16))
@@ -147,7 +147,7 @@ def test_a_folder_holds_so_many_parts_and_then_comes_the_next(tmp_path: Path, mo
 
 def test_what_a_kill_leaves_behind_does_not_count(tmp_path: Path) -> None:
     starts(tmp_path, 2)
-    History(tmp_path, "s1", TOPOLOGY).close()  # Nothing happened: its part is empty.
+    TraceHistory(tmp_path, "s1", TOPOLOGY).close()  # Nothing happened: its part is empty.
     half = tmp_path / "s1.0003" / ".part-00000.parquet"
     half.parent.mkdir()
     half.write_bytes(b"PAR1 and half a part")
@@ -161,14 +161,14 @@ def test_parts_are_counted_beyond_five_digits(tmp_path: Path) -> None:
     starts(tmp_path, 1)
     for old, new in ((2, 100_000), (1, 99_999)):
         (tmp_path / "s1.0000" / f"part-{old:05d}.parquet").rename(tmp_path / "s1.0000" / f"part-{new:05d}.parquet")
-    assert History(tmp_path, "s1", TOPOLOGY)._written == 3
+    assert TraceHistory(tmp_path, "s1", TOPOLOGY)._written == 3
 
 
 def test_a_newest_part_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     starts(tmp_path, 1)
     (tmp_path / "s1.0000" / "part-00002.parquet").write_bytes(b"")
     with pytest.raises(StorageError, match=r"s1\.0000/part-00002\.parquet: cannot be read"):
-        History(tmp_path, "s1", TOPOLOGY)
+        TraceHistory(tmp_path, "s1", TOPOLOGY)
 
 
 def full(*_: object, **__: object) -> None:
@@ -178,7 +178,7 @@ def full(*_: object, **__: object) -> None:
 @pytest.mark.parametrize("where", ["_flush", "_end_part"])
 def test_a_full_disk_costs_no_event_and_doubles_none(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "ROWS_PER_PART", 2)
-    told = History(tmp_path, "s1", TOPOLOGY)
+    told = TraceHistory(tmp_path, "s1", TOPOLOGY)
 
     for number in range(1, 4):
         send(told, number, number)
@@ -203,7 +203,7 @@ def test_a_full_disk_costs_no_event_and_doubles_none(where: str, tmp_path: Path,
 def test_with_too_many_events_that_cannot_be_written_nothing_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "ROWS_PER_PART", 2)
     monkeypatch.setattr(history, "MAX_UNWRITTEN", 5)
-    told = History(tmp_path, "s1", TOPOLOGY)
+    told = TraceHistory(tmp_path, "s1", TOPOLOGY)
     with monkeypatch.context() as filled:
         filled.setattr(ParquetSink, "_flush", full)
         for number, why in ((4, ""), (5, "5 events are not in the trace (MAX_UNWRITTEN)"), (7, "No space left on device")):
@@ -223,7 +223,7 @@ def test_with_too_many_events_that_cannot_be_written_nothing_is_taken(tmp_path: 
 def test_a_full_disk_is_no_reason_not_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as filled:
         filled.setattr(Path, "mkdir", full)
-        told = History(tmp_path, "s1", TOPOLOGY)
+        told = TraceHistory(tmp_path, "s1", TOPOLOGY)
         assert "No space left" in told.trouble
         send(told, 1, 1)
         told.release(1)
@@ -232,7 +232,7 @@ def test_a_full_disk_is_no_reason_not_to_start(tmp_path: Path, monkeypatch: pyte
     assert numbers(tmp_path) == [1]
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):
-        History(tmp_path / "file", "s1", TOPOLOGY)
+        TraceHistory(tmp_path / "file", "s1", TOPOLOGY)
 
 
 @pytest.mark.parametrize("where", ["_flush", "_sync"])
@@ -241,7 +241,7 @@ def test_a_disk_that_is_full_again_after_some_parts_doubles_none(
 ) -> None:
     """Parts that were finished in the meantime are in the trace, others may have read them: they are not written again."""
     monkeypatch.setattr(history, "ROWS_PER_PART", 2)
-    told = History(tmp_path, "s1", TOPOLOGY)
+    told = TraceHistory(tmp_path, "s1", TOPOLOGY)
     with monkeypatch.context() as filled:
         filled.setattr(ParquetSink, "_flush", full)
         for number in range(1, 10):
@@ -300,7 +300,7 @@ async def test_after_a_kill_events_have_the_time_at_which_they_first_happened(
 
 
 def test_a_record_that_does_not_say_when_counts_as_made_with_the_last_that_did(tmp_path: Path) -> None:
-    told = History(tmp_path, "s1", TOPOLOGY)
+    told = TraceHistory(tmp_path, "s1", TOPOLOGY)
     old = Submitted(Envelope("s1", 1, None, b""))
     assert told.time_of(old) == 0
     assert told.time_of(Submitted(Envelope("s1", 2, None, b""), 7)) == 7

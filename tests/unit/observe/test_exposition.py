@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
 from thence.observe.metrics import Family, Kind, Samples
-from thence.runtime.counters import Histogram, Traffic
+from thence.runtime.counters import Histogram, TrafficCounts
 
 
 def parsed(kind: Kind, labels: tuple[str, ...], samples: Samples) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -49,4 +49,4 @@ def test_a_histogram_counts_what_is_within_each_bound() -> None:
 
 
 def test_traffic_adds_up() -> None:
-    assert Traffic(1, 2, 3, 4).plus(Traffic(10, 20, 30, 40)) == Traffic(11, 22, 33, 44)
+    assert TrafficCounts(1, 2, 3, 4).plus(TrafficCounts(10, 20, 30, 40)) == TrafficCounts(11, 22, 33, 44)

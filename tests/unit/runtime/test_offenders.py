@@ -14,7 +14,7 @@ from thence.runtime.offenders import (
     MAX_OFFENCES,
     MAX_PLACES,
     REPEAT_EVERY_S,
-    Complaints,
+    OffenderLog,
     escaped,
     place_of,
 )
@@ -32,7 +32,7 @@ class Hand:
 
 def test_a_flood_from_one_place_leaves_room_for_others(caplog: pytest.LogCaptureFixture) -> None:
     clock = Hand()
-    complaints = Complaints(clock)
+    complaints = OffenderLog(clock)
     for port in range(1_000):
         complaints.say(f"192.0.2.1:{port}", f"again {'x' * port}")
     assert len(caplog.records) == BURST_LINES
@@ -47,7 +47,7 @@ def test_a_flood_from_one_place_leaves_room_for_others(caplog: pytest.LogCapture
 
 def test_one_offender_is_named_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     clock = Hand()
-    complaints = Complaints(clock)
+    complaints = OffenderLog(clock)
     for attempt in range(500):
         complaints.say(f"192.0.2.1:{attempt}", f"client 'mallory': a frame of {attempt} bytes")
         complaints.say(f"192.0.2.1:{attempt}", f"client 'eve': a frame of {attempt} bytes")
@@ -63,7 +63,7 @@ def test_one_offender_is_named_in_one_line(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_many_different_offences_of_one_place_are_forgotten_one_by_one() -> None:
-    complaints = Complaints(Hand())
+    complaints = OffenderLog(Hand())
     for messages in range(10 * MAX_OFFENCES):
         complaints.say("192.0.2.1:1", "x" * messages)
     (place,) = complaints._places.values()
@@ -71,7 +71,7 @@ def test_many_different_offences_of_one_place_are_forgotten_one_by_one() -> None
 
 
 def test_a_flood_from_everywhere_is_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
-    complaints = Complaints(Hand())
+    complaints = OffenderLog(Hand())
     for place in range(10 * MAX_PLACES):
         complaints.say(f"10.{place // 65536}.{place // 256 % 256}.{place % 256}:1", "again")
     assert len(caplog.records) == ALL_BURST_LINES
@@ -80,7 +80,7 @@ def test_a_flood_from_everywhere_is_bounded_too(caplog: pytest.LogCaptureFixture
 
 def test_nobody_writes_lines_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    Complaints(Hand()).say("192.0.2.1:1", "client 'x\n12:00:00.000 all is well\x1b[2J\u2028'")
+    OffenderLog(Hand()).say("192.0.2.1:1", "client 'x\n12:00:00.000 all is well\x1b[2J\u2028'")
     (record,) = caplog.records
     assert record.getMessage() == "192.0.2.1:1: client 'x\\n12:00:00.000 all is well\\x1b[2J\\u2028'"
 

@@ -8,7 +8,7 @@ import pytest
 
 from thence.net.framing import Connection
 from thence.server import chatter
-from thence.server.chatter import BURST_POINTS, IDLE_POINTS, POINTS_PER_S, SLOWED_S, Accounts, Chatter
+from thence.server.chatter import BURST_POINTS, IDLE_POINTS, POINTS_PER_S, SLOWED_S, Chatter, ChatterAccounts
 
 
 class Played:
@@ -23,7 +23,7 @@ class Played:
         self.connection = Connection()
         self.said: list[str] = []
         self.slowed: list[bool] = []
-        self.accounts = Accounts()
+        self.accounts = ChatterAccounts()
         self.chatter = self.chatter_of("ann")
 
     def chatter_of(self, client: str) -> Chatter:

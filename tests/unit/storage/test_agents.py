@@ -6,14 +6,14 @@ import pytest
 
 from thence.errors import Busy, StorageError, UsageError
 from thence.storage import agents as ledger_module
-from thence.storage.agents import Dead, DeadLettered, Ledger, Reacted
+from thence.storage.agents import AgentLedger, Dead, DeadLettered, Reacted
 from thence.storage.bodies import Joined
 from thence.storage.mailbox import Batch
 
 
-def with_agent(name: str = "ann", since: int = 1, state: bytes = b"first") -> Ledger:
+def with_agent(name: str = "ann", since: int = 1, state: bytes = b"first") -> AgentLedger:
     """Return a ledger with one agent."""
-    ledger = Ledger()
+    ledger = AgentLedger()
     ledger.made(Joined(name, "s1", temporary=False, kind="Counter", state=state), since)
     return ledger
 
@@ -90,7 +90,7 @@ def test_a_state_may_become_smaller_where_all_together_are_too_large(monkeypatch
 def test_a_snapshot_brings_everything_back() -> None:
     ledger = with_agent()
     ledger.reacted(Reacted("ann", 1, 3, b"second", dead(4)))
-    again = Ledger()
+    again = AgentLedger()
     again.restore(ledger.snapshot())
     assert again.state == ledger.state
     assert (again.states_bytes, again.dead_bytes) == (ledger.states_bytes, ledger.dead_bytes)
@@ -98,7 +98,7 @@ def test_a_snapshot_brings_everything_back() -> None:
 
 
 def test_a_snapshot_from_before_there_were_agents_is_taken_and_a_broken_one_is_not() -> None:
-    ledger = Ledger()
+    ledger = AgentLedger()
     ledger.restore(b"")
     assert ledger.agents == {}
     with pytest.raises(StorageError, match="snapshot of agents"):

@@ -18,10 +18,10 @@ from thence.errors import ConfigError, StorageError
 from thence.node.directory.directory import Directory
 from thence.storage import spill as spill_module
 from thence.storage.bodies import Joined, Left, write_body
-from thence.storage.mailbox import Batch, Mailbox, Room
+from thence.storage.mailbox import Batch, Mailbox, MailboxRoom
 from thence.storage.spill import Reader, Spill, list_spill, spill_path, sync_files
 
-ROOM = Room(4, 1_000)
+ROOM = MailboxRoom(4, 1_000)
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,9 @@ def _small() -> Iterator[None]:
 class Home:
     """A directory whose mailboxes spill behind four messages, two batches at a time."""
 
-    def __init__(self, folder: Path, *, limit_bytes: int | None = None, room: Room | None = ROOM, snapshot: bytes = b"") -> None:
+    def __init__(
+        self, folder: Path, *, limit_bytes: int | None = None, room: MailboxRoom | None = ROOM, snapshot: bytes = b""
+    ) -> None:
         self.folder = folder
         self.spill = Spill(folder, IDENTITY, limit_bytes)
         self.directory = Directory("s1", ("s1",), spill=self.spill, spill_beyond=room)

@@ -19,7 +19,7 @@ import typer
 from thence.cli import console
 from thence.cli.manual import Command, Group
 from thence.node.offline import backup as copies
-from thence.node.offline.inspection import Report, examine, read_entries, read_spilled
+from thence.node.offline.inspection import InspectionReport, examine, read_entries, read_spilled
 from thence.storage.spill import NOUNS, WaitingFrame
 
 command = typer.Typer(
@@ -169,11 +169,11 @@ def _say_copied(copied: copies.Copied, where: Path) -> None:
     console.say_plainly(f"{copied.identity}: everything up to entry {copied.last:,}, {size}, is in {where}")
 
 
-def _whose(report: Report) -> str:
+def _whose(report: InspectionReport) -> str:
     return "(not known whose)" if report.identity is None else report.identity
 
 
-def _print_json(report: Report) -> None:
+def _print_json(report: InspectionReport) -> None:
     console.say_json(json_.dumps({"verdict": "damaged" if report.damage else "whole", **asdict(report)}))
 
 

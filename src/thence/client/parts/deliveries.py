@@ -17,14 +17,14 @@ from thence.client.message import Message
 from thence.client.parts.acks import Acks
 from thence.client.parts.inbox import Inbox
 from thence.client.parts.requests import Requests
-from thence.client.parts.state import EndpointState, Hooks
+from thence.client.parts.state import EndpointHooks, EndpointState
 from thence.errors import InternalError, MalformedFrame
 from thence.net.names import RETURNED
 from thence.net.protocol import claimed_messages, read_messages
 from thence.node.spans import ProgramSpans
 
 
-class DeliveryHooks(Hooks, Protocol):
+class DeliveryHooks(EndpointHooks, Protocol):
     """The hooks of an endpoint for messages that come."""
 
     def returned(self, message: Message, to: str) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 from thence.client.message import Message
 from thence.client.parts.acks import Acks
-from thence.client.parts.state import EndpointState, Hooks
+from thence.client.parts.state import EndpointHooks, EndpointState
 from thence.core.reconfig.protocol import FABRIC, NewView
 from thence.errors import MalformedFrame, UsageError
 
@@ -51,7 +51,7 @@ class ViewNews:
             raise UsageError("there is a handler of views already")
         self._handler = _checked(handler)
 
-    def on_message(self, message: Message, hooks: Hooks) -> object:
+    def on_message(self, message: Message, hooks: EndpointHooks) -> object:
         """Call the handler with the view in a message, and return what it returns."""
         try:
             self.view = message.value(NewView)
@@ -64,7 +64,7 @@ class ViewNews:
 class Inbox:
     """Keeps the messages of one endpoint in order, and hands them over one by one."""
 
-    def __init__(self, state: EndpointState, acks: Acks, hooks: Hooks) -> None:
+    def __init__(self, state: EndpointState, acks: Acks, hooks: EndpointHooks) -> None:
         """Start empty."""
         self.received = 0
         """The position of the last message that came."""

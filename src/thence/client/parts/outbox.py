@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from thence.client.message import EVERYONE, MAX_MESSAGE_BYTES, To, checked_headers, recipients, written_body
-from thence.client.parts.state import EndpointState, Hooks
+from thence.client.parts.state import EndpointHooks, EndpointState
 from thence.errors import Busy, NotAllowed, UsageError
 from thence.net.protocol import MAX_UNACCEPTED, MAX_UNACCEPTED_BYTES, BatchItem, Publish, write_messages
 from thence.node.spans import ProgramSpans
@@ -35,7 +35,7 @@ MESSAGE_WEIGHT: Final = 16
 class Outbox:
     """Numbers messages, collects them into batches and knows which are accepted."""
 
-    def __init__(self, state: EndpointState, hooks: Hooks, spans: ProgramSpans | None = None) -> None:
+    def __init__(self, state: EndpointState, hooks: EndpointHooks, spans: ProgramSpans | None = None) -> None:
         """Start with nothing sent. ``transmit`` is set by the link, before the first batch."""
         self.transmit: Callable[[Publish], None]
         """Sends a batch on. The link keeps it until it is accepted."""

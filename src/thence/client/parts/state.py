@@ -12,7 +12,7 @@ from typing import Protocol
 from thence.errors import MalformedFrame, UsageError
 
 
-class Hooks(Protocol):
+class EndpointHooks(Protocol):
     """The methods of an endpoint that a program may replace. Its parts call them."""
 
     def refused(self, reason: str) -> None:

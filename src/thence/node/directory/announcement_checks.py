@@ -31,7 +31,7 @@ MAX_TOLD_SUBSCRIPTIONS: Final = 2 * MAX_SUBSCRIPTIONS
 """and of how many subscriptions of theirs."""
 
 
-class Told:
+class AnnouncementChecks:
     """See the module's text."""
 
     def __init__(self, directory: Directory) -> None:

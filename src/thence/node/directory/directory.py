@@ -34,7 +34,7 @@ from thence.errors import StorageError, UsageError
 from thence.node.directory.announcement_memory import MAX_TOPICS_BYTES
 from thence.node.directory.claims import Claims
 from thence.node.directory.mailboxes import Mailboxes
-from thence.node.directory.routes import Routes
+from thence.node.directory.routes import TopicRoutes
 from thence.node.directory.subscriptions import EVERYTHING, Subscriptions
 from thence.storage.bodies import (
     MAX_KNOWN,
@@ -46,7 +46,7 @@ from thence.storage.bodies import (
     read_body,
     write_body,
 )
-from thence.storage.mailbox import Batch, Mailbox, Room
+from thence.storage.mailbox import Batch, Mailbox, MailboxRoom
 from thence.storage.spill import Spill
 
 MAX_CLIENTS: Final = 1_000_000
@@ -96,7 +96,7 @@ class Directory:
         *,
         embedded: bool = False,
         spill: Spill | None = None,
-        spill_beyond: Room | None = None,
+        spill_beyond: MailboxRoom | None = None,
     ) -> None:
         """Open the directory of ``server``; ``servers`` are all of the fabric. ``embedded``: a program runs in it, as a client.
 
@@ -112,7 +112,7 @@ class Directory:
         self._joining: dict[str, None] = {}
         """Names of clients of ours that the notice is under way of."""
         self.subscriptions = self._subscribed()
-        self.routes = Routes(self.claims, self.subscriptions, None if embedded else server)
+        self.routes = TopicRoutes(self.claims, self.subscriptions, None if embedded else server)
         self._written: tuple[bytes, Body | None] = (b"", None)
         """What was written last: where it is delivered here too, it need not be read."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from thence.storage import mailbox as storage_mailbox
-from thence.storage.mailbox import Batch, Mailbox, Room, SpillFile, weight_of
+from thence.storage.mailbox import Batch, Mailbox, MailboxRoom, SpillFile, weight_of
 from thence.storage.rejections import Rejected
 from thence.storage.spill import Spill
 
@@ -22,13 +22,15 @@ from thence.storage.spill import Spill
 class Mailboxes:
     """The mailboxes of one server, by client."""
 
-    def __init__(self, all_mailboxes: dict[str, Mailbox], spill: Spill | None = None, spill_beyond: Room | None = None) -> None:
+    def __init__(
+        self, all_mailboxes: dict[str, Mailbox], spill: Spill | None = None, spill_beyond: MailboxRoom | None = None
+    ) -> None:
         """``spill`` has the files of a store; ``spill_beyond`` says how much of a mailbox stays in memory, if the rest may go."""
         self.all = all_mailboxes
         self.spill = spill
         self.spills = spill is not None and spill_beyond is not None
         """Whether mailboxes may spill. If not, those that did before only become empty."""
-        in_memory = Room(storage_mailbox.MAX_MAILBOX_MESSAGES, storage_mailbox.MAX_MAILBOX_BYTES)
+        in_memory = MailboxRoom(storage_mailbox.MAX_MAILBOX_MESSAGES, storage_mailbox.MAX_MAILBOX_BYTES)
         self.room = in_memory if spill is None or spill_beyond is None else spill_beyond
         """How much of a mailbox may be in memory."""
         self.here: set[str] = set()
@@ -56,13 +58,13 @@ class Mailboxes:
             if self.all[name].put(batch, room):
                 self._crowded(name, self.all[name])
 
-    def _room(self) -> Room:
+    def _room(self) -> MailboxRoom:
         """Return how much of a mailbox may be in memory now."""
         if self.in_memory < self.most_bytes // 2:
             return self.room
         if self.spills:
-            return Room(storage_mailbox.BLOCK_BATCHES, storage_mailbox.BLOCK_BYTES)
-        return self.room if self.in_memory < self.most_bytes else Room(0, 0)
+            return MailboxRoom(storage_mailbox.BLOCK_BATCHES, storage_mailbox.BLOCK_BYTES)
+        return self.room if self.in_memory < self.most_bytes else MailboxRoom(0, 0)
 
     def _crowded(self, name: str, mailbox: Mailbox) -> None:
         """A mailbox has no room in memory."""

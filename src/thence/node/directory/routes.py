@@ -10,7 +10,7 @@ from thence.node.directory.subscriptions import EVERYTHING, Subscriptions
 from thence.storage.mailbox import Batch
 
 
-class Routes:
+class TopicRoutes:
     """The servers of topics, kept until somebody follows or leaves."""
 
     def __init__(self, claims: Claims, subscriptions: Subscriptions, silent: str | None) -> None:

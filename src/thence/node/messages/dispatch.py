@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from thence.core.member.contract import Consumed, Delivery
 from thence.node.directory.directory import Directory
 from thence.node.driver.driver import Driver
-from thence.node.hooks import Hooks
+from thence.node.hooks import NodeHooks
 from thence.node.messages.handover import Handover
 from thence.node.messages.intake import Intake
 
@@ -23,7 +23,7 @@ from thence.node.messages.intake import Intake
 class Dispatch:
     """Puts deliveries into mailboxes, as far as these take them."""
 
-    def __init__(self, directory: Directory, driver: Driver, handover: Handover, intake: Intake, hooks: Hooks) -> None:
+    def __init__(self, directory: Directory, driver: Driver, handover: Handover, intake: Intake, hooks: NodeHooks) -> None:
         """``handover`` puts one delivery where it belongs."""
         self.handover = handover
         self.consumed = 0

@@ -19,13 +19,13 @@ from thence.core.wire.messages import Envelope
 from thence.errors import MalformedFrame
 from thence.net.names import RETURNED
 from thence.net.protocol import BatchItem, write_messages
-from thence.node.directory.announcement_checks import Told
+from thence.node.directory.announcement_checks import AnnouncementChecks
 from thence.node.directory.directory import Directory, Handed
-from thence.node.hooks import Hooks
+from thence.node.hooks import NodeHooks
 from thence.node.messages.removal import Removal
 from thence.node.messages.returns import Returning
 from thence.node.reconfiguration import Reconfiguration
-from thence.storage.agents import Ledger
+from thence.storage.agents import AgentLedger
 from thence.storage.bodies import Body
 from thence.storage.mailbox import Batch
 from thence.storage.mailbox_safety import MailboxSafety
@@ -43,12 +43,12 @@ class Handover:
     def __init__(
         self,
         directory: Directory,
-        ledger: Ledger,
+        ledger: AgentLedger,
         safety: MailboxSafety,
         returning: Returning,
         removal: Removal,
         reconfiguration: Reconfiguration,
-        hooks: Hooks,
+        hooks: NodeHooks,
     ) -> None:
         """Hand over to the mailboxes of ``directory``; ``hooks`` tell the program that owns the node."""
         self.safety = safety
@@ -60,7 +60,7 @@ class Handover:
         self._removal = removal
         self._reconfiguration = reconfiguration
         self._hooks = hooks
-        self._told = Told(directory)
+        self._told = AnnouncementChecks(directory)
         self._unread = 0
         self._said: dict[str, dict[str, int]] = {}
         """What the log has said of deliveries that were left out, by server."""

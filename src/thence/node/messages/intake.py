@@ -3,7 +3,7 @@
 Rules:
 
 * The directory says to which servers a batch goes, and the member gets it. Its client is answered when it is durable.
-* What cannot be taken now is refused as ``Busy``, and ``Hooks.on_room`` says when it may be tried again.
+* What cannot be taken now is refused as ``Busy``, and ``NodeHooks.on_room`` says when it may be tried again.
 * A batch that is rejected for good is noted in the log, so that no crash makes it an accepted one.
 """
 
@@ -17,8 +17,8 @@ from thence.core.wire.messages import Envelope
 from thence.errors import Busy, UsageError
 from thence.node.directory.directory import Directory
 from thence.node.driver.driver import Driver
-from thence.node.history import History
-from thence.node.hooks import Hooks
+from thence.node.history import TraceHistory
+from thence.node.hooks import NodeHooks
 from thence.node.messages.waiters import Waiters
 from thence.node.peers.epochs import PeerEpochs
 from thence.node.peers.stalls import Stalls
@@ -31,7 +31,7 @@ from thence.storage.rejections import Rejected
 class Intake:
     """What a node accepts, from the call to the answer."""
 
-    def __init__(self, directory: Directory, driver: Driver, history: History, epochs: PeerEpochs, hooks: Hooks) -> None:
+    def __init__(self, directory: Directory, driver: Driver, history: TraceHistory, epochs: PeerEpochs, hooks: NodeHooks) -> None:
         """Accept for the server of ``directory``, unless the store or the history is full, or the server is fenced."""
         self.stalls = Stalls(driver.member)
         """For which peers nothing more is taken."""

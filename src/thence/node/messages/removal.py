@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple
 from thence.errors import Busy, UsageError
 from thence.node.directory.directory import Directory
 from thence.node.driver.driver import Driver
-from thence.node.hooks import Hooks
+from thence.node.hooks import NodeHooks
 from thence.node.messages.acknowledgements import Acknowledgements
 from thence.storage.journal import Removed
 
@@ -43,7 +43,7 @@ class Removal:
         directory: Directory,
         driver: Driver,
         acknowledgements: Acknowledgements,
-        hooks: Hooks,
+        hooks: NodeHooks,
         forget: Callable[[str], None],
         on_room: Callable[[], None],
     ) -> None:

@@ -33,9 +33,9 @@ from thence.net.protocol import read_messages, write_messages
 from thence.node.directory.directory import Directory
 from thence.node.driver.driver import Driver
 from thence.node.messages.intake import Intake
-from thence.storage.agents import Ledger
+from thence.storage.agents import AgentLedger
 from thence.storage.journal import Returned
-from thence.storage.mailbox import Batch, Mailbox, Room, SpillFile
+from thence.storage.mailbox import Batch, Mailbox, MailboxRoom, SpillFile
 from thence.storage.spill import Reader
 
 RETURN_AT_ONCE: Final = 256
@@ -68,7 +68,7 @@ class ReturningState(msgspec.Struct, array_like=True):
 class Returning:
     """Sends back what clients of a server did not get before they lost their names."""
 
-    def __init__(self, directory: Directory, driver: Driver, intake: Intake, ledger: Ledger) -> None:
+    def __init__(self, directory: Directory, driver: Driver, intake: Intake, ledger: AgentLedger) -> None:
         """Send back by ``intake`` what was for clients of ``directory``, or for the agents of ``ledger``."""
         self.state = ReturningState()
         self.counts: dict[str, int] = dict.fromkeys(("returned", "published", "no-sender"), 0)
@@ -112,7 +112,7 @@ class Returning:
                 and (not elsewhere or directory.home(client) is None)
             ):
                 mailbox = Mailbox()
-                mailbox.put(batch, Room(0, 0))
+                mailbox.put(batch, MailboxRoom(0, 0))
                 self.state.orphans[f"{at}:{client}"] = Orphan(client, mailbox)
                 self._soon()
 

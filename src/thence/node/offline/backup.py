@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from thence.errors import ConfigError, StorageError, StoreFull
-from thence.node.offline.inspection import Report, examine
+from thence.node.offline.inspection import InspectionReport, examine
 from thence.storage import files
 from thence.storage.recovery import LOCK_NAME, MARK_NAME, list_folder, read_mark, read_segment, read_snapshot
 from thence.storage.segments import encode_mark
@@ -149,7 +149,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _checked(folder: Path) -> Copied:
-    report: Report = examine(folder)
+    report: InspectionReport = examine(folder)
     if report.damage:
         raise StorageError(f"the copy is not whole: {report.damage[0]}")
     size = sum(path.stat().st_size for path in folder.iterdir())

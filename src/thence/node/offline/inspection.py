@@ -78,7 +78,7 @@ class SpillReport:
 
 
 @dataclass(slots=True)
-class Report:
+class InspectionReport:
     """Everything that can be said of a store. It is whole if there is no damage."""
 
     folder: str
@@ -113,7 +113,7 @@ def holder(folder: Path) -> str | None:
         os.close(descriptor)
 
 
-def examine(folder: Path) -> Report:
+def examine(folder: Path) -> InspectionReport:
     """Read all of a store."""
     for look in range(1, LOOKS + 1):
         try:
@@ -235,9 +235,9 @@ def _is_unbegun(folder: Path, durable: int | None) -> bool:
     return not durable and ((folder / MARK_NAME).stat().st_size == 0 or durable == 0)
 
 
-def _examine(folder: Path) -> Report:
+def _examine(folder: Path) -> InspectionReport:
     _check_folder(folder)
-    report = Report(str(folder), in_use_by=holder(folder))
+    report = InspectionReport(str(folder), in_use_by=holder(folder))
     report.durable = read_mark(folder)  # before the segments: what it promises must be in them
     listing = _listed(folder)
     if report.durable is None:
@@ -263,7 +263,7 @@ def _examine(folder: Path) -> Report:
     return report
 
 
-def _examine_snapshots(listing: Listing, report: Report, identities: dict[str, Path]) -> bytes | None:
+def _examine_snapshots(listing: Listing, report: InspectionReport, identities: dict[str, Path]) -> bytes | None:
     """Return the snapshot that counts."""
     newest = None
     for upto, path in reversed(listing.snapshots.items()):
@@ -281,7 +281,7 @@ def _examine_snapshots(listing: Listing, report: Report, identities: dict[str, P
     return newest
 
 
-def _examine_spilled(folder: Path, snapshot: bytes | None, report: Report) -> None:
+def _examine_spilled(folder: Path, snapshot: bytes | None, report: InspectionReport) -> None:
     for needed in needed_files(snapshot):
         owner, kind, file = needed
         path = spill_path(folder, file.number)
@@ -297,7 +297,7 @@ def _examine_spilled(folder: Path, snapshot: bytes | None, report: Report) -> No
     ]
 
 
-def _examine_segments(needed: dict[int, Path], report: Report, identities: dict[str, Path]) -> None:
+def _examine_segments(needed: dict[int, Path], report: InspectionReport, identities: dict[str, Path]) -> None:
     expected = None
     for first, path in needed.items():
         try:
@@ -315,7 +315,7 @@ def _examine_segments(needed: dict[int, Path], report: Report, identities: dict[
         expected = segment.last + 1
 
 
-def _examine_tail(segment: Segment, report: Report, *, is_last: bool) -> None:
+def _examine_tail(segment: Segment, report: InspectionReport, *, is_last: bool) -> None:
     tail = segment.tail
     if tail is None:
         return

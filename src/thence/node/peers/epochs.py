@@ -34,7 +34,7 @@ from thence.core.epochs.reach import Reach
 from thence.net.framing import Connection
 from thence.net.protocol import ServerHello, ServerWelcome
 from thence.node.driver.driver import Driver
-from thence.storage.journal import EpochStored, Fenced, Met
+from thence.storage.journal import EpochStored, FencedRecord, Met
 
 EPOCH_ID_BYTES: Final = 16
 """How many random bytes the id of an epoch has."""
@@ -61,7 +61,7 @@ class Introduction(NamedTuple):
     restored: bool
 
 
-class Links(Protocol):
+class PeerTable(Protocol):
     """The connections with peers."""
 
     @property
@@ -84,7 +84,7 @@ class PeerEpochs:
         self._server = server
         self._driver = driver
         self._member = driver.member
-        self._links: Links
+        self._links: PeerTable
         self.restored = 0
         """Which restoring from a copy the store comes from; 0: none."""
         self.met: dict[str, str] = {}
@@ -101,9 +101,9 @@ class PeerEpochs:
         """Go on from a snapshot."""
         self.met, self.claims, self.fenced = dict(met), dict(claims), fenced
 
-    def again(self, record: Met | EpochStored | Fenced) -> None:
+    def again(self, record: Met | EpochStored | FencedRecord) -> None:
         """A record was found on disk."""
-        if isinstance(record, Fenced):
+        if isinstance(record, FencedRecord):
             self.fenced = record.reason
         elif isinstance(record, Met):
             self.met[record.peer] = record.incarnation
@@ -128,7 +128,7 @@ class PeerEpochs:
             self.met[peer] = incarnation
             self._driver.write([Met(peer, incarnation)])
 
-    def begin(self, links: Links) -> None:
+    def begin(self, links: PeerTable) -> None:
         """Everything is brought back, and these are the peers."""
         self._links = links
         sent = {peer: {place: known.sent for place, known in self._member.progress(peer).items()} for peer in links.peers}
@@ -284,7 +284,7 @@ class PeerEpochs:
             return
         self.fenced = f"{self._server!r} is fenced since it met {peer!r}: {reason}"[:MAX_FENCE_CHARACTERS]
         log.critical("%s takes nothing more, sends nothing and delivers nothing. %s", self._server, self.fenced)
-        self._driver.write([Fenced(peer, self.fenced)])
+        self._driver.write([FencedRecord(peer, self.fenced)])
         self._links.fence(self.fenced)
         self.on_fenced(self.fenced)
 

@@ -13,7 +13,7 @@ from thence.core.wire.messages import Packet, control_bytes
 from thence.errors import MalformedFrame
 from thence.net.framing import Connection
 from thence.net.protocol import MAX_SHORT_BYTES, PACKET, PACKET_KIND, Ping, Refused, understand
-from thence.runtime.counters import Traffic
+from thence.runtime.counters import TrafficCounts
 from thence.runtime.offenders import BURST_LINES, LINE_EVERY_S, Allowance
 
 HEARTBEAT_S: Final = 1.0
@@ -36,11 +36,11 @@ class PeerTraffic:
         self.sampled_stamp_bytes = 0
         self.sampled_body_bytes = 0
         self._counted: Connection | None = None
-        self._earlier = Traffic()
+        self._earlier = TrafficCounts()
         """What went over the connections before that one."""
 
     @property
-    def total(self) -> Traffic:
+    def total(self) -> TrafficCounts:
         """What went over all connections."""
         return self._earlier if self._counted is None else self._earlier.plus(self._counted.traffic)
 

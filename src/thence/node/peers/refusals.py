@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from thence.errors import FrameRefused, OverflowingFrame
-from thence.runtime.offenders import Place, escaped
+from thence.runtime.offenders import Offender, escaped
 
 log = logging.getLogger("thence.node")
 
@@ -24,7 +24,7 @@ class Refusals:
         self.counts: dict[str, int] = {}
         """How many there were, by the names of their errors."""
         self._clock = clock
-        self._peers: dict[str, Place] = {}
+        self._peers: dict[str, Offender] = {}
 
     def note(self, peer: str, refusal: FrameRefused) -> None:
         """Count a frame of a peer that was not taken; say why, once."""
@@ -32,7 +32,7 @@ class Refusals:
         count = self.counts[kind] = self.counts.get(kind, 0) + 1
         place = self._peers.get(peer)
         if place is None:
-            place = self._peers[peer] = Place(now)
+            place = self._peers[peer] = Offender(now)
         if place.may_say(f"{kind}: {text}", now):
             level = logging.INFO if isinstance(refusal, OverflowingFrame) else logging.WARNING
             log.log(level, "%s: %s (%d so far): %s", peer, kind, count, escaped(text))

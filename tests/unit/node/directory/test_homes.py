@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 import pytest
 
-from thence.client.resume import Resume
+from thence.client.resume import Resumption
 from thence.core.epochs.epoch import NEVER_MET, Claim, Epoch, Held
 from thence.core.epochs.progress import Progress
 from thence.errors import MalformedFrame
@@ -40,7 +40,7 @@ class Program:
     """One program: what it has sent, what it was told to be accepted, and what it got."""
 
     id: int
-    resuming: Resume = field(default_factory=Resume)
+    resuming: Resumption = field(default_factory=Resumption)
     base: int = 0
     number: int = 0
     accepted: int = 0
