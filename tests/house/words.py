@@ -236,15 +236,14 @@ RECORDS: Final = "fields of frames and records, and what is called after them"
 NODE: Final = "names in the node and the server, which their refactoring takes away"
 SIM: Final = "the simulator comes last"
 LEFT: Final = (
-    Left("confirm", 132, "the key `confirmation` of the topology file and the options called after it; names in the core"),
+    Left("confirm", 114, "the key `confirmation` of the topology file and the options called after it; names in the core"),
     Left("receipt", 61, RECORDS),
-    Left("taken", 178, RECORDS),
-    Left("told", 152, NODE),
-    Left("handed", 117, NODE),
-    Left("handing", 7, NODE),
-    Left("incarnation", 26, RECORDS),
-    Left("meeting", 47, SIM),
-    Left("patience", 42, CORE),
+    Left("taken", 167, RECORDS),
+    Left("told", 75, NODE),
+    Left("handed", 19, NODE),
+    Left("handing", 3, NODE),
+    Left("meeting", 30, SIM),
+    Left("patience", 40, CORE),
     Left("settled", 14, CORE),
     Left("settling", 15, CORE),
     Left("noticing", 9, CORE),
@@ -252,13 +251,10 @@ LEFT: Final = (
     Left("guarding", 2, CORE),
     Left("guarded", 6, CORE),
     Left("changing", 2, CORE),
-    Left("held for dead", 18, SIM),
+    Left("held for dead", 14, SIM),
     Left("changeover", 4, SIM),
     Left("door", 13, "the addresses that `thence serve` opens"),
-    Left("buried", 9, "the record by which an agent sets a message aside"),
     Left("bundle", 3, "executors that work in groups, in the audit"),
-    Left("publication", 1, NODE),
-    Left("watcher", 1, NODE),
 )
 
 

@@ -176,8 +176,8 @@ async def test_a_server_tells_of_so_many_clients_and_subscriptions(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those that it takes back make room for others, also after a restart."""
-    monkeypatch.setattr(announcement_checks, "MAX_TOLD_CLIENTS", 2)
-    monkeypatch.setattr(announcement_checks, "MAX_TOLD_SUBSCRIPTIONS", 2)
+    monkeypatch.setattr(announcement_checks, "MAX_ANNOUNCED_CLIENTS", 2)
+    monkeypatch.setattr(announcement_checks, "MAX_ANNOUNCED_FOLLOWS", 2)
     tells: list[Body] = [Joined(name, "s2", False) for name in ("a", "b", "c", "d")]
     tells += [Follows("a", topic, True) for topic in ("t", "u", "v")]
     tells += [Left("a", "s2"), Joined("e", "s2", False), Follows("e", "w", True), Joined("f", "s2", False)]
@@ -195,8 +195,8 @@ async def test_a_server_tells_of_so_many_clients_and_subscriptions(
             evil.say_packet(packet(number, body))
         await until(lambda: directory.home("h") == "s2")
         assert list(directory.state.claims) == ["e", "h"]
-    lines = [record.getMessage() for record in caplog.records if "MAX_TOLD" in record.getMessage()]
+    lines = [record.getMessage() for record in caplog.records if "MAX_ANNOUNCED" in record.getMessage()]
     assert [line.partition(": ")[2] for line in lines] == [
-        "'s2' tells of more clients than MAX_TOLD_CLIENTS (2)",
-        "'s2' tells of more subscriptions than MAX_TOLD_SUBSCRIPTIONS (2)",
+        "'s2' tells of more clients than MAX_ANNOUNCED_CLIENTS (2)",
+        "'s2' tells of more subscriptions than MAX_ANNOUNCED_FOLLOWS (2)",
     ]

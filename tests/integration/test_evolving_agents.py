@@ -20,7 +20,7 @@ from thence.cli.servers.up import free_addresses
 from thence.core.topology.model import Topology
 from thence.errors import UsageError
 from thence.node.options import NodeOptions
-from thence.server.apply import Access, Told, TopologyChange, find_old
+from thence.server.apply import Access, Reporter, TopologyChange, find_old
 from thence.server.server import Server
 
 NAMES = ("s1", "s2", "s3", "s4")
@@ -42,7 +42,7 @@ def dying_when_all_hold(said: str) -> None:
         raise Interrupted
 
 
-async def applied(new: Topology, told: Told = quietly) -> None:
+async def applied(new: Topology, told: Reporter = quietly) -> None:
     """Lead a change as the command does."""
     old = await find_old(new, Access())
     await TopologyChange(old, new, Access(), told).apply(60.0)

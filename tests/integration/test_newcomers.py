@@ -18,11 +18,11 @@ from thence.node.peers import connections, incoming_calls
 from thence.server.server import Server
 
 
-async def call_as_s1(topology: Topology, incarnation: str, s1: Server | None = None) -> Speaker:
+async def call_as_s1(topology: Topology, store_id: str, s1: Server | None = None) -> Speaker:
     """Call s2, and say that it is s1 who calls."""
     eve = await Speaker.call(topology.addresses["s2"])
     progress = {} if s1 is None else s1.node.member.progress("s2")
-    eve.say(ServerHello(PROTOCOL, "flat", topology.fingerprint, "s1", "s2", incarnation, progress=progress))
+    eve.say(ServerHello(PROTOCOL, "flat", topology.fingerprint, "s1", "s2", store_id, progress=progress))
     return eve
 
 
@@ -37,8 +37,8 @@ async def test_a_newcomer_does_not_push_out_a_peer_that_is_alive(knows: bool) ->
         await ann.known("bob")
         s1, place = running["s1"], running["s2"].node.peers.peers["s1"]
         before = place.connection
-        incarnation = s1.node.peers.epochs.met["s1"] if knows else "another store"
-        eve = await call_as_s1(topology, incarnation, s1 if knows else None)
+        store_id = s1.node.peers.epochs.met["s1"] if knows else "another store"
+        eve = await call_as_s1(topology, store_id, s1 if knows else None)
         refused = await eve.hear()
         assert isinstance(refused, Refused), "nothing of s2 is told"
         assert "s2 is connected with s1 at 127.0.0.1:" in refused.reason

@@ -103,7 +103,7 @@ async def test_questions_in_advance_cost_others_nothing_and_the_server_little() 
 
 
 async def test_a_status_lists_so_many_clients_and_topics_and_says_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "MAX_TOLD", 3)
+    monkeypatch.setattr(status, "MAX_LISTED", 3)
     topology = flat("s1")
     async with servers(topology):
         for number in range(4):
@@ -122,7 +122,7 @@ async def test_frames_that_never_end_take_no_more_than_clients_may_have_and_othe
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each of many sends half of a long frame, and nothing more. Whoever holds most is shown out, until others can go on."""
-    monkeypatch.setattr(byte_pool, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(byte_pool, "ROOM_TIMEOUT_S", 0.5)
     monkeypatch.setattr(server_module, "LOOK_EVERY_S", 0.1)
     topology = flat("s1")
     async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:

@@ -28,7 +28,7 @@ from thence.core.topology.toml import parse
 from thence.core.wire.messages import Envelope, Packet
 from thence.errors import Busy
 from thence.net.protocol import BatchItem, encode_value, read_messages, write_messages
-from thence.node.directory.directory import Handed
+from thence.node.directory.directory import DirectoryChange
 from thence.node.node import Node
 from thence.node.options import NodeOptions
 from thence.storage.bodies import Joined
@@ -165,7 +165,7 @@ class Bank:
         node.hooks.on_notice = lambda handed: self._on_notice(engine, handed)
         engine.start()
 
-    def _on_notice(self, engine: AgentEngine, handed: Handed) -> None:
+    def _on_notice(self, engine: AgentEngine, handed: DirectoryChange) -> None:
         if handed.left is not None:
             engine.forget(handed.left)
 

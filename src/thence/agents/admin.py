@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from thence.agents.engine import AgentEngine
-from thence.agents.reactions import bury, revive
+from thence.agents.reactions import drop, revive
 from thence.client.message import Message, nobody
 from thence.core.wire.messages import UNREADABLE
 from thence.errors import Busy, MalformedFrame, ThenceError, UsageError
@@ -25,7 +25,7 @@ from thence.net.control import tell
 from thence.net.framing import Connection
 from thence.net.names import checked_name
 from thence.net.protocol import AgentAnswer, AgentQuestion, read_messages
-from thence.node.directory.directory import Handed
+from thence.node.directory.directory import DirectoryChange
 from thence.node.node import Node
 from thence.storage.agents import MAX_AGENTS, MAX_STATE_BYTES, Dead, StoredAgent
 from thence.storage.bodies import Joined
@@ -75,7 +75,7 @@ class AgentAdmin:
         elif isinstance(question, ShowDead):
             self._tell(answer, _dead_shown(node.ledger.dead_letter(question.number)))
         else:
-            (revive if isinstance(question, Retry) else bury)(node, question.number)
+            (revive if isinstance(question, Retry) else drop)(node, question.number)
             self._tell(answer, {"number": question.number})
 
     def _tell(self, answer: Answer, value: Any) -> None:
@@ -141,20 +141,20 @@ class AgentAdmin:
             del waiting[notice.client]
             raise
 
-    def notice(self, handed: Handed) -> None:
+    def notice(self, change: DirectoryChange) -> None:
         """Something has come to pass, and may be what somebody waits for."""
         node = self._node
-        name = handed.joined
+        name = change.joined
         if name is not None and name in self._making:
-            if handed.made is not None:
+            if change.made is not None:
                 for answer in self._making.pop(name):
                     answer(_json({"name": name, "server": node.name, "made": True}), "")
-            elif handed.yielded is not None or name in node.directory.state.mailboxes:
+            elif change.yielded is not None or name in node.directory.state.mailboxes:
                 for answer in self._making.pop(name):
                     answer(b"", f"the name {name!r} was taken meanwhile, at {node.directory.home(name)!r}")
-        if handed.gone is not None:
-            for answer in self._removing.pop(handed.gone, ()):
-                answer(_json({"name": handed.gone, "server": node.name}), "")
+        if change.gone is not None:
+            for answer in self._removing.pop(change.gone, ()):
+                answer(_json({"name": change.gone, "server": node.name}), "")
 
     # Looking.
 

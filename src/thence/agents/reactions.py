@@ -53,14 +53,14 @@ def revive(node: Node, number: int) -> None:
     # It has a number of its sender no longer: that one was answered for long ago.
     batch = msgspec.structs.replace(dead.batch, first=1 - dead.batch.count, to=(dead.agent,))
     node.write_together([Submit((node.name,), node.directory.write(batch))], DeadLettered(number), None)
-    node.ledger.buried(DeadLettered(number))
+    node.ledger.on_dead_lettered(DeadLettered(number))
 
 
-def bury(node: Node, number: int) -> None:
+def drop(node: Node, number: int) -> None:
     """Drop a message that was set aside."""
     node.ledger.dead_letter(number)
     node.write_together([], DeadLettered(number), None)
-    node.ledger.buried(DeadLettered(number))
+    node.ledger.on_dead_lettered(DeadLettered(number))
 
 
 def _no_room_for(agent: str, node: Node) -> str:

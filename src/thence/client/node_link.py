@@ -10,7 +10,7 @@ from thence.client.message import checked_topic
 from thence.client.parts.requests import Pending
 from thence.errors import StorageError, UsageError
 from thence.net.protocol import WINDOW_MESSAGES, Publish
-from thence.node.directory.directory import Handed
+from thence.node.directory.directory import DirectoryChange
 from thence.node.node import Node
 from thence.node.session import Session
 from thence.storage.mailbox import Batch
@@ -134,9 +134,9 @@ class NodeLink:
         if self._session is not None:
             self._session.feed()
 
-    def _on_notice(self, handed: Handed) -> None:
-        for name in (*handed.known, handed.joined):
+    def _on_notice(self, change: DirectoryChange) -> None:
+        for name in (*change.known, change.joined):
             if name is not None:
                 self._names.answer(name)
-        if handed.follows is not None and handed.follows.client == self._parts.state.name and self._session is not None:
-            self._session.followed(handed.follows)
+        if change.follows is not None and change.follows.client == self._parts.state.name and self._session is not None:
+            self._session.followed(change.follows)

@@ -5,8 +5,8 @@ Rules:
 * Counted are frames that are read in part, what the other side has not taken yet, and what was read and waits.
 * While a pool is less than half full, whoever needs more gets it. From then on each has its share, and whoever holds more waits:
   it is not read any further, and gets nothing more.
-* If somebody waits for ``PATIENCE_S``, whoever holds most is shown out, with the reason, and the log names it. So nobody can hold
-  for ever what others wait for. Who is shown out may come again, and nothing is lost by it.
+* If somebody waits for ``ROOM_TIMEOUT_S``, whoever holds most is shown out, with the reason, and the log names it. So nobody can
+  hold for ever what others wait for. Who is shown out may come again, and nothing is lost by it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 SHARE_OF_POOL: Final = 16
 """One part in so many of a pool is what each may hold, at least, when others hold much."""
 
-PATIENCE_S: Final = 5.0
+ROOM_TIMEOUT_S: Final = 5.0
 """How long somebody may wait for room before whoever holds most is shown out."""
 
 NO_LIMIT: Final = 2**62
@@ -61,7 +61,7 @@ class BytePool:
             self._full_since = None
         elif self._full_since is None:
             self._full_since = now
-        elif now - self._full_since > PATIENCE_S:
+        elif now - self._full_since > ROOM_TIMEOUT_S:
             self._full_since = now
             show_out = most()
             if show_out is not None:

@@ -380,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.writer.full and self.writer.unsent_bytes > MAX_CLIENT_UNSENT_BYTES:
             self.pause("unsent")
 
-    def check_taken(self, now: float) -> None:
+    def check_reader(self, now: float) -> None:
         """End a connection, which is paused, if the other side has taken nothing of what it is told for too long."""
         if self.writer.full and now - self.writer.full_since > MAX_UNREAD_S:
             unsent = self.writer.unsent_bytes

@@ -75,7 +75,7 @@ class ServerHello(_Said, frozen=True, array_like=True, tag=1):
     fingerprint: str
     server: str
     called: str
-    incarnation: str
+    store_id: str
     """Which store it runs on: with another one it is not the server that we knew."""
     version: int = 1
     """The version of its topology."""
@@ -93,7 +93,7 @@ class ServerWelcome(_Said, frozen=True, array_like=True, tag=2):
     """The answer to ``ServerHello``."""
 
     server: str
-    incarnation: str
+    store_id: str
     progress: dict[str, Progress] = {}
     protocol: int = 1
     """The one that is spoken."""

@@ -303,10 +303,10 @@ def _given(memory: int, parts: list[BudgetPart]) -> Iterator[tuple[str, int]]:
     """Give each part what it asks for; or, of what it can do without, the same fraction as all others."""
     least = sum(part.least for part in parts)
     if memory < least:
-        told = "; ".join(f"{part.name} {_mib(part.least)}" for part in parts if part.least)
+        needs = "; ".join(f"{part.name} {_mib(part.least)}" for part in parts if part.least)
         asked, enough = _mib(memory) if memory >= MIB else f"{memory:,} bytes", -(-least // MIB)
         raise ConfigError(
-            f"--memory {asked}: the limits cannot fit, they need {_mib(least)} at least: {told}. Give --memory {enough}M or more"
+            f"--memory {asked}: the limits cannot fit, they need {_mib(least)} at least: {needs}. Give --memory {enough}M or more"
         )
     fraction = _fraction(memory, parts)
     for part in parts:

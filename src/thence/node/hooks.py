@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from thence.node.directory.directory import Handed
+from thence.node.directory.directory import DirectoryChange
 from thence.node.spans import ServerSpans
 from thence.storage.mailbox import Batch
 from thence.storage.rejections import Rejected
@@ -21,7 +21,7 @@ class NodeHooks:
         """Takes the clients that have new messages."""
         self.on_batch: Callable[[Batch], bool] | None = None
         """Is offered messages for the program itself, if it needs no mailbox; returns whether it takes them."""
-        self.on_notice: Callable[[Handed], None] = _ignore
+        self.on_notice: Callable[[DirectoryChange], None] = _ignore
         """Takes what a notice changed for clients."""
         self.on_room: Callable[[], None] = _ignore
         """Called when something that was refused as busy may be tried again."""

@@ -284,8 +284,8 @@ class Listener:
         else:
             self._hand_over(connection, self._on_client(connection, hello, None))
 
-    def _hand_over(self, connection: Connection, taken: bool) -> None:
-        if taken:
+    def _hand_over(self, connection: Connection, accepted: bool) -> None:
+        if accepted:
             self._known(connection)
         else:
             self._at_ease(connection)  # Until it has gone it stays one of the strangers.

@@ -4,7 +4,7 @@ Rules:
 
 * After a restart the member steps through its records again, and the other parts follow in the order of the log.
 * Nothing waits for room meanwhile: what was taken before is taken again.
-* A store that is new gets its topology and its incarnation before any peer hears of it.
+* A store that is new gets its topology and its id before any peer hears of it.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _again(parts: Parts, record: Written, now: int) -> None:
     elif isinstance(record, Returned):
         parts.returning.again(record)
     elif isinstance(record, DeadLettered):
-        parts.ledger.buried(record)
+        parts.ledger.on_dead_lettered(record)
     elif isinstance(record, Removed):
         parts.removal.removed(record.client, record.since)
     elif isinstance(record, Met | EpochStored | FencedRecord):

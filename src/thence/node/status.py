@@ -10,7 +10,7 @@ from typing import Any, Final
 from thence.net.byte_pool import NO_LIMIT
 from thence.node.node import Node
 
-MAX_TOLD: Final = 1_000
+MAX_LISTED: Final = 1_000
 """How many clients, and how many topics, a status lists; it says how many there are."""
 
 
@@ -47,8 +47,8 @@ def peers(node: Node) -> list[dict[str, Any]]:
 def clients(node: Node, connected: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return how it is with each client, or some; ``connected`` says from where those are that are there, who come first."""
     mailboxes, agents = node.directory.state.mailboxes, node.ledger.agents
-    others = (name for name in mailboxes if name not in agents and (len(mailboxes) <= MAX_TOLD or name not in connected))
-    there = (name for name in connected if name in mailboxes) if len(mailboxes) > MAX_TOLD else ()
+    others = (name for name in mailboxes if name not in agents and (len(mailboxes) <= MAX_LISTED or name not in connected))
+    there = (name for name in connected if name in mailboxes) if len(mailboxes) > MAX_LISTED else ()
     return [
         {
             "name": name,
@@ -60,14 +60,14 @@ def clients(node: Node, connected: Mapping[str, str]) -> list[dict[str, Any]]:
             "waiting_bytes": mailboxes[name].bytes,
             "spilled_letters": mailboxes[name].spilled_messages,
         }
-        for name in islice(chain(there, others), MAX_TOLD)
+        for name in islice(chain(there, others), MAX_LISTED)
     ]
 
 
 def topics(node: Node) -> dict[str, int]:
     """Return how many follow each topic, or some topics."""
     followed = ((topic, len(followers)) for topic, followers in node.directory.state.followers.items() if topic)
-    return dict(islice(followed, MAX_TOLD))
+    return dict(islice(followed, MAX_LISTED))
 
 
 def backlog(node: Node) -> dict[str, Any]:

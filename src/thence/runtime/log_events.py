@@ -36,8 +36,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "%s takes nothing more, sends nothing and delivers nothing. %s": LogEvent("fenced", ("name", "reason")),
     "%s stays as it was left: %s": LogEvent("still-fenced", ("name", "reason")),
-    "holding %s for dead": LogEvent("neighbour-suspected", ("peer",)),
-    "no longer holding %s for dead": LogEvent("neighbour-trusted", ("peer",)),
+    "suspecting %s": LogEvent("neighbour-suspected", ("peer",)),
+    "no longer suspecting %s": LogEvent("neighbour-trusted", ("peer",)),
     "%s: %s (%d so far): %s": LogEvent("frame-refused", ("peer", "kind", "count", "reason")),
     "a delivery that cannot be read is left out (%d so far): %s": LogEvent("delivery-unreadable", ("count", "reason")),
     "%d messages of %s are left out: they are for %s, a server in which no program runs (%d times so far)": LogEvent(

@@ -56,7 +56,7 @@ BACK_S: Final = 10.0
 FLUSH_MESSAGES: Final = 1_000
 """How many messages are handed over at a time."""
 
-Told = Callable[[str], None]
+Reporter = Callable[[str], None]
 
 
 class Applied(NamedTuple):
@@ -187,14 +187,14 @@ class TopologyChange:
     """One change, led from here."""
 
     def __init__(
-        self, old: Topology, new: Topology, access: Access, told: Told, lost: tuple[str, ...] = (), *, back: bool = False
+        self, old: Topology, new: Topology, access: Access, report: Reporter, lost: tuple[str, ...] = (), *, back: bool = False
     ) -> None:
-        """``told`` is given what is going on, in words. ``back``: only to abort, so ``new`` may have those who are lost."""
+        """``report`` is given what is going on, in words. ``back``: only to abort, so ``new`` may have those who are lost."""
         self._lead = Coordinator(old, new, lost, back=back)
         self._settlement: Settlement | None = None
         self._refusals: dict[str, str] = {}
         """What each has refused last: it is asked again and again, and people told once."""
-        self._told = told
+        self._report = report
         self._access = access
         self.callers = Callers({**old.addresses, **new.addresses}, access)
         lacking = [name for name in self._lead.members if name not in self.callers.addresses]
@@ -262,7 +262,7 @@ class TopologyChange:
         """People decide who is lost. If one of them answers, they may want to know."""
         asked = [name for name in self._lead.lost if name in self.callers.addresses]
         for name in await self.callers.ask_all({name: ViewRequest("ask") for name in asked}):
-            self._told(f"{name} is declared lost, but answers: it will be left behind, with what only it has")
+            self._report(f"{name} is declared lost, but answers: it will be left behind, with what only it has")
         for name in asked:
             self.callers.trouble.pop(name, None)
 
@@ -319,7 +319,7 @@ class TopologyChange:
             decision = decide({name: answer.standing for name, answer in answers.items()})
             if decision.said != said:
                 said = decision.said
-                self._told(said)
+                self._report(said)
             if decision.done:
                 return rounds
             if decision.flush:
@@ -335,7 +335,7 @@ class TopologyChange:
         """Say that somebody refused, once, and return whether it did."""
         if answer.refused and self._refusals.get(name) != answer.refused:
             self._refusals[name] = answer.refused
-            self._told(f"{name} refused: {answer.refused}")
+            self._report(f"{name} refused: {answer.refused}")
         return bool(answer.refused)
 
 

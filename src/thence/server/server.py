@@ -36,7 +36,7 @@ from thence.net.protocol import (
 )
 from thence.net.reconnect import Heartbeat
 from thence.net.security.access import Guest, objection_to_new
-from thence.node.directory.directory import Handed
+from thence.node.directory.directory import DirectoryChange
 from thence.node.directory.homes import FENCED, begins, new_mailbox
 from thence.node.fair_turns import Rounds
 from thence.node.listener import Listener
@@ -69,7 +69,7 @@ HEARTBEAT_S: Final = 1.0
 """After how long a client that gets nothing gets a ping."""
 MAX_FINDING: Final = 10_000
 """How many others one client may be waiting for at a time."""
-MAX_WAITS_TOLD: Final = 1_000
+MAX_WAITS_LISTED: Final = 1_000
 """How many waiting messages a status lists, of those that wait longest; ``waiting_left_out`` counts the others."""
 
 log = logging.getLogger("thence.server")
@@ -159,8 +159,8 @@ class Server:
             if not any(queued and name in there for name, queued in self.node.member.queued().items()):
                 break
             await asyncio.sleep(DRAIN_LOOK_S)
-        if unconfirmed := sum(self.node.member.queued().values()):
-            log.warning("%d frames are not acknowledged; they are in the store and go out at the next start", unconfirmed)
+        if unacked := sum(self.node.member.queued().values()):
+            log.warning("%d frames are not acknowledged; they are in the store and go out at the next start", unacked)
         if self._ticker is not None:
             self._ticker.cancel()
         await self.node.close()
@@ -356,29 +356,29 @@ class Server:
             if client is not None and client.session is not None:
                 client.session.tell_safe()
 
-    def _notice(self, handed: Handed) -> None:
-        self.admin.notice(handed)
-        if handed.joined is not None:
-            self._joined(handed.joined)
-        for name in handed.known:
+    def _notice(self, change: DirectoryChange) -> None:
+        self.admin.notice(change)
+        if change.joined is not None:
+            self._joined(change.joined)
+        for name in change.known:
             self._found(name)
-        if handed.yielded is not None:
-            self._take_back(handed.yielded)
-            waiting = self._joining.pop(handed.yielded, None)
+        if change.yielded is not None:
+            self._take_back(change.yielded)
+            waiting = self._joining.pop(change.yielded, None)
             if waiting is not None:
-                refuse(waiting.connection, self._objection(handed.yielded))
-        if handed.left is not None:
-            self.engine.forget(handed.left)
-            if handed.lost is not None and handed.left in self._clients:
-                reject(self.node, self._clients.pop(handed.left).connection, handed.left, self._lost_name(handed.left))
-            self.end_session(handed.left, f"{handed.left!r} is no longer a client of {self.node.name!r}")
-            if handed.yielded is None and self.node.name in self.node.directory.state.claims.get(handed.left, ()):
-                self._take_back(handed.left)
-        elif handed.follows is not None:
-            self.revocation.followed(handed.follows)
-            client = self._clients.get(handed.follows.client)
+                refuse(waiting.connection, self._objection(change.yielded))
+        if change.left is not None:
+            self.engine.forget(change.left)
+            if change.lost is not None and change.left in self._clients:
+                reject(self.node, self._clients.pop(change.left).connection, change.left, self._lost_name(change.left))
+            self.end_session(change.left, f"{change.left!r} is no longer a client of {self.node.name!r}")
+            if change.yielded is None and self.node.name in self.node.directory.state.claims.get(change.left, ()):
+                self._take_back(change.left)
+        elif change.follows is not None:
+            self.revocation.followed(change.follows)
+            client = self._clients.get(change.follows.client)
             if client is not None and client.session is not None:
-                client.session.followed(handed.follows)
+                client.session.followed(change.follows)
 
     def _joined(self, name: str) -> None:
         """There is a client of this name: let it in if it is here and waits, and tell those who asked."""
@@ -442,7 +442,7 @@ class Server:
             for client in list(self._connections):
                 if client.connection.paused:
                     client.connection.rest()
-                    client.connection.check_taken(loop_now)
+                    client.connection.check_reader(loop_now)
                 else:
                     heartbeat.beat(client.connection, loop_now)
 
@@ -542,9 +542,9 @@ class Server:
             "topics_count": len(node.directory.state.followers),
             "clocks": node.member.clocks(),
             "held_deliveries": node.held,
-            "waiting": [describe_wait(wait, now) for wait in waits[:MAX_WAITS_TOLD]],
+            "waiting": [describe_wait(wait, now) for wait in waits[:MAX_WAITS_LISTED]],
             "waiting_count": len(waits),
-            "waiting_left_out": max(0, len(waits) - MAX_WAITS_TOLD),
+            "waiting_left_out": max(0, len(waits) - MAX_WAITS_LISTED),
             "oldest_wait_seconds": round(max(0, now - oldest) / 1e9, 3),
             "letters_accepted": node.intake.messages_accepted,
             "letters_delivered": node.dispatch.handover.messages_delivered,

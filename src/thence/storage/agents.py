@@ -124,7 +124,7 @@ class AgentLedger:
         if kept is not None:
             self.states_bytes -= len(kept.state)
             for number in [number for number, dead in self.state.dead.items() if dead.agent == agent]:
-                self._bury(number)
+                self._drop_dead(number)
 
     # What is written.
 
@@ -166,9 +166,9 @@ class AgentLedger:
             self.dead_bytes += len(record.dead.batch.messages)
         return True
 
-    def buried(self, record: DeadLettered) -> None:
+    def on_dead_lettered(self, record: DeadLettered) -> None:
         """A message is set aside no longer."""
-        self._bury(record.number)
+        self._drop_dead(record.number)
 
     def dead_letter(self, number: int) -> Dead:
         """Return a message that was set aside."""
@@ -181,7 +181,7 @@ class AgentLedger:
         """Return all messages that were set aside, the oldest first."""
         return self.state.dead.values()
 
-    def _bury(self, number: int) -> None:
+    def _drop_dead(self, number: int) -> None:
         dead = self.state.dead.pop(number, None)
         if dead is not None:
             self.dead_bytes -= len(dead.batch.messages)

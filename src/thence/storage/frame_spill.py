@@ -54,7 +54,7 @@ class Outgoing:
         """Why the last frames could not be written; until it is looked at again, none are."""
         self.unreadable: dict[Way, str] = {}
         """Ways whose next frames cannot be read, and why."""
-        self._told: dict[Way, str] = {}
+        self._logged: dict[Way, str] = {}
         """What the log says of each way, so that it says it once."""
         self._busy = False
 
@@ -127,9 +127,9 @@ class Outgoing:
             self._member.step(Spilled(way.place, way.peer, block[-1][0]), 0)
 
     def _tell(self, way: Way, trouble: str) -> None:
-        if self._told.get(way, "").partition(":")[0] != trouble.partition(":")[0]:  # The figures behind it may change.
+        if self._logged.get(way, "").partition(":")[0] != trouble.partition(":")[0]:  # The figures behind it may change.
             log.warning("frames for %s are not in files as they should be: %s", way, trouble)
-        self._told[way] = trouble
+        self._logged[way] = trouble
 
     def _write_block(self, way: Way, files: list[SpillFile], block: Numbered) -> None:
         if self.bytes >= self.limit_bytes:
@@ -143,7 +143,7 @@ class Outgoing:
         file.last = block[-1][0]
         file.messages_bytes += sum(frame.weight for _, frame in block)
         self._files[way] = files
-        self._told.pop(way, None)
+        self._logged.pop(way, None)
 
     def _fetch(self, way: Way) -> None:
         while way not in self.unreadable and self._member.wants(way):
@@ -153,7 +153,7 @@ class Outgoing:
                 self.unreadable[way] = f"the frames for {way} cannot be read: {error}"
                 self._tell(way, self.unreadable[way])
                 return
-            self._told.pop(way, None)
+            self._logged.pop(way, None)
             self._fetched(Fetched(way.place, way.peer, frames))
             self._let_go(way)
 

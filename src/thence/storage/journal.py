@@ -39,7 +39,7 @@ class Met(msgspec.Struct, frozen=True, array_like=True, tag=12):
     """A peer runs on this store; with another one it has forgotten what it promised."""
 
     peer: str
-    incarnation: str
+    store_id: str
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag=13):

@@ -133,9 +133,9 @@ class Store:
 
     def take_recovered(self) -> tuple[bytes | None, list[bytes]]:
         """Hand over what recovery found, and keep it no longer."""
-        taken = self.snapshot, self.entries
+        size = self.snapshot, self.entries
         self.snapshot, self.entries = None, []
-        return taken
+        return size
 
     def append(self, entry: bytes) -> int:
         """Put an entry into the buffer and return its sequence number; ``commit`` makes it durable."""
@@ -201,12 +201,12 @@ class Store:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def _take_buffer(self, most_bytes: int = MAX_BUFFERED_BYTES) -> None:
-        taken, buffer, unwritten = sum(map(len, self._unwritten)), self._buffer, self._unwritten
+        size, buffer, unwritten = sum(map(len, self._unwritten)), self._buffer, self._unwritten
         for _ in range(len(buffer)):  # More may come in meanwhile, from another thread.
-            if taken >= most_bytes:
+            if size >= most_bytes:
                 break
             entry = buffer.popleft()
-            taken += len(entry)
+            size += len(entry)
             unwritten.append(entry)
 
     def _done_with(self, count: int) -> None:

@@ -21,7 +21,7 @@ MEMORY_METRICS = (
 
 async def clients_want_more_memory_than_there_is(given: Any) -> None:
     """Send halves of long frames, each in a connection of its own, to a server with a budget."""
-    given.monkeypatch.setattr(byte_pool, "PATIENCE_S", 0.1)
+    given.monkeypatch.setattr(byte_pool, "ROOM_TIMEOUT_S", 0.1)
     given.monkeypatch.setattr(server_module, "LOOK_EVERY_S", 0.05)
     topology = flat("s1")
     async with servers(topology, memory=2**31) as running:

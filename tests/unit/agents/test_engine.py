@@ -20,12 +20,12 @@ from thence.agents import engine as engine_module
 from thence.agents import reactions as reactions_module
 from thence.agents.engine import MAX_ATTEMPTS, AgentEngine
 from thence.agents.kinds import kinds_of
-from thence.agents.reactions import bury, revive
+from thence.agents.reactions import drop, revive
 from thence.client.message import recipients
 from thence.errors import Busy, UsageError
 from thence.net.protocol import BatchItem, encode_value, read_messages, write_messages
 from thence.node.directory import subscriptions
-from thence.node.directory.directory import Handed
+from thence.node.directory.directory import DirectoryChange
 from thence.node.node import Node
 from thence.node.options import NodeOptions
 from thence.storage import agents as ledger_module
@@ -83,9 +83,9 @@ class Home:
         self.engine.start()
         self._number = 0
 
-    def _notice(self, handed: Handed) -> None:
-        if handed.left is not None:
-            self.engine.forget(handed.left)
+    def _notice(self, change: DirectoryChange) -> None:
+        if change.left is not None:
+            self.engine.forget(change.left)
 
     async def make(self, *names: str, kind: str = "Log") -> None:
         for name in names:
@@ -338,7 +338,7 @@ async def test_where_no_more_can_be_set_aside_the_agent_waits(monkeypatch: pytes
         one.send("bob", "b")
         await until(lambda: one.node.ledger.agents["bob"].done)
         assert one.state("ann") == []
-        bury(one.node, 1)
+        drop(one.node, 1)
         await one.rest()
         assert one.state("ann") == ["z"]
         assert [dead.number for dead in one.node.ledger.dead_letters()] == [2]

@@ -20,7 +20,7 @@ from thence.core.topology.toml import parse
 from thence.core.transport.window import WINDOW_BYTES
 from thence.core.wire.messages import MAX_BODY_BYTES
 from thence.errors import ConfigError
-from thence.net.byte_pool import PATIENCE_S, SHARE_OF_POOL, BytePool
+from thence.net.byte_pool import ROOM_TIMEOUT_S, SHARE_OF_POOL, BytePool
 from thence.net.framing import MAX_CLIENT_FRAME_BYTES, READ_BYTES
 from thence.node import budget
 from thence.node.budget import MIB, NO_BUDGET, FabricShape, Needs, machine_memory, parse_memory, parse_size, parts_of, share_out
@@ -260,12 +260,12 @@ def test_who_holds_most_is_shown_out_when_somebody_waits_for_long() -> None:
 
         return show_out
 
-    for now in range(int(PATIENCE_S) + 1):
+    for now in range(int(ROOM_TIMEOUT_S) + 1):
         pool.look(float(now), most)
         assert not shown
-    pool.look(PATIENCE_S + 1.0, most)
+    pool.look(ROOM_TIMEOUT_S + 1.0, most)
     assert shown == ["the limit of all is 100, 100 are used"]
-    pool.look(PATIENCE_S + 2.0, most)
+    pool.look(ROOM_TIMEOUT_S + 2.0, most)
     assert (pool.waiting, pool.shown_out) == (0, 1)
 
 

@@ -54,7 +54,7 @@ def test_a_dead_message_is_there_until_it_is_buried_and_its_number_is_never_used
     ledger = with_agent()
     ledger.reacted(Reacted("ann", 1, 1, None, dead(1)))
     assert ledger.dead_letter(1).error == "ValueError: no"
-    ledger.buried(DeadLettered(1))
+    ledger.on_dead_lettered(DeadLettered(1))
     with pytest.raises(UsageError, match="no dead message 1"):
         ledger.dead_letter(1)
     assert (ledger.state.last_dead, ledger.dead_bytes) == (1, 0)

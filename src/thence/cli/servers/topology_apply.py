@@ -17,7 +17,7 @@ from thence.core.reconfig.protocol import check_lost, check_successor
 from thence.core.topology.model import Topology
 from thence.runtime import event_loop
 from thence.runtime.topology_file import read_topology
-from thence.server.apply import Access, Applied, Told, TopologyChange, find_old, pauses
+from thence.server.apply import Access, Applied, Reporter, TopologyChange, find_old, pauses
 
 TIMEOUT_S = 60.0
 MAX_SHOWN = 20
@@ -97,11 +97,13 @@ def command(
     _show_applied(applied, found, json=json)
 
 
-async def _apply(old: Topology, new: Topology, access: Access, told: Told, gone: tuple[str, ...], timeout_s: float) -> Applied:
+async def _apply(
+    old: Topology, new: Topology, access: Access, told: Reporter, gone: tuple[str, ...], timeout_s: float
+) -> Applied:
     return await TopologyChange(old, new, access, told, gone).apply(timeout_s)
 
 
-async def _abort(old: Topology, new: Topology, access: Access, told: Told, gone: tuple[str, ...], timeout_s: float) -> None:
+async def _abort(old: Topology, new: Topology, access: Access, told: Reporter, gone: tuple[str, ...], timeout_s: float) -> None:
     await TopologyChange(old, new, access, told, gone, back=True).abort(timeout_s)
 
 

@@ -19,15 +19,15 @@ from thence.core.wire.messages import MAX_NAME_CHARACTERS, Envelope
 from thence.errors import MalformedFrame
 from thence.net.names import MAX_TOPIC_CHARACTERS, RETURNED
 from thence.net.protocol import count_messages
-from thence.node.directory.directory import MAX_CLIENTS, Directory, Handed
+from thence.node.directory.directory import MAX_CLIENTS, Directory, DirectoryChange
 from thence.node.directory.subscriptions import MAX_SUBSCRIPTIONS
 from thence.storage.bodies import Body, Follows, Joined, Known
 from thence.storage.mailbox import Batch
 
-MAX_TOLD_CLIENTS: Final = 2 * MAX_CLIENTS
+MAX_ANNOUNCED_CLIENTS: Final = 2 * MAX_CLIENTS
 """Of how many clients another server may tell,"""
 
-MAX_TOLD_SUBSCRIPTIONS: Final = 2 * MAX_SUBSCRIPTIONS
+MAX_ANNOUNCED_FOLLOWS: Final = 2 * MAX_SUBSCRIPTIONS
 """and of how many subscriptions of theirs."""
 
 
@@ -62,20 +62,20 @@ class AnnouncementChecks:
         follows = body.follows if isinstance(body, Known) else ()
         if isinstance(body, Follows) and body.wanted:
             follows = [(body.client, body.topic)]
-        if self._clients[origin] + sum([name not in known for name in names]) > MAX_TOLD_CLIENTS:
-            raise MalformedFrame(f"{origin!r} tells of more clients than MAX_TOLD_CLIENTS ({MAX_TOLD_CLIENTS})")
-        if self._follows[origin] + sum([not followed(*one) for one in follows]) > MAX_TOLD_SUBSCRIPTIONS:
-            raise MalformedFrame(f"{origin!r} tells of more subscriptions than MAX_TOLD_SUBSCRIPTIONS ({MAX_TOLD_SUBSCRIPTIONS})")
+        if self._clients[origin] + sum([name not in known for name in names]) > MAX_ANNOUNCED_CLIENTS:
+            raise MalformedFrame(f"{origin!r} tells of more clients than MAX_ANNOUNCED_CLIENTS ({MAX_ANNOUNCED_CLIENTS})")
+        if self._follows[origin] + sum([not followed(*one) for one in follows]) > MAX_ANNOUNCED_FOLLOWS:
+            raise MalformedFrame(f"{origin!r} tells of more subscriptions than MAX_ANNOUNCED_FOLLOWS ({MAX_ANNOUNCED_FOLLOWS})")
 
-    def take(self, body: Body, envelope: Envelope) -> Handed:
+    def take(self, body: Body, envelope: Envelope) -> DirectoryChange:
         """Let the directory take a notice, and count what that makes more or less."""
         directory, origin = self._directory, envelope.origin
         self._count()
         clients, follows = len(directory.state.claims), directory.subscriptions.total
-        handed = directory.take(body, envelope)
+        change = directory.take(body, envelope)
         self._clients[origin] += len(directory.state.claims) - clients
         self._follows[origin] += directory.subscriptions.total - follows
-        return handed
+        return change
 
     def _count(self) -> None:
         """Count anew if the directory has another state: it was brought back."""

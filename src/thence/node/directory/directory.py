@@ -64,7 +64,7 @@ class DirectoryState(msgspec.Struct, array_like=True):
     """The clients that follow each topic."""
 
 
-class Handed(msgspec.Struct, frozen=True):
+class DirectoryChange(msgspec.Struct, frozen=True):
     """What a delivery changed for clients of this server."""
 
     mailboxes: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ class Directory:
 
     # Messages in.
 
-    def deliver(self, envelope: Envelope) -> Handed:
+    def deliver(self, envelope: Envelope) -> DirectoryChange:
         """Take what the member delivered."""
         return self.take(self.read(envelope), envelope)
 
@@ -190,10 +190,10 @@ class Directory:
             return self._written[1]
         return read_body(envelope.body, envelope.origin)
 
-    def take(self, body: Body, envelope: Envelope) -> Handed:
+    def take(self, body: Body, envelope: Envelope) -> DirectoryChange:
         """Do what the body of a message says."""
         if isinstance(body, Batch):
-            return Handed(mailboxes=self._put(body))
+            return DirectoryChange(mailboxes=self._put(body))
         if isinstance(body, Joined):
             return self._joined(body, envelope.number)
         if isinstance(body, Left):
@@ -219,24 +219,24 @@ class Directory:
         self.mailboxes.put(batch, names)
         return names
 
-    def _joined(self, notice: Joined, number: int) -> Handed:
+    def _joined(self, notice: Joined, number: int) -> DirectoryChange:
         claims = self._claimed(notice.client, notice.server)
         if claims is None:
-            return Handed()
-        handed = Handed(joined=notice.client)
+            return DirectoryChange()
+        change = DirectoryChange(joined=notice.client)
         if notice.server == self.server:
             self._joining.pop(notice.client, None)
         if claims[0] == self.server == notice.server:
             if notice.client not in self.state.mailboxes:
                 self.state.mailboxes[notice.client] = Mailbox(notice.temporary, since=number, id=notice.mailbox_id)
                 self.subscriptions.is_ours_now(notice.client)  # What it follows may be of the server that had the name before.
-                handed = msgspec.structs.replace(handed, made=notice if notice.kind else None)
+                change = msgspec.structs.replace(change, made=notice if notice.kind else None)
             if notice.entry and not notice.kind:
                 self.state.mailboxes[notice.client].entry = notice.entry
         elif claims[0] != self.server and self.server in claims:
-            lost, handed = self.state.mailboxes.get(notice.client), self._drop(notice.client, keep_files=True)
-            handed = msgspec.structs.replace(handed, joined=notice.client, yielded=notice.client, lost=lost)
-        return handed
+            lost, change = self.state.mailboxes.get(notice.client), self._drop(notice.client, keep_files=True)
+            change = msgspec.structs.replace(change, joined=notice.client, yielded=notice.client, lost=lost)
+        return change
 
     def _claimed(self, client: str, server: str) -> list[str] | None:
         """Take note that a server claims a name; return all who do, or None if the name was left out for want of room."""
@@ -245,38 +245,38 @@ class Directory:
             self.routes.forget_client(client)
         return claims
 
-    def _left(self, notice: Left) -> Handed:
+    def _left(self, notice: Left) -> DirectoryChange:
         had_it = self.claims.drop(notice.client, notice.server)
         if had_it is None:
-            return Handed()
+            return DirectoryChange()
         self.routes.forget_client(notice.client)
         if had_it:
             self.subscriptions.unfollow_all(notice.client)
         if notice.server != self.server:
-            return Handed()
+            return DirectoryChange()
         return msgspec.structs.replace(self._drop(notice.client), gone=notice.client)
 
-    def remove(self, client: str) -> Handed:
+    def remove(self, client: str) -> DirectoryChange:
         """Drop a client's mailbox. Its name is claimed until ``Left`` comes."""
-        handed = self._drop(client)
+        change = self._drop(client)
         self.mailboxes.look_for_room()
-        return handed
+        return change
 
-    def _drop(self, client: str, *, keep_files: bool = False) -> Handed:
+    def _drop(self, client: str, *, keep_files: bool = False) -> DirectoryChange:
         dropped = self.mailboxes.drop(client, keep_files=keep_files)
         if dropped is None:
-            return Handed()
+            return DirectoryChange()
         self.subscriptions.was_ours(client)
-        return Handed(left=client)
+        return DirectoryChange(left=client)
 
-    def _follows(self, notice: Follows, origin: str) -> Handed:
+    def _follows(self, notice: Follows, origin: str) -> DirectoryChange:
         if notice.wanted:
             if self.subscriptions.follow(notice.client, notice.topic, origin):
                 self.routes.forget()
         else:
             self.subscriptions.unfollow(notice.client, notice.topic)
         self.routes.forget_topic(notice.topic)
-        return Handed(follows=notice)
+        return DirectoryChange(follows=notice)
 
     # Changes of the fabric.
 
@@ -303,14 +303,14 @@ class Directory:
         for at in range(0, len(follows), MAX_KNOWN):
             yield write_body(Known(self.server, {}, follows[at : at + MAX_KNOWN]))
 
-    def _known(self, notice: Known) -> Handed:
+    def _known(self, notice: Known) -> DirectoryChange:
         if notice.server == self.server:
-            return Handed()
+            return DirectoryChange()
         known = [client for client in notice.clients if self._claimed(client, notice.server) is not None]
         for client, topic in notice.follows:
             self.subscriptions.follow(client, topic, notice.server)
         self.routes.forget()
-        return Handed(known=tuple(known))
+        return DirectoryChange(known=tuple(known))
 
     # Snapshots.
 

@@ -60,7 +60,7 @@ class Homes:
         self._server = server
         self._directory = directory
         self._write = write
-        self._meeting: dict[str, None] = {}
+        self._joining: dict[str, None] = {}
         """Clients whose mailbox has an epoch that is not durable."""
 
     def started(self) -> None:
@@ -79,7 +79,7 @@ class Homes:
 
     def objection(self, hello: ClientHello) -> Refused | None:
         """Say why a program cannot have its mailbox, if so."""
-        if hello.name in self._meeting:
+        if hello.name in self._joining:
             return Refused(f"another connection as {hello.name!r} is just being made", later=True)
         mailbox = self._directory.state.mailboxes.get(hello.name)
         if begins(hello):
@@ -137,10 +137,10 @@ class Homes:
             claim = shown.offer(comparison.common, Epoch(comparison.next_number, _new_id(hello.program)))
         met = MailboxMet(hello.name, mailbox.since, claim, fenced, mailbox.sent)
         mailbox.met(met)
-        self._meeting[hello.name] = None
+        self._joining[hello.name] = None
 
         def durable() -> None:
-            self._meeting.pop(hello.name, None)
+            self._joining.pop(hello.name, None)
             then(met.sent)
 
         self._write([met], durable)
@@ -151,7 +151,7 @@ class Homes:
         This need not be stored: what is stored has the epoch too, and a call on its way does not survive the server.
         """
         mailbox = self._directory.state.mailboxes.get(name)
-        if mailbox is None or mailbox.claim is None or name in self._meeting:
+        if mailbox is None or mailbox.claim is None or name in self._joining:
             return
         if mailbox.claim.offered is not None and mailbox.claim.offered.epoch == epoch:
             mailbox.claim = mailbox.claim.agree(epoch)

@@ -66,7 +66,7 @@ class Subscriptions:
         self._asking_each: dict[str, int] = {}
         """and how many these are of each client."""
         self.announced = Announced(MAX_TOPICS_BYTES, TOPIC_BYTES)
-        self._told_by: dict[str, str] = {}
+        self._announced_by: dict[str, str] = {}
         """The servers of clients of others that follow something."""
         for topic, clients in followers.items():
             for client in clients:
@@ -109,7 +109,7 @@ class Subscriptions:
 
     def _weigh(self, client: str, topic: str, server: str | None) -> None:
         if server not in (None, self._server) and topic != EVERYTHING:
-            self.announced.add(self._told_by.setdefault(client, server), topic)
+            self.announced.add(self._announced_by.setdefault(client, server), topic)
 
     def unfollow(self, client: str, topic: str) -> None:
         """It does no longer."""
@@ -120,11 +120,11 @@ class Subscriptions:
             del self._followers[topic]
         topics = self._topics[client]
         del topics[topic]
-        if client in self._told_by:
-            self.announced.drop(self._told_by[client], topic)
+        if client in self._announced_by:
+            self.announced.drop(self._announced_by[client], topic)
         if not topics:
             del self._topics[client]
-            self._told_by.pop(client, None)
+            self._announced_by.pop(client, None)
         self.count -= self._is_ours(client)
         self.total -= 1
 

@@ -35,9 +35,9 @@ class Arrivals:
         self._intake = intake
         self._dispatch = dispatch
 
-    def connected(self, peer: str, incarnation: str) -> None:
-        """A peer is there, on the store of this incarnation, and nothing is wrong with what it said."""
-        self._epochs.met_on(peer, incarnation)
+    def connected(self, peer: str, store_id: str) -> None:
+        """A peer is there, on this store, and nothing is wrong with what it said."""
+        self._epochs.met_on(peer, store_id)
         self._driver.step(Connected(peer))
 
     def arrived(self, peer: str, packet: Packet[Any]) -> None:

@@ -35,7 +35,7 @@ class Dispatch:
         self._intake = intake
         self._hooks = hooks
         self._held: deque[Delivery] = deque()
-        self._handing = False
+        self._dispatching = False
         """Whether deliveries are being put into mailboxes."""
         self._came_back_full = False
         """Whether a mailbox has been full since the store was brought back: it may have more in it than it should."""
@@ -45,9 +45,9 @@ class Dispatch:
         held, directory, driver = self._held, self._directory, self._driver
         held.extend(deliveries)
         self.held_bytes += sum([delivery.frame.weight for delivery in deliveries])
-        if self._handing:
+        if self._dispatching:
             return  # Whoever was told has sent something that is for us too: it comes behind what is being handed over.
-        self._handing = True
+        self._dispatching = True
         hand = self.handover.hand
         try:
             while held and (not directory.mailboxes.full or driver.recovering):
@@ -61,7 +61,7 @@ class Dispatch:
                 if mailboxes:
                     self._hooks.on_messages(mailboxes)
         finally:
-            self._handing = False
+            self._dispatching = False
 
     def safe(self, upto: int) -> None:
         """All deliveries up to this position are safe."""

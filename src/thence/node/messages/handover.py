@@ -20,7 +20,7 @@ from thence.errors import MalformedFrame
 from thence.net.names import RETURNED
 from thence.net.protocol import BatchItem, write_messages
 from thence.node.directory.announcement_checks import AnnouncementChecks
-from thence.node.directory.directory import Directory, Handed
+from thence.node.directory.directory import Directory, DirectoryChange
 from thence.node.hooks import NodeHooks
 from thence.node.messages.removal import Removal
 from thence.node.messages.returns import Returning
@@ -60,7 +60,7 @@ class Handover:
         self._removal = removal
         self._reconfiguration = reconfiguration
         self._hooks = hooks
-        self._told = AnnouncementChecks(directory)
+        self._checks = AnnouncementChecks(directory)
         self._unread = 0
         self._said: dict[str, dict[str, int]] = {}
         """What the log has said of deliveries that were left out, by server."""
@@ -80,7 +80,7 @@ class Handover:
             self._hand_messages(delivery.position, body, envelope, mailboxes)
         else:
             left_out = self._directory.claims.left_out
-            self._hand_notice(delivery.position, self._told.take(body, envelope), envelope.number)
+            self._notice_change(delivery.position, self._checks.take(body, envelope), envelope.number)
             if self._directory.claims.left_out != left_out:
                 self._tell_left_out(envelope.origin, left_out)
 
@@ -91,17 +91,17 @@ class Handover:
             return
         if batch.sender.startswith(RETURNED):
             self._returning.came_back(batch)
-        handed = self._directory.take(batch, envelope)
-        for name in handed.mailboxes:
+        change = self._directory.take(batch, envelope)
+        for name in change.mailboxes:
             mailboxes[name] = None
         if not direct:
-            self._note(position, batch.count, handed.mailboxes)
-        self.messages_delivered += batch.count * len(handed.mailboxes)
+            self._note(position, batch.count, change.mailboxes)
+        self.messages_delivered += batch.count * len(change.mailboxes)
         if self._hooks.spans is not None:
-            self._hooks.spans.delivering(batch, handed.mailboxes)
-        if batch.to is not None and len(handed.mailboxes) < len(batch.to):
+            self._hooks.spans.delivering(batch, change.mailboxes)
+        if batch.to is not None and len(change.mailboxes) < len(batch.to):
             self._returning.astray(position, batch, envelope)
-            if not handed.mailboxes and self._directory.server in batch.to:
+            if not change.mailboxes and self._directory.server in batch.to:
                 self._complain(batch)
 
     def _tell_left_out(self, server: str, before: int) -> None:
@@ -115,23 +115,23 @@ class Handover:
                 directory.claims.announced.limit,
             )
 
-    def _hand_notice(self, position: int, handed: Handed, number: int) -> None:
-        if handed.left is not None:
-            self._removal.forget(handed.left)
-            if handed.lost is not None:
-                self._returning.lost(position, handed.left, handed.lost)
-        if handed.joined is not None and handed.joined in self._directory.state.mailboxes:
-            self._returning.found(handed.joined)
-        if handed.made is not None:
-            self._ledger.made(handed.made, number)
-        self._hooks.on_notice(handed)
+    def _notice_change(self, position: int, change: DirectoryChange, number: int) -> None:
+        if change.left is not None:
+            self._removal.forget(change.left)
+            if change.lost is not None:
+                self._returning.lost(position, change.left, change.lost)
+        if change.joined is not None and change.joined in self._directory.state.mailboxes:
+            self._returning.found(change.joined)
+        if change.made is not None:
+            self._ledger.made(change.made, number)
+        self._hooks.on_notice(change)
 
     def _read(self, envelope: Envelope) -> Body | None:
         """Return what a message says; None: nobody can read it, and it is left out."""
         try:
             body = self._directory.read(envelope)
             if not isinstance(body, Batch) or envelope.origin != self._directory.server:  # Ours were checked when they came.
-                self._told.check(body, envelope.origin)
+                self._checks.check(body, envelope.origin)
         except MalformedFrame as error:
             self.unreadable += 1
             said = self._said.setdefault(envelope.origin, {})
@@ -163,10 +163,10 @@ class Handover:
         batch = Batch(FABRIC, envelope.number, 1, names, None, messages)
         direct = self._is_for_program(batch)
         if not direct or not self._hand_to_program(position, batch):
-            handed = self._directory.take(batch, envelope)
+            change = self._directory.take(batch, envelope)
             if not direct:
-                self._note(position, 1, handed.mailboxes)
-            mailboxes.update(dict.fromkeys(handed.mailboxes))
+                self._note(position, 1, change.mailboxes)
+            mailboxes.update(dict.fromkeys(change.mailboxes))
 
     def _is_for_program(self, batch: Batch) -> bool:
         """Return whether messages are to be offered to the program in which we run: then nobody else gets them here."""

@@ -94,22 +94,22 @@ class Intake:
         self.stalls.check(servers, notice=notice)  # Before anything is made of it: it may be large, and is tried again.
         written, spans = self._directory.write(body), self._hooks.spans
         # Noted before the step, from which handlers may be called that send more.
-        told, before = None, 0
+        submitted, before = None, 0
         if isinstance(body, Batch):
-            told = (body.sender, body.first + body.count - 1, body.count)
-            before = self._directory.mailboxes.sent(told[0], told[1])
+            submitted = (body.sender, body.first + body.count - 1, body.count)
+            before = self._directory.mailboxes.sent(submitted[0], submitted[1])
             if spans is not None:
                 spans.accepting(body)
-        self._submitted.append(told)
+        self._submitted.append(submitted)
         try:
             self._driver.step(Submit(servers, written, notice))
         except UsageError:
             self._refused_some = True
             self._submitted.pop()
-            if told is not None:
-                self._directory.mailboxes.unsend(told[0], before)
+            if submitted is not None:
+                self._directory.mailboxes.unsend(submitted[0], before)
                 if spans is not None:
-                    spans.accepted(told[0], told[1])  # They come again, with another span.
+                    spans.accepted(submitted[0], submitted[1])  # They come again, with another span.
             raise
 
     # Room.
@@ -147,9 +147,9 @@ class Intake:
 
     def accepted(self, _: Envelope) -> None:
         """A message of ours is durable: tell its client."""
-        told = self._submitted.popleft()
-        if told is not None:
-            client, upto, messages = told
+        submitted = self._submitted.popleft()
+        if submitted is not None:
+            client, upto, messages = submitted
             self.messages_accepted += messages
             if self._hooks.spans is not None:
                 self._hooks.spans.accepted(client, upto)

@@ -85,9 +85,9 @@ class Removal:
             return Dropped()
         dropped = Dropped(mailbox.position - mailbox.acknowledged, mailbox.bytes)
         was_full = self._directory.mailboxes.full
-        handed = self._directory.remove(client)
+        change = self._directory.remove(client)
         self.forget(client)
-        self._hooks.on_notice(handed)
+        self._hooks.on_notice(change)
         if was_full and not self._directory.mailboxes.full:
             self._on_room()
         return dropped

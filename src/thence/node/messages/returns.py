@@ -12,7 +12,7 @@ Rules:
 * A message goes back as a message to its sender, from ``RETURNED`` and the name that it was for. What is sent and the record of
   it (``Returned``) are one entry of the log, so each goes back once.
 * What the client had not acknowledged goes back: it may have handled the last of it all the same.
-* Publications on topics and messages to everyone do not go back: they were for whoever was there. What has no sender any more,
+* Messages on topics and messages to everyone do not go back: they were for whoever was there. What has no sender any more,
   or came back once already, ends here. All of it is counted, and the log has a line for each mailbox that is lost.
 """
 

@@ -59,7 +59,7 @@ log = logging.getLogger("thence.peers")
 class PeerEvents(Protocol):
     """What whoever owns the connections is told."""
 
-    def connected(self, peer: str, incarnation: str) -> None:
+    def connected(self, peer: str, store_id: str) -> None:
         """A peer is there, and nothing is wrong with what it said."""
 
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
@@ -252,7 +252,7 @@ class Peers:
         elif finding.behind == "me":
             peer.call_soon.set()
 
-    def joined(self, peer: Peer, connection: Connection, incarnation: str) -> None:
+    def joined(self, peer: Peer, connection: Connection, store_id: str) -> None:
         """Go on with a peer."""
         if peer.connection is not None:  # One that called us while we called it.
             self.make_way(peer)
@@ -261,7 +261,7 @@ class Peers:
         connection.on_frame = partial(self._frame, peer)
         peer.connection = connection
         peer.forgot = False
-        self.events.connected(peer.name, incarnation)
+        self.events.connected(peer.name, store_id)
         peer.since, peer.trouble = time.monotonic(), ""
         peer.traffic.count(connection)
         if peer.may_log():

@@ -106,7 +106,7 @@ class PeerEpochs:
         if isinstance(record, FencedRecord):
             self.fenced = record.reason
         elif isinstance(record, Met):
-            self.met[record.peer] = record.incarnation
+            self.met[record.peer] = record.store_id
         else:
             self.claims[record.peer] = record.claim
 
@@ -122,11 +122,11 @@ class PeerEpochs:
         self.claims = {peer: claim.renumbered() for peer, claim in self.claims.items()}
         self._handshakes.clear()  # All connections were ended before.
 
-    def met_on(self, peer: str, incarnation: str) -> None:
+    def met_on(self, peer: str, store_id: str) -> None:
         """A peer runs on this store; another one is refused from here on."""
         if peer not in self.met:
-            self.met[peer] = incarnation
-            self._driver.write([Met(peer, incarnation)])
+            self.met[peer] = store_id
+            self._driver.write([Met(peer, store_id)])
 
     def begin(self, links: PeerTable) -> None:
         """Everything is brought back, and these are the peers."""
@@ -176,7 +176,7 @@ class PeerEpochs:
     def called(self, hello: ServerHello, link: Connection, answer: Callable[[], None]) -> Finding:
         """A peer calls us; ``answer`` is called when we may."""
         handshake = self._handshake(hello.server)
-        reason = self._other_store(hello.server, hello.incarnation)
+        reason = self._other_store(hello.server, hello.store_id)
         if reason:
             return Finding("peer", reason)
         shown = Shown(hello.claim, hello.progress)
@@ -199,7 +199,7 @@ class PeerEpochs:
 
     def check(self, hello: ServerHello) -> str:
         """Say whether a caller runs on an old copy, where it is refused in any case. This changes nothing."""
-        if hello.claim is None or self._other_store(hello.server, hello.incarnation):
+        if hello.claim is None or self._other_store(hello.server, hello.store_id):
             return ""
         shown = Shown(hello.claim, hello.progress)
         found = self._handshake(hello.server).compare(self._own(hello.server), shown)
@@ -214,7 +214,7 @@ class PeerEpochs:
         handshake = self._handshake(welcome.server)
         if not handshake.is_current(link):
             return None
-        reason = self._other_store(welcome.server, welcome.incarnation)
+        reason = self._other_store(welcome.server, welcome.store_id)
         if reason:
             handshake.lost(link)
             return Finding("peer", reason)
@@ -257,12 +257,12 @@ class PeerEpochs:
 
     # What is wrong.
 
-    def _other_store(self, peer: str, incarnation: str) -> str:
-        known = self.met.get(peer, incarnation)
-        if known == incarnation:
+    def _other_store(self, peer: str, store_id: str) -> str:
+        known = self.met.get(peer, store_id)
+        if known == store_id:
             return ""
         return (
-            f"{peer!r} has lost its state: it comes back with store {incarnation}, and {self._server!r} knows it by {known}. "
+            f"{peer!r} has lost its state: it comes back with store {store_id}, and {self._server!r} knows it by {known}. "
             + _what_to_do(peer)
         )
 

@@ -73,7 +73,7 @@ class FailureDetector:
             if dead != (peer.name in member.suspected) and not self._driver.full:
                 self._driver.step(Suspicion(peer.name, dead))
                 if peer.name in topology.fellows.get(me, ()):
-                    log.warning("holding %s for dead" if dead else "no longer holding %s for dead", peer.name)
+                    log.warning("suspecting %s" if dead else "no longer suspecting %s", peer.name)
 
 
 def _seems_dead(peer: Peer, now: float, loop_now: float) -> bool:

@@ -84,10 +84,10 @@ class IncomingCalls:
         self._peers.make_way(peer)
         connection.on_lost = lambda lost, error: self._peers.lost(peer, lost, error)
         if hello.claim is None:
-            self._peers.joined(peer, connection, hello.incarnation)
+            self._peers.joined(peer, connection, hello.store_id)
             return True
         peer.joining = connection
-        connection.on_frame = partial(self._agreed, peer, hello.incarnation)
+        connection.on_frame = partial(self._agreed, peer, hello.store_id)
         asyncio.get_running_loop().call_later(AGREE_TIMEOUT_S, self._too_slow, peer, connection)
         return True
 
@@ -99,14 +99,14 @@ class IncomingCalls:
         )
         connection.writer.flush()
 
-    def _agreed(self, peer: Peer, incarnation: str, connection: Connection, frame: memoryview) -> None:
+    def _agreed(self, peer: Peer, store_id: str, connection: Connection, frame: memoryview) -> None:
         said = understand(frame, peer.name)
         if isinstance(said, Refused):
             raise MalformedFrame(f"{peer.name} refused us: {said.reason}")
         if not isinstance(said, ServerAgreed) or not self._peers.epochs.agreed(peer.name, connection, said.epoch):
             raise MalformedFrame(f"a {type(said).__name__} from {peer.name}, which has not agreed on the epoch that was offered")
         peer.joining = None
-        self._peers.joined(peer, connection, incarnation)
+        self._peers.joined(peer, connection, store_id)
 
     def _too_slow(self, peer: Peer, connection: Connection) -> None:
         if peer.joining is connection:

@@ -179,7 +179,7 @@ class _Call:
         self._peer.protocol = said.protocol
         if not self.answered.done():
             self.answered.set_result(None)
-        self._peers.joined(self._peer, connection, said.incarnation)
+        self._peers.joined(self._peer, connection, said.store_id)
 
     def _fail(self, error: Exception) -> None:
         if not self.answered.done():

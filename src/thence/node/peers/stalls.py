@@ -5,7 +5,7 @@ Rules:
 * What a client sends is refused for want of room in the queues that it would go into, and for no others
   (``core.transport.quotas``). So one peer that is away stops what goes to it, through it or to everyone. Everything else goes on.
 * Whoever was refused is told once there is room again, not before: it may wait for days, and others have work meanwhile.
-* A queue that is full for a moment is how a fast sender waits for others. It is told when it has been full for ``TOLD_AFTER_S``:
+* A queue that is full for a moment is how a fast sender waits for others. It is told when it has been full for ``LOG_AFTER_S``:
   in the status, and with one line in the log; with another one when there is room again.
 * A full mailbox stops all deliveries. The log says that in the same way, so that whoever reads only the log finds whose it is.
 """
@@ -21,7 +21,7 @@ from thence.core.member.member import Member
 from thence.core.transport.quotas import FullQueue
 from thence.errors import Busy, UsageError
 
-TOLD_AFTER_S: Final = 1.0
+LOG_AFTER_S: Final = 1.0
 """How long a queue is full before that is told."""
 
 MAILBOX_AGAIN_S: Final = 60.0
@@ -45,7 +45,7 @@ class Stall(NamedTuple):
     @property
     def lasts(self) -> bool:
         """Whether that is long enough to be told."""
-        return self.seconds >= TOLD_AFTER_S
+        return self.seconds >= LOG_AFTER_S
 
     def __str__(self) -> str:
         peer = self.queue.peer
@@ -121,19 +121,19 @@ class MailboxStall:
     def __init__(self) -> None:
         """Begin with room everywhere."""
         self._since: float | None = None
-        self._told_at = -MAILBOX_AGAIN_S
-        self._told = False
+        self._logged_at = -MAILBOX_AGAIN_S
+        self._logged = False
 
     def look(self, why: str, now: float) -> None:
         """Take note of why deliveries are stopped now, if they are; to be called now and then."""
         if not why:
-            if self._told and self._since is not None:
+            if self._logged and self._since is not None:
                 log.warning("deliveries are taken again, after %g s", round(now - self._since))
-            self._since, self._told = None, False
+            self._since, self._logged = None, False
         elif self._since is None:
             self._since = now
-        elif not self._told and now - self._since >= TOLD_AFTER_S and now - self._told_at >= MAILBOX_AGAIN_S:
-            self._told, self._told_at = True, now
+        elif not self._logged and now - self._since >= LOG_AFTER_S and now - self._logged_at >= MAILBOX_AGAIN_S:
+            self._logged, self._logged_at = True, now
             log.warning(
                 "no deliveries are taken: %s. Start the program of that client, or make room with thence client purge or remove",
                 why,

@@ -43,7 +43,7 @@ def test_what_is_not_listed_is_counted() -> None:
 
 
 def test_what_even_programs_are_not_told_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "MAX_WAITS_TOLD", 25)
+    monkeypatch.setattr(server_module, "MAX_WAITS_LISTED", 25)
     assert "  … and 7 more: --json lists 25\n" in run("status", "thence://s1").out
     said = json.loads(run("status", "thence://s1", "--json").out)
     assert (len(said["waiting"]), said["waiting_count"], said["waiting_left_out"]) == (25, 27, 2)

@@ -12,7 +12,7 @@ import pytest
 from thence.core.wire.messages import Envelope
 from thence.errors import Busy, MalformedFrame, StorageError, UsageError
 from thence.node.directory import directory, subscriptions
-from thence.node.directory.directory import Directory, Handed
+from thence.node.directory.directory import Directory, DirectoryChange
 from thence.storage import mailbox as mailbox_module
 from thence.storage.bodies import Body, Follows, Joined, Known, Left, read_body, write_body
 from thence.storage.mailbox import Batch
@@ -21,7 +21,7 @@ from thence.storage.spill import Reader
 SERVERS = ("s1", "s2", "s3")
 
 
-def told(where: Directory, body: Body, number: int = 1) -> Handed:
+def told(where: Directory, body: Body, number: int = 1) -> DirectoryChange:
     """Deliver a body there."""
     return where.deliver(Envelope("s9", number, None, write_body(body)))
 
@@ -201,7 +201,7 @@ def test_the_first_server_has_the_name_and_the_other_takes_its_claim_back() -> N
 
 def test_a_later_server_does_not_get_the_name() -> None:
     made = opened("ann")
-    assert told(made, Joined("ann", "s2", temporary=False)) == Handed(joined="ann")
+    assert told(made, Joined("ann", "s2", temporary=False)) == DirectoryChange(joined="ann")
     assert (made.home("ann"), list(made.state.mailboxes)) == ("s1", ["ann"])
 
 
@@ -403,7 +403,7 @@ def test_what_clients_follow_is_the_same_both_ways_and_after_a_restart(seed: int
 # --- what other servers tell of ----------------------------------------------------------------------------------------
 
 
-def told_by(where: Directory, server: str, body: Body) -> Handed:
+def told_by(where: Directory, server: str, body: Body) -> DirectoryChange:
     """Deliver a body of another server there."""
     return where.deliver(Envelope(server, 1, None, write_body(body)))
 
