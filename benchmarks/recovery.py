@@ -57,9 +57,9 @@ async def _fill(node: Node, queued: int) -> None:
     """Queue messages, and leave without a word, as a kill would."""
     messages = write_messages([BatchItem(BODY)])
     for number in range(1, queued + 1):
-        while node.full:  # noqa: ASYNC110
+        while node.intake.full:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        node.submit(Batch("writer", number, 1, ("away",), None, messages))
+        node.intake.submit(Batch("writer", number, 1, ("away",), None, messages))
         if number % PER_TURN == 0:
             await asyncio.sleep(0)
     while node.driver.store.durable < node.driver.store.appended:  # noqa: ASYNC110

@@ -357,7 +357,7 @@ async def a_client_does_not_empty_its_mailbox(given: Given) -> None:
             await bob.send(thence.EVERYONE, b"here")
         await until(lambda: running["s2"].node.directory.home("bob"))
         await posted(topology, "s2", "bob", 20)
-        await until(lambda: running["s1"].node.held)
+        await until(lambda: running["s1"].node.dispatch.held)
         await given.prometheus.until_fired(running["s1"], "ThenceBoxStalled")
         async with Client(url(topology, "s1"), "", temporary=False) as operator:
             assert (await operator.operator.remove("bob"))["dropped_messages"] == 10

@@ -55,7 +55,7 @@ def test_copies_made_under_load_are_whole_and_start(
             writing = asyncio.create_task(write())
             for copy in copies:
                 await asyncio.sleep(0.1)
-                accepted.append(running["s1"].node.accepted_of("ann"))
+                accepted.append(running["s1"].node.intake.accepted_of("ann"))
                 copied = await asyncio.to_thread(backup, tmp_path / "data" / "s1", copy)
                 assert copied.identity == "flat/s1"
             writing.cancel()

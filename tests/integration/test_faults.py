@@ -159,7 +159,7 @@ async def test_what_was_rejected_does_not_pass_for_accepted_when_the_answer_is_l
         await asyncio.sleep(0)
         ann.post("no one", b"never")
         to_bob = asyncio.create_task(ann.send("bob", b"accepted"))
-        await until(lambda: server.node.accepted_of("ann") == 3)
+        await until(lambda: server.node.intake.accepted_of("ann") == 3)
         proxy.set_mode(Mode.CUT)  # The answers are on their way.
         assert not to_nobody.done()
         if restarted:
@@ -302,7 +302,7 @@ async def test_a_full_mailbox_makes_senders_wait_and_nothing_is_lost(
         await asyncio.sleep(0.5)
         assert writer._outbox.unaccepted
         assert "the mailbox of 'reader' is full" in (await ask_status(url(topology, "s2")))["stalled"]
-        assert running["s2"].node.held < 40
+        assert running["s2"].node.dispatch.held < 40
         assert [(await reader.receive()).body for _ in range(200)] == [b"%500d" % number for number in range(200)]
         await writer.flush()
         assert running["s2"].node.dispatch.held_bytes == running["s2"].node.member._unconsumed_bytes == 0

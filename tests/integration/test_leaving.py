@@ -72,7 +72,7 @@ async def test_who_leaves_waits_until_what_is_done_is_on_disk(tmp_path: Path, mo
             filled.setattr(running["s1"].node.driver.store, "commit", full)
             reader.done()
             leaving = asyncio.create_task(reader.__aexit__(None, None, None))
-            await until(lambda: running["s1"].node.acknowledged_of("reader") == 1)
+            await until(lambda: running["s1"].node.acknowledgements.of("reader") == 1)
             await asyncio.sleep(0.05)
             assert not leaving.done()
             assert mailbox.acknowledged == 0

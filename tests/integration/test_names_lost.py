@@ -57,7 +57,7 @@ async def test_what_waits_for_the_loser_goes_back_to_its_senders(
         await bob.send("ann", b"done with")
         assert (await ann.receive(10)).body == b"done with"
         ann.done()
-        await until(lambda: second.node.acknowledged_of("ann") == 1)
+        await until(lambda: second.node.acknowledgements.of("ann") == 1)
     async with thence.connect(url(topology, "s2"), "bob") as bob:
         for body in bodies:
             await bob.send("ann", body)

@@ -62,16 +62,16 @@ class Story:
         if what == "send":
             for _ in range(count):
                 try:
-                    node.submit(
+                    node.intake.submit(
                         Batch("ann", node.directory.state.mailboxes["ann"].sent + 1, 1, (client,), None, b"%d" % self.sent)
                     )
                     self.sent += 1
                 except Busy:
                     return
         elif what == "acknowledge":
-            upto = min(max(self.handed[client], default=0), node.acknowledged_of(client) + count)
-            if upto > node.acknowledged_of(client):
-                node.acknowledge(client, upto)
+            upto = min(max(self.handed[client], default=0), node.acknowledgements.of(client) + count)
+            if upto > node.acknowledgements.of(client):
+                node.acknowledgements.acknowledge(client, upto)
         elif what == "commit":
             await durable(node)
         elif what == "turn":

@@ -112,7 +112,7 @@ class Story:
         elif what == "read":
             self._read(one, other)
         elif what == "come":
-            self.told[one] = Checked(self.messages[one], node.acknowledged_of(one))
+            self.told[one] = Checked(self.messages[one], node.acknowledgements.of(one))
             self.sessions[one] = Session(node, one, self.told[one])
             node.directory.mailboxes.here.add(one)
         elif what == "go":
@@ -135,7 +135,7 @@ class Story:
             self.sent += 1
             body = b"%d:" % self.sent + bytes(self.sent * 7 % 30)
             try:
-                self.node.submit(Batch("ann", mailbox.sent + 1, size, (to,), None, body))
+                self.node.intake.submit(Batch("ann", mailbox.sent + 1, size, (to,), None, body))
             except Busy:
                 return
             self.messages[to] += [(body, index) for index in range(size)]
@@ -143,7 +143,7 @@ class Story:
     def _read(self, client: str, count: int) -> None:
         session = self.sessions.get(client)
         if session is not None:
-            upto = min(self.told[client].last, self.node.acknowledged_of(client) + count)
+            upto = min(self.told[client].last, self.node.acknowledgements.of(client) + count)
             session.acknowledge(upto, upto + count)
 
     async def _settle(self) -> None:

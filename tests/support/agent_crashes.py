@@ -99,13 +99,16 @@ class CrashingNode(Node):
             deliver(deliveries)
             self.count("delivered")
 
-        store.commit, store.compact = committed, compacted
-        actions.transmit, actions.accepted, actions.deliver = transmit, accept, delivering
+        react = self.acknowledgements.reacted
 
-    def reacted(self, agent: str, since: int, upto: int) -> None:
-        self.count("acknowledge")
-        super().reacted(agent, since, upto)
-        self.count("acknowledged")
+        def reacted(agent: str, since: int, upto: int) -> None:
+            self.count("acknowledge")
+            react(agent, since, upto)
+            self.count("acknowledged")
+
+        store.commit, store.compact = committed, compacted
+        self.acknowledgements.reacted = reacted  # type: ignore[method-assign]
+        actions.transmit, actions.accepted, actions.deliver = transmit, accept, delivering
 
 
 class Bank:
@@ -150,8 +153,8 @@ class Bank:
         self._connect()
         for account, home in HOMES.items():
             state = encode_value(AccountState(FIRST_BALANCE))
-            self.nodes[home].announce(Joined(account, home, temporary=False, kind="Account", state=state))
-        self.nodes["s1"].announce(Joined(CLIENT, "s1", temporary=False))
+            self.nodes[home].intake.announce(Joined(account, home, temporary=False, kind="Account", state=state))
+        self.nodes["s1"].intake.announce(Joined(CLIENT, "s1", temporary=False))
         await self.settle()
         self.armed = True
 
@@ -198,7 +201,7 @@ class Bank:
         for number in range(node.directory.state.mailboxes[CLIENT].sent + 1, len(self._sent) + 1):
             account, move = self._sent[number - 1]
             messages = write_messages([BatchItem(encode_value(move), coded=True)])
-            self._do(lambda n=number, a=account, w=messages: node.submit(Batch(CLIENT, n, 1, (a,), None, w)))  # type: ignore[misc]
+            self._do(lambda n=number, a=account, w=messages: node.intake.submit(Batch(CLIENT, n, 1, (a,), None, w)))  # type: ignore[misc]
 
     async def settle(self) -> None:
         """Let everything happen until nothing is left to do."""

@@ -68,7 +68,7 @@ def send(node: Node, first: int, count: int, to: tuple[str, ...] | None = ("bob"
     """Send messages with these numbers to bob at the far side, or to everyone; return how many the node takes."""
     for number in range(first, first + count):
         try:
-            assert node.submit(Batch("ann", number, 1, to, None, item(number)))
+            assert node.intake.submit(Batch("ann", number, 1, to, None, item(number)))
         except Busy:
             return number - first
     return count

@@ -136,7 +136,7 @@ class AgentAdmin:
             return
         waiting[notice.client] = [answer]  # Before: what is only in memory comes back at once.
         try:
-            self._node.announce(notice)
+            self._node.intake.announce(notice)
         except UsageError:
             del waiting[notice.client]
             raise

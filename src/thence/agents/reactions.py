@@ -37,29 +37,31 @@ def react(node: Node, reacted: Reacted, bodies: Sequence[Body]) -> None:
         for body in bodies
         if (servers := node.directory.route(body) if isinstance(body, Batch) else None) != ()
     ]
-    full = node.full or (_no_room_for(reacted.agent, node) if submits else "")
+    full = node.intake.full or (_no_room_for(reacted.agent, node) if submits else "")
     if full:
         raise Busy(f"{node.name!r} commits no reaction now: {full}")
-    node.write_together(submits, reacted, lambda: node.reacted(reacted.agent, reacted.since, reacted.upto))
+    node.intake.write_together(
+        submits, reacted, lambda: node.acknowledgements.reacted(reacted.agent, reacted.since, reacted.upto)
+    )
     node.ledger.reacted(reacted)
 
 
 def revive(node: Node, number: int) -> None:
     """Send a message that was set aside to its agent once more."""
     dead = node.ledger.dead_letter(number)
-    full = node.full or _no_room_for("", node)
+    full = node.intake.full or _no_room_for("", node)
     if full:
         raise Busy(f"{node.name!r} takes nothing now: {full}")
     # It has a number of its sender no longer: that one was answered for long ago.
     batch = msgspec.structs.replace(dead.batch, first=1 - dead.batch.count, to=(dead.agent,))
-    node.write_together([Submit((node.name,), node.directory.write(batch))], DeadLettered(number), None)
+    node.intake.write_together([Submit((node.name,), node.directory.write(batch))], DeadLettered(number), None)
     node.ledger.on_dead_lettered(DeadLettered(number))
 
 
 def drop(node: Node, number: int) -> None:
     """Drop a message that was set aside."""
     node.ledger.dead_letter(number)
-    node.write_together([], DeadLettered(number), None)
+    node.intake.write_together([], DeadLettered(number), None)
     node.ledger.on_dead_lettered(DeadLettered(number))
 
 
@@ -67,8 +69,8 @@ def _no_room_for(agent: str, node: Node) -> str:
     """Say why nothing can be sent now, if so."""
     if node.directory.mailboxes.full and not node.directory.mailboxes.is_full(agent):
         return node.directory.mailboxes.why_full
-    if node.held >= MAX_HELD_HARD:
-        return f"{node.held} deliveries wait for mailboxes that are full; MAX_HELD_HARD is {MAX_HELD_HARD}"
+    if node.dispatch.held >= MAX_HELD_HARD:
+        return f"{node.dispatch.held} deliveries wait for mailboxes that are full; MAX_HELD_HARD is {MAX_HELD_HARD}"
     if node.dispatch.held_bytes >= (most := HELD_TIMES * node.member.options.max_unconsumed_bytes):
         return f"{node.dispatch.held_bytes} bytes of deliveries wait for mailboxes that are full; the limit for agents is {most}"
     return ""

@@ -6,9 +6,6 @@ by the arrivals, and go through the driver, the member and the dispatch (docs/co
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from thence.core.member.contract import Submit
 from thence.core.member.member import Member
 from thence.core.topology.model import Topology
 from thence.errors import StorageError, UsageError
@@ -35,11 +32,7 @@ from thence.node.peers.failure_detector import FailureDetector
 from thence.node.reconfiguration import Reconfiguration, stored_topology
 from thence.node.recovery import Parts, recover
 from thence.storage.agents import AgentLedger
-from thence.storage.bodies import Body
-from thence.storage.journal import Written
-from thence.storage.mailbox import Batch
 from thence.storage.mailbox_safety import MailboxSafety, why_untold
-from thence.storage.rejections import Rejected
 
 
 class Node:
@@ -143,56 +136,12 @@ class Node:
         await self.driver.close()
         self.history.close()
 
-    # What clients and agents ask for.
-
-    def submit(self, batch: Batch) -> bool:
-        """Send messages of a client on (``Intake.submit``)."""
-        return self.intake.submit(batch)
-
-    def reject(self, rejected: Rejected) -> None:
-        """Never send these messages on (``Intake.reject``)."""
-        self.intake.reject(rejected)
-
-    def announce(self, notice: Body) -> None:
-        """Tell all servers something about a client (``Intake.announce``)."""
-        self.intake.announce(notice)
-
-    def write_together(self, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
-        """Submit messages and store a record in one entry (``Intake.write_together``)."""
-        self.intake.write_together(submits, record, then)
-
-    def acknowledge(self, client: str, upto: int, then: Callable[[], None] | None = None) -> None:
-        """Store what a client has done with (``Acknowledgements.acknowledge``)."""
-        self.acknowledgements.acknowledge(client, upto, then)
-
-    def reacted(self, agent: str, since: int, upto: int) -> None:
-        """An agent has done with its messages up to a position (``Acknowledgements.reacted``)."""
-        self.acknowledgements.reacted(agent, since, upto)
-
     # Seen from outside.
 
     @property
     def topology(self) -> Topology:
         """The topology in force: what is stored, not what was given."""
         return self.reconfiguration.topology
-
-    @property
-    def full(self) -> str:
-        """Why nothing is taken now, if so, by the store or the trace."""
-        return self.intake.full
-
-    @property
-    def held(self) -> int:
-        """How many deliveries wait because a mailbox is full."""
-        return self.dispatch.held
-
-    def accepted_of(self, client: str) -> int:
-        """Return up to which number the messages of a client are accepted or rejected."""
-        return self.intake.accepted_of(client)
-
-    def acknowledged_of(self, client: str) -> int:
-        """Return up to which position a client has done with its messages, durable or not."""
-        return self.acknowledgements.of(client)
 
     def safe_of(self, client: str) -> int:
         """Return up to which position the messages of a client are safe."""

@@ -140,7 +140,7 @@ class Session:
         self._reader = Reader(node.directory.mailboxes.spill, client)
         self._backlog: deque[tuple[Callable[[Any], None], object]] = deque()
         """What the client asked for and what has not been done yet."""
-        self._acknowledged = node.acknowledged_of(client)
+        self._acknowledged = node.acknowledgements.of(client)
         """Up to which position the client has done with its messages: here and in earlier connections."""
         self._backlog_messages = 0
         self._backlog_bytes = 0
@@ -254,7 +254,7 @@ class Session:
         if self.churns:
             raise Busy(f"{self.client!r} follows and leaves topics too often")
         try:
-            node.announce(notice)
+            node.intake.announce(notice)
         except Busy:
             raise
         except UsageError as error:
@@ -370,7 +370,7 @@ class Session:
             self._reject(first, count, reason, forbidden=True)
             return True
         try:
-            return self._node.submit(Batch(self.client, first, count, publish.to, publish.topic, publish.messages))
+            return self._node.intake.submit(Batch(self.client, first, count, publish.to, publish.topic, publish.messages))
         except Busy:
             raise
         except UsageError as error:
@@ -384,12 +384,12 @@ class Session:
         self._count_in_flight()
 
     def _reject(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
-        self._node.reject(Rejected(self.client, first, count, reason[:MAX_REASON_CHARACTERS], forbidden))
+        self._node.intake.reject(Rejected(self.client, first, count, reason[:MAX_REASON_CHARACTERS], forbidden))
 
     def _tell_in_turn(self, tell: Callable[[], None]) -> None:
         """Tell the client when everything before has been accepted."""
         submitted = self._mailbox.sent
-        if self._node.accepted_of(self.client) >= submitted:
+        if self._node.intake.accepted_of(self.client) >= submitted:
             tell()
         else:
             self._later.append((submitted, tell))
@@ -429,9 +429,9 @@ class Session:
             handed = self._handed
             while handed and handed[0][0] <= upto:
                 self._handed_bytes -= handed.popleft()[1]
-            self._node.acknowledge(self.client, upto, then)
+            self._node.acknowledgements.acknowledge(self.client, upto, then)
         elif then is not None:
-            self._node.acknowledge(self.client, self._acknowledged, then)
+            self._node.acknowledgements.acknowledge(self.client, self._acknowledged, then)
         self.feed()
         return news
 

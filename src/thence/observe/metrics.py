@@ -118,7 +118,7 @@ def _topology(seen: Seen) -> Samples:
 
 def _stalled(seen: Seen) -> Samples:
     node = seen.server.node
-    yield ("store",), bool(node.full)
+    yield ("store",), bool(node.intake.full)
     yield ("box",), bool(node.directory.mailboxes.full)
     yield ("queue",), bool(node.intake.stalls.all())
 
@@ -281,7 +281,7 @@ FAMILIES: Final = (
         "Messages sent from here that are not safe, where that is told later; with max_queued senders wait.",
         lambda node: node.member.unsafe_sent,
     ),
-    _of_node("thence_held_deliveries", "Deliveries that wait because a mailbox is full.", lambda node: node.held),
+    _of_node("thence_held_deliveries", "Deliveries that wait because a mailbox is full.", lambda node: node.dispatch.held),
     _single("thence_box_letters", "Messages that wait for clients.", lambda seen: seen.mailboxes.messages),
     _single("thence_box_bytes", "Their bytes.", lambda seen: seen.mailboxes.bytes),
     _single(

@@ -138,7 +138,7 @@ class ClientAdmin:
         server, node, name = self._server, self._server.node, question.name
         mailbox, removes = self._mailbox(name), isinstance(question, RemoveClient)
         node.removal.check_durable(name)
-        waiting = mailbox.position - node.acknowledged_of(name)
+        waiting = mailbox.position - node.acknowledgements.of(name)
         who = f"{'somebody' if asker.guest is None else asker.guest.rights.entry} at {asker.connection.address}"
         did = f"removed the client {name!r} from" if removes else f"dropped the messages that waited for {name!r} at"
         advice = "begin anew" if removes else "go on behind them"

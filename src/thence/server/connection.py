@@ -140,7 +140,7 @@ class ClientConnection:
         )
         node.directory.mailboxes.here.add(self.name)
         self._server.revocation.came(self)
-        accepted, acknowledged = min(node.accepted_of(self.name), mailbox.sent), node.acknowledged_of(self.name)
+        accepted, acknowledged = min(node.intake.accepted_of(self.name), mailbox.sent), node.acknowledgements.of(self.name)
         unheard = rejected_before(mailbox, accepted)  # Perhaps: that is the client's to know.
         answered = unheard[0].first - 1 if unheard else accepted
         self.greet(mailbox.sent, answered, acknowledged, mailbox)
@@ -383,7 +383,7 @@ class ClientConnection:
     def _tell_accepted(self) -> None:
         if self._accepted > self._told:
             self._told = self._accepted
-            tell(self.connection, Accepted(self._accepted, self._server.node.accepted_of(self.name)))
+            tell(self.connection, Accepted(self._accepted, self._server.node.intake.accepted_of(self.name)))
 
     def undeliverable(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
         """Some never will be."""

@@ -75,7 +75,7 @@ class Revocation:
         if client.guest is None or mailbox is None or mailbox.entry == client.guest.rights.entry:
             return
         try:
-            self._node.announce(Joined(client.name, self._node.name, mailbox.temporary, entry=client.guest.rights.entry))
+            self._node.intake.announce(Joined(client.name, self._node.name, mailbox.temporary, entry=client.guest.rights.entry))
         except UsageError:
             self._unnoted[client.name] = client  # There is no room now, and the clock tries it again.
             return
@@ -125,7 +125,7 @@ class Revocation:
             return True
         try:
             self._ending[client, topic] = reason  # Before: what is only in memory comes back at once.
-            self._node.announce(Follows(client, topic, wanted=False))
+            self._node.intake.announce(Follows(client, topic, wanted=False))
         except Busy:
             del self._ending[client, topic]
             return False

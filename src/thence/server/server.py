@@ -202,7 +202,7 @@ class Server:
         try:
             entry = "" if guest is None else guest.rights.entry
             joined = Joined(hello.name, self.node.name, hello.temporary, entry=entry, mailbox_id=new_mailbox())
-            self.node.announce(joined)
+            self.node.intake.announce(joined)
         except Busy as error:
             del self._joining[hello.name]
             hang_up(connection, Refused(str(error), later=True))
@@ -278,7 +278,7 @@ class Server:
         """Tell all servers that a name is free which we claim without a mailbox: now, or when there is room for that."""
         self._taking_back.pop(name, None)
         try:
-            self.node.announce(Left(name, self.node.name))
+            self.node.intake.announce(Left(name, self.node.name))
         except Busy:
             self._taking_back[name] = None
         except UsageError:
@@ -480,13 +480,13 @@ class Server:
 
     @property
     def _takes_nothing(self) -> str:
-        return self.node.peers.epochs.fenced or self.node.full or self.node.directory.mailboxes.why_full
+        return self.node.peers.epochs.fenced or self.node.intake.full or self.node.directory.mailboxes.why_full
 
     @property
     def remedy(self) -> str:
         """What to do about the mailbox that stops everybody, if one does."""
         client, node = self.node.directory.mailboxes.in_the_way, self.node
-        if not client or node.peers.epochs.fenced or node.full:
+        if not client or node.peers.epochs.fenced or node.intake.full:
             return ""
         scheme = "thence" if node.options.tls is None else "thences"
         make_room = f"thence client show|purge|remove {scheme}://{self.address} {shlex.quote(client)}"
@@ -541,7 +541,7 @@ class Server:
             "topics": topics(node),
             "topics_count": len(node.directory.state.followers),
             "clocks": node.member.clocks(),
-            "held_deliveries": node.held,
+            "held_deliveries": node.dispatch.held,
             "waiting": [describe_wait(wait, now) for wait in waits[:MAX_WAITS_LISTED]],
             "waiting_count": len(waits),
             "waiting_left_out": max(0, len(waits) - MAX_WAITS_LISTED),

@@ -89,14 +89,14 @@ class Home:
 
     async def make(self, *names: str, kind: str = "Log") -> None:
         for name in names:
-            self.node.announce(Joined(name, "s1", temporary=False, kind=kind, state=encode_value([])))
-        self.node.announce(Joined("till", "s1", temporary=False))
+            self.node.intake.announce(Joined(name, "s1", temporary=False, kind=kind, state=encode_value([])))
+        self.node.intake.announce(Joined("till", "s1", temporary=False))
         await durable(self.node)
 
     def send(self, to: str, *texts: str, request: int = 0) -> None:
         for text in texts:
             messages = write_messages([BatchItem(encode_value(text), coded=True, request=request)])
-            assert self.node.submit(
+            assert self.node.intake.submit(
                 Batch("till", self.node.directory.state.mailboxes["till"].sent + 1, 1, recipients(to), None, messages)
             )
 
@@ -320,7 +320,7 @@ async def test_a_reaction_that_cancels_itself_is_a_failure() -> None:
 
 async def test_messages_that_nobody_can_read_are_set_aside_as_they_are() -> None:
     async with home(None, "ann") as one:
-        one.node.submit(Batch("till", 1, 2, ("ann",), None, b"\x92\xc1"))
+        one.node.intake.submit(Batch("till", 1, 2, ("ann",), None, b"\x92\xc1"))
         one.send("ann", "b")
         await one.rest()
         assert one.state("ann") == ["b"]
@@ -476,8 +476,8 @@ async def test_who_gets_the_name_of_a_removed_agent_begins_anew_also_after_a_kil
     one.send("ann", "wait x")
     await until(lambda: "ann:wait x" in Log.begun)
     # The reaction is committed behind these notices in the log, and before they have come back from it.
-    one.node.announce(Left("ann", "s1"))
-    one.node.announce(Joined("ann", "s1", temporary=False, kind="Log", state=encode_value(["new"])))
+    one.node.intake.announce(Left("ann", "s1"))
+    one.node.intake.announce(Joined("ann", "s1", temporary=False, kind="Log", state=encode_value(["new"])))
     one.send("ann", "b")
     Log.gates["x"].set()
     await one.rest()
@@ -493,7 +493,7 @@ async def test_agents_follow_topics_and_answer_requests() -> None:
     async with home(None, "ann", "bob") as one:
         one.send("ann", "follow sport")
         await one.rest()
-        one.node.announce(Follows("till", "sport", wanted=True))
+        one.node.intake.announce(Follows("till", "sport", wanted=True))
         one.send("bob", "publish sport", "publish nothing")
         await one.rest()
         assert one.state("ann") == ["follow sport", "sport/news"]

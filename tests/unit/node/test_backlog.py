@@ -46,7 +46,7 @@ async def sent(node: Node, to: str, first: int, last: int, size: int = 0) -> Non
     """Let ann send messages that say their numbers."""
     for number in range(first, last + 1):
         mailbox = node.directory.state.mailboxes["ann"]
-        assert node.submit(Batch("ann", mailbox.sent + 1, 1, (to,), None, b"%d" % number + bytes(size)))
+        assert node.intake.submit(Batch("ann", mailbox.sent + 1, 1, (to,), None, b"%d" % number + bytes(size)))
     await durable(node)
 
 
@@ -65,7 +65,7 @@ def numbers(first: int, last: int) -> list[int]:
 
 
 async def acknowledged(node: Node, client: str, upto: int) -> None:
-    node.acknowledge(client, upto)
+    node.acknowledgements.acknowledge(client, upto)
     await durable(node)
 
 
@@ -75,7 +75,7 @@ async def test_a_client_that_is_away_stops_nobody_and_gets_everything_after_a_ki
         await joined(node, name)
     await sent(node, "bob", 1, 100)
     await sent(node, "ann", 1, 3)
-    assert (node.directory.mailboxes.full, node.held, kept(node, "ann")) == ("", 0, [1, 2, 3])
+    assert (node.directory.mailboxes.full, node.dispatch.held, kept(node, "ann")) == ("", 0, [1, 2, 3])
     killed(node)
     again = spilling(tmp_path)
     assert (kept(again, "bob"), kept(again, "ann")) == (numbers(1, 100), [1, 2, 3])

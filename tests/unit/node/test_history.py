@@ -282,13 +282,13 @@ async def test_after_a_kill_events_have_the_time_at_which_they_first_happened(
     first = Node(TOPOLOGY, "s1", options)
     for number in range(3):
         _Clock.at += 100
-        first.announce(Joined(f"client {number}", "s1", temporary=False))
+        first.intake.announce(Joined(f"client {number}", "s1", temporary=False))
     first.driver.store.commit()
     first.driver.store.close()  # As a kill does it: nothing of the trace is on disk.
     _Clock.at = 9_000
     again = Node(TOPOLOGY, "s1", options)
     _Clock.at = 9_100
-    again.announce(Joined("another", "s1", temporary=False))
+    again.intake.announce(Joined("another", "s1", temporary=False))
     await again.close()
     events = sorted(read_trace(tmp_path / "trace"), key=lambda event: event.index)
     assert [(event.kind, event.time) for event in events] == [

@@ -43,14 +43,14 @@ async def durable(node: Node) -> None:
 
 
 async def joined(node: Node, name: str) -> None:
-    node.announce(Joined(name, node.name, temporary=False))
+    node.intake.announce(Joined(name, node.name, temporary=False))
     await durable(node)
 
 
 async def sent(node: Node, sender: str, first: int, count: int, to: str) -> None:
     """Send ``count`` batches of one message."""
     for number in range(first, first + count):
-        assert node.submit(Batch(sender, number, 1, (to,), None, b"letter"))
+        assert node.intake.submit(Batch(sender, number, 1, (to,), None, b"letter"))
     await durable(node)
 
 
@@ -58,7 +58,7 @@ async def test_a_killed_node_has_all_that_was_durable(tmp_path: Path) -> None:
     node = Node(alone(), "s1", NodeOptions(data=tmp_path))
     await joined(node, "bob")
     await sent(node, "bob", 1, 10, "bob")
-    node.acknowledge("bob", 4)
+    node.acknowledgements.acknowledge("bob", 4)
     await durable(node)
     killed(node)
     mailbox = Node(alone(), "s1", NodeOptions(data=tmp_path)).directory.state.mailboxes["bob"]
@@ -74,13 +74,13 @@ async def test_what_was_acknowledged_behind_a_full_mailbox_does_not_come_again(
     for first in (1, 4, 7):
         await sent(node, "bob", first, 3, "bob")
         assert node.directory.mailboxes.full == "bob"
-        node.acknowledge("bob", first + 1)
-        node.acknowledge("bob", first + 2)
+        node.acknowledgements.acknowledge("bob", first + 1)
+        node.acknowledgements.acknowledge("bob", first + 2)
         await durable(node)
     killed(node)
     again = Node(alone(), "s1", NodeOptions(data=tmp_path))
     mailbox = again.directory.state.mailboxes["bob"]
-    assert (mailbox.position, mailbox.acknowledged, mailbox.waiting, again.held) == (9, 9, {}, 0)
+    assert (mailbox.position, mailbox.acknowledged, mailbox.waiting, again.dispatch.held) == (9, 9, {}, 0)
 
 
 async def test_what_went_out_after_an_acknowledgement_is_known_after_a_crash(
@@ -92,16 +92,16 @@ async def test_what_went_out_after_an_acknowledgement_is_known_after_a_crash(
     for first in (1, 3):
         await sent(node, "bob", first, 2, "bob")
     mailbox = node.directory.state.mailboxes["bob"]
-    assert (mailbox.position, node.held) == (3, 1)
-    node.acknowledge("bob", 3)
-    assert (mailbox.position, node.acknowledged_of("bob")) == (3, 3)  # The room that this makes is not durable yet.
+    assert (mailbox.position, node.dispatch.held) == (3, 1)
+    node.acknowledgements.acknowledge("bob", 3)
+    assert (mailbox.position, node.acknowledgements.of("bob")) == (3, 3)  # The room that this makes is not durable yet.
     killed(node)
     again = Node(alone(), "s1", NodeOptions(data=tmp_path))
     # What waited for room is in the mailbox: in memory it is either way, and nobody gets it earlier than it may.
-    assert (again.directory.state.mailboxes["bob"].position, again.held, again.directory.mailboxes.full) == (4, 0, "bob")
-    again.acknowledge("bob", 3)
+    assert (again.directory.state.mailboxes["bob"].position, again.dispatch.held, again.directory.mailboxes.full) == (4, 0, "bob")
+    again.acknowledgements.acknowledge("bob", 3)
     await durable(again)
-    assert (again.directory.state.mailboxes["bob"].position, again.held) == (4, 0)
+    assert (again.directory.state.mailboxes["bob"].position, again.dispatch.held) == (4, 0)
     await again.close()
 
 
@@ -111,7 +111,7 @@ async def test_a_snapshot_has_what_was_acknowledged_just_before(tmp_path: Path, 
     await joined(node, "bob")
     for first in (1, 3):
         await sent(node, "bob", first, 2, "bob")
-    node.acknowledge("bob", 3)
+    node.acknowledgements.acknowledge("bob", 3)
     snapshot, upto = (
         node.driver.actions.snapshot(),
         node.driver.store.appended,
@@ -134,11 +134,11 @@ async def test_a_name_that_was_given_up_begins_with_nothing_accepted(tmp_path: P
     node = Node(alone(), "s1", NodeOptions(data=tmp_path))
     await joined(node, "bob")
     await sent(node, "bob", 1, 5, "bob")
-    assert node.accepted_of("bob") == 5
-    node.announce(Left("bob", "s1"))
+    assert node.intake.accepted_of("bob") == 5
+    node.intake.announce(Left("bob", "s1"))
     await durable(node)
     await joined(node, "bob")
-    assert node.accepted_of("bob") == 0
+    assert node.intake.accepted_of("bob") == 0
     await node.close()
 
 
@@ -149,9 +149,9 @@ async def test_more_bytes_than_the_store_buffers_are_not_taken(tmp_path: Path) -
     taken = 0
     while not node.driver.full:  # The store gets no turn meanwhile.
         taken += 1
-        node.submit(Batch("bob", taken, 1, ("bob",), None, messages))
+        node.intake.submit(Batch("bob", taken, 1, ("bob",), None, messages))
     with pytest.raises(Busy, match="bytes wait for the store"):
-        node.submit(Batch("bob", taken + 1, 1, ("bob",), None, messages))
+        node.intake.submit(Batch("bob", taken + 1, 1, ("bob",), None, messages))
     await durable(node)
     assert taken > 1
     killed(node)
@@ -162,9 +162,9 @@ async def test_a_small_store_makes_room_for_itself(tmp_path: Path) -> None:
     node = Node(alone(), "s1", NodeOptions(data=tmp_path, max_store_bytes=100_000))
     await joined(node, "bob")
     for number in range(1, 201):
-        node.submit(Batch("bob", number, 1, ("bob",), None, bytes(5_000)))
+        node.intake.submit(Batch("bob", number, 1, ("bob",), None, bytes(5_000)))
         await durable(node)
-        node.acknowledge("bob", number)
+        node.acknowledgements.acknowledge("bob", number)
     assert not node.driver.full
     await node.close()
 
@@ -176,10 +176,10 @@ async def test_a_small_store_makes_room_though_its_log_is_short(tmp_path: Path, 
     last = 0
     while not node.driver.commits.stalled:  # All that waits for bob is in each snapshot, and soon in one that is too large.
         last += 1
-        node.submit(Batch("bob", last, 1, ("bob",), None, bytes(11_000)))
+        node.intake.submit(Batch("bob", last, 1, ("bob",), None, bytes(11_000)))
         while node.driver.commits.task is not None and not node.driver.commits.stalled:  # noqa: ASYNC110
             await asyncio.sleep(0)
-    node.acknowledge("bob", node.directory.state.mailboxes["bob"].position)
+    node.acknowledgements.acknowledge("bob", node.directory.state.mailboxes["bob"].position)
     await durable(node)
     assert (node.driver.full, node.directory.state.mailboxes["bob"].position) == ("", last)
     await node.close()
@@ -212,17 +212,17 @@ async def test_while_much_waits_only_a_log_that_is_slow_to_read_is_made_short(
     node = Node(alone(), "s1", NodeOptions(data=tmp_path))
     await joined(node, "bob")
     for number in range(1, 101):
-        node.submit(Batch("bob", number, 1, ("bob",), None, bytes(1_000)))
+        node.intake.submit(Batch("bob", number, 1, ("bob",), None, bytes(1_000)))
         await durable(node)
     waiting = node.driver.actions.waiting_bytes()
     assert waiting >= 100_000
     assert (node.driver.store.bytes_since_snapshot > waiting) == (most_entries > 100)
-    node.acknowledge("bob", 100)
+    node.acknowledgements.acknowledge("bob", 100)
     await durable(node)
     for number in range(101, 112):
-        node.submit(Batch("bob", number, 1, ("bob",), None, bytes(1_000)))
+        node.intake.submit(Batch("bob", number, 1, ("bob",), None, bytes(1_000)))
         await durable(node)
-        node.acknowledge("bob", number)
+        node.acknowledgements.acknowledge("bob", number)
     assert node.driver.store.bytes_since_snapshot < waiting, "nothing waits any more"
     await node.close()
 

@@ -25,6 +25,7 @@ class PlayedNode:
     """Takes batches, unless it is told not to, and accepts them when asked."""
 
     def __init__(self) -> None:
+        self.intake = self.acknowledgements = self
         self.directory = Directory("s1", ("s1",))
         self.deliver(Joined("ann", "s1", temporary=False))
         self.taken: list[int] = []
@@ -69,7 +70,7 @@ class PlayedNode:
         if then is not None:
             self.thens.append(then)
 
-    def acknowledged_of(self, client: str) -> int:
+    def of(self, client: str) -> int:
         return max(self.not_durable, self.directory.state.mailboxes[client].acknowledged)
 
     def accepted_of(self, client: str) -> int:

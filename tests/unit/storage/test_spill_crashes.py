@@ -66,12 +66,14 @@ async def work(disk: Watched) -> None:
     async def send(client: str, count: int) -> None:
         for _ in range(count):
             number = disk.known[client].put + 1
-            node.submit(Batch("ann", node.directory.state.mailboxes["ann"].sent + 1, 1, (client,), None, item(client, number)))
+            node.intake.submit(
+                Batch("ann", node.directory.state.mailboxes["ann"].sent + 1, 1, (client,), None, item(client, number))
+            )
             await durable(node)
             disk.known[client] = disk.known[client]._replace(put=number)
 
     async def acknowledge(client: str, upto: int) -> None:
-        node.acknowledge(client, upto)
+        node.acknowledgements.acknowledge(client, upto)
         await durable(node)
         disk.known[client] = disk.known[client]._replace(acknowledged=upto)
 
@@ -111,7 +113,7 @@ async def check(folder: Path, known: dict[str, Known], what: str) -> None:
         for _ in range(6):
             put[client] += 1
             sent = node.directory.state.mailboxes["ann"].sent
-            node.submit(Batch("ann", sent + 1, 1, (client,), None, item(client, put[client])))
+            node.intake.submit(Batch("ann", sent + 1, 1, (client,), None, item(client, put[client])))
     await durable(node)
     for again in range(2):
         for client in CLIENTS:

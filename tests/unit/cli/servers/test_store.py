@@ -153,7 +153,7 @@ def test_all_three_know_messages_in_files(tmp_path: Path) -> None:
         node = Node(alone(), "s1", NodeOptions(data=tmp_path, spill_after_bytes=1_000_000))
         await joined(node, "bob")
         for number in range(1, 31):
-            node.submit(Batch("bob", number, 1, ("bob",), None, b"letter %d" % number))
+            node.intake.submit(Batch("bob", number, 1, ("bob",), None, b"letter %d" % number))
         await durable(node)
         await node.close()
 

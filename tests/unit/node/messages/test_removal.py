@@ -32,15 +32,15 @@ async def with_full_mailbox(data: Path | None, *names: str) -> Node:
     node = Node(alone(), "s1", NodeOptions(data=data))
     for name in ("ann", *names):
         await joined(node, name)
-    node.announce(Follows(names[0], "news", wanted=True))
+    node.intake.announce(Follows(names[0], "news", wanted=True))
     await durable(node)
     for number in range(1, 6 if data else 4):  # In memory, messages are in the mailbox at once: nothing waits for room.
-        assert node.submit(Batch("ann", number, 1, names, None, b"letter"))
+        assert node.intake.submit(Batch("ann", number, 1, names, None, b"letter"))
     await durable(node)
     assert node.directory.mailboxes.full == names[0]
-    assert node.held == (2 if data else 0)
+    assert node.dispatch.held == (2 if data else 0)
     with pytest.raises(Busy, match="the mailbox of 'bob' is full"):
-        node.submit(Batch("ann", 6, 1, ("bob",), None, b"letter"))
+        node.intake.submit(Batch("ann", 6, 1, ("bob",), None, b"letter"))
     return node
 
 
@@ -57,12 +57,12 @@ async def test_a_client_is_removed_while_its_mailbox_stops_the_node(tmp_path: Pa
     node.removal.remove("bob", "remove", dropped.append)
     await durable(node)
     assert dropped == [Dropped(3, 3 * mailbox_module.MIN_BATCH_BYTES)]
-    assert (node.directory.mailboxes.full, node.held, yielded(node)) == (
+    assert (node.directory.mailboxes.full, node.dispatch.held, yielded(node)) == (
         "",
         0,
         ["bob"],
     )
-    node.announce(Left("bob", "s1"))
+    node.intake.announce(Left("bob", "s1"))
     await durable(node)
     assert_gone(node, "bob")
     assert node.removal.dropped == {"leave": 0, "remove": 3, "purge": 0}
@@ -75,7 +75,7 @@ async def test_the_notice_of_a_removal_needs_no_room_in_the_mailboxes_of_others(
     node.removal.remove("bob", "remove")
     await durable(node)
     assert node.directory.mailboxes.full == "cat"
-    node.announce(Left("bob", "s1"))
+    node.intake.announce(Left("bob", "s1"))
     await durable(node)
     assert "bob" in node.directory.state.claims  # It waits behind what waits for room.
     node.removal.remove("cat", "remove")
@@ -101,7 +101,7 @@ async def test_a_crash_does_not_undo_a_removal_before_it_is_announced(tmp_path: 
         again.directory.mailboxes.full,
         yielded(again),
     ) == (False, "", ["bob"])
-    again.announce(Left("bob", "s1"))
+    again.intake.announce(Left("bob", "s1"))
     await durable(again)
     assert_gone(again, "bob")
     killed(again)
@@ -113,7 +113,7 @@ async def test_a_removal_that_is_done_again_leaves_a_later_mailbox_of_the_same_n
     node.removal.remove("bob", "remove")
     node.removal.remove("bob", "remove")
     await durable(node)
-    node.announce(Left("bob", "s1"))
+    node.intake.announce(Left("bob", "s1"))
     await joined(node, "bob")
     await sent(node, "ann", 6, 2, "bob")
     killed(node)
@@ -128,7 +128,7 @@ async def test_a_mailbox_is_emptied_and_what_waited_for_room_comes(tmp_path: Pat
     await durable(node)
     mailbox = node.directory.state.mailboxes["bob"]
     assert dropped == [Dropped(3, 3 * mailbox_module.MIN_BATCH_BYTES)]
-    assert (mailbox.acknowledged, mailbox.position, node.held, "bob" in node.directory.state.followers["news"]) == (
+    assert (mailbox.acknowledged, mailbox.position, node.dispatch.held, "bob" in node.directory.state.followers["news"]) == (
         3,
         5,
         0,
