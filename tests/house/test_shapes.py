@@ -28,7 +28,6 @@ LARGE = {
     "sim/reconfiguration.py:ReconfiguringNode": (31, 25, 2),
     "sim/reconfiguration.py:ReconfiguringSimulation": (44, 27, 2),
     "core/member/recover.py:Restoring": (37, 24, 2),
-    "server/server.py:Server": (39, 23, 1),
     "node/session.py:Session": (32, 29, 1),
     "core/member/spill.py:Spilling": (73, 28, 4),
     "studies/parts/confirming.py:_Counting": (20, 21, 2),

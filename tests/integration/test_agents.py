@@ -121,7 +121,7 @@ async def test_what_cannot_be_made_is_refused_with_the_reason(monkeypatch: pytes
         monkeypatch.setattr(admin, "MAX_AGENTS", 1)
         with pytest.raises(UsageError, match="MAX_AGENTS is 1"):
             await create("bob", "Account")
-        assert servers["s1"].status()["agents"]["count"] == 1
+        assert servers["s1"].status.report()["agents"]["count"] == 1
 
 
 async def test_of_two_that_take_a_name_at_once_one_gets_it(tmp_path: Path) -> None:

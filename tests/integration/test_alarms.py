@@ -301,7 +301,7 @@ async def a_message_waits_at_a_link_for_one_that_crosses_elsewhere(given: Given)
             await until(running["c1"].node.member.waiting)
             running["c1"].node.driver.clock._offset += 61 * 10**9  # A minute later.
             await given.prometheus.until_fired(running["c1"], "ThenceLongWait")
-            status = running["c1"].status()
+            status = running["c1"].status.report()
             assert 61 <= status["oldest_wait_seconds"] < 600
             assert re.match(r"a1:\d+ from c2 waits for number 1 of link A-C, since \d{2,3}\.\d{3} s$", status["waiting"][0])
             proxy.set_mode(Mode.WELL)
@@ -410,7 +410,7 @@ async def what_waits_for_a_peer_is_damaged(given: Given) -> None:
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         running["s2"] = await started(topology, "s2", given.data)
         await given.prometheus.until_fired(running["s1"], "ThenceFramesUnreadable")
-        assert f"{path}, offset " in running["s1"].status()["neighbours"][0]["unreadable"]
+        assert f"{path}, offset " in running["s1"].status.report()["neighbours"][0]["unreadable"]
         path.write_bytes(whole)
         await until(lambda: not any(running["s1"].node.member.queued().values()))
         assert running["s2"].node.directory.state.mailboxes["bob"].position == 101
@@ -494,11 +494,11 @@ async def the_trace_cannot_be_written_for_long(given: Given) -> None:
         with given.monkeypatch.context() as filled:
             filled.setattr(ParquetSink, "_flush", full)
             await posted(topology, "s1", "ann", 20)
-            assert "MAX_UNWRITTEN" in running["s1"].not_ready
+            assert "MAX_UNWRITTEN" in running["s1"].status.not_ready
             await given.prometheus.until_fired(running["s1"], "ThenceTraceStopped")
             await given.prometheus.until_fired(running["s1"], "ThenceStoreStalled")
             assert not running["s1"].stopped.done()
-        await until(lambda: not running["s1"].stalled)
+        await until(lambda: not running["s1"].status.stalled)
         await ann.send("ann", b"last")
         async for message in ann:
             if message.body == b"last":

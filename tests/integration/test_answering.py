@@ -63,7 +63,7 @@ async def test_a_server_that_takes_nothing_is_not_ready(monkeypatch: pytest.Monk
             assert (await ask(address, "/healthz"))[0] == 200
             assert (await bob.receive()).body == b"here"
             bob.done()
-            await until(lambda: not server.not_ready)
+            await until(lambda: not server.status.not_ready)
         await server.stop(drain_s=0)
         assert (await ask(address, "/readyz"))[::2] == (503, "s1 is stopping\n")
         answerer.close()

@@ -145,8 +145,8 @@ async def expect_fenced(
         assert repr(name) in said
         assert repr(other) in said
         assert f"--lost {name}" in said
-    assert old.not_ready == old.status()["stalled"] == old.status()["fenced"] == old.node.peers.epochs.fenced
-    assert not beside.not_ready
+    assert old.status.report().not_ready == old.status.report()["stalled"] == old.status()["fenced"] == old.node.peers.epochs.fenced
+    assert not beside.status.not_ready
     assert not any(peer.up for peer in old.node.peers.peers.values())
     client, to = ("ann", "bob") if name == "s1" else ("bob", "ann")
     with pytest.raises(Refusal, match="is fenced since it met"):
@@ -287,7 +287,7 @@ async def test_a_server_whose_disk_was_lost_is_fenced(old: str, secure: bool, tm
         await until(lambda: running[old].node.peers.epochs.fenced and running[beside].node.peers.peers[old].forgot)
         assert f"{old!r} has lost its state" in trouble(running[beside], old)
         assert f"--lost {old}" in trouble(running[beside], old)
-        assert f"{old!r} has lost its state, or runs on an old copy of its store" in running[old].not_ready
+        assert f"{old!r} has lost its state, or runs on an old copy of its store" in running[old].status.not_ready
         with pytest.raises(Refusal, match="is fenced since it met"):
             async with by.connect(topology, old, "somebody"):
                 pass

@@ -140,7 +140,7 @@ async def test_a_server_with_accounts_joins_and_another_is_started_again_while_a
         await running["s1"].stop(drain_s=0)
         running["s1"] = Server(old, "s1", NodeOptions(data=tmp_path / "s1"), kinds_of([Account]))
         await running["s1"].start()
-        assert running["s1"].status()["change"]["phase"] == "holding"
+        assert running["s1"].status.report()["change"]["phase"] == "holding"
         await applied(new)
         await bank.more()
         await bank.end()

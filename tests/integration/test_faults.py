@@ -25,7 +25,7 @@ from thence.net.framing import HEADER
 from thence.net.proxy import Mode, Proxy
 from thence.node import listener as node_listener
 from thence.node.peers import connections
-from thence.server import server as server_module
+from thence.server import clients, reception
 from thence.server.server import Server
 from thence.storage import mailbox as mailbox_module
 
@@ -57,7 +57,7 @@ async def test_a_client_waits_while_its_server_is_busy() -> None:
 
 
 async def test_a_temporary_client_that_was_forgotten_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "AWAY_S", 0.1)
+    monkeypatch.setattr(reception, "AWAY_S", 0.1)
     topology = flat("s1")
     async with servers(topology) as running:
         proxy = await proxied(topology, "s1")
@@ -477,20 +477,20 @@ async def test_strangers_that_say_nothing_are_shown_out(monkeypatch: pytest.Monk
 
 async def test_whoever_was_found_is_not_looked_for_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many others a client waits for at a time is bounded, not how many it ever waited for."""
-    monkeypatch.setattr(server_module, "MAX_FINDING", 1)
+    monkeypatch.setattr(clients, "MAX_FINDING", 1)
     topology = flat("s1")
     async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
 
         async def look_for(name: str) -> None:
             looking = asyncio.create_task(ann.known(name))
-            await until(lambda: name in running["s1"]._finding)
+            await until(lambda: name in running["s1"].searches._waiting)
             async with thence.connect(url(topology, "s1"), name):
                 await looking
 
         for name in ("bob", "cid", "dan"):
             await look_for(name)
-        assert running["s1"]._clients["ann"].finding == {}
-        assert running["s1"]._clients["ann"].connection.open
+        assert running["s1"].clients.here["ann"].finding == {}
+        assert running["s1"].clients.here["ann"].connection.open
 
 
 async def test_a_server_that_stops_waits_for_peers_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ async def test_what_was_accepted_without_a_word_back_is_accepted_once_and_counte
         proxy = await proxied(topology, "s1")
         async with thence.connect(f"thence://{proxy.address}", "ann") as older:
             heard = heard_by(older)
-            session = running["s1"]._clients["ann"]
+            session = running["s1"].clients.here["ann"]
             vars(session)["accepted"] = lambda _: None  # What the server says is lost on the way.
             sends = [asyncio.create_task(older.send("bob", b"%d" % number)) for number in range(6)]
             older.post("nobody", b"?")
@@ -128,11 +128,11 @@ async def test_whoever_is_connected_is_told_too_and_does_not_take_the_name_back(
     ):
         with pytest.raises(Fenced, match="another program has the name 'ann' since"):
             await older.receive(10)
-        connection = running["s1"]._clients["ann"]
+        connection = running["s1"].clients.here["ann"]
         await asyncio.sleep(0.2)
         await newer.send("ann", b"mine")
         assert (await newer.receive(10)).body == b"mine"
-        assert running["s1"]._clients["ann"] is connection
+        assert running["s1"].clients.here["ann"] is connection
 
 
 async def test_whoever_returns_when_the_name_was_given_up_meanwhile_is_told() -> None:

@@ -351,7 +351,7 @@ async def test_messages_that_cannot_be_read_are_left_out_and_all_else_comes(way:
         assert listening.bodies == [b"1", b"2", b"3", b"4"]
         assert [str(error).partition(":")[0] for error in listening.errors] == ["messages from 'mallory' that cannot be read"] * 2
         assert not ann.trouble
-        assert running["s1"]._clients["ann"].connection.frames_in < 20, "it is still the first connection"
+        assert running["s1"].clients.here["ann"].connection.frames_in < 20, "it is still the first connection"
         if way == "iterate":
             listening.task.cancel()
         mallory.close()
@@ -448,7 +448,7 @@ async def test_a_client_that_asks_and_does_not_read_is_shown_out(
         mallory.say(ClientHello(PROTOCOL, ""))
         await mallory.hear()
         mallory.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        (client,) = running["s1"]._connections
+        (client,) = running["s1"].clients.all
         most = 0
         while client.connection.open:
             mallory.say(StatusQuestion())

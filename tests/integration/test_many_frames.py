@@ -46,7 +46,7 @@ async def test_those_who_sent_many_frames_have_their_turns_and_others_theirs(mon
     topology = flat("s1")
     async with servers(topology) as running:
         crowd = [await enter(topology.addresses["s1"], f"m{at}") for at in range(many)]
-        for client in list(running["s1"]._connections):
+        for client in list(running["s1"].clients.all):
             heard = client._frame
 
             def noted(connection: Any, frame: memoryview, heard: Any = heard, name: str = client.name) -> None:
@@ -70,7 +70,7 @@ async def test_whoever_says_without_end_what_moves_nothing_is_slowed_and_named(c
     topology = flat("s1")
     async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
         mallory = await enter(topology.addresses["s1"], "mallory")
-        (connection,) = [client.connection for client in running["s1"]._connections if client.name == "mallory"]
+        (connection,) = [client.connection for client in running["s1"].clients.all if client.name == "mallory"]
         mallory.writer.write(short(4) * asked)
         await until(lambda: connection.paused)
         assert connection.frames_in < asked
@@ -93,7 +93,7 @@ async def test_who_follows_and_leaves_without_end_is_slowed_and_who_follows_many
         for name in ("mallory", "eve", "mallory"):  # The last one comes anew.
             speaker = await enter(topology.addresses["s1"], name)
             speaker.writer.write(b"".join(short(17, "t", wanted) for _ in range(many) for wanted in (True, False)))
-            session = running["s1"]._clients[name].session
+            session = running["s1"].clients.here[name].session
             assert session is not None
             await until(partial(waits, session))
             assert f"client {name!r}: slowed: it follows and leaves topics" in caplog.text

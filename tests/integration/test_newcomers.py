@@ -88,7 +88,7 @@ async def test_a_false_claim_of_a_newcomer_fences_nobody() -> None:
         eve.close()
         await until(lambda: "nobody listens at" in s2.node.peers.peers["s1"].trouble)  # It has called.
         assert not s2.node.peers.epochs.fenced
-        assert not s2.not_ready
+        assert not s2.status.not_ready
 
 
 @pytest.mark.parametrize("comes_back", [True, False], ids=["s1 comes back", "s1 stays away"])

@@ -47,19 +47,19 @@ async def test_a_message_comes_at_once_and_the_notice_when_the_last_server_has_i
         assert [two.body, three.body] == [b"two", b"three"]
         bob.done()
         waiting = asyncio.create_task(three.safe())
-        await until(lambda: running["s2"].status()["unsafe"] == {"deliveries": 2, "letters": 2, "sent": 0})
+        await until(lambda: running["s2"].status.report()["unsafe"] == {"deliveries": 2, "letters": 2, "sent": 0})
         assert not waiting.done()
         # The receiver's own server starts again meanwhile: bob has done with the messages, and is still to be told.
         await running["s2"].stop(drain_s=0)
         running["s2"] = await started(topology, "s2", tmp_path, tmp_path / "trace")
-        await until(lambda: running["s2"].connected)
+        await until(lambda: len(running["s2"].clients.here))
         assert not waiting.done()
         assert told[-1] == one.position
         running["s3"] = await started(topology, "s3", tmp_path, tmp_path / "trace")
         await waiting
         assert told[-1] == three.position == bob.safe_upto
         assert told == sorted(told)
-        await until(lambda: running["s2"].status()["unsafe"] == {"deliveries": 0, "letters": 0, "sent": 0})
+        await until(lambda: running["s2"].status.report()["unsafe"] == {"deliveries": 0, "letters": 0, "sent": 0})
     assert_kept(tmp_path / "trace")
 
 

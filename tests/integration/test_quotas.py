@@ -51,7 +51,7 @@ async def test_a_dead_server_stops_what_is_for_it_and_nothing_else(ordering: str
                 await bob.known(name)
             await running["s3"].stop(drain_s=0)
             waiting = await fill(ann, "far")
-            await until(lambda: running["s1"].waiting_clients == 1)
+            await until(lambda: len(running["s1"].clients.waiting()) == 1)
             # Another client writes to a server that is there, and to one of the same server, far more than the limit.
             for number in range(3 * MOST):
                 await bob.send("near", str(number).encode())
@@ -61,9 +61,9 @@ async def test_a_dead_server_stops_what_is_for_it_and_nothing_else(ordering: str
                 await new.send("near", b"0")
                 assert await numbers(near, 1) == [0]
             everyone = asyncio.create_task(eve.send(thence.EVERYONE, b"all"))
-            await until(lambda: running["s1"].waiting_clients == 2)
+            await until(lambda: len(running["s1"].clients.waiting()) == 2)
             assert not waiting.done()
-            await until(lambda: running["s1"].stalled)
+            await until(lambda: running["s1"].status.stalled)
             await _assert_told(running["s1"].address, pages)
             running["s3"] = await started(topology, "s3", tmp_path)
             await asyncio.gather(waiting, everyone)
@@ -114,12 +114,12 @@ async def test_a_server_that_can_send_to_no_other_is_not_ready(tmp_path: Path) -
             await ann.known("far")
             await running["s2"].stop(drain_s=0)
             waiting = await fill(ann, "far")
-            await until(lambda: running["s1"].stalled)
+            await until(lambda: running["s1"].status.stalled)
             code, _, text = await ask(pages, "/readyz")
             assert (code, text[:38]) == (503, "nothing more is taken for 's2' since 1")
             await bob.send("ann", b"here")
             assert (await ann.receive()).body == b"here"
             waiting.cancel()
             running["s2"] = await started(topology, "s2", tmp_path)
-            await until(lambda: not running["s1"].stalled)
+            await until(lambda: not running["s1"].status.stalled)
         answerer.close()

@@ -33,8 +33,7 @@ from thence.core.topology.toml import write
 from thence.errors import ConfigError, UsageError
 from thence.net.protocol import ViewRequest
 from thence.node import reconfiguration
-from thence.server import apply
-from thence.server import server as server_module
+from thence.server import apply, reception
 from thence.server.apply import Access, Applied, TopologyChange, find_old
 
 SITES = """
@@ -94,7 +93,7 @@ async def test_the_relays_of_a_link_take_over_from_each_other_from_now_on_and_no
             await applied(version)
             await clients.more()
             assert {server.node.topology.version for server in running.values()} == {version.version}
-            assert {name for name, server in running.items() if server.status()["relay"]} == set(version.fellows)
+            assert {name for name, server in running.items() if server.status.report()["relay"]} == set(version.fellows)
         await clients.finish()
     assert_kept(tmp_path / "trace", sends=2 * 80)
 
@@ -140,7 +139,7 @@ async def test_a_server_joins_and_another_one_leaves_under_load(tmp_path: Path) 
                 async with thence.connect(url(old, "s3"), "too late"):
                     pass
             await clients.finish(["client-of-s1", "client-of-s2"])
-        assert running["s3"].status()["change"]["phase"] == "left"
+        assert running["s3"].status.report()["change"]["phase"] == "left"
     events = assert_kept(tmp_path / "trace", sends=60)
     assert {(event.process, event.kind) for event in events if event.kind in ("join", "leave")} == {
         ("s3", "leave"),
@@ -179,7 +178,7 @@ async def test_a_server_that_leaves_goes_on_for_those_who_read_what_waits_there(
             for name in ("s1", "s2"):
                 assert not (await asked(old, name, ViewRequest("hold", 1, write(new)))).refused
             early = asyncio.create_task(bob.subscribe("early"))
-            await until(lambda: leaving._clients["bob"].session and leaving._clients["bob"].session.waiting)
+            await until(lambda: leaving.clients.here["bob"].session and leaving.clients.here["bob"].session.waiting)
             for action in ("prepare", "switch"):
                 for name in ("s1", "s2"):
                     assert not (await asked(old, name, ViewRequest(action, 1))).refused
@@ -191,15 +190,15 @@ async def test_a_server_that_leaves_goes_on_for_those_who_read_what_waits_there(
                 await bob.send("ann", b"?")
             assert (await bob.receive()).body == b"waits"
             await ann.leave()
-            await until(lambda: "ann" not in leaving._clients)
-            assert gone.name in leaving._away
-            monkeypatch.setattr(server_module, "AWAY_S", 0.0)
+            await until(lambda: "ann" not in leaving.clients.here)
+            assert gone.name in leaving.reception._away
+            monkeypatch.setattr(reception, "AWAY_S", 0.0)
             looked = leaving.node.security.look
             looks: list[None] = []
             monkeypatch.setattr(leaving.node.security, "look", lambda: looks.append(looked()))
             await until(lambda: len(looks) > 1)
             assert not leaving.stopped.done()
-            assert gone.name not in leaving._away
+            assert gone.name not in leaving.reception._away
             assert (await bob.status())["change"]["phase"] == "left"
 
 
@@ -341,19 +340,19 @@ async def test_a_hold_that_nobody_leads_ends_by_itself(tmp_path: Path, monkeypat
         answer = await asked(old, "s1", ViewRequest("hold", 1, write(new)))
         assert answer.standing.phase == "holding"
         await ann.send("ann", b"waits")
-        assert running["s1"].status()["change"]["waiting_submissions"] == 1
+        assert running["s1"].status.report()["change"]["waiting_submissions"] == 1
         # Whoever leads keeps it up; whoever only looks, as --plan does, does not.
         led = time.monotonic()
         while time.monotonic() < led + 1.5:
             await asked(old, "s1", ViewRequest("ask", 1))
             await asyncio.sleep(0.1)
-        assert running["s1"].status()["change"]["phase"] == "holding"
-        while running["s1"].status()["change"]["phase"] == "holding":
+        assert running["s1"].status.report()["change"]["phase"] == "holding"
+        while running["s1"].status.report()["change"]["phase"] == "holding":
             assert time.monotonic() < led + PATIENCE_S
             await asked(old, "s1", ViewRequest("ask", whole=True))
             await asyncio.sleep(0.1)
         assert (await ann.receive(within=30)).body == b"waits"
-        assert running["s1"].status()["change"]["phase"] == "normal"
+        assert running["s1"].status.report()["change"]["phase"] == "normal"
         assert running["s1"].node.topology.version == 1
 
 
@@ -368,7 +367,7 @@ async def test_a_change_that_takes_too_long_goes_back_and_says_why(tmp_path: Pat
         for name in ("s1", "s2"):
             assert not (await asked(old, name, ViewRequest("hold", 7, write(new)))).refused
         await TopologyChange(old, new, Access(), quietly).abort(10)
-        assert {server.status()["change"]["phase"] for server in running.values()} == {"normal"}
+        assert {server.status.report()["change"]["phase"] for server in running.values()} == {"normal"}
         await applied(new)
 
 

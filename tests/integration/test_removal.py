@@ -163,15 +163,15 @@ async def test_a_server_that_was_declared_lost_by_mistake_is_refused_and_says_so
                 await ann.send("cid", b"?")
             # It comes back on its old store, believes to be one of three, and is told.
             running["s3"] = await started(old, "s3", tmp_path, tmp_path / "trace")
-            await until(lambda: running["s3"].status()["change"]["phase"] == "left")
+            await until(lambda: running["s3"].status.report()["change"]["phase"] == "left")
             with pytest.raises(UsageError, match="has left the fabric"):
                 await cid.send("ann", b"after")
             await ann.send("ann", b"to myself")
             assert (await ann.receive()).body == b"to myself"
         await running["s3"].stop(drain_s=0)
         running["s3"] = await started(old, "s3", tmp_path, tmp_path / "trace")
-        assert running["s3"].status()["change"]["phase"] == "left"
-        assert running["s1"].status()["change"]["gone"] == {"s3": 2}
+        assert running["s3"].status.report()["change"]["phase"] == "left"
+        assert running["s1"].status.report()["change"]["gone"] == {"s3": 2}
     assert_kept(tmp_path / "trace", sends=2)
 
 
@@ -192,7 +192,7 @@ async def test_one_that_comes_back_over_tls_is_told_by_all_at_once_and_goes_on_q
         await TopologyChange(old, new, access, quietly, ("s1",)).apply(60.0)
         # It calls both of the others at the same moment, and both refuse it: the second one when it has left by the first.
         running["s1"] = await started(old, "s1", tmp_path, tls=tls["s1"])
-        await until(lambda: running["s1"].status()["change"]["phase"] == "left")
+        await until(lambda: running["s1"].status.report()["change"]["phase"] == "left")
         await running["s1"].stop(drain_s=0)
         caplog.clear()
         running["s1"] = await started(old, "s1", tmp_path, tls=tls["s1"])

@@ -206,7 +206,7 @@ async def test_a_subscription_that_waited_for_room_does_not_outlive_the_right(
         with monkeypatch.context() as stalled:
             stalled.setattr(type(server.node.intake), "full", "no room")
             following = asyncio.create_task(ann.subscribe("news"))
-            await until(lambda: server._clients["ann"].session.waiting)  # type: ignore[union-attr]
+            await until(lambda: server.clients.here["ann"].session.waiting)  # type: ignore[union-attr]
             access.write(ann={})
             server.reload()
         await until(following.done)

@@ -86,7 +86,7 @@ async def test_questions_in_advance_cost_others_nothing_and_the_server_little() 
         mallory = await Speaker.call(topology.addresses["s1"])
         mallory.say(ClientHello(PROTOCOL, ""))
         await mallory.hear()
-        (connection,) = [client.connection for client in server._connections if not client.name]
+        (connection,) = [client.connection for client in server.clients.all if not client.name]
         for _ in range(2_000):
             mallory.say(StatusQuestion())
         longest = 0.0
@@ -152,7 +152,7 @@ async def test_frames_that_never_end_take_no_more_than_clients_may_have_and_othe
         assert (told["limit_bytes"], told["shown_out"]) == (shared.limit, shared.shown_out)
         for mallory in speakers:
             mallory.close()
-        await until(lambda: len(server._connections) == 1)
+        await until(lambda: len(server.clients.all) == 1)
         assert shared.used <= 1024 * 1024, "all of it was given back"
     assert complained(caplog, r"refused client 'mallory \d+': shown out: \d+ bytes are on their way to and from it")
     assert len([record for record in caplog.records if "shown out" in record.getMessage()]) <= 12
@@ -175,7 +175,7 @@ async def test_what_waits_while_a_server_takes_nothing_is_held_back_at_its_sende
         for sender in senders:
             for _ in range(24):
                 sender.post("away", bytes(500_000))
-        (connection,) = [client.connection for client in running["s1"]._connections if client.name == "sender 3"]
+        (connection,) = [client.connection for client in running["s1"].clients.all if client.name == "sender 3"]
         await until(lambda: connection.paused)
         assert shared.used <= shared.limit + 1024 * 1024
         async with thence.connect(url(topology, "s1"), "away", temporary=False) as back:

@@ -35,7 +35,7 @@ async def test_a_client_learns_when_all_have_its_messages(tmp_path: Path) -> Non
         await alice.send("bob", b"one")
         await alice.stable()
         assert running["s1"].node.member.unstable() == []
-        assert running["s1"].status()["unstable"] == 0
+        assert running["s1"].status.report()["unstable"] == 0
         # The recipient's server stops: what is sent now is accepted, and not stable.
         await running["s4"].stop(drain_s=0)
         for _ in range(3):

@@ -40,7 +40,7 @@ async def lose(running: dict[str, Server], name: str, folder: Path) -> None:
 
 
 def phases(running: dict[str, Server]) -> set[str]:
-    return {server.status()["change"]["phase"] for server in running.values()}
+    return {server.status.report()["change"]["phase"] for server in running.values()}
 
 
 async def test_one_who_is_lost_when_all_are_prepared_is_removed(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ async def test_a_second_one_is_lost_while_the_first_is_removed(tmp_path: Path) -
         await lose(running, "s4", tmp_path)
         await applied(OLD, alone, "s3", "s4")
         assert {server.node.topology.fingerprint for server in running.values()} == {alone.fingerprint}
-        assert running["s1"].status()["change"]["gone"] == {"s3": 2, "s4": 2}
+        assert running["s1"].status.report()["change"]["gone"] == {"s3": 2, "s4": 2}
 
 
 async def test_an_abort_frees_those_who_are_prepared_with_one_who_is_lost(tmp_path: Path) -> None:

@@ -224,10 +224,10 @@ async def under_load(topology: Topology, files: dict[str, thence.TlsFiles]) -> A
         ):
             await writer.known("reader")
             load = Load(writer, reader)
-            before = {client.connection for server in running.values() for client in server._connections}
+            before = {client.connection for server in running.values() for client in server.clients.all}
             yield running
             await load.end()
-            assert before <= {client.connection for server in running.values() for client in server._connections}
+            assert before <= {client.connection for server in running.values() for client in server.clients.all}
             assert running["s1"].node.peers.peers["s2"].traffic.connections == 1
             assert running["s2"].node.peers.peers["s1"].traffic.connections == 1
     finally:

@@ -230,11 +230,11 @@ class Answerer:
         return Answer(HTTPStatus.OK, "ok\n")
 
     async def _ready(self) -> Answer:
-        trouble = self._server.not_ready
+        trouble = self._server.status.not_ready
         if trouble:
-            remedy = self._server.remedy
+            remedy = self._server.status.remedy
             return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{trouble}\n{remedy}\n" if remedy else f"{trouble}\n")
-        stalled = self._server.stalled
+        stalled = self._server.status.stalled
         return Answer(HTTPStatus.OK, f"ready, but {stalled}\n" if stalled else "ready\n")
 
 

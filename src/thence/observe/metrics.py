@@ -267,7 +267,7 @@ FAMILIES: Final = (
     _single(
         "thence_waiting_clients",
         "Clients that have sent something that waits for room.",
-        lambda seen: seen.server.waiting_clients,
+        lambda seen: len(seen.server.clients.waiting()),
     ),
     _single("thence_waiting_messages", "Messages that wait for an earlier one.", lambda seen: seen.waiting),
     _single("thence_oldest_wait_seconds", "How long the oldest of them has been waiting.", lambda seen: seen.oldest_wait_s),
@@ -302,7 +302,7 @@ FAMILIES: Final = (
         _stalled,
     ),
     # Clients and agents.
-    _single("thence_clients_connected", "Clients that are connected.", lambda seen: seen.server.connected),
+    _single("thence_clients_connected", "Clients that are connected.", lambda seen: len(seen.server.clients.here)),
     _of_node(
         "thence_clients_known",
         "Clients and agents that have their mailbox here.",

@@ -94,7 +94,7 @@ class ClientAdmin:
     def _listed(self, limit: int) -> dict[str, Any]:
         node = self._server.node
         names = [name for name in node.directory.clients() if name not in node.ledger.agents and name != node.name]
-        mailboxes, connected = node.directory.state.mailboxes, self._server.connected_from()
+        mailboxes, connected = node.directory.state.mailboxes, self._server.clients.addresses()
         most = heapq.nsmallest(limit, names, key=lambda name: (-mailboxes[name].bytes, name))
         rows = [self._row(name, mailboxes[name], connected.get(name, "")) for name in most]
         return {
@@ -102,7 +102,7 @@ class ClientAdmin:
             "clients": rows,
             "count": len(names),
             "left_out": len(names) - len(rows),
-            "stalled": self._server.stalled,
+            "stalled": self._server.status.stalled,
         }
 
     def _row(self, name: str, mailbox: Mailbox, address: str) -> dict[str, Any]:
@@ -122,13 +122,13 @@ class ClientAdmin:
         topics = list(node.directory.subscriptions.topics_of(name))
         return {
             "server": node.name,
-            **self._row(name, mailbox, self._server.connected_from().get(name, "")),
+            **self._row(name, mailbox, self._server.clients.addresses().get(name, "")),
             "sent": mailbox.sent,
             "received": mailbox.position,
             "done": mailbox.acknowledged,
             "topics": topics[:MAX_LISTED],
             "topics_left_out": max(0, len(topics) - MAX_LISTED),
-            "stalled": self._server.stalled,
+            "stalled": self._server.status.stalled,
         }
 
     # Dropping.
@@ -142,7 +142,7 @@ class ClientAdmin:
         who = f"{'somebody' if asker.guest is None else asker.guest.rights.entry} at {asker.connection.address}"
         did = f"removed the client {name!r} from" if removes else f"dropped the messages that waited for {name!r} at"
         advice = "begin anew" if removes else "go on behind them"
-        was_connected = server.end_session(
+        was_connected = server.reception.end_session(
             name, f"an operator has {did} {node.name!r} (messages dropped: {waiting}); connect again to {advice}"
         )
 
@@ -156,7 +156,7 @@ class ClientAdmin:
                     "dropped_messages": dropped.messages,
                     "dropped_bytes": dropped.bytes,
                     "was_connected": was_connected,
-                    "stalled": server.stalled,
+                    "stalled": server.status.stalled,
                 }
             )
 

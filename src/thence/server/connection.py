@@ -200,7 +200,7 @@ class ClientConnection:
         elif isinstance(said, Find):
             self._chatter.spend(LOOKUP_POINTS)
             if not self._denied("name", said.name, self.rights.objection_to_message((said.name,), None)):
-                self._server.find(self, said.name)
+                self._server.searches.find(self, said.name)
         else:
             self._seldom(connection, said)
 
@@ -297,7 +297,7 @@ class ClientConnection:
         elif isinstance(said, SafetyWanted) and self.session is not None:
             self.session.want_safety()
         elif isinstance(said, Leave):
-            self._server.forget(self.name)
+            self._server.reception.forget(self.name)
         else:
             raise MalformedFrame(f"{article(type(said).__name__)}, which no client says")
 
@@ -308,7 +308,7 @@ class ClientConnection:
         looks = False
         if isinstance(said, StatusQuestion):
             if not self._denied("question", "", self.rights.objection_to_status()):
-                tell(connection, StatusAnswer(msgspec.json.encode(self._server.status())))
+                tell(connection, StatusAnswer(msgspec.json.encode(self._server.status.report())))
         elif isinstance(said, AgentQuestion):
             reason = self.rights.objection_to_agents()
             if reason:
@@ -355,7 +355,7 @@ class ClientConnection:
         if error is not None:
             self.complain(error)
         self._asker.close()
-        self._server.lost(self)
+        self._server.reception.lost(self)
         if self.session is not None:
             self._server.churn.drop(self.session)
             self.session.leave()

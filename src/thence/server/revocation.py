@@ -134,11 +134,11 @@ class Revocation:
             return True
         count, first = self._ended.get(client, (0, reason))
         self._ended[client] = (count + 1, first)
-        self._server.tell_withdrawn(client, topic, reason)
+        self._server.clients.tell_withdrawn(client, topic, reason)
         return True
 
     def _entry_of(self, client: str) -> str:
-        here = self._server.guest(client)
+        here = self._server.clients.guest(client)
         return self._node.directory.state.mailboxes[client].entry if here is None else here.rights.entry
 
     def _say(self) -> None:

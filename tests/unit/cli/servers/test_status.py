@@ -14,7 +14,7 @@ from thence.core.member.contract import Arrived
 from thence.core.ordering.vector import VectorStamp
 from thence.core.wire.messages import Envelope, Frame, Packet
 from thence.node.options import NodeOptions
-from thence.server import server as server_module
+from thence.server import status as status_module
 from thence.server.server import Server
 
 WAITING = 27
@@ -29,7 +29,7 @@ def _much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(2, WAITING + 2):
             frame = Frame(VectorStamp(number, ()), Envelope("s2", number, None, b""))
             server.node.member.step(Arrived("s2", Packet("D", (frame,), (number,))), server.node.driver.clock.now())
-        return server.status()
+        return server.status.report()
 
     monkeypatch.setattr(status_command, "ask_status", ask)
 
@@ -43,7 +43,7 @@ def test_what_is_not_listed_is_counted() -> None:
 
 
 def test_what_even_programs_are_not_told_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "MAX_WAITS_LISTED", 25)
+    monkeypatch.setattr(status_module, "MAX_WAITS_LISTED", 25)
     assert "  … and 7 more: --json lists 25\n" in run("status", "thence://s1").out
     said = json.loads(run("status", "thence://s1", "--json").out)
     assert (len(said["waiting"]), said["waiting_count"], said["waiting_left_out"]) == (25, 27, 2)
