@@ -145,7 +145,7 @@ async def expect_fenced(
         assert repr(name) in said
         assert repr(other) in said
         assert f"--lost {name}" in said
-    assert old.status.report().not_ready == old.status.report()["stalled"] == old.status()["fenced"] == old.node.peers.epochs.fenced
+    assert old.status.not_ready == old.status.report()["stalled"] == old.status.report()["fenced"] == old.node.peers.epochs.fenced
     assert not beside.status.not_ready
     assert not any(peer.up for peer in old.node.peers.peers.values())
     client, to = ("ann", "bob") if name == "s1" else ("bob", "ann")

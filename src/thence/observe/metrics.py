@@ -378,5 +378,5 @@ FAMILIES: Final = (
     _single("process_open_fds", "Open files and connections.", lambda seen: seen.process.open_files),
     _single("process_max_fds", "How many there may be.", lambda seen: seen.process.max_files),
     _single("thence_open_fds_ratio", "The one by the other.", _open_ratio),
-    _single("process_start_time_seconds", "When the server was started.", lambda seen: seen.server.started_at),
+    _single("process_start_time_seconds", "When the server was started.", lambda seen: seen.server.status.started_at),
 )

@@ -67,7 +67,6 @@ class Server:
         self.searches = NameSearches(self.node.directory)
         self.reception = Reception(self.node, self.clients, self.searches, partial(ClientConnection, self))
         self.status = ServerStatus(self)
-        self.started_at = time.time()
         node = self.node
         node.hooks.on_answered = self.clients.answered
         node.hooks.on_messages = self._messages

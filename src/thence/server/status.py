@@ -25,6 +25,7 @@ class ServerStatus:
     def __init__(self, server: Server) -> None:
         """Look at ``server`` whenever somebody asks."""
         self._server = server
+        self.started_at = time.time()
 
     @property
     def stalled(self) -> str:
@@ -73,7 +74,7 @@ class ServerStatus:
             "fingerprint": node.topology.fingerprint,
             "change": node.reconfiguration.status(),
             "address": self._server.address,
-            "up_seconds": round(time.time() - self._server.started_at, 3),
+            "up_seconds": round(time.time() - self.started_at, 3),
             "awake": polling_of(asyncio.get_running_loop()).status(),
             "stalled": self.stalled,
             "waiting_clients": len(self._server.clients.waiting()),
