@@ -18,7 +18,7 @@ from thence.cli.messages.listen import _forget
 from thence.client.client import Client
 from thence.errors import Refusal, UsageError
 from thence.node.directory import directory, subscriptions
-from thence.server import server
+from thence.server import reception
 
 TWO_DOMAINS = """
 name = "two"
@@ -316,7 +316,7 @@ async def test_who_has_its_mailbox_already_keeps_its_name_and_can_be_forgotten(m
     async with servers(topology) as running:
         mailboxes = running["s1"].node.directory.state.mailboxes
         with monkeypatch.context() as before:
-            before.setattr(server, "objection_to_new", lambda *_: "")
+            before.setattr(reception, "objection_to_new", lambda *_: "")
             async with Client(url(topology, "s1"), "everyone") as everyone:
                 await everyone.send("everyone", b"to myself")
         async with Client(url(topology, "s1"), "everyone") as everyone:
