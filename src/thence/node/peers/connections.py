@@ -95,7 +95,7 @@ class Peers:
         self.epochs = epochs
         """In which epoch we are with each peer, and whether we may go on at all."""
         security = security or Security()
-        self._calls = OutgoingCalls(self, security)
+        self.calls = OutgoingCalls(self, security)
         self.callers = IncomingCalls(self, security)
         self.reach = Reach()
         self.peers = self._find_peers(topology)
@@ -158,7 +158,7 @@ class Peers:
             return
         loop = asyncio.get_running_loop()
         within_reach = [peer for peer in self.peers.values() if peer.address]
-        self._tasks = [loop.create_task(self._calls.keep_calling(peer)) for peer in within_reach]
+        self._tasks = [loop.create_task(self.calls.keep_calling(peer)) for peer in within_reach]
         self._tasks.append(loop.create_task(self._beat()))
         for task in self._tasks:
             tell_if_it_fails(task, f"the connections of {self.me!r}", self.on_failed)

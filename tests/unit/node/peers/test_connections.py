@@ -129,7 +129,7 @@ async def test_whoever_owns_the_connections_is_told_if_they_cannot_go_on(monkeyp
     async def never(_: object) -> None:
         raise ZeroDivisionError("never")
 
-    monkeypatch.setattr(made._calls, "_call_once", never)
+    monkeypatch.setattr(made.calls, "_call_once", never)
     made.start()
     await until(lambda: failed)
     assert str(failed[0]) == "the connections of 's2': ZeroDivisionError: never"
