@@ -151,7 +151,7 @@ def wrong_in_changelog(text: str) -> list[str]:
     headings = re.findall(r"^#{2,3} (.+)$", text, re.MULTILINE)
     wrong = [] if headings[:1] == ["[Unreleased], 0.2.0 in preparation"] else ["the first section"]
     kinds = [heading for heading in headings[1:] if not heading.startswith("[")]
-    wrong += [kind for kind in kinds if kind not in {"Added", "Changed", "Fixed"}]
+    wrong += [kind for kind in kinds if kind not in {"Added", "Changed", "Removed", "Fixed"}]
     wrong += [f"no {kind}" for kind in ("Added", "Changed", "Fixed") if not re.search(rf"^### {kind}$", text, re.MULTILINE)]
     return wrong + [file for file in re.findall(r"\bdocs/[\w/-]+\.md", text) if not (ROOT / file).exists()]
 
