@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import pytest
+
 import thence
 from tests.support.servers.running import flat, servers, until, url
 from thence.server.server import Server
+from thence.storage import mailbox as mailbox_module
 
 LARGE_BYTES = 3 * 1024 * 1024
 SMALL = 3
@@ -64,3 +67,29 @@ async def test_small_messages_do_not_wait_for_large_ones_of_others(tmp_path: Pat
         await until(lambda: server.node.intake.messages_accepted > 20)
         between = await accepted_meanwhile(server, light)
         assert max(between) <= MAX_BEFORE, between
+
+
+async def test_whoever_does_not_read_what_it_writes_to_itself_stops_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOXES_BYTES", 100_000)
+    topology = flat("s1")
+    async with servers(topology, tmp_path) as running, thence.connect(url(topology, "s1"), "light") as light:
+        mailboxes = running["s1"].node.directory.mailboxes
+        async with thence.connect(url(topology, "s1"), "greedy") as greedy:
+
+            async def write() -> None:
+                for _ in range(300):
+                    await greedy.send("greedy", bytes(1_000))
+
+            writing = asyncio.create_task(write())
+            await until(lambda: "greedy" in mailboxes.refused)
+            for _ in range(SMALL):
+                await light.send("light", b"x")
+                assert (await light.receive()).body == b"x"
+                light.done()
+            assert (mailboxes.full, writing.done()) == ("", False)
+            for _ in range(300):
+                await greedy.receive()
+                greedy.done()
+            await writing

@@ -20,12 +20,14 @@ from thence.server.server import Server
 
 LONG = "\x00" * MAX_SHORT_BYTES
 NAMES = ["ab"] * (MAX_RECIPIENTS + 1)
+LONG_NAMES = [f"{number:0200}" for number in range(6_000)]
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
         ([12, 1, 1, NAMES, None, b"\x91\xc0"], f"length <= {MAX_RECIPIENTS}"),
+        ([12, 1, 1, LONG_NAMES, None, b"\x91\xc0"], "name 1200000 bytes of recipients; MAX_RECIPIENTS_BYTES is 1048576"),
         ([12, 1, 2**31, ["ann"], None, b"\x91\xc0"], "cannot be"),
         ([23, LONG], "that is no long one"),
         ([17, LONG, True], "that is no long one"),
@@ -34,7 +36,17 @@ NAMES = ["ab"] * (MAX_RECIPIENTS + 1)
         ([42, 1, LONG.encode()], "that is no long one"),
         ([16, 0, 0, False, *NAMES], "that is no long one"),
     ],
-    ids=["recipients", "a count", "a name", "a topic", "a reason", "a server's progress", "a question", "what comes behind"],
+    ids=[
+        "recipients",
+        "long recipients",
+        "a count",
+        "a name",
+        "a topic",
+        "a reason",
+        "a server's progress",
+        "a question",
+        "what comes behind",
+    ],
 )
 async def test_what_need_not_be_long_is_not_even_read(said: list[Any], why: str, caplog: pytest.LogCaptureFixture) -> None:
     """30 MiB of short names took 900 MiB, and everybody waited for 3 s; 8 MiB of a name that nobody has took 42 to refuse."""
@@ -75,3 +87,5 @@ async def test_a_program_is_told_that_it_names_too_many() -> None:
     async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
         with pytest.raises(UsageError, match="65537 recipients; MAX_RECIPIENTS is 65536"):
             await ann.send([f"name {number}" for number in range(MAX_RECIPIENTS + 1)], b"x")
+        with pytest.raises(UsageError, match="names of 1200000 characters together; MAX_RECIPIENTS_BYTES is 1048576"):
+            await ann.send([f"{number:0200}" for number in range(6_000)], b"x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import time
@@ -33,8 +34,10 @@ from thence.core.topology.toml import write
 from thence.errors import ConfigError, UsageError
 from thence.net.protocol import ViewRequest
 from thence.node import reconfiguration
+from thence.node.options import NodeOptions, memory_limits
 from thence.server import apply, reception
 from thence.server.apply import Access, Applied, TopologyChange, find_old
+from thence.server.server import Server
 
 SITES = """
 name = "sites"
@@ -159,6 +162,58 @@ async def test_nobody_holds_for_a_switch_that_could_not_be_stored(monkeypatch: p
         assert answer.standing.phase == "normal"
         monkeypatch.setattr(reconfiguration, "MAX_GREETINGS_BYTES", 200)
         assert (await asked(old, "s1", hold)).standing.phase == "holding"
+
+
+async def test_nobody_holds_for_a_place_in_the_fabric_for_which_it_has_too_little_memory(tmp_path: Path) -> None:
+    """The parts of the memory were those of the topology at the start, however many peers there were later."""
+    old = flat("s1")
+    s2, s3, s4, s5 = free_addresses(4)
+    new = following(old, {name: ("s1", name) for name in ("s2", "s3", "s4", "s5")}, s2=s2, s3=s3, s4=s4, s5=s5)
+    server = Server(old, "s1", NodeOptions(data=tmp_path, memory=1024 * 1024 * 1024))
+    await server.start()
+    try:
+        answer = await asked(old, "s1", ViewRequest("hold", 1, write(new)))
+        assert answer.standing.phase == "normal"
+        assert re.match(
+            r"'s1' has too little memory for version 2 of 'flat': --memory 1,024 MiB: the limits cannot fit, they need "
+            r"[\d,]+ MiB at least: .*Give --memory \d+M or more; restart it with that first",
+            answer.refused,
+        )
+    finally:
+        await server.stop()
+
+
+async def test_limits_follow_the_topology_also_back_and_after_a_restart(tmp_path: Path) -> None:
+    old = flat("s1", "s2")
+    (address,) = free_addresses(1)
+    new = following(old, {"D": ("s1", "s2"), "E": ("s1", "s3")}, s3=address)
+    options = {name: NodeOptions(data=tmp_path / name, memory=4 * 1024**3) for name in ("s1", "s2", "s3")}
+    running = {name: Server(old if name in old.homes else new, name, options[name]) for name in options}
+    for server in running.values():
+        await server.start()
+    try:
+        node = running["s1"].node
+        before, after = (memory_limits(options["s1"], one, "s1") for one in (old, new))
+        assert before.queued_bytes > after.queued_bytes
+        assert (node.memory.limits, node.member.options.max_queued_bytes) == (before, before.queued_bytes)
+        hold = ViewRequest("hold", 1, write(new))
+        assert not (await asked(old, "s1", hold)).refused
+        assert node.memory.limits == after
+        assert not (await asked(old, "s1", ViewRequest("resume", 1))).refused
+        assert node.memory.limits == before
+        await applied(new)
+        options_now = node.member.options
+        assert (node.memory.limits, options_now.max_queued_bytes, options_now.max_held) == (after, after.queued_bytes, after.held)
+        assert node.directory.mailboxes.limit == after.mailboxes_bytes
+        assert node.memory.pools.clients.limit == after.clients_pool_bytes
+        assert running["s1"].status.report()["memory"]["parts"] == dict(after.parts)
+        await running["s1"].stop()
+        running["s1"] = Server(old, "s1", options["s1"])  # With the file of before: the store counts.
+        assert running["s1"].node.memory.limits == after
+        await running["s1"].start()
+    finally:
+        for server in running.values():
+            await server.stop()
 
 
 @pytest.mark.parametrize("stored", [True, False])

@@ -11,7 +11,7 @@ import msgspec
 from thence.core.wire.messages import MAX_BODY_BYTES, UNREADABLE
 from thence.errors import MalformedFrame, UsageError
 from thence.net.names import MAX_TOPIC_CHARACTERS
-from thence.net.protocol import MAX_RECIPIENTS, BatchItem, encode_value
+from thence.net.protocol import MAX_RECIPIENTS, MAX_RECIPIENTS_BYTES, BatchItem, encode_value
 from thence.words import article
 
 MAX_MESSAGE_BYTES: Final = MAX_BODY_BYTES - 64 * 1024
@@ -127,6 +127,11 @@ def recipients(to: object) -> tuple[str, ...] | None:
         raise UsageError(f"{to!r} names nobody; give a name, several names, or thence.EVERYONE")
     if len(names := tuple(dict.fromkeys(names))) > MAX_RECIPIENTS:
         raise UsageError(f"{len(names)} recipients; MAX_RECIPIENTS is {MAX_RECIPIENTS}: send to some of them, then to the others")
+    if (size := sum(map(len, names))) > MAX_RECIPIENTS_BYTES:
+        limit = f"MAX_RECIPIENTS_BYTES is {MAX_RECIPIENTS_BYTES}"
+        raise UsageError(
+            f"recipients with names of {size} characters together; {limit}: send to some of them, then to the others"
+        )
     return names
 
 

@@ -12,9 +12,11 @@ Rules:
   needed is given back (``rest``). Whoever makes us keep a byte has sent half of it.
 * A frame that is damaged, too long or unknown ends the connection with a ``MalformedFrame`` that says so. What was lost with it
   is sent again over the next one; a stream that has lost its place cannot be trusted any further.
-* Of what came over one connection, ``FRAMES_PER_TURN`` frames are handed over at once. If there are more, it is not read any
-  further, and they have their turn later: of all connections of which some wait, one goes on in each turn of the loop. A buffer
-  holds ten thousand of the shortest frames; others would wait until all of them were done, of every connection.
+* Of what came over one connection, ``FRAMES_PER_TURN`` frames are handed over at once, and of a client no more than take
+  ``CLIENT_SLICE_US`` together: what a frame costs is known only when it was done. If there are more, it is not read any further,
+  and they have their turn later: of all connections of which some wait, one goes on in each turn of the loop. So those who send
+  much have equal parts of the time, and whoever sends little waits for one part. A buffer holds ten thousand of the shortest
+  frames; others would wait until all of them were done, of every connection.
 * Frames written within one turn of the loop leave in one piece. One that is alone in its turn leaves at once.
 * A frame that comes in is handed over as a view of the buffer that the next ones are read into: whoever wants to keep anything of
   it takes a copy, as decoding does. A frame that goes out is encoded where it is sent from. Long frames cost what copying costs.
@@ -25,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final, cast
 
 import msgspec
@@ -53,6 +56,9 @@ MAX_READ_BYTES: Final = 256 * 1024
 
 FRAMES_PER_TURN: Final = 64
 """How many frames of one connection are handed over before others have their turn."""
+
+CLIENT_SLICE_US: Final = 2_000
+"""How many microseconds frames of one client are handed over before others have their turn."""
 
 MAX_WRITE_BUFFER: Final = 1024 * 1024
 """With more than this unsent, a connection says that it is full."""
@@ -296,6 +302,7 @@ class Connection(asyncio.BufferedProtocol):
         """Hand over all whole frames, and move the rest to the front; return how long the buffer must be for the next one."""
         buffer = self._buffer
         at, end, view, wanted, most = 0, buffer.filled, buffer.view, 0, self.frames_in + FRAMES_PER_TURN
+        ends = self.heard_at + CLIENT_SLICE_US / 1e6 if self.max_frame_bytes < MAX_FRAME_BYTES else inf  # A peer speaks for many.
         while end - at >= _HEADER_BYTES and self._reading:
             length, checksum, check = _unpack(view, at)
             if crc32(view[at : at + _NUMBERS_BYTES]) != check:
@@ -321,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             except (MalformedFrame, StorageError, Busy) as error:  # The last two: we are about to stop, and say why elsewhere.
                 self.fail(error)
                 break
-            if self.frames_in == most and at < end:
+            if at < end and (self.frames_in == most or (ends != inf and self._loop.time() >= ends)):
                 self.pause("turn")
                 turn.later(self._next_turn)
         if at >= end:

@@ -52,6 +52,9 @@ PROGRAM_BYTES: Final = 8
 MAX_RECIPIENTS: Final = MAX_DESTINATIONS
 """How many names messages can be for. A name of 3 bytes takes 80 once it is read, so this is looked at before."""
 
+MAX_RECIPIENTS_BYTES: Final = 1024 * 1024
+"""How many characters those names can have together: one frame could name 16 MiB of them, and count as one short message."""
+
 
 WINDOW_MESSAGES: Final = 16_384
 """How many messages beyond those that are done the other side may send."""

@@ -45,15 +45,16 @@ class Node:
         self.name = name
         self.options = options
         self.security = Security(options.tls, options.access, insecure=options.insecure)
-        self.memory = node_options.budget_of(options, topology, name)
+        self.memory = node_options.MemoryBudget(options, topology, name)
         self.hooks = NodeHooks()
         store = node_options.open_store(options, topology, name)
         given, topology = topology, stored_topology(store) or topology
-        self.member = Member(name, topology, node_options.member_options(options, self.memory.limits))
+        self.memory.fit(topology)
+        self.member = Member(name, topology, self.memory.member_options)
         self.driver = Driver(self.member, store)
         self.backlog = Backlog(store, node_options.limits_of(options))
         self.backlog.keep_frames_of(self.member, self.driver)
-        self.directory = node_options.open_directory(options, topology, name, self.backlog.spill, self.memory.limits)
+        self.directory = node_options.open_directory(options, topology, name, self.backlog.spill, self.memory)
         self.ledger = AgentLedger(self.memory.limits.states_bytes)
         self.history = TraceHistory(options.trace, name, topology)
         self.homes = Homes(name, self.directory, self.driver.write)
@@ -104,12 +105,20 @@ class Node:
             self.intake.waiters.changed()
             hooks.on_safe(directory.clients())
 
+        def fit(following: Topology) -> bool:
+            changed = self.memory.fit(following)
+            if changed:  # Before the member enters it: what it keeps there for each peer is made then.
+                self.member.options, self.ledger.limit = self.memory.member_options, self.memory.limits.states_bytes
+                self.memory.limit(directory)
+            return changed
+
         self.acknowledgements = Acknowledgements(directory, driver, go_on)
         self.removal = Removal(directory, driver, self.acknowledgements, hooks, forget, go_on)
         self.returning = Returning(directory, driver, self.intake, self.ledger)
         handover = Handover(directory, self.ledger, safety, self.returning, self.removal, self.reconfiguration, hooks)
         self.dispatch = Dispatch(directory, driver, handover, self.intake, hooks)
         self.reconfiguration.on_switched = switched
+        self.reconfiguration.check_memory, self.reconfiguration.fit_memory = self.memory.check, fit
 
     def start(self) -> None:
         """Call the peers, and watch over them."""

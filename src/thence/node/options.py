@@ -128,17 +128,37 @@ class Pools(NamedTuple):
     peers: BytePool
 
 
-class MemoryBudget(NamedTuple):
-    """What a node may keep in memory, and what is on its way."""
+class MemoryBudget:
+    """What a node may keep in memory, and what is on its way. It follows the topology: who has more peers has less for each."""
 
-    limits: budget.MemoryLimits
-    pools: Pools
+    def __init__(self, options: NodeOptions, topology: Topology, name: str) -> None:
+        """Begin with nothing on its way; ``ConfigError`` if the limits do not fit."""
+        self._options, self._name = options, name
+        self.limits = memory_limits(options, topology, name)
+        self.pools = Pools(BytePool(self.limits.clients_pool_bytes), BytePool(self.limits.peers_pool_bytes))
 
+    def check(self, topology: Topology) -> None:
+        """Refuse a topology as ``ConfigError`` with which the limits would not fit."""
+        if self._name in topology.homes:
+            memory_limits(self._options, topology, self._name)
 
-def budget_of(options: NodeOptions, topology: Topology, name: str) -> MemoryBudget:
-    """Return the limits of a node, and its pools, with nothing in them."""
-    limits = memory_limits(options, topology, name)
-    return MemoryBudget(limits, Pools(BytePool(limits.clients_pool_bytes), BytePool(limits.peers_pool_bytes)))
+    def fit(self, topology: Topology) -> bool:
+        """Share out the memory anew, for another topology; return whether that changes a limit."""
+        if self._name not in topology.homes:
+            return False
+        before, self.limits = self.limits, memory_limits(self._options, topology, self._name)
+        self.pools.clients.limit, self.pools.peers.limit = self.limits.clients_pool_bytes, self.limits.peers_pool_bytes
+        return self.limits != before
+
+    @property
+    def member_options(self) -> MemberOptions:
+        """How the member works within the limits."""
+        return member_options(self._options, self.limits)
+
+    def limit(self, directory: Directory) -> None:
+        """Let a directory keep to the limits."""
+        limits = self.limits
+        directory.limit(limits.mailboxes_bytes, limits.clients, limits.subscriptions, limits.names_bytes, limits.topics_bytes)
 
 
 def member_options(options: NodeOptions, limits: budget.MemoryLimits = budget.NO_BUDGET) -> MemberOptions:
@@ -178,11 +198,9 @@ def limits_of(options: NodeOptions) -> BacklogLimits:
     return share_out(options.max_store_bytes, options.spill_after_bytes)
 
 
-def open_directory(
-    options: NodeOptions, topology: Topology, name: str, spill: Spill | None, limits: budget.MemoryLimits = budget.NO_BUDGET
-) -> Directory:
+def open_directory(options: NodeOptions, topology: Topology, name: str, spill: Spill | None, memory: MemoryBudget) -> Directory:
     """Return the directory of a node, without anything in it."""
     beyond = limits_of(options).in_memory
     directory = Directory(name, topology.processes, embedded=options.embedded, spill=spill, spill_beyond=beyond)
-    directory.limit(limits.mailboxes_bytes, limits.clients, limits.subscriptions, limits.names_bytes, limits.topics_bytes)
+    memory.limit(directory)
     return directory

@@ -12,6 +12,8 @@ Rules:
   attempt is nothing. One that is prepared does not go back: its status says so, and it is told by a peer that has
   switched, or by the command when it is started again.
 * A server that hears that it was declared lost has left: it takes nothing more, and says so to its clients when they send.
+* The limits of the next version must fit the memory of the server (``node.budget``), or it does not hold, and says what it needs.
+  They hold from then on, so that the switch finds them; a server that goes back has its former ones again.
 * The store says which topology is in force, not the file: that one counts on the first start, and for addresses.
 """
 
@@ -68,6 +70,10 @@ class Reconfiguration:
         """The one in force: what is stored, not what was given."""
         self.on_switched: Callable[[], None] = _ignore
         """Called when another topology is in force."""
+        self.check_memory: Callable[[Topology], object] = _ignore_topology
+        """Refuses a topology as ``ConfigError`` for which there is too little memory,"""
+        self.fit_memory: Callable[[Topology], bool] = _ignore_topology
+        """and shares out the memory for one; says whether that changes a limit."""
         self._server = directory.server
         self._directory = directory
         self._driver = driver
@@ -218,6 +224,7 @@ class Reconfiguration:
         if self._driver.full:
             raise Busy(f"{self._server!r} takes nothing now: {self._driver.full}")
         if isinstance(change, Hold):
+            self._check_memory(change.topology)
             self._check_greetings(change.topology)
             self._check_clients(change.topology)
         elif isinstance(change, Prepare) and view.next is not None:
@@ -245,6 +252,14 @@ class Reconfiguration:
         if following is None or all(name in self.topology.homes for name in following.processes):
             return ()
         return tuple(self._directory.greetings())
+
+    def _check_memory(self, following: Topology) -> None:
+        """Refuse to hold for a place in the fabric that could fill more than the memory of the server."""
+        try:
+            self.check_memory(following)
+        except ConfigError as error:
+            what = f"{self._server!r} has too little memory for version {following.version} of {following.name!r}"
+            raise UsageError(f"{what}: {error}; restart it with that first") from error
 
     def _check_greetings(self, following: Topology) -> None:
         """Refuse to hold for a switch that could not be stored: nobody could go back from there."""
@@ -279,6 +294,7 @@ class Reconfiguration:
         if self._held_since is not None:
             self._paused_s, self._held_since = time.monotonic() - self._held_since, None
         self._directory.routes.hold(())
+        self._fit(self._member.topology)
         if self._phase == "left" and before != "left":
             log.warning("%s has left %s, which had version %d", self._server, self.topology.name, self.topology.version)
             self._history.note(sequence, LEAVE, at)
@@ -293,8 +309,16 @@ class Reconfiguration:
         following = self._member.view.next
         if self._held_since is None:
             self._held_since = time.monotonic()
+        if following is not None:
+            self._fit(following)
         staying = following.homes if following is not None else {}
         self._directory.routes.hold([name for name in self.topology.processes if name not in staying])
+
+    def _fit(self, topology: Topology) -> None:
+        if self.fit_memory(topology):
+            log.warning(
+                "the limits of %s follow version %d of its topology: thence status shows them", self._server, topology.version
+            )
 
     def _pause_s(self) -> float:
         return time.monotonic() - self._held_since if self._held_since is not None else self._paused_s
@@ -346,3 +370,7 @@ def check_version(given: Topology, stored: Topology, server: str) -> None:
 
 def _ignore() -> None:
     """Do nothing."""
+
+
+def _ignore_topology(_: Topology) -> bool:
+    return False

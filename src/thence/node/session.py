@@ -29,6 +29,7 @@ from thence.errors import Busy, MalformedFrame, StorageError, UsageError
 from thence.net.names import MAX_TOPIC_CHARACTERS
 from thence.net.protocol import (
     MAX_NUMBER,
+    MAX_RECIPIENTS_BYTES,
     MAX_UNACCEPTED,
     MAX_UNACCEPTED_BYTES,
     WINDOW_MESSAGES,
@@ -184,6 +185,9 @@ class Session:
         if not possible or count_messages(publish.messages) != count:
             raise MalformedFrame(f"messages {first} to {last} of {self.client!r} cannot be, or are not there")
         to, topic = publish.to, publish.topic
+        if to is not None and (named := _names_bytes(to)) > MAX_RECIPIENTS_BYTES:
+            limit = f"MAX_RECIPIENTS_BYTES is {MAX_RECIPIENTS_BYTES}"
+            raise MalformedFrame(f"messages {first} to {last} of {self.client!r} name {named} bytes of recipients; {limit}")
         if to is not None and (topic is not None or not to or (len(to) > 1 and len(set(to)) < len(to))):
             raise MalformedFrame(f"messages {first} to {last} of {self.client!r} name nobody, somebody twice, or a topic too")
         if topic is not None:
@@ -223,13 +227,13 @@ class Session:
 
     def _wait(self, publish: Publish) -> None:
         self._backlog_messages += publish.count
-        self._backlog_bytes += len(publish.messages)
+        self._backlog_bytes += _bytes_of(publish)
         self._backlog.append((self._submit_waiting, publish))
 
     def _submit_waiting(self, publish: Publish) -> None:
         self._submit(publish)
         self._backlog_messages -= publish.count
-        self._backlog_bytes -= len(publish.messages)
+        self._backlog_bytes -= _bytes_of(publish)
 
     def follow(self, topic: str, wanted: bool) -> None:
         """The client follows a topic, or no longer."""
@@ -293,7 +297,7 @@ class Session:
         what = self._backlog[0][1]
         if not isinstance(what, Publish):
             return 0 if self._has_many_in_flight() else MESSAGE_BYTES
-        return 0 if self._has_much_in_flight(what) else MESSAGE_BYTES + len(what.messages)
+        return 0 if self._has_much_in_flight(what) else MESSAGE_BYTES + _bytes_of(what)
 
     def serve(self) -> bool:
         """Do the next thing that waits; return whether there was room."""
@@ -309,7 +313,7 @@ class Session:
         return True
 
     def _has_much_in_flight(self, publish: Publish) -> bool:
-        much = self._in_flight_bytes > 0 and self._in_flight_bytes + len(publish.messages) > IN_FLIGHT_BYTES
+        much = self._in_flight_bytes > 0 and self._in_flight_bytes + _bytes_of(publish) > IN_FLIGHT_BYTES
         return much or self._has_many_in_flight()
 
     def _has_many_in_flight(self) -> bool:
@@ -349,7 +353,7 @@ class Session:
 
     def _submit(self, publish: Publish) -> None:
         first, count = publish.first, publish.count  # What is told later must not keep the messages.
-        size = len(publish.messages)
+        size = _bytes_of(publish)
         self._in_flight.append((first + count - 1, size))  # Before it is submitted: it may be accepted at once.
         self._in_flight_bytes += size
         self._count_in_flight()
@@ -489,6 +493,15 @@ class Session:
                 outlet.deliver(first + skip, skip, batch)
         if self._told_safe is not None:
             self.tell_safe()
+
+
+def _names_bytes(to: tuple[str, ...]) -> int:
+    return len(to[0]) if len(to) == 1 else sum(map(len, to))
+
+
+def _bytes_of(publish: Publish) -> int:
+    """Return what messages count for while they wait: they, and whom they are for."""
+    return len(publish.messages) if publish.to is None else len(publish.messages) + _names_bytes(publish.to)
 
 
 def _check_topic(topic: str, client: str) -> None:

@@ -208,6 +208,7 @@ class Server:
         """Let those go on who wait for memory; if that lasts, show out whoever holds most of it."""
         for client in self.clients.all:
             client.count_waiting()
+        self._listener.limit = self.node.memory.limits.connections
         self.node.memory.pools.clients.look(now, self.clients.hungriest)
         self.node.memory.pools.peers.look(now, self.node.peers.hungriest)
 

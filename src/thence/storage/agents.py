@@ -96,7 +96,8 @@ class AgentLedger:
 
     def __init__(self, most_bytes: int = MAX_STATES_BYTES) -> None:
         """Start without agents. ``most_bytes``: how large their states may be together, if less than ``MAX_STATES_BYTES``."""
-        self._most_bytes = most_bytes
+        self.limit = most_bytes
+        """How many bytes a budget allows those."""
         self.state = LedgerState()
         self.states_bytes = 0
         self.dead_bytes = 0
@@ -104,7 +105,7 @@ class AgentLedger:
     @property
     def most_bytes(self) -> int:
         """How large the states of all agents may be together."""
-        return min(MAX_STATES_BYTES, self._most_bytes)
+        return min(MAX_STATES_BYTES, self.limit)
 
     @property
     def agents(self) -> dict[str, StoredAgent]:

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from thence.errors import Busy, MalformedFrame, StorageError, ThenceError
-from thence.net.framing import HEADER, MAX_CLIENT_FRAME_BYTES, READ_BYTES, Connection
+from thence.net import framing
+from thence.net.framing import HEADER, MAX_CLIENT_FRAME_BYTES, MAX_FRAME_BYTES, READ_BYTES, Connection
 
 
 class PlayedTransport:
@@ -257,3 +258,21 @@ async def test_what_comes_to_a_connection_that_is_paused_waits_in_order() -> Non
     connection.resume("the end")
     await asyncio.sleep(0)
     assert len(connection._buffer.view) == READ_BYTES
+
+
+async def test_a_client_whose_frames_take_long_has_a_slice_of_time_and_then_others_theirs(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty clients with 64 dear frames each kept a server from everybody else for as long as all of them took."""
+    monkeypatch.setattr(framing, "CLIENT_SLICE_US", 0)  # Each takes longer.
+    connection = wire.connection
+    connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
+    wire.receive(3 * said("x"))
+    assert (len(wire.frames), connection.paused, wire.transport.reading) == (1, True, False)
+    await asyncio.sleep(0)
+    assert (len(wire.frames), connection.paused) == (2, True)
+    await asyncio.sleep(0)
+    assert (len(wire.frames), connection.paused, wire.transport.reading) == (3, False, True)
+    connection.max_frame_bytes = MAX_FRAME_BYTES
+    wire.receive(8 * said("x"))
+    assert (len(wire.frames), connection.paused) == (11, False), "a peer has none: what it sends is of many"

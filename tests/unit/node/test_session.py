@@ -414,3 +414,15 @@ def test_who_wants_to_know_is_told_why_not() -> None:
     node.why_untold = ""
     session.tell_safe()
     assert client.told[2:] == [("safe", 1, "")], "the fabric has changed"
+
+
+def test_names_of_recipients_that_wait_count_as_messages_do() -> None:
+    node = PlayedNode()
+    session = Session(cast("Node", node), "ann", cast("Any", PlayedClient()))
+    node.busy = True
+    names = tuple(f"{number:0100}" for number in range(1_000))
+    session.publish(Publish(1, 1, names, None, write_messages([BatchItem(b"x")])))
+    assert session.backlog_bytes > 100_000
+    node.busy = False
+    session.go_on()
+    assert session.backlog_bytes == 0

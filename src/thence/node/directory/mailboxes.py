@@ -7,16 +7,28 @@ Rules:
 * A mailbox is full, too, if all mailboxes together have too much in memory when it gets a message. Before that, those that may
   spill do so earlier.
 * While a mailbox is full, no more deliveries are taken.
+* So that it does not come to that, whoever writes from here to a mailbox that has ``GREED`` times of what is left for all waits,
+  and nobody else does. However many mailboxes somebody fills who does not read them, a part is left for others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
+import msgspec
+
+from thence.errors import Busy
 from thence.storage import mailbox as storage_mailbox
 from thence.storage.mailbox import Batch, Mailbox, MailboxRoom, SpillFile, weight_of
 from thence.storage.rejections import Rejected
 from thence.storage.spill import Spill
+
+GREED: Final = 4
+"""A mailbox may have so many times in memory of what is left there for all: alone four fifths, one of 20 a part in 20.25."""
+
+FEW_NAMED: Final = 4
+"""To how many a batch is kept together with the names of all: it counts for more than these take (``MIN_BATCH_BYTES``)."""
 
 
 class Mailboxes:
@@ -42,6 +54,10 @@ class Mailboxes:
         self.full = ""
         """The client whose mailbox is full, if there is one: then no more deliveries are taken."""
         self._full: dict[str, None] = {}
+        self.refused: set[str] = set()
+        """The clients for whom messages from here had to wait, since they have more than their part."""
+        self._on_way = 0
+        """How many bytes are on their way into mailboxes from here."""
 
     @property
     def most_bytes(self) -> int:
@@ -54,8 +70,11 @@ class Mailboxes:
         """Put a batch into the mailboxes of these clients."""
         self.in_memory += weight_of(batch) * len(names)
         room = self._room()
+        many = batch.to is not None and len(batch.to) > FEW_NAMED
         for name in names:
-            if self.all[name].put(batch, room):
+            # Whoever comes last for its messages would keep the names of all others, which no limit counts.
+            one = msgspec.structs.replace(batch, to=(name,)) if many else batch
+            if self.all[name].put(one, room):
                 self._crowded(name, self.all[name])
 
     def _room(self) -> MailboxRoom:
@@ -141,6 +160,29 @@ class Mailboxes:
                 self._relieve(name, self.all[name], self.spill)
         self._full = {name: None for name in self._full if self._is_full(self.all[name])}
         self.full = next(iter(self._full), "")
+
+    def reserve(self, batch: Batch) -> int:
+        """Note that a batch from here is on its way; return how many bytes it will take in mailboxes of ours.
+
+        ``Busy`` if one that it is for has more than its part. ``arrived`` is called when it is there.
+        """
+        all_mailboxes = self.all
+        named = [(name, all_mailboxes[name]) for name in batch.to or () if name in all_mailboxes]
+        if not named:
+            return 0
+        size, used, most = len(named) * weight_of(batch), self.in_memory + self._on_way, self.most_bytes
+        if 5 * (used + size) > 4 * most:  # Otherwise nobody can have too much, by ``GREED``.
+            left = GREED * (most - used - size)
+            for name, mailbox in named:
+                if mailbox.in_memory + size > left and (mailbox.in_memory or 2 * used >= most):
+                    self.refused.add(name)
+                    raise Busy(f"the mailbox of {name!r} has more than its part of MAX_MAILBOXES_BYTES ({most})")
+        self._on_way += size
+        return size
+
+    def arrived(self, size: int) -> None:
+        """A batch for which there was room is in its mailboxes, or will not be."""
+        self._on_way -= size
 
     def is_full(self, client: str) -> bool:
         """Whether the mailbox of a client is full."""

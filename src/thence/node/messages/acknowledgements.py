@@ -33,11 +33,13 @@ class Acknowledgements:
         """Make room in a mailbox: the acknowledgement is durable, now or in what is being brought back."""
         if self.under_way.get(client) == upto:
             del self.under_way[client]
-        was_full = self._directory.mailboxes.full
-        self._directory.mailboxes.acknowledge(client, upto)
+        mailboxes = self._directory.mailboxes
+        was_full = mailboxes.full or client in mailboxes.refused
+        mailboxes.acknowledge(client, upto)
         if then is not None:
             then()
-        if was_full and not self._directory.mailboxes.full:
+        if was_full and not mailboxes.full:
+            mailboxes.refused.discard(client)
             self._on_room()
 
     def reacted(self, agent: str, since: int, upto: int) -> None:

@@ -91,6 +91,9 @@ class Dispatch:
             self._directory.mailboxes.look_for_room()
             if not self._directory.mailboxes.full:
                 self.go_on()
+        elif self._directory.mailboxes.refused:  # Others may have made room.
+            self._directory.mailboxes.refused.clear()
+            self._intake.tell_of_room()
 
     def recovered(self) -> None:
         """Everything is brought back: mailboxes that are full stop deliveries from here on."""

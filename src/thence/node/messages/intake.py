@@ -44,8 +44,9 @@ class Intake:
         self._history = history
         self._epochs = epochs
         self._hooks = hooks
-        self._submitted: deque[tuple[str, int, int] | None] = deque()
-        """Of each message that is submitted and not accepted: client, number of its last message, how many; None: a notice."""
+        self._submitted: deque[tuple[str, int, int, int] | None] = deque()
+        """Of each message that is submitted and not accepted: client, number of its last message, how many, and how many bytes it
+        takes in mailboxes here; None: a notice."""
         self._accepted: dict[str, int] = {}
         """The number of the last message of each client that was accepted or rejected."""
         self._refused_some = False
@@ -94,9 +95,14 @@ class Intake:
         self.stalls.check(servers, notice=notice)  # Before anything is made of it: it may be large, and is tried again.
         written, spans = self._directory.write(body), self._hooks.spans
         # Noted before the step, from which handlers may be called that send more.
-        submitted, before = None, 0
+        submitted, before, room = None, 0, 0
         if isinstance(body, Batch):
-            submitted = (body.sender, body.first + body.count - 1, body.count)
+            try:
+                room = self._directory.mailboxes.reserve(body)
+            except Busy:
+                self._refused_some = True
+                raise
+            submitted = (body.sender, body.first + body.count - 1, body.count, room)
             before = self._directory.mailboxes.sent(submitted[0], submitted[1])
             if spans is not None:
                 spans.accepting(body)
@@ -107,6 +113,7 @@ class Intake:
             self._refused_some = True
             self._submitted.pop()
             if submitted is not None:
+                self._directory.mailboxes.arrived(room)
                 self._directory.mailboxes.unsend(submitted[0], before)
                 if spans is not None:
                     spans.accepted(submitted[0], submitted[1])  # They come again, with another span.
@@ -149,7 +156,8 @@ class Intake:
         """A message of ours is durable: tell its client."""
         submitted = self._submitted.popleft()
         if submitted is not None:
-            client, upto, messages = submitted
+            client, upto, messages, room = submitted
+            self._directory.mailboxes.arrived(room)
             self.messages_accepted += messages
             if self._hooks.spans is not None:
                 self._hooks.spans.accepted(client, upto)

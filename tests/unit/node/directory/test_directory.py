@@ -119,6 +119,43 @@ def in_memory(made: Directory) -> int:
 
 
 @pytest.mark.usefixtures("_bytes_as_they_are")
+def test_a_mailbox_has_a_multiple_of_what_is_left_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOXES_BYTES", 100)
+    made = opened("ann", "bob", "cid")
+    mailboxes = made.mailboxes
+
+    def sends(name: str, count: int = 1) -> bool:
+        """Send as many bytes to somebody; return whether they were taken."""
+        try:
+            room = mailboxes.reserve(messages("x", name, count=count))
+        except Busy:
+            return False
+        told(made, messages("x", name, count=count))
+        mailboxes.arrived(room)
+        return True
+
+    assert sends("ann", 80), "four fifths are for one alone"
+    assert not sends("ann")
+    assert sends("somebody elsewhere", 100)
+    assert sends("bob", 10)
+    assert not sends("bob", 10), "less is left, and its part is smaller"
+    assert (full_now(made), mailboxes.refused) == ("", {"ann", "bob"})
+    mailboxes.acknowledge("ann", 80)
+    assert mailboxes.reserve(messages("x", "cid", count=70)) == 70
+    assert not sends("bob", 20), "what is on its way counts"
+    mailboxes.arrived(70)
+    assert sends("bob", 20)
+
+
+def test_a_mailbox_keeps_no_names_of_many_others() -> None:
+    made = opened("ann", "bob")
+    others = tuple(f"c{number}" for number in range(1_000))
+    for to, kept in ((("ann", "bob"), ("ann", "bob")), (("ann", "bob", *others), ("ann",))):
+        told(made, messages("x", *to))
+        assert list(made.state.mailboxes["ann"].waiting.values())[-1].to == kept
+
+
+@pytest.mark.usefixtures("_bytes_as_they_are")
 def test_all_mailboxes_together_have_so_much_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox_module, "MAX_MAILBOXES_BYTES", 10)
     made = opened("ann", "bob", "cid")
