@@ -22,7 +22,7 @@ from tests.support.agent_crashes import HOMES, Bank
 from tests.support.bank import Move, Poison, tree
 from thence.agents import engine
 from thence.core.member.contract import Submit
-from thence.node.node import Node
+from thence.node.messages.intake import Intake
 from thence.storage.journal import Written
 
 MAX_EXAMPLES = 30
@@ -105,33 +105,33 @@ def test_many_crashes_in_random_traffic_change_nothing(seed: int, crash_at: set[
     assert len(bank.crashes) == len([point for point in crash_at if point <= bank.operations])
 
 
-def _submit_alone(node: Node, submit: Submit) -> None:
-    node.intake._submitted.append(None)
-    node.driver.step(submit)
+def _submit_alone(intake: Intake, submit: Submit) -> None:
+    intake._submitted.append(None)
+    intake._driver.step(submit)
 
 
-def _state_first(node: Node, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
+def _state_first(intake: Intake, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
     """A planted mistake: what is sent is submitted when the new state is on disk."""
 
     def send() -> None:
         if then is not None:
             then()
         for submit in submits:
-            _submit_alone(node, submit)
+            _submit_alone(intake, submit)
 
-    node.driver.write([record], send)
+    intake._driver.write([record], send)
 
 
-def _sends_first(node: Node, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
+def _sends_first(intake: Intake, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
     """Another one: the new state is written when what is sent is on disk."""
     for submit in submits:
-        _submit_alone(node, submit)
-    node.driver.when_durable(lambda: node.driver.write([record], then))
+        _submit_alone(intake, submit)
+    intake._driver.when_durable(lambda: intake._driver.write([record], then))
 
 
 @pytest.mark.parametrize(("planted", "found"), [(_state_first, "was not made"), (_sends_first, "times")])
 def test_a_reaction_in_two_entries_is_found(planted: Callable[..., None], found: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Node, "write_together", planted)
+    monkeypatch.setattr(Intake, "write_together", planted)
     points = go(SOME).operations  # Without a crash nothing is wrong with it.
     complaints = []
     for point in range(1, points + 1):

@@ -92,5 +92,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "store": LogEvent("expelled", ("peer", "name", "fabric", "version")),
     "without %s: %d messages that %s lacked were handed over": LogEvent("flushed", ("lost", "messages", "name")),
     "%s switched to version %d, %s": LogEvent("switched", ("name", "version", "fingerprint")),
+    "the limits of %s follow version %d of its topology: thence status shows them": LogEvent(
+        "limits-changed", ("name", "version")
+    ),
     "the file has version %d; the store is at version %d, which counts": LogEvent("topology-older", ("version", "stored")),
 }
