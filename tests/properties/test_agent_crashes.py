@@ -107,7 +107,7 @@ def test_many_crashes_in_random_traffic_change_nothing(seed: int, crash_at: set[
 
 def _submit_alone(intake: Intake, submit: Submit) -> None:
     intake._submitted.append(None)
-    intake._driver.step(submit)
+    intake.driver.step(submit)
 
 
 def _state_first(intake: Intake, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
@@ -119,14 +119,14 @@ def _state_first(intake: Intake, submits: list[Submit], record: Written, then: C
         for submit in submits:
             _submit_alone(intake, submit)
 
-    intake._driver.write([record], send)
+    intake.driver.write([record], send)
 
 
 def _sends_first(intake: Intake, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
     """Another one: the new state is written when what is sent is on disk."""
     for submit in submits:
         _submit_alone(intake, submit)
-    intake._driver.when_durable(lambda: intake._driver.write([record], then))
+    intake.driver.when_durable(lambda: intake.driver.write([record], then))
 
 
 @pytest.mark.parametrize(("planted", "found"), [(_state_first, "was not made"), (_sends_first, "times")])

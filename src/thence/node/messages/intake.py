@@ -40,7 +40,7 @@ class Intake:
         self.messages_accepted = 0
         """How many messages of clients were, since the start."""
         self._directory = directory
-        self._driver = driver
+        self.driver = driver
         self._history = history
         self._epochs = epochs
         self._hooks = hooks
@@ -69,7 +69,7 @@ class Intake:
         """Never send these messages on. Their client is told when that is durable, so that no crash makes them accepted ones."""
         self._check_takes()
         self._directory.mailboxes.reject(rejected)
-        self._driver.write([rejected], lambda: self._answered(rejected.client, rejected.last, rejected))
+        self.driver.write([rejected], lambda: self._answered(rejected.client, rejected.last, rejected))
 
     def announce(self, notice: Body) -> None:
         """Tell all servers something about a client; ``UsageError`` if there are too many already, or as for messages."""
@@ -79,11 +79,11 @@ class Intake:
     def write_together(self, submits: list[Submit], record: Written, then: Callable[[], None] | None) -> None:
         """Submit messages and store a record in one entry: all of it follows, or nothing."""
         if not submits:
-            self._driver.write([record], then)
+            self.driver.write([record], then)
             return
         self._submitted.extend([None] * len(submits))
         try:
-            self._driver.step(SubmitAll(tuple(submits)), (record,), then)
+            self.driver.step(SubmitAll(tuple(submits)), (record,), then)
         except UsageError:
             for _ in submits:
                 self._submitted.pop()
@@ -108,7 +108,7 @@ class Intake:
                 spans.accepting(body)
         self._submitted.append(submitted)
         try:
-            self._driver.step(Submit(servers, written, notice))
+            self.driver.step(Submit(servers, written, notice))
         except UsageError:
             self._refused_some = True
             self._submitted.pop()
@@ -124,7 +124,7 @@ class Intake:
     @property
     def full(self) -> str:
         """Why nothing is taken now, if so, by the store or the trace."""
-        driver = self._driver
+        driver = self.driver
         full = driver.full if not driver.volatile or driver.commits.stalled else ""
         return full or self._history.full
 
