@@ -56,7 +56,7 @@ class Line(asyncio.BufferedProtocol):
             raise AssertionError("a damaged frame")
         packet: Packet[Any] = decode_packet(frame[1:], "?")
         (message,), (number,) = packet.frames, packet.numbers
-        if number != self._came + 1 or message.stamp.number != number or packet.taken != self._sent or message.envelope is None:
+        if number != self._came + 1 or message.stamp.number != number or packet.acked != self._sent or message.envelope is None:
             raise AssertionError("a frame out of order")
         self._came = number
         (item,) = read_messages(message.envelope.body, "?")

@@ -79,7 +79,7 @@ def nothing_is_acked_before_it_is_taken(make: Make) -> None:
         net.step()
     assert ("a", 2) not in net.taken["b"]
     assert not net.members["a"].acked("b", 2)
-    assert any(envelope.number == 2 for envelope in net.members["a"].unconfirmed())
+    assert any(envelope.number == 2 for envelope in net.members["a"].unacked_messages())
     assert net.members["a"].queued > 0
     net.refuse = lambda _, __: False
     net.finish()
@@ -103,7 +103,7 @@ def what_is_skipped_does_not_come_again(make: Make) -> None:
         net.step()
     assert len(skipped) == 1
     assert net.members["a"].acked("b", 2)
-    assert [envelope for envelope in net.members["a"].unconfirmed() if envelope.number == 2] == []
+    assert [envelope for envelope in net.members["a"].unacked_messages() if envelope.number == 2] == []
 
 
 def it_knows_what_it_had(make: Make) -> None:
@@ -168,9 +168,9 @@ def impossible_packets_are_refused_and_change_nothing(make: Make) -> None:
 
 def spoilt(packet: Packet[Any]) -> list[Packet[Any]]:
     """Return packets that cannot be: a number too few, and acks of what was never sent."""
-    short = Packet(packet.domain, packet.frames, packet.numbers[1:], packet.taken, packet.taken_beyond, packet.receipts)
-    huge = Packet(packet.domain, packet.frames, packet.numbers, 10**6, (), packet.receipts)
-    return [*([short] if packet.numbers else []), *([huge] if packet.receipts is None else [])]
+    short = Packet(packet.domain, packet.frames, packet.numbers[1:], packet.acked, packet.acked_beyond, packet.group_acks)
+    huge = Packet(packet.domain, packet.frames, packet.numbers, 10**6, (), packet.group_acks)
+    return [*([short] if packet.numbers else []), *([huge] if packet.group_acks is None else [])]
 
 
 def the_snapshot_of_another_kind_is_refused(make: Make) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from thence.core.ordering import Arrival
 from thence.core.ordering.vector import VectorStamp
 from thence.core.stability.layer import AckLayer
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.transport.ack_all.transport import AckAll
 from thence.core.transport.base import Incoming, Transport
 from thence.core.transport.channels import Channels
@@ -52,11 +52,11 @@ def direct(me: str) -> Transport:
 
 
 def channels(arrival: Arrival = Arrival.ANY, kind: type[Channels] = Channels, **options: Any) -> Make:
-    return lambda me: kind("d", me, peers_of(me), arrival, RESEND_NS, ConfirmationOptions(**options))
+    return lambda me: kind("d", me, peers_of(me), arrival, RESEND_NS, AckOptions(**options))
 
 
 def ack_all(**options: Any) -> Make:
-    return lambda me: AckAll("d", me, MEMBERS, RESEND_NS, ConfirmationOptions(scheme="distributed", **options))
+    return lambda me: AckAll("d", me, MEMBERS, RESEND_NS, AckOptions(scheme="distributed", **options))
 
 
 def layer(inner: Make, *, stable: bool = False, delivery: str = "") -> Make:
@@ -178,7 +178,7 @@ class Net:
     def quiet(self) -> bool:
         """Whether everything has come to everybody, and everybody knows."""
         return all(
-            not any(transport.unconfirmed())
+            not any(transport.unacked_messages())
             and transport.queued == 0
             and len(self.taken[name]) == sum(self.sent[peer] for peer in peers_of(name))
             and all(transport.acked(peer, number) for peer in peers_of(name) for number in range(1, self.sent[name] + 1))

@@ -16,7 +16,7 @@ import pytest
 
 from thence.core.member.contract import Arrived, Submit, Suspicion, Timer
 from thence.core.member.member import Member, MemberOptions
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse
@@ -28,7 +28,7 @@ from thence.sim.simulation import Simulation
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
-OURS = ConfirmationOptions(scheme="distributed", retransmission="nearest", whole=True)
+OURS = AckOptions(scheme="distributed", retransmission="nearest", whole=True)
 SECOND = 1_000_000_000
 PATIENCE_NS = 60 * SECOND
 """Far longer than anybody waits before it repeats or asks."""
@@ -39,7 +39,7 @@ GROUP = ("p_a", "p_b", "p_c")
 class Fig2:
     """The three processes of the figure, with a network that takes what it is told to."""
 
-    def __init__(self, ordering: str, confirmation: ConfirmationOptions, group: tuple[str, ...] = GROUP) -> None:
+    def __init__(self, ordering: str, confirmation: AckOptions, group: tuple[str, ...] = GROUP) -> None:
         domain = Domain("g", group, ordering, {}, confirmation)
         self.members = {name: Member(name, domain, MemberOptions(durable=False)) for name in group}
         self.delivered: dict[str, list[str]] = {name: [] for name in group}
@@ -82,13 +82,13 @@ class Fig2:
 @pytest.mark.parametrize(
     ("ordering", "confirmation"),
     [
-        ("matrix", ConfirmationOptions()),
-        ("vector", ConfirmationOptions()),
-        ("vector", ConfirmationOptions(scheme="distributed")),
-        ("vector", ConfirmationOptions(scheme="distributed", retransmission="nearest")),
+        ("matrix", AckOptions()),
+        ("vector", AckOptions()),
+        ("vector", AckOptions(scheme="distributed")),
+        ("vector", AckOptions(scheme="distributed", retransmission="nearest")),
     ],
 )
-def test_d5_fig_2_blocks_a_plain_protocol(ordering: str, confirmation: ConfirmationOptions) -> None:
+def test_d5_fig_2_blocks_a_plain_protocol(ordering: str, confirmation: AckOptions) -> None:
     """D5, §2.3: acknowledgements between two processes do not help; nor does asking others, if they have only a marker."""
     figure = Fig2(ordering, confirmation)
     assert figure.play() == []

@@ -71,7 +71,7 @@ def test_a_server_reports_in_one_group_when_the_next_one_has_it() -> None:
 
 
 def _settled(packet: Packet[object]) -> int:
-    return packet.report.settled if packet.report is not None else 0
+    return packet.stable_ack.upto if packet.stable_ack is not None else 0
 
 
 def long_run(messages: int, **faults: Any) -> Outcome:

@@ -17,28 +17,28 @@ from hypothesis import strategies as st
 
 from tests.support.bag import ACTIONS, Bag
 from thence.core.failover.early_payloads import Bodies
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.core.wire.messages import Envelope, Packet
 from thence.sim.world import World
 
 FABRICS = {
-    "vector": ("vector", "vector", ConfirmationOptions()),
-    "distributed": ("matrix", "vector", ConfirmationOptions(scheme="distributed", retransmission="nearest")),
-    "sequenced": ("vector", "sequenced", ConfirmationOptions(after_messages=4, after_ns=20_000_000)),
-    "clocked": ("clocked", "clocked", ConfirmationOptions()),
-    "flood": ("matrix", "flood", ConfirmationOptions()),
-    "grouped": ("sequenced", "grouped", ConfirmationOptions()),
+    "vector": ("vector", "vector", AckOptions()),
+    "distributed": ("matrix", "vector", AckOptions(scheme="distributed", retransmission="nearest")),
+    "sequenced": ("vector", "sequenced", AckOptions(after_messages=4, after_ns=20_000_000)),
+    "clocked": ("clocked", "clocked", AckOptions()),
+    "flood": ("matrix", "flood", AckOptions()),
+    "grouped": ("sequenced", "grouped", AckOptions()),
 }
 
 
 def fabric(name: str) -> Topology:
     """Return a local group, a group of servers behind it, and a domain that is linked with that."""
-    local, servers, confirmation = FABRICS[name]
+    local, servers, acks = FABRICS[name]
     domains = [
         Domain("local", ("x", "y", "s"), local, forward_early=0),
-        Domain("servers", ("s", "t", "u"), servers, {}, confirmation, 0),
+        Domain("servers", ("s", "t", "u"), servers, {}, acks, 0),
         Domain("far", ("v", "w"), "vector", forward_early=0),
     ]
     return Topology(name, domains, [Link("L", ("servers", "far"), (("u", "v"),))])

@@ -26,14 +26,14 @@ from thence.core.member.member import Member, MemberOptions
 from thence.core.ordering import ORDERINGS
 from thence.core.ordering.vector import VectorStamp
 from thence.core.places.link_end import LINK_STAMPS
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
-from thence.core.wire.messages import Envelope, Frame, Packet, Receipts
-from thence.core.wire.records import Record, Skipped, Submitted, Taken
+from thence.core.wire.messages import Envelope, Frame, GroupAcks, Packet
+from thence.core.wire.records import Received, Record, Skipped, Submitted
 from thence.errors import FrameRefused, MalformedFrame, StorageError, UsageError
 
 VERSION = bytes([FORMAT_VERSION])
-KINDS = (Submitted, Taken, Skipped)
+KINDS = (Submitted, Received, Skipped)
 NAMES = st.sampled_from([*MEMBERS, "Z", ""]) | st.text(max_size=5)
 NUMBERS = st.integers(-3, 6) | st.integers(-(2**63), 2**63) | st.integers(2**64 - 2, 2**64 - 1)
 
@@ -79,7 +79,7 @@ def frames_of(stamps: st.SearchStrategy[Any]) -> st.SearchStrategy[Frame[Any]]:
 
 SMALL = st.lists(NUMBERS | st.integers(0, 4), max_size=5).map(tuple)
 receipts = st.builds(
-    Receipts, st.lists(SMALL, max_size=3).map(tuple), st.booleans(), st.lists(SMALL, max_size=3).map(tuple), SMALL,
+    GroupAcks, st.lists(SMALL, max_size=3).map(tuple), st.booleans(), st.lists(SMALL, max_size=3).map(tuple), SMALL,
     st.lists(st.none() | SMALL, max_size=3).map(tuple),
 )  # fmt: skip
 
@@ -94,7 +94,7 @@ def packets(draw: st.DrawFn) -> Packet[Any]:
 
 records: st.SearchStrategy[Record] = st.one_of(
     st.builds(Submitted, envelopes),
-    st.builds(Taken, NAMES, NAMES, NUMBERS, frames_of(any_stamp), NUMBERS, st.none() | SMALL),
+    st.builds(Received, NAMES, NAMES, NUMBERS, frames_of(any_stamp), NUMBERS, st.none() | SMALL),
     st.builds(Skipped, NAMES, NAMES, NUMBERS),
 )
 
@@ -138,7 +138,7 @@ def test_every_stamp_comes_back_as_itself(kind: type, data: st.DataObject) -> No
     (found,) = decode_packet(encode_packet(Packet("d", (frame,), (1,)))).frames
     assert type(found.stamp) is kind
     assert found == frame
-    assert decode_record(encode_record(Taken("d", "A", 1, frame))) == Taken("d", "A", 1, frame)
+    assert decode_record(encode_record(Received("d", "A", 1, frame))) == Received("d", "A", 1, frame)
 
 
 @every_ordering
@@ -286,7 +286,7 @@ def test_any_packet_leaves_a_member_standing(variant: Variant, data: st.DataObje
         sane = data.draw(st.booleans())
         if sane:
             numbers = tuple(range(1, len(packet.frames) + 1))
-            packet = msgspec.structs.replace(packet, domain="d", numbers=numbers, taken=0, taken_beyond=())
+            packet = msgspec.structs.replace(packet, domain="d", numbers=numbers, acked=0, acked_beyond=())
         ready = member.step(Arrived(data.draw(st.sampled_from([*MEMBERS, "Z"])), packet), now)
         written = [decode_record(encode_record(record)) for record in ready.persist]
         assert written == list(ready.persist)
@@ -300,8 +300,8 @@ SMALL_CLAIMS = st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=6).map(
 @given(data=st.data())
 def test_any_packet_leaves_a_member_standing_that_confirms_to_all(retransmission: Any, data: st.DataObject) -> None:
     """As above. A packet that is refused as a whole has changed nothing; and what is taken is found again on disk."""
-    confirmation = ConfirmationOptions(scheme="distributed", retransmission=retransmission)
-    member = Member("A", Domain("d", MEMBERS, "vector", confirmation=confirmation), MemberOptions())
+    confirmation = AckOptions(scheme="distributed", retransmission=retransmission)
+    member = Member("A", Domain("d", MEMBERS, "vector", acks=confirmation), MemberOptions())
     stored: list[Record] = list(member.step(Submit(None, b"mine"), 0).persist)
     stamps = st.builds(VectorStamp, st.integers(1, 3), st.just(()))
     for now in range(4):
@@ -311,7 +311,7 @@ def test_any_packet_leaves_a_member_standing_that_confirms_to_all(retransmission
             numbers = tuple(data.draw(st.integers(0, 4)) for _ in frames)
             streams = tuple(data.draw(st.integers(0, 5)) for _ in frames) if data.draw(st.booleans()) else ()
             to = tuple(None if frame.envelope else (1,) for frame in frames)
-            said = Receipts(data.draw(SMALL_CLAIMS), data.draw(st.booleans()), data.draw(SMALL_CLAIMS), streams, to)
+            said = GroupAcks(data.draw(SMALL_CLAIMS), data.draw(st.booleans()), data.draw(SMALL_CLAIMS), streams, to)
             packet = Packet("d", frames, numbers, 0, (), said)
         before = member.snapshot()
         ready = member.step(Arrived(data.draw(st.sampled_from([*MEMBERS, "Z"])), packet), now)
@@ -324,12 +324,12 @@ def test_any_packet_leaves_a_member_standing_that_confirms_to_all(retransmission
 @pytest.mark.parametrize("retransmission", ["sender", "nearest"])
 @given(data=st.data())
 def test_changed_snapshots_are_refused_or_read_also_where_all_confirm_to_all(retransmission: Any, data: st.DataObject) -> None:
-    confirmation = ConfirmationOptions(scheme="distributed", retransmission=retransmission)
-    domain = Domain("d", MEMBERS, "vector", confirmation=confirmation)
+    confirmation = AckOptions(scheme="distributed", retransmission=retransmission)
+    domain = Domain("d", MEMBERS, "vector", acks=confirmation)
     member = Member("A", domain)
     member.step(Submit(None, b"x"), 0)
     frame = Frame(VectorStamp(2, ()), Envelope("B", 2, None, b"x"))
-    member.step(Arrived("B", Packet("d", (frame,), (2,), 0, (), Receipts(((0, 1), (2, 3, 5, 6))))), 1)
+    member.step(Arrived("B", Packet("d", (frame,), (2,), 0, (), GroupAcks(((0, 1), (2, 3, 5, 6))))), 1)
     assert Member("A", domain).step(Restored(member.snapshot(), (), 0), 1).send
     with contextlib.suppress(StorageError):
         Member("A", domain).step(Restored(changed(data, member.snapshot()), (), 0), 0)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.bag import ACTIONS, Bag
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.transport.ack_all.claims import Claim, claimed_beyond
@@ -33,19 +33,19 @@ from thence.trace.judge import judge
 NAMES = ("a", "b", "c", "d", "e")
 MS = 1_000_000
 DELAYED: dict[str, Any] = {"after_messages": 4, "after_ns": 30 * MS}
-NEAREST = ConfirmationOptions(scheme="distributed", retransmission="nearest")
+NEAREST = AckOptions(scheme="distributed", retransmission="nearest")
 WAYS = {
-    "centralised": ("sequenced", ConfirmationOptions(scheme="centralised")),
-    "centralised-delayed": ("sequenced", ConfirmationOptions(scheme="centralised", **DELAYED)),
-    "decentralised": ("vector", ConfirmationOptions()),
-    "decentralised-delayed": ("vector", ConfirmationOptions(**DELAYED)),
-    "fifo-delayed": ("clocked", ConfirmationOptions(**DELAYED)),
-    "distributed": ("vector", ConfirmationOptions(scheme="distributed")),
-    "distributed-delayed": ("vector", ConfirmationOptions(scheme="distributed", **DELAYED)),
+    "centralised": ("sequenced", AckOptions(scheme="centralised")),
+    "centralised-delayed": ("sequenced", AckOptions(scheme="centralised", **DELAYED)),
+    "decentralised": ("vector", AckOptions()),
+    "decentralised-delayed": ("vector", AckOptions(**DELAYED)),
+    "fifo-delayed": ("clocked", AckOptions(**DELAYED)),
+    "distributed": ("vector", AckOptions(scheme="distributed")),
+    "distributed-delayed": ("vector", AckOptions(scheme="distributed", **DELAYED)),
     "nearest": ("vector", NEAREST),
-    "nearest-delayed": ("vector", ConfirmationOptions(scheme="distributed", retransmission="nearest", **DELAYED)),
+    "nearest-delayed": ("vector", AckOptions(scheme="distributed", retransmission="nearest", **DELAYED)),
     "in pairs": ("vector", NEAREST),
-    "in pairs-delayed": ("vector", ConfirmationOptions(scheme="distributed", retransmission="nearest", **DELAYED)),
+    "in pairs-delayed": ("vector", AckOptions(scheme="distributed", retransmission="nearest", **DELAYED)),
 }
 every_way = pytest.mark.parametrize("way", WAYS)
 
@@ -59,10 +59,10 @@ def bag_of(way: str, count: int, max_held: int = 100) -> Bag:
 
 def fabric(way: str, names: tuple[str, ...]) -> Topology:
     """Return the domain; in pairs, the members take sides in turn, and of an odd number the first one is in two pairs."""
-    ordering, confirmation = WAYS[way]
+    ordering, acks = WAYS[way]
     near, far = names[::2], names[1::2]
     pairs = tuple(zip(near, (*far, far[0]), strict=False)) if "pairs" in way else ()
-    return Topology.flat(Domain("d", names, ordering, confirmation=confirmation, pairs=pairs))
+    return Topology.flat(Domain("d", names, ordering, acks=acks, pairs=pairs))
 
 
 def broken(bag: Bag) -> dict[str, int]:
@@ -155,7 +155,7 @@ class ClaimsOnArrival(AckAll):
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
         fresh = super().frames_in(peer, packet, now)
         for incoming in fresh:
-            self.state.taken[self.group.numbers[incoming.peer]].add(incoming.number)
+            self.state.received[self.group.numbers[incoming.peer]].add(incoming.number)
         return fresh
 
 
@@ -171,7 +171,7 @@ class ForgetsWhatItTook(AckAll):
 
     def load(self, saved: Any) -> None:
         super().load(saved)
-        for taken in self.state.taken:
+        for taken in self.state.received:
             taken.upto, taken.beyond = 0, {}
 
 

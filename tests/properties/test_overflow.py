@@ -117,7 +117,7 @@ class Story:
     def _arrive(self, to: Channel | None, packet: Packet[Any]) -> None:
         if to is None:
             for number, came in self.receiver.arrived(packet, self.now):
-                assert self.receiver.state.taken.add(number), "a frame comes a second time"
+                assert self.receiver.state.received.add(number), "a frame comes a second time"
                 assert came == frame(number)
                 self.got.append(number)
         elif to is self.sender:

@@ -23,7 +23,7 @@ from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
 from thence.core.transport.ack_all.claims import claimed_beyond
 from thence.core.wire.messages import Packet
-from thence.core.wire.records import Skipped, Submitted, Taken
+from thence.core.wire.records import Received, Skipped, Submitted
 from thence.trace.events import Event
 
 MAX_ROUNDS = 2_000
@@ -164,7 +164,7 @@ class Fleet:
             if isinstance(record, Submitted):
                 disk.submitted.add(str(record.envelope.id))
                 self._note(name, "send", str(record.envelope.id), record.envelope.to or self.topology.processes)
-            elif isinstance(record, Taken | Skipped):
+            elif isinstance(record, Received | Skipped):
                 disk.taken.setdefault((record.domain, record.peer), set()).add(record.number)
 
     def _send(self, name: str, ready: Ready) -> None:
@@ -191,10 +191,10 @@ class Fleet:
             self.members[name].step(Consumed(delivery.position), self.now)
 
     def _check_acknowledged(self, name: str, peer: str, packet: Packet[Any]) -> None:
-        said = {peer: {*range(1, packet.taken + 1), *packet.taken_beyond}}
-        if packet.receipts is not None:  # It says to everybody what it has of whom.
+        said = {peer: {*range(1, packet.acked + 1), *packet.acked_beyond}}
+        if packet.group_acks is not None:  # It says to everybody what it has of whom.
             members = self.topology.domains[packet.domain].members
-            for claim in packet.receipts.claims:
+            for claim in packet.group_acks.claims:
                 said[members[claim[0]]] = {*range(1, claim[1] + 1), *claimed_beyond(claim)}
             said.pop(name, None)
         for sender, numbers in said.items():

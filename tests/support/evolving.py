@@ -312,7 +312,7 @@ def _careful(topology: Topology, chance: Random) -> Topology:
         ]
     ways = Random(f"evolving-ways/{topology.fingerprint}")
     domains = [
-        domain._replace(confirmation=confirming(str(domain.ordering), list(domain.members), ways, nearest=True))
+        domain._replace(acks=confirming(str(domain.ordering), list(domain.members), ways, nearest=True))
         if domain.name in with_fellows and not domain.pairs
         else domain
         for domain in domains

@@ -29,7 +29,7 @@ from thence.core.member.forward import Work
 from thence.core.member.member import Member
 from thence.core.places.link_end import LinkState
 from thence.core.places.place import LinkPlace, SavedPlace
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Plan
@@ -70,14 +70,14 @@ takeover = true
 """
 
 SEED: Final = 2
-TO_EVERYBODY: Final = ConfirmationOptions(scheme="distributed", retransmission="nearest", whole=True)
+TO_EVERYBODY: Final = AckOptions(scheme="distributed", retransmission="nearest", whole=True)
 FABRICS: Final = {
     "relay": relay(),
     "sequenced-relay": relay("sequenced", "vector"),
     "link": two((3, 3), 2),
     "replicas": replicas(),
     "link-with-takeover": parse(LINK_WITH_TAKEOVER),
-    "to-everybody": vectors(confirmation=TO_EVERYBODY),
+    "to-everybody": vectors(acks=TO_EVERYBODY),
     "stability": vectors(stability=True),
     "safe": vectors(delivery="safe"),
     "notify": vectors(delivery="notify"),
@@ -160,7 +160,7 @@ class ForwardsFirst(AtRelays):
     """Frames go out before what they follow from is on disk; what came in is acknowledged afterwards, as it should be."""
 
     def _parts(self, ready: Ready) -> list[Ready]:
-        sent = [(peer, msgspec.structs.replace(packet, taken=0, taken_beyond=())) for peer, packet in ready.send if packet.frames]
+        sent = [(peer, msgspec.structs.replace(packet, acked=0, acked_beyond=())) for peer, packet in ready.send if packet.frames]
         return [Ready(send=tuple(sent), wake=ready.wake), ready]
 
 

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from thence.core.ordering import ORDERINGS, ordering_named
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Promise, Topology
 from thence.core.topology.toml import write
@@ -183,7 +183,7 @@ def _variant(ordering: str, members: list[str], chance: Random) -> dict[str, Any
     return {}
 
 
-def confirming(ordering: str, members: list[str], chance: Random, *, nearest: bool) -> ConfirmationOptions:
+def confirming(ordering: str, members: list[str], chance: Random, *, nearest: bool) -> AckOptions:
     """Draw one of the ways in which a domain with this ordering may ack; with ``nearest`` mostly so that others repeat."""
     schemes = ["decentralised", "decentralised"]
     schemes += ["centralised"] if ORDERINGS[ordering].traits.centralised else []
@@ -197,7 +197,7 @@ def confirming(ordering: str, members: list[str], chance: Random, *, nearest: bo
         chosen["retransmission"] = "nearest"
         if chance.random() < 0.5:
             chosen["sites"] = (tuple(members[::2]), tuple(members[1::3]))[: chance.randint(1, 2) if len(members) < 3 else 1]
-    return ConfirmationOptions(**chosen)
+    return AckOptions(**chosen)
 
 
 def fabric_for(seed: int, promise: Promise = "causal") -> Topology:
@@ -311,7 +311,7 @@ def _shape(topology: Topology) -> Counter[str]:
     for domain in topology.domains.values():
         shape[ordering_named(domain.ordering).traits.name] += 1
         shape.update(list(domain.options))
-        confirmation = domain.confirmation
+        confirmation = domain.acks
         shape["early"] += domain.forward_early is not None
         shape.update([confirmation.scheme, confirmation.retransmission, "delayed" if confirmation.after_ns else "at once"])
     return shape

@@ -80,13 +80,13 @@ class FarSide:
     def __init__(self, taken: int = 0, messages: int = 0) -> None:
         """It has taken so many frames, with so many messages in them."""
         self.channel = Channel(Arrival.FIFO)
-        self.channel.state.taken.upto = taken
+        self.channel.state.received.upto = taken
         self.messages = messages
         self.packets: list[Packet[Any]] = []
 
     @property
     def taken(self) -> int:
-        return self.channel.state.taken.upto
+        return self.channel.state.received.upto
 
     def meet(self, node: Node) -> None:
         """Be there for this node."""
@@ -118,7 +118,7 @@ class FarSide:
         while self.packets and packets:
             packets -= 1
             for number, frame in self.channel.arrived(self.packets.pop(0), 0):
-                assert self.channel.state.taken.add(number), f"frame {number} comes twice"
+                assert self.channel.state.received.add(number), f"frame {number} comes twice"
                 assert frame.envelope is not None
                 body = read_body(frame.envelope.body, "s1")
                 if isinstance(body, Batch):

@@ -21,7 +21,7 @@ from thence.core.topology.model import Topology
 from thence.core.topology.routing import Plan, Routes
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import Envelope, Frame, Packet
-from thence.core.wire.records import Record, Taken
+from thence.core.wire.records import Received, Record
 from thence.errors import InternalError, ThenceError
 from thence.sim.node import Node
 
@@ -211,8 +211,8 @@ def loses_the_link(self: LinkPlace, saved: SavedPlace[Any]) -> None:
 def forwards_again(self: Member, record: Record, *rest: Any) -> Any:
     """After a restart, what was forwarded already is forwarded again, as something new."""
     followed = _repeat(self, record, *rest)
-    envelope = record.frame.envelope if isinstance(record, Taken) else None
-    if isinstance(record, Taken) and envelope and record.domain in self._domains and not self._flat:
+    envelope = record.frame.envelope if isinstance(record, Received) else None
+    if isinstance(record, Received) and envelope and record.domain in self._domains and not self._flat:
         _carry_out(self, self.routes.plan(self.name, envelope.origin, envelope.to, record.domain), envelope, Work())
     return followed
 

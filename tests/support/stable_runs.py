@@ -23,7 +23,7 @@ from thence.core.topology.ack_options import AT_ONCE
 from thence.core.topology.domain import Delivering, Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Envelope, MessageId
-from thence.core.wire.records import Submitted, Taken
+from thence.core.wire.records import Received, Submitted
 from thence.sim import node as nodes
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
@@ -48,7 +48,7 @@ class Watched(Node):
         for record in ready.persist:
             if isinstance(record, Submitted):
                 self.watch.submitted(self.name, record.envelope)
-            elif isinstance(record, Taken) and record.frame.envelope is not None:
+            elif isinstance(record, Received) and record.frame.envelope is not None:
                 self.watch.has.setdefault(record.frame.envelope.id, set()).add(self.name)
         for envelope in ready.sent:
             self.watch.submitted(self.name, envelope)
@@ -265,11 +265,11 @@ def guarded(seed: int, *, stability: bool) -> Topology:
     domains = []
     for domain in plain.domains.values():
         replicated = any(member in plain.fellows for member in domain.members)
-        ordering, options, confirmation = domain.ordering, domain.options, domain.confirmation
+        ordering, options, acks = domain.ordering, domain.options, domain.acks
         if not replicated and not ordering_named(ordering).traits.direct:  # Few can do it, so many domains get another one.
-            ordering, options, confirmation = chance.choice(("vector", "matrix")), {}, AT_ONCE
+            ordering, options, acks = chance.choice(("vector", "matrix")), {}, AT_ONCE
         safe = not replicated and chance.random() < 0.8
-        changed = domain._replace(ordering=ordering, options=options, confirmation=confirmation)
+        changed = domain._replace(ordering=ordering, options=options, acks=acks)
         domains.append(changed._replace(delivery="safe" if safe else "at once"))
     return Topology(
         plain.name, domains, plain.links.values(), replicas=plain.replicas, promise=plain.promise, stability=stability

@@ -32,7 +32,7 @@ from thence.node.peers.failure_detector import FailureDetector
 from thence.node.reconfiguration import Reconfiguration, stored_topology
 from thence.node.recovery import Parts, recover
 from thence.storage.agents import AgentLedger
-from thence.storage.mailbox_safety import MailboxSafety, why_untold
+from thence.storage.mailbox_safety import MailboxSafety, why_unknown
 
 
 class Node:
@@ -157,6 +157,6 @@ class Node:
         return self.directory.state.mailboxes[client].position - self.dispatch.handover.safety.unsafe_of(client)
 
     @property
-    def why_untold(self) -> str:
+    def why_unknown(self) -> str:
         """Why nobody is told what is safe, if so."""
-        return why_untold(self.topology, self.name)
+        return why_unknown(self.topology, self.name)

@@ -103,7 +103,7 @@ def shape_of(topology: Topology, name: str) -> budget.FabricShape:
     others = [[member for member in place.members if member != name] for place in (*domains, *links)]
     fifo = [ordering.traits.arrival is not Arrival.ANY for ordering in orderings] + [link.mode == "fifo" for link in links]
     rings = [len(peers) for ordering, peers in zip(orderings, others, strict=False) if ordering.paths.circular]
-    copying = [len(domain.members) for domain in domains if domain.confirmation.retransmission == "nearest"]
+    copying = [len(domain.members) for domain in domains if domain.acks.retransmission == "nearest"]
     return budget.FabricShape(
         servers=len(topology.processes) - 1,
         domains=len(domains),

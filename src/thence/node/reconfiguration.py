@@ -170,7 +170,7 @@ class Reconfiguration:
         view, following = self._member.view, self._member.view.next
         if following is None or peer not in self.topology.homes or peer not in following.homes:
             return
-        switch = view.told_by(peer, fingerprint)
+        switch = view.heard_from(peer, fingerprint)
         if switch is not None and following.version == version and not self._driver.full:
             log.info("%s has switched to version %d, so we do too", peer, version)
             self._step(switch)

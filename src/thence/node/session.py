@@ -457,7 +457,7 @@ class Session:
         """Tell the client what of the messages that were sent to it is safe, if it wants to know and that is news."""
         if self._told_safe is None or self._outlet.blocked or self.client not in self._node.directory.state.mailboxes:
             return
-        upto, reason = max(0, self._told_safe[0]), self._node.why_untold
+        upto, reason = max(0, self._told_safe[0]), self._node.why_unknown
         if not reason:
             upto = max(upto, min(self._node.safe_of(self.client), max(self._next - 1, self._acknowledged)))
         if upto > self._told_safe[0] or reason != self._told_safe[1]:

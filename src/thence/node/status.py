@@ -116,6 +116,6 @@ def relay(node: Node) -> dict[str, Any] | None:
 def unsafe(node: Node) -> dict[str, int] | None:
     """Return how much is not known to be safe, where that is told: deliveries, messages in mailboxes, and messages sent from
     here."""
-    if node.why_untold:
+    if node.why_unknown:
         return None
     return {"deliveries": node.member.unsafe, "letters": node.dispatch.handover.safety.messages, "sent": node.member.unsafe_sent}

@@ -242,7 +242,7 @@ class _Search:
                 others = state.flights[:number] + state.flights[number + 1 :]
                 yield f"a frame of {source} comes too late for {target.name}", state._replace(flights=others)
                 continue
-            switch = target.view.told_by(source, flying.fingerprint) if source in target.topology.homes else None
+            switch = target.view.heard_from(source, flying.fingerprint) if source in target.topology.homes else None
             if switch is not None:
                 following = self._apply(state, flying.target, _key(switch), switch)
             if self.members[following.members[flying.target]].topology.fingerprint != flying.fingerprint:

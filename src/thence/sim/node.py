@@ -196,7 +196,7 @@ class Node:
         self._set_wake(ready.wake)
 
     def _transmit(self, peer: str, packet: Packet[object]) -> None:
-        size = FRAME_BYTES + control_bytes(packet.receipts) + control_bytes(packet.report) + control_bytes(packet.safety)
+        size = FRAME_BYTES + control_bytes(packet.group_acks) + control_bytes(packet.stable_ack) + control_bytes(packet.safe_ack)
         for frame in packet.frames:
             stamp_bytes = control_bytes(frame.stamp)
             self._statistics.frames += 1

@@ -162,7 +162,7 @@ class ReconfiguringNode(Node):
 
     def _told_of(self, source: str, fingerprint: str) -> None:
         """Somebody has switched: so may we."""
-        switch = self._member.view.told_by(source, fingerprint)
+        switch = self._member.view.heard_from(source, fingerprint)
         if switch is not None and source in self._member.topology.homes:
             self.change(switch)
 
@@ -292,7 +292,7 @@ class Command:
             return
         if set(reports) == set(lead.members):
             found = settle(lead.lost, {name: report for name, (report, _) in reports.items()})
-            run.counts["handed over"] += found.handed_over
+            run.counts["handed over"] += found.passed_on
             run.counts["given up"] += len(found.given_up)
             for name in lacking:
                 envelopes = tuple(reports[found.holders[owed]][1][owed] for owed in found.owed[name])

@@ -292,7 +292,7 @@ class Simulation:
 def suspecting(topology: Topology) -> Sequence[tuple[str, ...]]:
     """Return groups of processes that may suspect each other wrongly: replicas, or without them who ack to everybody."""
     domains = topology.domains.values()
-    every = [domain.members for domain in domains if domain.confirmation.scheme == "distributed" and len(domain.members) > 1]
+    every = [domain.members for domain in domains if domain.acks.scheme == "distributed" and len(domain.members) > 1]
     return topology.replicas or every
 
 

@@ -169,9 +169,9 @@ def parts(packet: Packet[Any]) -> list[Packet[Any]]:
     numbers = packet.numbers or (None,) * len(packet.frames)
     pairs = zip(packet.frames, numbers, strict=True)
     alone = [Packet(packet.domain, (frame,), () if number is None else (number,)) for frame, number in pairs]
-    if packet.report is not None:
-        alone.append(Packet(packet.domain, (), report=packet.report))
-    if packet.taken or packet.taken_beyond or packet.safety is not None:
-        taken = (packet.taken, packet.taken_beyond)
-        alone.append(Packet(packet.domain, (), (), *taken, safety=packet.safety))
+    if packet.stable_ack is not None:
+        alone.append(Packet(packet.domain, (), stable_ack=packet.stable_ack))
+    if packet.acked or packet.acked_beyond or packet.safe_ack is not None:
+        acks = (packet.acked, packet.acked_beyond)
+        alone.append(Packet(packet.domain, (), (), *acks, safe_ack=packet.safe_ack))
     return alone

@@ -24,7 +24,7 @@ from thence.core.wire.messages import UNREADABLE
 from thence.errors import StorageError
 
 
-def why_untold(topology: Topology, server: str) -> str:
+def why_unknown(topology: Topology, server: str) -> str:
     """Say why a server cannot tell what is safe, if so: a domain that it is in does not find out."""
     for home in topology.homes.get(server, ()):
         if topology.domains[home].delivery == "at once":

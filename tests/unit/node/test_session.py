@@ -36,7 +36,7 @@ class PlayedNode:
         self.not_durable = 0
         self.unsafe = 0
         self.thens: list[Callable[[], None]] = []
-        self.why_untold = ""
+        self.why_unknown = ""
         self.why_never = "never"
 
     def deliver(self, body: Body) -> None:
@@ -406,12 +406,12 @@ def test_who_wants_to_know_is_told_what_is_safe_of_what_came() -> None:
 
 def test_who_wants_to_know_is_told_why_not() -> None:
     node, client, session = played()
-    node.why_untold = "nobody finds out"
+    node.why_unknown = "nobody finds out"
     node.deliver(Batch("bob", 1, 1, ("ann",), None, messages(1).messages))
     session.want_safety()
     session.acknowledge(0, 8)
     assert client.told == [("safe", 0, "nobody finds out"), ("deliver", 1, 0, 1)]
-    node.why_untold = ""
+    node.why_unknown = ""
     session.tell_safe()
     assert client.told[2:] == [("safe", 1, "")], "the fabric has changed"
 

@@ -9,7 +9,7 @@ from thence.client.parts.safe_waits import SafeWaits
 from thence.client.parts.state import EndpointState
 from thence.core.topology.toml import parse
 from thence.errors import Busy, StorageError, UsageError
-from thence.storage.mailbox_safety import MailboxSafety, why_untold
+from thence.storage.mailbox_safety import MailboxSafety, why_unknown
 
 
 def test_the_last_messages_of_a_mailbox_are_those_that_are_not_safe() -> None:
@@ -64,10 +64,10 @@ def test_a_server_tells_if_all_its_domains_find_out() -> None:
         return 'name = "f"\n' + "".join(domains)
 
     mixed, told = parse(fabric("notify", "at once")), parse(fabric("notify", "safe"))
-    assert [why_untold(told, name) for name in ("a", "r", "b")] == ["", "", ""]
-    assert why_untold(mixed, "a") == ""
-    assert "domain 'B' of 'f'" in why_untold(mixed, "r")
-    assert why_untold(mixed, "gone") == "'gone' has left the fabric 'f'"
+    assert [why_unknown(told, name) for name in ("a", "r", "b")] == ["", "", ""]
+    assert why_unknown(mixed, "a") == ""
+    assert "domain 'B' of 'f'" in why_unknown(mixed, "r")
+    assert why_unknown(mixed, "gone") == "'gone' has left the fabric 'f'"
 
 
 async def test_those_who_wait_are_told_in_their_turn() -> None:

@@ -13,7 +13,7 @@ from thence.cli import console
 from thence.cli.manual import Command, Group
 from thence.cli.servers import drawing, picture, topology_apply
 from thence.core.ordering import ordering_named
-from thence.core.topology.ack_options import AT_ONCE, ConfirmationOptions
+from thence.core.topology.ack_options import AT_ONCE, AckOptions
 from thence.core.topology.durations import format_duration
 from thence.core.topology.figures import SHAPES
 from thence.core.topology.model import Topology
@@ -96,8 +96,8 @@ def _domain_rows(topology: Topology) -> list[tuple[object, ...]]:
         relays = [name for name in domain.members if name in topology.relays]
         inside = topology.inner.get(domain.name)
         notes = [f"inside {inside}: carries no traffic"] if inside else []
-        if domain.confirmation != AT_ONCE:
-            notes.append(f"acks: {_told(domain.confirmation)}")
+        if domain.acks != AT_ONCE:
+            notes.append(f"acks: {_told(domain.acks)}")
         if domain.delivery == "safe":
             notes.append("delivers what all members have")
         if domain.delivery == "notify":
@@ -112,11 +112,11 @@ def _domain_rows(topology: Topology) -> list[tuple[object, ...]]:
     return rows
 
 
-def _told(confirmation: ConfirmationOptions) -> str:
+def _told(acks: AckOptions) -> str:
     """Return how a domain acks, in a few words."""
-    nearest = ", nearest" if confirmation.retransmission == "nearest" else ""
-    after = f", after {confirmation.after_messages} or {format_duration(confirmation.after_ns)}" if confirmation.after_ns else ""
-    return f"{confirmation.scheme}{nearest}{after}"
+    nearest = ", nearest" if acks.retransmission == "nearest" else ""
+    after = f", after {acks.after_messages} or {format_duration(acks.after_ns)}" if acks.after_ns else ""
+    return f"{acks.scheme}{nearest}{after}"
 
 
 @command.command("show", cls=Command)

@@ -188,9 +188,9 @@ def _beyond_reach(who: Side, other: Side, common: Epoch) -> str:
         return ""
     for stream, progress in other.progress.items():
         reach = held.reach.get(stream)
-        if reach is not None and progress.taken_highest > reach:
+        if reach is not None and progress.received_highest > reach:
             return (
-                f"{other.name!r} has taken number {progress.taken_highest} of {stream!r} from {who.name!r}, which knew of "
+                f"{other.name!r} has taken number {progress.received_highest} of {stream!r} from {who.name!r}, which knew of "
                 f"{reach} when it started again: {who.name!r} runs on an old copy of its store"
             )
     return ""

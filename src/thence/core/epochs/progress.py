@@ -23,13 +23,13 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     sent: int
     """Up to which number it has sent to the other."""
-    confirmed: int
+    acked: int
     """Up to which number the other has acknowledged these, without a hole."""
-    taken: int
+    received: int
     """Up to which number it has taken what the other sent, without a hole."""
-    taken_highest: int
+    received_highest: int
     """The highest number that it has taken."""
-    confirmed_highest: int = 0
+    acked_highest: int = 0
     """The highest number that the other has acknowledged, perhaps out of turn. An earlier version does not say it."""
 
 
@@ -38,19 +38,17 @@ def forgotten(mine: Progress, theirs: Progress, me: str, peer: str, place: str) 
     return forgot(mine, theirs, me, peer, place) or forgot(theirs, mine, peer, me, place)
 
 
-def forgot(knows: Progress, told: Progress, who: str, other: str, place: str) -> str:
+def forgot(knows: Progress, says: Progress, who: str, other: str, place: str) -> str:
     """Say what ``other`` has forgotten, by what it tells and what ``who`` knows."""
-    if told.sent < knows.taken_highest:
+    if says.sent < knows.received_highest:
         there = f"from {other!r} to {who!r} in {place!r}"
-        knew = counted(told.sent, "frame")
-        return f"{other!r} knows of {knew} {there}, and {who!r} has taken number {knows.taken_highest} of these"
-    if told.taken < knows.confirmed:
+        knew = counted(says.sent, "frame")
+        return f"{other!r} knows of {knew} {there}, and {who!r} has taken number {knows.received_highest} of these"
+    if says.received < knows.acked:
         back = f"from {who!r} to {other!r} in {place!r}"
-        return (
-            f"{other!r} has taken {counted(told.taken, 'frame')} {back}, and had acknowledged number {knows.confirmed} of these"
-        )
-    if told.taken_highest < knows.confirmed_highest:
+        return f"{other!r} has taken {counted(says.received, 'frame')} {back}, and had acknowledged number {knows.acked} of these"
+    if says.received_highest < knows.acked_highest:
         back = f"from {who!r} to {other!r} in {place!r}"
-        what = f"and had acknowledged number {knows.confirmed_highest} of these"
-        return f"{other!r} has taken none above {told.taken_highest} of the frames {back}, {what}"
+        what = f"and had acknowledged number {knows.acked_highest} of these"
+        return f"{other!r} has taken none above {says.received_highest} of the frames {back}, {what}"
     return ""

@@ -33,7 +33,7 @@ class Reach:
     def write(self, written: dict[str, int], packet: Packet[Any]) -> None:
         """Note a packet that is written to a connection."""
         numbers = packet.numbers
-        if packet.receipts is not None:
+        if packet.group_acks is not None:
             self._repeated.add(packet.domain)
         elif numbers and numbers[-1] > written.get(packet.domain, 0):
             written[packet.domain] = numbers[-1]

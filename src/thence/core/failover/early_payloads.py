@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from thence.core.wire.messages import Envelope, Frame, MessageId, Packet, Receipts
+from thence.core.wire.messages import Envelope, Frame, GroupAcks, MessageId, Packet
 from thence.errors import MalformedFrame
 
 StampT = TypeVar("StampT")
@@ -161,7 +161,7 @@ class Bodies:
         if not any(ahead):
             return False
         frames = packet.frames
-        if not all(ahead) or any(packet.numbers) or packet.receipts or packet.taken or packet.taken_beyond:
+        if not all(ahead) or any(packet.numbers) or packet.group_acks or packet.acked or packet.acked_beyond:
             raise MalformedFrame(f"a packet from {peer!r} with bodies that went ahead, and something else")
         sizes = [len(frame.envelope.body) for frame in frames if frame.envelope is not None and not frame.bodiless]
         if not len(sizes) == len(frames) <= MAX_AHEAD or sum(sizes) > MAX_AHEAD_BYTES:
@@ -263,18 +263,18 @@ def _part(packet: Packet[Any], at: list[int], frames: list[Frame[Any]]) -> Packe
     if len(frames) == len(packet.frames):
         return msgspec.structs.replace(packet, frames=tuple(frames))
     numbers = tuple(packet.numbers[place] for place in at) if packet.numbers else ()
-    receipts = packet.receipts
-    if receipts is not None:
-        streams = tuple(receipts.streams[place] for place in at) if receipts.streams else ()
-        recipients = tuple(receipts.recipients[place] for place in at) if receipts.recipients else ()
-        receipts = msgspec.structs.replace(receipts, streams=streams, recipients=recipients)
-    return msgspec.structs.replace(packet, frames=tuple(frames), numbers=numbers, receipts=receipts)
+    group_acks = packet.group_acks
+    if group_acks is not None:
+        streams = tuple(group_acks.streams[place] for place in at) if group_acks.streams else ()
+        recipients = tuple(group_acks.recipients[place] for place in at) if group_acks.recipients else ()
+        group_acks = msgspec.structs.replace(group_acks, streams=streams, recipients=recipients)
+    return msgspec.structs.replace(packet, frames=tuple(frames), numbers=numbers, group_acks=group_acks)
 
 
 def _alone(packet: Packet[Any], at: int) -> Packet[Any]:
     """Return one frame of a packet, without what that acks and asks for."""
     part = _part(packet, [at], [packet.frames[at]])
-    receipts = part.receipts
-    if receipts is not None:
-        receipts = Receipts((), False, (), receipts.streams, receipts.recipients)
-    return msgspec.structs.replace(part, taken=0, taken_beyond=(), receipts=receipts, report=None, safety=None)
+    group_acks = part.group_acks
+    if group_acks is not None:
+        group_acks = GroupAcks((), False, (), group_acks.streams, group_acks.recipients)
+    return msgspec.structs.replace(part, acked=0, acked_beyond=(), group_acks=group_acks, stable_ack=None, safe_ack=None)

@@ -74,7 +74,7 @@ class Takeover:
         return not self.group or all(other in self.suspected for other in self.group[: self.group.index(self.me)])
 
     def suspect(self, peer: str, suspected: bool) -> None:
-        """Hold another replica for dead, or no longer."""
+        """Suspect another replica, or no longer."""
         if suspected:
             self.suspected[peer] = None
         else:

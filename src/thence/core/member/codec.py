@@ -29,7 +29,7 @@ from thence.core.topology.model import Topology
 from thence.core.transport.ack_all.claims import MAX_CLAIMED_RANGES, MAX_REQUESTED
 from thence.core.transport.channel import WINDOW
 from thence.core.wire.messages import UNREADABLE, Frame, Packet
-from thence.core.wire.records import Changed, Owed, Passed, Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.wire.records import Changed, Owed, Passed, Received, Record, Skipped, Submitted, Suspecting
 from thence.errors import MalformedFrame, StorageError, UsageError
 from thence.words import counted
 
@@ -81,7 +81,7 @@ class _Head(msgspec.Struct, array_like=True, gc=False):
 
 
 _generic_packet: Any = Packet
-_generic_taken: Any = Taken
+_generic_received: Any = Received
 _generic_frame: Any = Frame
 _ordering_stamps = [stamp for ordering in ORDERINGS.values() for stamp in ordering.traits.stamps]
 _any_stamp = stamp_union([*_ordering_stamps, *LINK_STAMPS, BodyAhead])
@@ -93,7 +93,7 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 _decode_outline = msgspec.msgpack.Decoder(list[_FrameOutline]).decode
 _LONG_ARRAYS = {0xDC: 2, 0xDD: 4}
 """By what msgpack begins a list of more than 15 items, and how many bytes then count them."""
-STORED_RECORD: Any = Submitted | _generic_taken[_any_stamp] | Skipped | Suspecting | Changed | Passed | Owed
+STORED_RECORD: Any = Submitted | _generic_received[_any_stamp] | Skipped | Suspecting | Changed | Passed | Owed
 """The type of a record with any stamp, for whoever decodes records among other things."""
 STORED_FRAME: Any = _generic_frame[_any_stamp | None]
 """The type of a frame with any stamp, for the same."""
@@ -184,7 +184,7 @@ def _in_domain(domain: Domain, names: int) -> PacketLimits:
     """Return the limits in a domain, and in a link that ends in it."""
     count = len(domain.members)
     # A window for each peer. Where all ack to all: of each stream, and what is repeated and asked for beside that.
-    distributed = domain.confirmation.scheme == "distributed"
+    distributed = domain.acks.scheme == "distributed"
     frames = WINDOW * (count + 4) if distributed else WINDOW
     # Where all ack to all, stamps are vectors: a pair of numbers for each member. A matrix has one for each two members.
     pairs = count if distributed else count * count + count

@@ -31,16 +31,16 @@ def take_at_once(place: DomainPlace, peer: str, packet: Packet[Any], now: int) -
     if len(frames) != 1 or type(transport) is not Channels or type(ordering) is not Vector or peer not in transport.channels:
         return None
     frame, channel = frames[0], transport.channels[peer]
-    state, upto, body = channel.state, packet.taken, frame.envelope
+    state, upto, body = channel.state, packet.acked, frame.envelope
     if (
         body is None
         or body.origin != peer
-        or packet.numbers != (state.taken.upto + 1,)
-        or state.taken.beyond
+        or packet.numbers != (state.received.upto + 1,)
+        or state.received.beyond
         or channel.inbound.early
     ):
         return None
-    if (upto > channel.gone_upto and upto != state.last_number) or packet.taken_beyond or packet.receipts is not None:
+    if (upto > channel.gone_upto and upto != state.last_number) or packet.acked_beyond or packet.group_acks is not None:
         return None
     if body.to is not None and not ordering.names.issuperset(body.to):
         return None
@@ -50,7 +50,7 @@ def take_at_once(place: DomainPlace, peer: str, packet: Packet[Any], now: int) -
         transport.queued -= len(state.queue)
         transport.queued_bytes -= channel.queued_bytes
         channel.all_acked(now)
-    state.taken.upto += 1
+    state.received.upto += 1
     acks = channel.acks
     acks.frames += 1
     acks.bytes += FRAME_WEIGHT + len(body.body)
@@ -73,7 +73,7 @@ def send_at_once(place: DomainPlace, envelope: Envelope, now: int) -> tuple[Pack
     most = FRAME_WEIGHT + len(envelope.body)
     for channel in transport.channels.values():
         late = channel.resend_at is not None and now >= channel.resend_at
-        if late or channel.sent_upto != channel.state.last_number or channel.state.taken.beyond:
+        if late or channel.sent_upto != channel.state.last_number or channel.state.received.beyond:
             return None
         if channel.queued_bytes + most > channel.window.bytes or len(channel.state.queue) >= WINDOW:
             return None
@@ -97,5 +97,5 @@ def send_at_once(place: DomainPlace, envelope: Envelope, now: int) -> tuple[Pack
             transport.wake_at = channel.resend_at
         if now >= channel.window.next_at and not channel.window.timed:
             channel.window.sent(number, now)
-        packets.append((peer, Packet(place.name, (frame,), (number,), state.taken.upto)))
+        packets.append((peer, Packet(place.name, (frame,), (number,), state.received.upto)))
     return packets, output.deliver

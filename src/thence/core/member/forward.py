@@ -85,22 +85,22 @@ class Forwarding(Restoring):
     def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
         """Accept one frame, now or when everybody has it."""
         if place.notice is not None:
-            return self._accept_noticed(place, incoming, now)
+            return self._accept_notified(place, incoming, now)
         if place.guard is None:
             return self._accept(place, incoming, now)
         place.guard.put_aside(incoming, now)
         return []
 
-    def _accept_noticed(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
+    def _accept_notified(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
         """Accept one frame, and note it before anything follows from it (``core.stability.safe_notification``)."""
         notices = self._notices
         if notices is None:
             raise InternalError(f"{place.name!r} at {self.name!r} tells what is safe, and nobody listens")
-        notices.taken(place.name, incoming)
+        notices.received(place.name, incoming)
         try:
             return self._accept(place, incoming, now)
         except OverflowingFrame:
-            notices.not_taken()
+            notices.not_received()
             raise
 
     def _pass(self, place: DomainPlace | LinkPlace, passed: Passed) -> tuple[Deliverable, list[FrameRefused]]:
@@ -302,7 +302,7 @@ class Forwarding(Restoring):
                 place.transport.suspect(peer, suspected)
 
     def _suspect(self, peer: str, suspected: bool) -> Deliverable:
-        """Hold another replica for dead, or no longer; if it is now up to us to forward, forward what we kept."""
+        """Suspect another replica, or no longer; if it is now up to us to forward, forward what we kept."""
         takeover = self._takeover
         if takeover is None:
             raise StorageError(f"{self.name!r}: a stored record of a suspicion, where no relay has replicas")
@@ -459,7 +459,7 @@ class Forwarding(Restoring):
         plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
         return bool(plan.into or plan.across)
 
-    def _note_settled(self, place: DomainPlace | LinkPlace) -> None:
+    def _note_stable(self, place: DomainPlace | LinkPlace) -> None:
         """Note what others have just reported."""
         if self._ledger is not None and place.stable is not None:
             for envelope, came_by in place.stable.take_news():
@@ -472,7 +472,7 @@ class Forwarding(Restoring):
                 stable.add(peer, number)
 
 
-def noticing(places: dict[str, DomainPlace | LinkPlace]) -> dict[str, SafeNotification]:
+def notifying(places: dict[str, DomainPlace | LinkPlace]) -> dict[str, SafeNotification]:
     """Return what tells in each place what is safe, where something does."""
     return {name: place.notice for name, place in places.items() if place.notice is not None}
 

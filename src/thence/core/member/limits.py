@@ -331,13 +331,13 @@ class Limiting(Spilling):
             if unstable is not None:
                 return str(unstable)
         back = self.topology.fellows.get(peer, (peer,))
-        handed_on = place.hands_on_to(peer)
+        next_hops = place.hands_on_to(peer)
         full = self._full_of_returned(place, peer, back)
-        if handed_on and full is None:
-            within = [name for name in handed_on if name not in back]
+        if next_hops and full is None:
+            within = [name for name in next_hops if name not in back]
             around = isinstance(place, DomainPlace) and place.ordering.paths.circular
             full = self._full_around(place, within) if around else self._full_place(place, within)
-        if full is not None or (handed_on and isinstance(place, LinkPlace)):  # Another relay of the link puts it into the domain.
+        if full is not None or (next_hops and isinstance(place, LinkPlace)):  # Another relay of the link puts it into the domain.
             return str(full or "")
         if envelope is None or not self._knows(envelope) or str(envelope.id) in place.echoes:
             return ""

@@ -46,7 +46,7 @@ from thence.core.member.contract import (
     as_values,
 )
 from thence.core.member.fast_path import send_at_once, take_at_once
-from thence.core.member.forward import noticing
+from thence.core.member.forward import notifying
 from thence.core.member.limits import MAX_QUEUED, MAX_QUEUED_BYTES, Limiting
 from thence.core.member.limits import MemberOptions as MemberOptions  # noqa: PLC0414  A name of this module, too.
 from thence.core.member.reconfigure import Deliverable as Deliverable  # noqa: PLC0414  A name of this module, too.
@@ -62,7 +62,7 @@ from thence.core.transport.channel import Pace
 from thence.core.transport.quotas import harmless
 from thence.core.transport.window import FIRST_WINDOW_BYTES, WINDOW_BYTES
 from thence.core.wire.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, MessageId, Packet
-from thence.core.wire.records import Passed, Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.wire.records import Passed, Received, Record, Skipped, Submitted, Suspecting
 from thence.errors import (
     ConfigError,
     FrameRefused,
@@ -113,7 +113,7 @@ class Member(Limiting):
                 self.options.max_held,
                 resend,
                 pace,
-                settling=stability,
+                stability=stability,
                 max_copies_bytes=self.options.max_copies_bytes,
             )
             for home in self.topology.homes[name]
@@ -124,22 +124,22 @@ class Member(Limiting):
                 name,
                 resend,
                 pace,
-                settling=stability,
-                noticing=any(end in self.topology.notifying for end in link.between),
+                stability=stability,
+                notify=any(end in self.topology.notifying for end in link.between),
                 max_early_bytes=self.options.max_early_bytes,
             )
             for link in self.topology.links.values()
             if name in link.members
         }
         self._places: dict[str, DomainPlace | LinkPlace] = {**self._domains, **self._links}
-        self._whole = {name for name in self._domains if self.topology.domains[name].confirmation.whole}
+        self._whole = {name for name in self._domains if self.topology.domains[name].acks.whole}
         self._flat = len(self.topology.domains) - len(self.topology.inner) == 1 and not self._whole
         self._takeover = Takeover(name, self.routes) if self.topology.replicas else None
         self._ledger = Accounts() if stability else None
         self._late = deque() if any(place.guard is not None for place in self._domains.values()) else None
         self._late_bytes = 0
         self._unsafe = {}
-        self._begin_notices(noticing(self._places))
+        self._begin_notices(notifying(self._places))
         self._put_up_gates()
         self._suspected: dict[str, None] = {}
         self._simple = self._flat and len(self._places) == 1 and self._takeover is None
@@ -200,7 +200,7 @@ class Member(Limiting):
         """Return how many frames to each peer we keep: it has not acknowledged them or, with stability, not all have them."""
         return _summed([place.transport.queues.by_peer() for place in self._places.values()])
 
-    def unconfirmed(self) -> dict[str, int]:
+    def unacked_by_peer(self) -> dict[str, int]:
         """Return how many frames each peer has not acknowledged yet."""
         return _summed([place.transport.unacked.by_peer() for place in self._places.values()])
 
@@ -222,10 +222,10 @@ class Member(Limiting):
         """The domains and links where peers may get our frames from others, too."""
         return [name for name, place in self._places.items() if place.transport.repeated_by_others]
 
-    def forgotten(self, peer: str, told: dict[str, Progress]) -> str:
-        """Say who of the two has forgotten what, if anybody has; ``told`` is how far the peer says it is."""
+    def forgotten(self, peer: str, says: dict[str, Progress]) -> str:
+        """Say who of the two has forgotten what, if anybody has; ``says`` is how far the peer says it is."""
         mine = self.progress(peer)
-        found = [forgotten(mine[name], theirs, self.name, peer, name) for name, theirs in told.items() if name in mine]
+        found = [forgotten(mine[name], theirs, self.name, peer, name) for name, theirs in says.items() if name in mine]
         return next(filter(None, found), "")
 
     def windows(self) -> dict[str, int]:
@@ -373,7 +373,7 @@ class Member(Limiting):
         if queued:
             self._queued += place.transport.queued - queued
         if self._ledger is not None:
-            self._note_settled(place)
+            self._note_stable(place)
         records: list[Record] = []
         refused: list[FrameRefused] = []
         deliver: Deliverable = []
@@ -396,7 +396,7 @@ class Member(Limiting):
                     records.append(Skipped(packet.domain, incoming.peer, incoming.number))
                 continue
             if durable:
-                records.append(Taken(packet.domain, incoming.peer, incoming.number, incoming.frame, now, incoming.to))
+                records.append(Received(packet.domain, incoming.peer, incoming.number, incoming.frame, now, incoming.to))
         if place.guard is not None and (news := place.guard.news()):
             passed = Passed(packet.domain, news, now)
             more, refusals = self._pass(place, passed)
@@ -506,7 +506,7 @@ class Member(Limiting):
         if self._ledger is not None:
             twin._ledger = self._ledger.fork()
         if self._notices is not None:
-            twin._notices = self._notices.fork(noticing(twin._places))
+            twin._notices = self._notices.fork(notifying(twin._places))
         twin.view = self.view.fork()
         twin._retained = None if self._retained is None else self._retained.fork()
         return twin

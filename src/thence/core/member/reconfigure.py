@@ -52,7 +52,7 @@ Deliverable = list[tuple[str, Frame[Any]]]
 """Frames for the application, each with the place by which it came."""
 
 
-class Changing(ABC):
+class Reconfiguring(ABC):
     """See the module's text. What is declared here is the member's."""
 
     name: str
@@ -77,7 +77,7 @@ class Changing(ABC):
     """Copies that others may ask for, while nothing is taken."""
 
     @abstractmethod
-    def unconfirmed(self) -> dict[str, int]:
+    def unacked_by_peer(self) -> dict[str, int]:
         """Return how many frames each peer has not acknowledged yet."""
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Changing(ABC):
             following.version if following else 0,
             following.fingerprint if following else "",
             not trouble,
-            (sum(sent for sent, _ in moved), sum(taken for _, taken in moved)),
+            (sum(sent for sent, _ in moved), sum(received for _, received in moved)),
             len(state.waiting),
             trouble,
             state.lost,
@@ -135,7 +135,7 @@ class Changing(ABC):
     def _on_the_way(self) -> str:
         """Say what is not acknowledged, or waits here for what comes first."""
         lost = self.view.state.lost
-        queued = {peer: count for peer, count in self.unconfirmed().items() if count and peer not in lost}
+        queued = {peer: count for peer, count in self.unacked_by_peer().items() if count and peer not in lost}
         if queued:
             peer = max(queued, key=lambda name: queued[name])
             return f"{counted(sum(queued.values()), 'frame', 'are')} not acknowledged, {queued[peer]} of them by {peer!r}"
@@ -260,7 +260,7 @@ class Changing(ABC):
         copies = {envelope.id: copy_of(envelope) for envelope in mine}
         for envelope in self._held():
             copies.setdefault(envelope.id, copy_of(envelope, held=True))
-        queued = self.unconfirmed()
+        queued = self.unacked_by_peer()
         return Inventory(
             dict(retained.latest),
             list(copies.values()),
@@ -297,7 +297,7 @@ class Changing(ABC):
         if self._retained is not None:
             yield from self._retained.copies()
         for place in self._places.values():
-            yield from place.transport.unconfirmed()
+            yield from place.transport.unacked_messages()
             if place.guard is not None:
                 yield from [aside.frame.envelope for _, _, aside in place.guard.waiting() if aside.frame.envelope is not None]
 

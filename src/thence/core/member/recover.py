@@ -14,7 +14,7 @@ import msgspec
 
 from thence.core.failover.replicas import SavedTakeover
 from thence.core.member.contract import Delivery, Ready, Repeated, Restored
-from thence.core.member.reconfigure import Changing, Deliverable
+from thence.core.member.reconfigure import Deliverable, Reconfiguring
 from thence.core.ordering.base import stamp_union
 from thence.core.places.place import DomainPlace, LinkPlace, SavedPlace
 from thence.core.reconfig.protocol import ViewState
@@ -23,7 +23,7 @@ from thence.core.stability.accounts import SavedAccounts
 from thence.core.stability.safe_notification import SavedNotices
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import UNREADABLE, Envelope, Frame
-from thence.core.wire.records import Changed, Owed, Passed, Record, Skipped, Submitted, Suspecting, Taken
+from thence.core.wire.records import Changed, Owed, Passed, Received, Record, Skipped, Submitted, Suspecting
 from thence.errors import FrameRefused, MalformedFrame, StorageError, UsageError
 
 StampT = TypeVar("StampT")
@@ -59,7 +59,7 @@ class _SavedView(msgspec.Struct, array_like=True):
     view: ViewState | None = None
 
 
-class Restoring(Changing):
+class Restoring(Reconfiguring):
     """See the module's text. What is declared here is the member's."""
 
     _position: int
@@ -88,7 +88,7 @@ class Restoring(Changing):
 
     @abstractmethod
     def _suspect(self, peer: str, suspected: bool) -> Deliverable:
-        """Hold another replica for dead, or no longer."""
+        """Suspect another replica, or no longer."""
 
     @abstractmethod
     def _count_queued(self) -> None:
@@ -152,7 +152,7 @@ class Restoring(Changing):
         try:
             if isinstance(record, Submitted):
                 sent, deliver = self._send_or_wait(record.envelope)
-            elif isinstance(record, Taken):
+            elif isinstance(record, Received):
                 if record.frame.bodiless:
                     raise MalformedFrame(f"a frame from {record.peer!r} without its body")
                 incoming = Incoming(record.peer, record.number, record.frame, record.to)
@@ -180,7 +180,7 @@ class Restoring(Changing):
         elif isinstance(record, Passed):
             if record.domain not in self._domains or self._domains[record.domain].guard is None:
                 raise StorageError(f"{self.name!r}: a stored record of safe delivery in {record.domain!r}, where there is none")
-        elif isinstance(record, Taken | Skipped) and (
+        elif isinstance(record, Received | Skipped) and (
             record.domain not in self._places or record.peer not in self._places[record.domain].peers
         ):
             raise StorageError(

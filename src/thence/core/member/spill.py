@@ -82,14 +82,14 @@ class Spilling(Forwarding):
             return None
         return place.transport.channels.get(way.peer)
 
-    def _moved_elsewhere(self, told: Spilled | Fetched, now: int) -> Ready:
-        place = self._places.get(told.place)
-        if place is None or not isinstance(place.transport, Channels) or told.peer not in place.transport.channels:
-            raise UsageError(f"{told.peer!r} in {told.place!r} is no way of {self.name!r}")
-        if isinstance(told, Spilled):
-            place.transport.spilled(told.peer, told.upto)
+    def _moved_elsewhere(self, change: Spilled | Fetched, now: int) -> Ready:
+        place = self._places.get(change.place)
+        if place is None or not isinstance(place.transport, Channels) or change.peer not in place.transport.channels:
+            raise UsageError(f"{change.peer!r} in {change.place!r} is no way of {self.name!r}")
+        if isinstance(change, Spilled):
+            place.transport.spilled(change.peer, change.upto)
             self._count_queued()
             return Ready(wake=self._wake())
-        place.transport.fetched(told.peer, told.frames)
+        place.transport.fetched(change.peer, change.frames)
         self._count_queued()
         return Ready(send=self._collect(now), wake=self._wake())

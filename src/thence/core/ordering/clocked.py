@@ -51,7 +51,7 @@ class ClockedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clock: Literal["logical", "physical"] = "logical"
 
 
-class ClockedState(msgspec.Struct):
+class ClockedState(msgspec.Struct, rename={"said": "told"}):
     """The clock, how many frames went to and came from each member, and of which time the last ones were."""
 
     clock: int
@@ -59,7 +59,7 @@ class ClockedState(msgspec.Struct):
     """When the last frame came in, for what waits."""
     own: int
     frames_out: list[int]
-    told: list[int]
+    said: list[int]
     frames_in: list[int]
     heard: list[int]
 
@@ -110,7 +110,7 @@ class Clocked(Ordering):
     def _next_to(self, member: int) -> int:
         """Count a frame to ``member``, which tells it our time."""
         self.state.frames_out[member] += 1
-        self.state.told[member] = self.state.clock
+        self.state.said[member] = self.state.clock
         return self.state.frames_out[member]
 
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
@@ -163,7 +163,7 @@ class Clocked(Ordering):
             return
         recipients = range(len(self.members)) if stamp.to is None else stamp.to
         for member in recipients:
-            if member != mine and state.told[member] < stamp.time:
+            if member != mine and state.said[member] < stamp.time:
                 acknowledgement = ClockedAcknowledgement(self._next_to(member), state.clock)
                 out.send.append((self.members[member], Frame(acknowledgement, None)))
 

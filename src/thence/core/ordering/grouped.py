@@ -65,8 +65,8 @@ class GroupedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: list[list[str]] | None = None
 
 
-class GroupedState(msgspec.Struct):
-    """Everybody's counts and vectors; those from ``taken`` on are used by gateways only."""
+class GroupedState(msgspec.Struct, rename={"received": "taken"}):
+    """Everybody's counts and vectors; those from ``received`` on are used by gateways only."""
 
     requested: int
     delivered: int
@@ -74,7 +74,7 @@ class GroupedState(msgspec.Struct):
     """My vector: per subgroup, up to where its global stream is among the causes of what I send next."""
     news: list[int]
     """The subgroups whose entries changed since my last message."""
-    taken: list[int]
+    received: list[int]
     """Per member of my subgroup, how many of its messages I have ordered."""
     vectors: list[list[int]]
     """Per member of my subgroup, its vector as of its last message."""
@@ -269,7 +269,7 @@ class Grouped(Ordering):
             self._learn(stamp.clock)
             out.deliver.append(held.frame)
         elif isinstance(stamp, GroupedRequest):
-            state.taken[held.sender] = held.number
+            state.received[held.sender] = held.number
             vector = state.vectors[held.sender]
             for at in range(0, len(stamp.news), 2):
                 vector[stamp.news[at]] = stamp.news[at + 1]
@@ -281,7 +281,7 @@ class Grouped(Ordering):
 
     def _released(self, stream: int) -> int:
         if stream < len(self.members):
-            return self.state.taken[stream]
+            return self.state.received[stream]
         if stream == self.my_stream:
             return self.state.delivered
         return self.state.released[stream - len(self.members)]

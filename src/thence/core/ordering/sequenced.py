@@ -46,12 +46,12 @@ class SequencedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     coordinator: str | None = None
 
 
-class SequencedState(msgspec.Struct):
-    """Everybody's counts; ``taken`` and ``passed_on`` are used by the coordinator only."""
+class SequencedState(msgspec.Struct, rename={"received": "taken"}):
+    """Everybody's counts; ``received`` and ``passed_on`` are used by the coordinator only."""
 
     requested: int
     delivered: int
-    taken: list[int]
+    received: list[int]
     passed_on: list[int]
 
 
@@ -129,7 +129,7 @@ class Sequenced(Ordering):
 
     def _release(self, held: HeldFrame[Any], out: Output) -> None:
         if self.my_index == self.coordinator:
-            self.state.taken[held.stream] = held.number
+            self.state.received[held.stream] = held.number
             recipients = self._recipients(None) if held.frame.stamp.to is None else sorted(set(held.frame.stamp.to))
             self._pass_on(held.message, recipients, out)
         else:
@@ -137,4 +137,4 @@ class Sequenced(Ordering):
             out.deliver.append(held.frame)
 
     def _released(self, stream: int) -> int:
-        return self.state.taken[stream] if self.my_index == self.coordinator else self.state.delivered
+        return self.state.received[stream] if self.my_index == self.coordinator else self.state.delivered

@@ -44,9 +44,9 @@ class SavedPlace(msgspec.Struct, Generic[StampT], array_like=True):
     transport: dict[str, ChannelState[StampT]] | AckAllState[StampT]
     echoes: list[str]
     bodies: SavedBodies[StampT] | None = None
-    settling: SavedStable | None = None
-    guarding: SavedSafeDelivery[StampT] | None = None
-    noticing: SavedSafeNotification | None = None
+    stable: SavedStable | None = None
+    safe_delivery: SavedSafeDelivery[StampT] | None = None
+    safe_notification: SavedSafeNotification | None = None
     echo_bytes: int = 0
 
 
@@ -131,7 +131,7 @@ class Place(ABC):
         """Become what ``save`` returned."""
         self.transport.load(saved.transport)
         if isinstance(self.transport, AckLayer):
-            self.transport.load_acks((saved.settling, saved.guarding, saved.noticing))
+            self.transport.load_acks((saved.stable, saved.safe_delivery, saved.safe_notification))
         self.echoes = dict.fromkeys(saved.echoes)
         self.echo_bytes = saved.echo_bytes
         self.bodies.load(saved.bodies)
@@ -148,36 +148,36 @@ class DomainPlace(Place):
         resend_after_ns: int | None,
         pace: Pace = UNHURRIED,
         *,
-        settling: bool = False,
+        stability: bool = False,
         max_copies_bytes: int = MAX_COPIES_BYTES,
     ) -> None:
         """Take part in ``domain`` as ``me``. ``resend_after_ns`` is None where the network is trusted to be exact.
 
-        ``settling``: messages are kept until all have them.
+        ``stability``: messages are kept until all have them.
         """
         self._max_copies_bytes = max_copies_bytes
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
         self.forward_early = domain.forward_early
-        if settling or domain.delivery == "safe" or self.ordering.traits.keeps_sent:
+        if stability or domain.delivery == "safe" or self.ordering.traits.keeps_sent:
             pace = pace._replace(spill=None)  # What is kept for other reasons, too, is not kept elsewhere.
         transport = self._transport(domain, me, resend_after_ns, pace)
         # An exact network loses nothing, so what came to one comes to all.
         delivery = "" if domain.delivery == "safe" and resend_after_ns is None else domain.delivery
-        if settling or delivery in {"safe", "notify"}:
-            transport = AckLayer(transport, resend_after_ns, stable=settling, delivery=delivery)
+        if stability or delivery in {"safe", "notify"}:
+            transport = AckLayer(transport, resend_after_ns, stable=stability, delivery=delivery)
         super().__init__(domain.name, me, transport)
 
     def _transport(self, domain: Domain, me: str, resend_after_ns: int | None, pace: Pace) -> Transport:
         peers = [member for member in domain.members if member != me]
         if resend_after_ns is None:
             return Direct(domain.name, me, peers)
-        domain.confirmation.check(type(self.ordering), domain.members)
-        domain.confirmation.check_wait(resend_after_ns)
-        if domain.confirmation.scheme == "distributed":
-            confirmation, most = domain.confirmation, self._max_copies_bytes
-            return AckAll(domain.name, me, domain.members, resend_after_ns, confirmation, domain.pairs, most)
+        domain.acks.check(type(self.ordering), domain.members)
+        domain.acks.check_wait(resend_after_ns)
+        if domain.acks.scheme == "distributed":
+            acks, most = domain.acks, self._max_copies_bytes
+            return AckAll(domain.name, me, domain.members, resend_after_ns, acks, domain.pairs, most)
         arrival = self.ordering.traits.arrival
-        return Channels(domain.name, me, peers, arrival, resend_after_ns, domain.confirmation, pace)
+        return Channels(domain.name, me, peers, arrival, resend_after_ns, domain.acks, pace)
 
     def hands_on_to(self, peer: str) -> Collection[str]:
         return self.ordering.paths.hands_on_to(peer)
@@ -219,21 +219,21 @@ class LinkPlace(Place):
         resend_after_ns: int | None,
         pace: Pace = UNHURRIED,
         *,
-        settling: bool = False,
-        noticing: bool = False,
+        stability: bool = False,
+        notify: bool = False,
         max_early_bytes: int = MAX_EARLY_BYTES,
     ) -> None:
-        """Take part in ``link`` as ``me``; ``noticing``: between domains that tell when all have a message."""
+        """Take part in ``link`` as ``me``; ``notify``: between domains that tell when all have a message."""
         self.end = LinkEnd(link, me, max_early_bytes)
         # Without numbers, the order in which a relay transfers is the order that the far side must keep.
         arrival = Arrival.FIFO if link.mode == "fifo" else Arrival.ANY
         peers = [member for member in link.members if member != me]
         transport: Transport = Direct(link.name, me, peers)
         if resend_after_ns is not None:
-            pace = pace._replace(spill=None) if settling else pace
+            pace = pace._replace(spill=None) if stability else pace
             transport = Channels(link.name, me, peers, arrival, resend_after_ns, pace=pace)
-        if settling or noticing:
-            transport = AckLayer(transport, resend_after_ns, stable=settling, delivery="notify" if noticing else "")
+        if stability or notify:
+            transport = AckLayer(transport, resend_after_ns, stable=stability, delivery="notify" if notify else "")
         super().__init__(link.name, me, transport)
 
     def hands_on_to(self, peer: str) -> Collection[str]:

@@ -160,8 +160,8 @@ class Coordinator:
     def _quiet(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> bool:
         if set(before) != set(answers):
             return False
-        sent, taken = (sum(standing.moved[at] for standing in answers.values()) for at in (0, 1))
-        return sent == taken and all(
+        sent, received = (sum(standing.moved[at] for standing in answers.values()) for at in (0, 1))
+        return sent == received and all(
             standing.idle and before[name].idle and _same(standing, before[name]) for name, standing in answers.items()
         )
 

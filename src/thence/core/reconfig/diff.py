@@ -146,14 +146,14 @@ def _takeovers(old: Topology, new: Topology) -> Iterator[Difference]:
 def _replicas(old: Topology, new: Topology) -> Iterator[Difference]:
     """Give who stands for one relay with whom from now on, or no more, where that is not a matter of links."""
     linked = [domain for topology in (old, new) for domain in topology.domains.values() if domain.pairs]
-    told = {frozenset(side) for domain in linked for side in zip(*domain.pairs, strict=True)}
+    linked_sides = {frozenset(side) for domain in linked for side in zip(*domain.pairs, strict=True)}
     before = {frozenset(group): group for group in old.replicas if all(replica in new.homes for replica in group)}
     after = {frozenset(group): group for group in new.replicas}
-    for members in after.keys() - before.keys() - told:
+    for members in after.keys() - before.keys() - linked_sides:
         yield Difference(
             "replicas", after[members][0], f"{_listed(after[members])} stand for one relay and take over from each other"
         )
-    for members in before.keys() - after.keys() - told:
+    for members in before.keys() - after.keys() - linked_sides:
         yield Difference("replicas", before[members][0], f"{_listed(before[members])} do not stand for one relay any more")
 
 
@@ -177,8 +177,8 @@ def _kept_by(domain: Domain) -> str:
 
 
 def _works(domain: Domain) -> tuple[object, ...]:
-    sites = () if domain.pairs else domain.confirmation.sites  # Else they are those of the pairs.
-    return msgspec.structs.replace(domain.confirmation, sites=sites), domain.forward_early, domain.delivery
+    sites = () if domain.pairs else domain.acks.sites  # Else they are those of the pairs.
+    return msgspec.structs.replace(domain.acks, sites=sites), domain.forward_early, domain.delivery
 
 
 def _rest(link: Link) -> tuple[object, ...]:

@@ -86,7 +86,7 @@ class Settlement(NamedTuple):
     """Of each who is gone: the number of the last message that a survivor has or had. Behind it there may have been others."""
 
     @property
-    def handed_over(self) -> int:
+    def passed_on(self) -> int:
         """How many messages somebody lacked."""
         return len({name for names in self.owed.values() for name in names})
 

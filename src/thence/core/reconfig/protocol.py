@@ -215,7 +215,7 @@ class View:
         state = self.state
         return self.ready and state.attempt == change.attempt and (not state.barred or change.without == state.barred)
 
-    def told_by(self, peer: str, fingerprint: str) -> Switch | None:
+    def heard_from(self, peer: str, fingerprint: str) -> Switch | None:
         """Return the switch that follows from a peer being there already; None if none does."""
         following = self.next
         if not self.ready or following is None or following.fingerprint != fingerprint or peer in self.state.barred:

@@ -64,7 +64,7 @@ class Accounts:
         """Nothing has happened yet."""
         self.stable = NumberSet()
         """Which messages of our own are stable."""
-        self.told = 0
+        self.notified = 0
         """The application knows of those up to this number."""
         self._accounts: dict[Key, Account] = {}
         self._touched: dict[Key, None] = {}
@@ -133,10 +133,10 @@ class Accounts:
 
     def news(self) -> int:
         """Return the number up to which all our own messages are stable if it is news, else 0."""
-        if self.stable.upto == self.told:
+        if self.stable.upto == self.notified:
             return 0
-        self.told = self.stable.upto
-        return self.told
+        self.notified = self.stable.upto
+        return self.notified
 
     def unstable(self) -> list[int]:
         """Return the numbers of our own messages that went out and are not stable."""
@@ -149,7 +149,7 @@ class Accounts:
         """Return an independent copy."""
         twin = Accounts()
         twin.load(self.save())
-        twin.told = self.told
+        twin.notified = self.notified
         return twin
 
     def save(self) -> SavedAccounts:

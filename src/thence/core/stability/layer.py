@@ -55,7 +55,7 @@ class AckLayer(Transport):
 
     def _has_only_acks(self, packet: Packet[Any]) -> bool:
         """Return whether a packet holds nothing for the inner transport."""
-        said = packet.frames or packet.numbers or packet.taken or packet.taken_beyond or packet.receipts is not None
+        said = packet.frames or packet.numbers or packet.acked or packet.acked_beyond or packet.group_acks is not None
         return not said and any(getattr(packet, policy.part) is not None for policy in self.policies)
 
     def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
@@ -120,9 +120,9 @@ class AckLayer(Transport):
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         return self.inner.moved(without)
 
-    def unconfirmed(self) -> Iterator[Envelope]:
+    def unacked_messages(self) -> Iterator[Envelope]:
         """Yield the messages that somebody has not acknowledged, or that are not stable."""
-        return self.inner.unconfirmed() if self.stable is None else self.stable.messages()
+        return self.inner.unacked_messages() if self.stable is None else self.stable.messages()
 
     def progress(self, peer: str) -> Progress | None:
         return self.inner.progress(peer)

@@ -29,7 +29,7 @@ class AckPeer(ABC):
         """Nothing has happened yet."""
         self.sent = 0
         """How many frames we sent it."""
-        self.told = 0
+        self.said = 0
         """The last number that we told it."""
         self.timer = AckTimer(0)
         self.ask_at: int | None = None
@@ -48,7 +48,7 @@ class AckPeer(ABC):
     @property
     def has_news(self) -> bool:
         """Whether there is something that we have not told it."""
-        return self.upto > self.told
+        return self.upto > self.said
 
     def tell_again(self) -> None:
         """Tell it everything at the next opportunity."""
@@ -124,7 +124,7 @@ class AckPolicy(ABC, Generic[PeerT]):
             peer.timer.start(now)
         ack = None
         if wanted or peer.timer.is_due(now) or (going and peer.upto):
-            peer.told, peer.timer.at = peer.upto, None
+            peer.said, peer.timer.at = peer.upto, None
             ack = self._ack(peer, now, wanted=wanted)
         self._wake_by(peer.timer.at)
         return ack

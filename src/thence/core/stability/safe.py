@@ -18,7 +18,7 @@ from typing import Any
 
 from thence.core.stability.policy import AckPeer, AckPolicy
 from thence.core.transport.base import Frames, Transport
-from thence.core.wire.messages import Packet, Safety
+from thence.core.wire.messages import Packet, SafeAck
 from thence.errors import ImpossibleFrame, MalformedFrame
 
 SAFE_WITHIN_NS = 1_000_000
@@ -53,7 +53,7 @@ class SafePeer(AckPeer):
 class SafeAcks(AckPolicy[SafePeer]):
     """Tells receivers which of our messages are safe, and hears which of theirs are."""
 
-    part = "safety"
+    part = "safe_ack"
 
     def __init__(self, inner: Transport, resend_after_ns: int | None) -> None:
         """``resend_after_ns`` is None where the network is exact."""
@@ -66,14 +66,14 @@ class SafeAcks(AckPolicy[SafePeer]):
         """Those that are not safe, in order."""
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
-        safety, highest = packet.safety, self.peers[peer].highest
+        safety, highest = packet.safe_ack, self.peers[peer].highest
         if safety is not None and safety.upto < 0:
             raise MalformedFrame(f"{self._described(peer)}: {safety.upto} messages are safe")
         if safety is not None and safety.upto > highest:
             raise ImpossibleFrame(f"{self._described(peer)}: frame {safety.upto} is said to be safe, and we have taken {highest}")
 
     def came(self, peer: str, packet: Packet[Any], now: int) -> None:
-        safety, state = packet.safety, self.peers[peer]
+        safety, state = packet.safe_ack, self.peers[peer]
         if safety is None:
             return
         state.heard = max(state.heard, safety.upto)
@@ -110,8 +110,8 @@ class SafeAcks(AckPolicy[SafePeer]):
         else:
             self.own = self.sent  # It went to nobody, and nobody will ack it.
 
-    def _ack(self, peer: SafePeer, now: int, *, wanted: bool) -> Safety:
-        return Safety(peer.safe, wanted)
+    def _ack(self, peer: SafePeer, now: int, *, wanted: bool) -> SafeAck:
+        return SafeAck(peer.safe, wanted)
 
     def load(self, own: int, unsafe: list[list[tuple[str, int]]]) -> None:
         """Restore how many of our messages are safe, and the others."""

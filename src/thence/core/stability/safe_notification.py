@@ -130,7 +130,7 @@ class Notices:
         self.places = places
         self.upto = position
         """All deliveries up to this position are safe."""
-        self.told = 0
+        self.notified = 0
         """The application was notified up to this position."""
         self._log: deque[Awaited | int] = deque()
         self._noted = 0
@@ -141,11 +141,11 @@ class Notices:
         """How long the log is by now. What is sent now is safe only if all of it is."""
         return self._noted
 
-    def taken(self, place: str, incoming: Incoming) -> None:
+    def received(self, place: str, incoming: Incoming) -> None:
         """Note a frame before it is taken."""
         self._note((place, incoming.peer, incoming.number))
 
-    def not_taken(self) -> None:
+    def not_received(self) -> None:
         """Remove the last frame, since it was not taken."""
         self._log.pop()
         self._noted -= 1
@@ -180,10 +180,10 @@ class Notices:
 
     def news(self) -> int:
         """Return the position up to which all deliveries are safe if it is news, else 0."""
-        if self.upto == self.told:
+        if self.upto == self.notified:
             return 0
-        self.told = self.upto
-        return self.told
+        self.notified = self.upto
+        return self.notified
 
     @property
     def unsafe(self) -> int:
@@ -193,7 +193,7 @@ class Notices:
     def fork(self, places: Mapping[str, SafeNotification]) -> Notices:
         """Return an independent copy over copies of the places."""
         twin = Notices(places, self.upto)
-        twin.told, twin._noted, twin._passed = self.told, self._noted, self._passed
+        twin.notified, twin._noted, twin._passed = self.notified, self._noted, self._passed
         twin._log = deque(self._log)
         return twin
 

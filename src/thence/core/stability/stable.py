@@ -28,7 +28,7 @@ from thence.core.stability.policy import AckPeer, AckPolicy
 from thence.core.transport.base import Frames, Transport
 from thence.core.transport.direct import Direct
 from thence.core.transport.queues import Queues
-from thence.core.wire.messages import MAX_BODY_BYTES, Envelope, Packet, Report, weight_of
+from thence.core.wire.messages import MAX_BODY_BYTES, Envelope, Packet, StableAck, weight_of
 from thence.core.wire.number_set import NumberSet
 from thence.errors import ImpossibleFrame, MalformedFrame, StorageError
 
@@ -89,7 +89,7 @@ class StablePeer(AckPeer):
         """All our frames up to this number are stable."""
         self.stable = NumberSet()
         """Which of its frames are stable."""
-        self.untold: dict[int, None] = {}
+        self.unsaid: dict[int, None] = {}
         """The stable ones beyond the first hole that we have not told it."""
 
     @property
@@ -102,11 +102,11 @@ class StablePeer(AckPeer):
 
     @property
     def has_news(self) -> bool:
-        return bool(self.untold) or self.stable.upto > self.told
+        return bool(self.unsaid) or self.stable.upto > self.said
 
     def tell_again(self) -> None:
-        self.untold = dict(self.stable.beyond)
-        if self.untold or self.upto:
+        self.unsaid = dict(self.stable.beyond)
+        if self.unsaid or self.upto:
             self.timer.hurry()
 
     @property
@@ -120,7 +120,7 @@ class StablePeer(AckPeer):
         """Return an independent copy."""
         twin = copy.copy(self)
         twin.timer = copy.copy(self.timer)
-        twin.unstable, twin.untold = dict(self.unstable), dict(self.untold)
+        twin.unstable, twin.unsaid = dict(self.unstable), dict(self.unsaid)
         twin.stable = NumberSet(self.stable.upto, dict(self.stable.beyond))
         return twin
 
@@ -128,7 +128,7 @@ class StablePeer(AckPeer):
 class StableAcks(AckPolicy[StablePeer]):
     """Tells the sender of a frame that it is stable, and keeps what we sent until we are told so."""
 
-    part = "report"
+    part = "stable_ack"
 
     def __init__(self, inner: Transport, resend_after_ns: int | None) -> None:
         """``resend_after_ns`` is None where the network is exact."""
@@ -142,30 +142,30 @@ class StableAcks(AckPolicy[StablePeer]):
         self._news: list[tuple[Envelope, str]] = []
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
-        report, sent = packet.report, self.peers[peer].sent
+        report, sent = packet.stable_ack, self.peers[peer].sent
         if report is None:
             return
-        if len(report.beyond) > MAX_BEYOND or min(report.settled, *report.beyond, 0) < 0:
+        if len(report.beyond) > MAX_BEYOND or min(report.upto, *report.beyond, 0) < 0:
             raise MalformedFrame(f"{self._described(peer)}: a report that makes no sense")
-        highest = max(report.settled, *report.beyond, 0)
+        highest = max(report.upto, *report.beyond, 0)
         if highest > sent:
             raise ImpossibleFrame(f"{self._described(peer)}: it reports frame {highest} of {sent}")
 
     def came(self, peer: str, packet: Packet[Any], now: int) -> None:
-        report, state = packet.report, self.peers[peer]
+        report, state = packet.stable_ack, self.peers[peer]
         if report is None:
             return
         unstable, before = state.unstable, len(state.unstable)
         if report.wanted:
             state.tell_again()
             self.to_visit[peer] = None
-        for number in (*range(state.gone_upto + 1, report.settled + 1), *report.beyond):
+        for number in (*range(state.gone_upto + 1, report.upto + 1), *report.beyond):
             one = unstable.pop(number, None)
             if one is not None:
                 self._drop(state, one.envelope)
                 if one.envelope is not None:
                     self._news.append((one.envelope, one.came_by))
-        state.gone_upto = max(state.gone_upto, report.settled)
+        state.gone_upto = max(state.gone_upto, report.upto)
         if len(unstable) < before:
             state.wait_ns = self._wait_ns
             state.ask_at = now + state.wait_ns if unstable else None
@@ -180,7 +180,7 @@ class StableAcks(AckPolicy[StablePeer]):
         state = self.peers[peer]
         if state.stable.add(number):
             if number > state.stable.upto:
-                state.untold[number] = None
+                state.unsaid[number] = None
             self.to_visit[peer] = None
 
     def pushed(self, frames: Frames, came_by: str) -> None:
@@ -217,11 +217,11 @@ class StableAcks(AckPolicy[StablePeer]):
             del self._frames_of[key]
             self.bytes_of[envelope.origin] -= weight
 
-    def _ack(self, peer: StablePeer, now: int, *, wanted: bool) -> Report:
-        beyond = [number for number in peer.untold if number > peer.upto]
-        peer.untold = dict.fromkeys(beyond[MAX_BEYOND:])
-        peer.timer.at = now if peer.untold else None
-        return Report(peer.upto, wanted, tuple(beyond[:MAX_BEYOND]))
+    def _ack(self, peer: StablePeer, now: int, *, wanted: bool) -> StableAck:
+        beyond = [number for number in peer.unsaid if number > peer.upto]
+        peer.unsaid = dict.fromkeys(beyond[MAX_BEYOND:])
+        peer.timer.at = now if peer.unsaid else None
+        return StableAck(peer.upto, wanted, tuple(beyond[:MAX_BEYOND]))
 
     def messages(self) -> Iterator[Envelope]:
         """Yield the messages that are not stable: somebody beyond the receiver may lack them."""

@@ -37,7 +37,7 @@ RESEND_AFTER_NS = 200_000_000
 """How long to wait for an acknowledgement at first."""
 
 
-class ConfirmationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AckOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a domain acks. All its members are told the same."""
 
     scheme: Literal["decentralised", "centralised", "distributed"] = "decentralised"
@@ -112,7 +112,7 @@ class ConfirmationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         return sorted((name for name in members if name != me), key=lambda name: name not in site)
 
 
-AT_ONCE = ConfirmationOptions()
+AT_ONCE = AckOptions()
 """Each acks at once to whom it got a frame from."""
 
 

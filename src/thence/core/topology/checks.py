@@ -54,8 +54,8 @@ def check_domain(domain: Domain) -> None:
         about = ("domains", domain.name, "forward_early")
         raise TopologyError(f"domain {domain.name!r}: forward_early is a number of bytes, 0 or more", *about)
     try:
-        domain.confirmation.check(ordering_named(domain.ordering), domain.members)
-        domain.confirmation.check_wait(RESEND_AFTER_NS)
+        domain.acks.check(ordering_named(domain.ordering), domain.members)
+        domain.acks.check_wait(RESEND_AFTER_NS)
     except ConfigError as error:
         about = ("domains", domain.name, "confirmation")
         raise TopologyError(f"domain {domain.name!r}: confirmation: {error}", *about) from None

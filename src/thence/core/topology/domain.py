@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from thence.core.ordering import Ordering
-from thence.core.topology.ack_options import AT_ONCE, ConfirmationOptions
+from thence.core.topology.ack_options import AT_ONCE, AckOptions
 from thence.errors import ConfigError
 
 Delivering = Literal["at once", "safe", "notify"]
@@ -20,7 +20,7 @@ class Domain(NamedTuple):
     ordering: str | type[Ordering]
     """A name from the registry, or a class, for whoever tries out one of their own."""
     options: Mapping[str, Any] = {}
-    confirmation: ConfirmationOptions = AT_ONCE
+    acks: AckOptions = AT_ONCE
     """Who acks to whom that a frame has come, and who repeats one that was lost."""
     forward_early: int | None = None
     """Of messages that wait at a relay, bodies of at least so many bytes go ahead to where it will forward them; None: none."""
@@ -35,7 +35,7 @@ class Domain(NamedTuple):
         """Refuse pairs that do not lead from every member of one site to one of the other, or that nobody would use."""
         if not self.pairs:
             return
-        if self.confirmation.retransmission != "nearest":
+        if self.acks.retransmission != "nearest":
             raise ConfigError("who carries for others repeats what they sent: it needs retransmission 'nearest'")
         sides = [dict.fromkeys(pair[at] for pair in self.pairs) for at in (0, 1)]
         for name in (*sides[0], *sides[1]):

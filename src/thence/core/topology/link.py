@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, Literal, NamedTuple
 
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.errors import ConfigError
 
@@ -80,7 +80,7 @@ class Link(NamedTuple):
 
     def as_domain(self) -> Domain:
         """Return the domain that a link with ``takeover`` is."""
-        confirmation = ConfirmationOptions(
+        acks = AckOptions(
             scheme="distributed",
             retransmission="nearest",
             whole=True,
@@ -88,4 +88,4 @@ class Link(NamedTuple):
             after_messages=ACK_AFTER_MESSAGES,
             after_ns=ACK_AFTER_NS,
         )
-        return Domain(self.name, self.members, "vector", {}, confirmation, pairs=self.relays)
+        return Domain(self.name, self.members, "vector", {}, acks, pairs=self.relays)

@@ -107,17 +107,17 @@ class Topology:
     def fingerprint(self) -> str:
         """Return a short text that is the same for two topologies only if they are the same, wherever their servers run."""
         domains = [
-            (domain.name, domain.members, domain.ordering, dict(domain.options), domain.confirmation, domain.forward_early)
+            (domain.name, domain.members, domain.ordering, dict(domain.options), domain.acks, domain.forward_early)
             for domain in self.domains.values()
         ]
-        guarded = [domain.name for domain in self.domains.values() if domain.delivery == "safe"]
+        safe = [domain.name for domain in self.domains.values() if domain.delivery == "safe"]
         # Whether they take over need not be said: those that do are domains by now.
         links = [tuple(link)[: link._fields.index("takeover")] for link in self.links.values()]
         parts: tuple[Any, ...] = (self.name, self.version, self.promise, domains, links, self.replicas)
         if self.stability:
             parts = (*parts, "stability")
-        if guarded:
-            parts = (*parts, "safe", guarded)
+        if safe:
+            parts = (*parts, "safe", safe)
         if self.notifying:
             parts = (*parts, "notify", self.notifying)
         paired = [(domain.name, domain.pairs) for domain in self.domains.values() if domain.pairs]
@@ -159,7 +159,7 @@ class Topology:
 
     def takes_over_at_once(self, group: tuple[str, ...]) -> bool:
         """Return whether what a dead replica sent last is got from others in all its domains, so that nothing waits for it."""
-        return all(self.domains[home].confirmation.whole for home in self.homes[group[0]])
+        return all(self.domains[home].acks.whole for home in self.homes[group[0]])
 
     @cached_property
     def suspicious(self) -> frozenset[str]:
@@ -169,7 +169,7 @@ class Topology:
         """
         if self.replicas:
             return frozenset(self.processes)
-        distributed = {name for name, domain in self.domains.items() if domain.confirmation.scheme == "distributed"}
+        distributed = {name for name, domain in self.domains.items() if domain.acks.scheme == "distributed"}
         return frozenset(process for process, homes in self.homes.items() if not distributed.isdisjoint(homes))
 
     @cached_property

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from thence.core.topology.ack_options import AT_ONCE, MAX_DISTRIBUTED, ConfirmationOptions
+from thence.core.topology.ack_options import AT_ONCE, MAX_DISTRIBUTED, AckOptions
 from thence.core.topology.domain import Delivering, Domain
 from thence.core.topology.durations import format_duration, parse_duration_ns
 from thence.core.topology.model import Link, Promise, Topology
@@ -34,7 +34,7 @@ HEADER = re.compile(r"\s*\[{1,2}\s*[\"']?(domains|links|relays|servers)[\"']?\s*
 class _DomainTable(msgspec.Struct, forbid_unknown_fields=True):
     members: tuple[str, ...]
     ordering: str | dict[str, Any] | None = None
-    confirmation: dict[str, Any] | None = None
+    acks: dict[str, Any] | None = msgspec.field(default=None, name="confirmation")
     forward_early: int | None = None
     delivery: Delivering = "at once"
     pairs: tuple[tuple[str, str], ...] = ()
@@ -104,7 +104,7 @@ def parse(text: str, source: str = "topology", *, force: bool = False) -> Topolo
         raise TopologyError(f"{source}:{_line(text, error.about)}: {error}", *error.about) from None
 
 
-class _ConfirmationTable(msgspec.Struct, forbid_unknown_fields=True):
+class _AckTable(msgspec.Struct, forbid_unknown_fields=True):
     scheme: Literal["decentralised", "centralised", "distributed"] = "decentralised"
     retransmission: Literal["sender", "nearest"] = "sender"
     after_messages: int = 1
@@ -118,27 +118,27 @@ def _domain(name: str, table: _DomainTable, replicas: Collection[str]) -> Domain
     replicated = any(member in replicas for member in table.members)
     if table.ordering is None:
         table.ordering = "vector" if replicated else "matrix"
-    if table.confirmation is None:
+    if table.acks is None:
         passes_on = replicated and table.ordering == "vector" and len(table.members) <= MAX_DISTRIBUTED
-        table.confirmation = {"scheme": "distributed", "retransmission": "nearest", "whole": True} if passes_on else {}
-    confirmation = _confirmation(name, table.confirmation)
+        table.acks = {"scheme": "distributed", "retransmission": "nearest", "whole": True} if passes_on else {}
+    acks = _ack_options(name, table.acks)
     options = {"name": table.ordering} if isinstance(table.ordering, str) else dict(table.ordering)
     ordering = options.pop("name", None)
     if not isinstance(ordering, str):
         raise TopologyError(
             f"domain {name!r}: an ordering with options needs a name, as in {{ name = 'matrix', … }}", "domains", name
         )
-    return Domain(name, table.members, ordering, options, confirmation, table.forward_early, table.delivery, table.pairs)
+    return Domain(name, table.members, ordering, options, acks, table.forward_early, table.delivery, table.pairs)
 
 
-def _confirmation(domain: str, table: dict[str, Any]) -> ConfirmationOptions:
+def _ack_options(domain: str, table: dict[str, Any]) -> AckOptions:
     try:
-        read = msgspec.convert(table, _ConfirmationTable)
+        read = msgspec.convert(table, _AckTable)
         after_ns = parse_duration_ns(read.after)
     except (msgspec.ValidationError, ConfigError) as error:
-        key, what = _in_words(str(error), _ConfirmationTable)
+        key, what = _in_words(str(error), _AckTable)
         raise TopologyError(f"domain {domain!r}: confirmation: {what}", "domains", domain, *(key or ("confirmation",))) from None
-    return ConfirmationOptions(
+    return AckOptions(
         scheme=read.scheme,
         retransmission=read.retransmission,
         after_messages=read.after_messages,
@@ -182,7 +182,7 @@ def _in_words(error: str, form: type[msgspec.Struct]) -> tuple[tuple[str, ...], 
     keys = re.findall(r"\.([A-Za-z_]\w*)", path)[:1]
     unknown = re.search(r"unknown field `(.*)`", what)
     missing = re.search(r"missing required field `(.*)`", what)
-    known = [field.name for field in msgspec.structs.fields(form)]
+    known = [field.encode_name for field in msgspec.structs.fields(form)]
     if unknown:
         near = get_close_matches(unknown[1], known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
@@ -272,8 +272,8 @@ def _domain_lines(domain: Domain, *, replicated: bool) -> list[str]:
     lines = [f"\n[domains.{_key(domain.name)}]\nmembers = {_value(list(domain.members))}"]
     ordering = domain.ordering if isinstance(domain.ordering, str) else domain.ordering.traits.name
     lines.append(f"ordering = {_value({'name': ordering, **domain.options} if domain.options else ordering)}")
-    if domain.confirmation != AT_ONCE or replicated:
-        lines.append(f"confirmation = {_value(_confirmation_table(domain.confirmation))}")
+    if domain.acks != AT_ONCE or replicated:
+        lines.append(f"confirmation = {_value(_ack_table(domain.acks))}")
     if domain.forward_early is not None:
         lines.append(f"forward_early = {domain.forward_early}")
     if domain.delivery != "at once":
@@ -283,10 +283,10 @@ def _domain_lines(domain: Domain, *, replicated: bool) -> list[str]:
     return lines
 
 
-def _confirmation_table(confirmation: ConfirmationOptions) -> dict[str, Any]:
+def _ack_table(acks: AckOptions) -> dict[str, Any]:
     """Return what differs from what is so unless told otherwise."""
-    after = {"after": format_duration(confirmation.after_ns)} if confirmation.after_ns else {}
-    values = {**msgspec.structs.asdict(confirmation), **after}
+    after = {"after": format_duration(acks.after_ns)} if acks.after_ns else {}
+    values = {**msgspec.structs.asdict(acks), **after}
     changed = {name: value for name, value in values.items() if value != getattr(AT_ONCE, name, None)}
     changed.pop("after_ns", None)
     return changed

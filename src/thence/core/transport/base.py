@@ -109,7 +109,7 @@ class Transport(ABC):
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         """Return how many frames were sent and taken since the first start, except to and from members ``without``."""
 
-    def unconfirmed(self) -> Iterator[Envelope]:
+    def unacked_messages(self) -> Iterator[Envelope]:
         """Yield the messages that somebody has not acknowledged."""
         return iter(())
 

@@ -5,7 +5,7 @@ it again when that takes too long; on the way in it lets each number through onc
 
 Rules:
 
-* A frame is acknowledged by the packet that follows its ``Taken`` record to disk, never earlier (``core.member.member``).
+* A frame is acknowledged by the packet that follows its ``Received`` record to disk, never earlier (``core.member.member``).
 * Numbers that came in are kept exactly (``NumberSet``). Where the ordering needs FIFO arrival, early frames are
   kept aside, unacknowledged, until the hole before them is filled: after a crash they simply come again. So do those for which
   there is no room: nobody who keeps to the window sends more than ``WINDOW_BYTES`` of them, or a single one.
@@ -30,7 +30,7 @@ import msgspec
 
 from thence.core.epochs.progress import Progress
 from thence.core.ordering import Arrival
-from thence.core.topology.ack_options import AT_ONCE, RESEND_AFTER_NS, ConfirmationOptions
+from thence.core.topology.ack_options import AT_ONCE, RESEND_AFTER_NS, AckOptions
 from thence.core.transport.acks import ReceivedAcks
 from thence.core.transport.spill_queue import Elsewhere, Numbered, SpillRoom, cut_block
 from thence.core.transport.window import FIRST_WINDOW_BYTES, PACKET_BYTES, WINDOW_BYTES, FlightWindow
@@ -70,13 +70,13 @@ UNHURRIED = Pace()
 """Acks as the domain says, and begins with a small window."""
 
 
-class ChannelState(msgspec.Struct, Generic[StampT]):
+class ChannelState(msgspec.Struct, Generic[StampT], rename={"received": "taken"}):
     """Everything about a channel that a restart must find again."""
 
     last_number: int = 0
     queue: dict[int, Frame[StampT]] = msgspec.field(default_factory=dict)
     """What is not acknowledged, by number, in order."""
-    taken: NumberSet = msgspec.field(default_factory=NumberSet)
+    received: NumberSet = msgspec.field(default_factory=NumberSet)
     elsewhere: Elsewhere[StampT] | None = None
     """What is too much for memory, and all that waits behind it; then the queue ends before it."""
 
@@ -102,18 +102,18 @@ class Inbound:
         self.repeated = 0
         """How many frames came more than once."""
 
-    def fresh(self, packet: Packet[Any], taken: NumberSet, acks: ReceivedAcks, now: int) -> list[tuple[int, Frame[Any]]]:
+    def fresh(self, packet: Packet[Any], received: NumberSet, acks: ReceivedAcks, now: int) -> list[tuple[int, Frame[Any]]]:
         """Return the frames to take now, in order, and count what is to be acknowledged."""
         early, fifo = self.early, self._fifo
         fresh: list[tuple[int, Frame[Any]]] = []
-        expected = taken.upto + 1
+        expected = received.upto + 1
         for number, frame in zip(packet.numbers, packet.frames, strict=True):
             acks.frames += 1
             acks.bytes += frame.weight
-            if number < expected or number in taken.beyond or number in early:
+            if number < expected or number in received.beyond or number in early:
                 self.repeated += 1
                 acks.at = now
-            elif number > taken.upto + WINDOW:
+            elif number > received.upto + WINDOW:
                 continue  # Nobody who keeps to the window sends this; it would make us remember holes without bound.
             elif not fifo:
                 fresh.append((number, frame))
@@ -137,19 +137,15 @@ class Channel:
         self,
         arrival: Arrival,
         resend_after_ns: int = RESEND_AFTER_NS,
-        confirmation: ConfirmationOptions = AT_ONCE,
+        acks: AckOptions = AT_ONCE,
         pace: Pace = UNHURRIED,
     ) -> None:
         """Start a channel on which nothing has happened yet."""
         self.state: ChannelState[Any] = ChannelState()
         self._pace = pace
         self.inbound = Inbound(arrival)
-        at_once = pace.ack_within_ns and confirmation.after_messages == 1
-        self.acks = (
-            ReceivedAcks(pace.ack_within_ns, ACK_EVERY)
-            if at_once
-            else ReceivedAcks(confirmation.after_ns, confirmation.after_messages)
-        )
+        at_once = pace.ack_within_ns and acks.after_messages == 1
+        self.acks = ReceivedAcks(pace.ack_within_ns, ACK_EVERY) if at_once else ReceivedAcks(acks.after_ns, acks.after_messages)
         self.window = FlightWindow(pace.least_window_bytes)
         self.resend_after_ns = resend_after_ns
         self.wait_ns = resend_after_ns
@@ -208,35 +204,35 @@ class Channel:
             raise MalformedFrame(
                 f"a packet from {peer!r} with {counted(len(packet.frames), 'frame')} and {counted(len(packet.numbers), 'number')}"
             )
-        highest = max(packet.taken, *packet.taken_beyond) if packet.taken_beyond else packet.taken
+        highest = max(packet.acked, *packet.acked_beyond) if packet.acked_beyond else packet.acked
         if highest > self.state.last_number:
             raise ImpossibleFrame(f"a packet from {peer!r} that acknowledges frame {highest} of {self.state.last_number}")
 
     def arrived(self, packet: Packet[Any], now: int) -> list[tuple[int, Frame[Any]]]:
         """Note what the peer has taken; return the frames to take now, in order. The caller notes each that it
-        accepts in ``state.taken``."""
-        if packet.taken > self.gone_upto or packet.taken_beyond:
+        accepts in ``state.received``."""
+        if packet.acked > self.gone_upto or packet.acked_beyond:
             self._acknowledged(packet, now)
         if not packet.frames:
             return []
-        fresh = self.inbound.fresh(packet, self.state.taken, self.acks, now)
+        fresh = self.inbound.fresh(packet, self.state.received, self.acks, now)
         self.acks.came(now)
         return fresh
 
     def _acknowledged(self, packet: Packet[Any], now: int) -> None:
-        queue, upto = self.state.queue, packet.taken
+        queue, upto = self.state.queue, packet.acked
         if 0 < self.window.timed <= upto:
             self.window.acked(now)
         if upto == self.state.last_number:  # As most often where there is little to do.
             self.all_acked(now)
             return
         before, first = len(queue), self._oldest()
-        for number in (*range(first, upto + 1), *packet.taken_beyond):
+        for number in (*range(first, upto + 1), *packet.acked_beyond):
             frame = queue.pop(number, None)
             if frame is not None:
                 self._landed(number, frame)
-        if packet.taken_beyond:
-            self._acked_early = max(self._acked_early, *packet.taken_beyond)
+        if packet.acked_beyond:
+            self._acked_early = max(self._acked_early, *packet.acked_beyond)
         if self.state.elsewhere is not None and upto >= self.state.elsewhere.first:
             self._acked_elsewhere(self.state.elsewhere, upto)
             before = len(queue) + 1  # Which is progress, too.
@@ -275,7 +271,7 @@ class Channel:
         """Return the packet to send now, if there is anything to say; ``more`` says whether to ask again."""
         self.more = False
         state = self.state
-        queue, last, taken = state.queue, state.last_number, state.taken
+        queue, last, received = state.queue, state.last_number, state.received
         numbers: tuple[int, ...] = ()
         frames: tuple[Frame[Any], ...] = ()
         if self.resend_at is None and self.sent_upto + 1 == last and len(queue) == 1 and last in queue:
@@ -293,7 +289,7 @@ class Channel:
         elif self.acks.at is None or now < self.acks.at:
             return None
         self.acks.sent()
-        return Packet(domain, frames, numbers, taken.upto, tuple(sorted(taken.beyond)[:WINDOW]) if taken.beyond else ())
+        return Packet(domain, frames, numbers, received.upto, tuple(sorted(received.beyond)[:WINDOW]) if received.beyond else ())
 
     # What is elsewhere (``core.transport.spill_queue``).
 
@@ -387,9 +383,9 @@ class Channel:
     @property
     def progress(self) -> Progress:
         """How far we are with the peer."""
-        taken, acked = self.state.taken, self._oldest() - 1
-        highest = max(taken.beyond, default=taken.upto)
-        return Progress(self.state.last_number, acked, taken.upto, highest, max(acked, self._acked_early))
+        received, acked = self.state.received, self._oldest() - 1
+        highest = max(received.beyond, default=received.upto)
+        return Progress(self.state.last_number, acked, received.upto, highest, max(acked, self._acked_early))
 
     def _due(self, now: int) -> list[int]:
         """Return the numbers to send now: again what took too long, and whatever is new and fits the window."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from thence.core.epochs.progress import Progress
 from thence.core.ordering import Arrival
-from thence.core.topology.ack_options import AT_ONCE, ConfirmationOptions
+from thence.core.topology.ack_options import AT_ONCE, AckOptions
 from thence.core.transport.base import Frames, Incoming, Packets, Transport, refuse_snapshot
 from thence.core.transport.channel import UNHURRIED, Channel, ChannelState, Pace
 from thence.core.transport.queues import Queues
@@ -26,28 +26,28 @@ class Channels(Transport):
         peers: Iterable[str],
         arrival: Arrival,
         resend_after_ns: int,
-        confirmation: ConfirmationOptions = AT_ONCE,
+        acks: AckOptions = AT_ONCE,
         pace: Pace = UNHURRIED,
     ) -> None:
         names = tuple(peers)
-        self.channels = {peer: Channel(arrival, resend_after_ns, confirmation, pace) for peer in names}
+        self.channels = {peer: Channel(arrival, resend_after_ns, acks, pace) for peer in names}
         super().__init__(name, me, names, Queues(self.channels))
         self._spills = pace.spill is not None
         self.to_visit: dict[str, None] = {}
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
-        if packet.receipts is not None:
+        if packet.group_acks is not None:
             raise MalformedFrame(f"a packet from {peer!r} for {self.name!r} at {self.me!r}: here nobody acks to everybody")
         self.channels[peer].check(peer, packet)
 
     def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
         channel = self.channels[peer]
-        return [number in channel.state.taken or number in channel.inbound.early for number in packet.numbers]
+        return [number in channel.state.received or number in channel.inbound.early for number in packet.numbers]
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
         channel = self.channels[peer]
         state = channel.state
-        if packet.taken > state.last_number or packet.taken_beyond or packet.receipts is not None:
+        if packet.acked > state.last_number or packet.acked_beyond or packet.group_acks is not None:
             self.check(peer, packet)
         elif len(packet.numbers) != len(packet.frames):
             self.check(peer, packet)  # Which refuses it.
@@ -66,14 +66,14 @@ class Channels(Transport):
         return [Incoming(peer, number, frame) for number, frame in frames] if frames else []
 
     def take(self, incoming: Incoming) -> None:
-        taken = self.channels[incoming.peer].state.taken
-        if incoming.number == taken.upto + 1 and not taken.beyond:
-            taken.upto = incoming.number
+        received = self.channels[incoming.peer].state.received
+        if incoming.number == received.upto + 1 and not received.beyond:
+            received.upto = incoming.number
         else:
-            taken.add(incoming.number)
+            received.add(incoming.number)
 
     def skip(self, peer: str, number: int) -> None:
-        self.channels[peer].state.taken.add(number)
+        self.channels[peer].state.received.add(number)
 
     def push(self, frames: Frames) -> None:
         channels, to_visit = self.channels, self.to_visit
@@ -122,9 +122,9 @@ class Channels(Transport):
 
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         states = [channel.state for peer, channel in self.channels.items() if peer not in without]
-        return sum(state.last_number for state in states), sum(state.taken.count for state in states)
+        return sum(state.last_number for state in states), sum(state.received.count for state in states)
 
-    def unconfirmed(self) -> Iterator[Envelope]:
+    def unacked_messages(self) -> Iterator[Envelope]:
         for state in [channel.state for channel in self.channels.values()]:
             behind = () if state.elsewhere is None else state.elsewhere.behind.values()
             yield from [frame.envelope for frame in (*state.queue.values(), *behind) if frame.envelope is not None]

@@ -20,7 +20,7 @@ class DirectPeer:
 
     def __init__(self) -> None:
         """Nothing has been exchanged yet."""
-        self.sent = self.taken = 0
+        self.sent = self.came = 0
         """How many frames."""
         self.numbered = 0
         """The number of the last frame that was sent."""
@@ -58,13 +58,13 @@ class Direct(Transport):
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
         if self.acks:
             acked = self.ends[peer].acked
-            for number in (*range(acked.upto + 1, packet.taken + 1), *packet.taken_beyond):
+            for number in (*range(acked.upto + 1, packet.acked + 1), *packet.acked_beyond):
                 acked.add(number)
         numbers = zip(packet.numbers or repeat(0), packet.frames, strict=False)
         return [Incoming(peer, number, frame) for number, frame in numbers]
 
     def take(self, incoming: Incoming) -> None:
-        self.ends[incoming.peer].taken += 1
+        self.ends[incoming.peer].came += 1
         self.skip(incoming.peer, incoming.number)
 
     def skip(self, peer: str, number: int) -> None:
@@ -111,7 +111,7 @@ class Direct(Transport):
 
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         ends = [end for peer, end in self.ends.items() if peer not in without]
-        return sum([end.sent for end in ends]), sum([end.taken for end in ends])
+        return sum([end.sent for end in ends]), sum([end.came for end in ends])
 
     def progress(self, peer: str) -> Progress | None:
         return None

@@ -76,7 +76,7 @@ class Frame(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=Fa
         return FRAME_WEIGHT if envelope is None else FRAME_WEIGHT + len(envelope.body)
 
 
-class Receipts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class GroupAcks(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a packet says beside its frames where each acks to everybody (``core.transport.ack_all``). Members are
     numbered."""
 
@@ -92,19 +92,19 @@ class Receipts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """For which members the message of each frame is, all others having its marker (None: for all); empty: all for all."""
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a packet says where messages are kept until all have them (``core.stability.stable``)."""
+class StableAck(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The ack of stable frames (``core.stability.stable``)."""
 
-    settled: int = 0
+    upto: int = 0
     """Every frame of its receiver up to this one is where it has to be, with all that followed from it."""
     wanted: bool = False
     """Whether the same is asked for in return."""
     beyond: tuple[int, ...] = ()
-    """Frames behind the first number that are settled too, unless they were reported before."""
+    """Frames behind the first number that are stable too, unless an earlier ack named them."""
 
 
-class Safety(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a packet says in a domain in which nothing is handed up before everybody has it (``core.stability.safe_delivery``)."""
+class SafeAck(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The ack of safe frames (``core.stability.safe``)."""
 
     upto: int = 0
     """Every frame of its sender to its receiver up to this one has come to all to whom its message went."""
@@ -121,29 +121,30 @@ class Packet(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=F
     domain: str
     frames: tuple[Frame[StampT], ...]
     numbers: tuple[int, ...] = ()
-    taken: int = 0
+    acked: int = 0
     """Every frame numbered up to this one has been taken."""
-    taken_beyond: tuple[int, ...] = ()
+    acked_beyond: tuple[int, ...] = ()
     """Frames beyond that which have been taken too."""
-    receipts: Receipts | None = None
+    group_acks: GroupAcks | None = None
     """Instead of the two before, where each acks to everybody."""
-    report: Report | None = None
-    """What of its receiver's frames has got to where it has to be, where that is reported."""
-    safety: Safety | None = None
-    """What of its sender's frames everybody has, where that is waited for."""
+    stable_ack: StableAck | None = None
+    """What of its receiver's frames is stable, in fabrics with ``stability = true``."""
+    safe_ack: SafeAck | None = None
+    """What of its sender's frames is safe, in domains with safe delivery or notification."""
 
 
 def says_all_of(later: Packet[StampT], earlier: Packet[StampT]) -> bool:
     """Return whether a packet says all that an earlier one without frames, for the same domain, has said.
 
-    Numbers only grow. But a report by itself acks nothing, a question is asked once, and what is behind a hole is told once.
+    Numbers only grow. But a stable or safe ack alone does not acknowledge frames, a question is asked once, and numbers behind a
+    hole are named once.
     """
-    if later.taken < earlier.taken or (earlier.taken_beyond and not (later.taken or later.taken_beyond)):
+    if later.acked < earlier.acked or (earlier.acked_beyond and not (later.acked or later.acked_beyond)):
         return False
-    report, safety = earlier.report, earlier.safety
-    if report is not None and (report.wanted or report.beyond or later.report is None):
+    stable, safe = earlier.stable_ack, earlier.safe_ack
+    if stable is not None and (stable.wanted or stable.beyond or later.stable_ack is None):
         return False
-    return safety is None or not (safety.wanted or later.safety is None)
+    return safe is None or not (safe.wanted or later.safe_ack is None)
 
 
 def weight_of(envelope: Envelope | None) -> int:

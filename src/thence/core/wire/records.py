@@ -26,7 +26,7 @@ class Submitted(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """When; for the trace. 0: it was stored by a version that did not say."""
 
 
-class Taken(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, tag=2):
+class Received(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, tag=2):
     """This frame came from ``peer``, with this number on the channel, and was accepted."""
 
     domain: str
@@ -90,7 +90,7 @@ class Owed(msgspec.Struct, frozen=True, array_like=True, tag=9):
     envelopes: tuple[Envelope, ...]
 
 
-Record = Submitted | Taken[Any] | Skipped | Suspecting | Changed | Passed | Owed
+Record = Submitted | Received[Any] | Skipped | Suspecting | Changed | Passed | Owed
 
 
 def happened_at(record: Record) -> int:

@@ -88,11 +88,11 @@ class Homes:
         if mailbox is None or mailbox.id != hello.mailbox_id:
             return Refused(self._gone(hello, mailbox), cause=LOST)
         comparison = self._compare(hello, mailbox)
-        if not comparison.reason and hello.progress is not None and mailbox.acknowledged > hello.progress.taken:
+        if not comparison.reason and hello.progress is not None and mailbox.acknowledged > hello.progress.received:
             dropped = (
                 f"messages up to number {mailbox.acknowledged} for {hello.name!r} were dropped by an operator while it was away"
             )
-            return Refused(f"{dropped}, and it had got {hello.progress.taken} of them. Start the program anew", cause=LOST)
+            return Refused(f"{dropped}, and it had got {hello.progress.received} of them. Start the program anew", cause=LOST)
         if not comparison.reason:
             return None
         here, there = mailbox.shown.agreed.epoch, _shown(hello)
@@ -189,9 +189,10 @@ def _known(hello: ClientHello, mailbox: Mailbox | None) -> str:
     progress = hello.progress or Progress(0, 0, 0, 0)
     sent, position = (0, 0) if mailbox is None else (mailbox.sent, mailbox.position)
     return (
-        f"The program was told that its messages up to number {progress.confirmed} are accepted, and the server knows of {sent}. "
-        f"It had got messages up to number {progress.taken}, and the server knows of {position}. What is between may be lost. If "
-        "there is newer data of the server, start it on that; otherwise start the program anew, and it begins with what there is"
+        f"The program was told that its messages up to number {progress.acked} are accepted, and the server knows of {sent}. "
+        f"It had got messages up to number {progress.received}, and the server knows of {position}. What is between may be lost. "
+        "If there is newer data of the server, start it on that; otherwise start the program anew, and it begins with what there "
+        "is"
     )
 
 
@@ -213,7 +214,7 @@ def _check(hello: ClientHello) -> None:
         epoch = held.epoch
         if len(epoch.id) > MAX_EPOCH_ID_CHARACTERS or not epoch.id.isalnum() or not epoch.id.isascii() or epoch.number < 1:
             raise MalformedFrame(f"client {hello.name!r} shows an epoch that cannot be")
-    if hello.progress is None or min(hello.progress.sent, hello.progress.confirmed, hello.progress.taken) < 0:
+    if hello.progress is None or min(hello.progress.sent, hello.progress.acked, hello.progress.received) < 0:
         raise MalformedFrame(f"client {hello.name!r} does not say how far it is")
 
 

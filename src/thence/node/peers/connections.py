@@ -196,10 +196,10 @@ class Peers:
         connection = peer.connection
         if connection is None or (connection.writer.full and connection.writer.unsent_bytes >= MAX_UNSENT_BYTES):
             return
-        earlier = peer.acks.get(packet.domain) if peer.acks and packet.receipts is None else None
+        earlier = peer.acks.get(packet.domain) if peer.acks and packet.group_acks is None else None
         if earlier is not None and not says_all_of(packet, earlier):
             connection.writer.send(PACKET_KIND, earlier)
-        if not packet.frames and packet.receipts is None:
+        if not packet.frames and packet.group_acks is None:
             if not peer.acks:
                 self._soon(peer.ack, ACKS)
             peer.acks[packet.domain] = packet

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from thence.core.member.member import Member
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.transport.ack_all.transport import AckAll
@@ -97,12 +97,12 @@ class Group(Simulation):
         **options: Any,
     ) -> None:
         """Let ``members`` at so many sites ack as ``how`` says; ``options`` are further ones of the simulation."""
-        ordering, confirmation = WAYS[how]["ordering"], WAYS[how]["confirmation"]
+        ordering, acks = WAYS[how]["ordering"], WAYS[how]["confirmation"]
         names = tuple(f"m{number}" for number in range(members))
         self._site = {name: number % sites for number, name in enumerate(names)}
-        if confirmation.get("retransmission") == "nearest":
-            confirmation = {**confirmation, "sites": tuple(names[site::sites] for site in range(sites))}
-        domain = Domain("d", names, ordering, confirmation=ConfirmationOptions(**confirmation))
+        if acks.get("retransmission") == "nearest":
+            acks = {**acks, "sites": tuple(names[site::sites] for site in range(sites))}
+        domain = Domain("d", names, ordering, acks=AckOptions(**acks))
         self.events: list[Event] = []
         self.arrived: dict[tuple[str, str], int] = {}
         """When each message reached each process first."""
@@ -188,7 +188,7 @@ class _Counting(Node):
         self.group.peak = max(self.group.peak, kept_at(self.member))
 
     def _transmit(self, peer: str, packet: Packet[Any]) -> None:
-        if packet.receipts is not None and packet.receipts.requests:
+        if packet.group_acks is not None and packet.group_acks.requests:
             self.group.packets["requests"] += 1
         elif not packet.frames:
             self.group.packets["confirmations"] += 1

@@ -87,7 +87,7 @@ def test_an_old_copy_is_noticed_by_both_and_named(topology: Any, seed: int) -> N
 
     def is_behind() -> bool:
         known = pair.members["a"].progress("b")["D"]
-        return known.taken_highest > old.sent and known.confirmed > old.taken
+        return known.received_highest > old.sent and known.acked > old.received
 
     while not is_behind():
         pair.act()
@@ -141,7 +141,7 @@ def test_a_channel_knows_what_was_confirmed_out_of_turn() -> None:
     (confirmation,) = [packet for sender, _, packet in pair.flying if sender == "b"]
     pair.step("a", Arrived("b", confirmation))
     known = pair.members["a"].progress("b")["D"]
-    assert (known.confirmed, known.confirmed_highest) == (0, 3)
+    assert (known.acked, known.acked_highest) == (0, 3)
     assert pair.said() == ("", "")
     pair.members["b"] = pair.brought_back("b", copied)
     assert all(said.startswith("'b' ") for said in pair.said())

@@ -11,25 +11,25 @@ from thence.core.failover.early_payloads import AHEAD, MAX_AHEAD, MAX_AHEAD_KEPT
 from thence.core.member.contract import Arrived, Ready, Restored, Submit, Timer
 from thence.core.member.member import Member
 from thence.core.ordering.vector import VectorStamp
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.core.wire.messages import Envelope, Frame, Packet
-from thence.core.wire.records import Taken
+from thence.core.wire.records import Received
 from thence.errors import MalformedFrame, StorageError
 from thence.sim.world import World
 
 RESEND_NS = 200_000_000
-ALL = ConfirmationOptions(scheme="distributed")
+ALL = AckOptions(scheme="distributed")
 
 
-def chain(forward_early: int | None = 0, confirmation: ConfirmationOptions | None = None) -> Topology:
+def chain(forward_early: int | None = 0, acks: AckOptions | None = None) -> Topology:
     """Return a process X, its server S, and another server Z behind it."""
     return Topology(
         "chain",
         [
             Domain("local", ("X", "S"), "vector", forward_early=forward_early),
-            Domain("servers", ("S", "Z"), "vector", confirmation=confirmation or ConfirmationOptions()),
+            Domain("servers", ("S", "Z"), "vector", acks=acks or AckOptions()),
         ],
     )
 
@@ -59,9 +59,9 @@ class Chain:
         return [delivery.envelope.body for delivery in ready.deliver]
 
 
-@pytest.mark.parametrize("confirmation", [ConfirmationOptions(), ALL], ids=["channels", "distributed"])
-def test_a_body_goes_ahead_and_its_message_follows_without_it(confirmation: ConfirmationOptions) -> None:
-    run = Chain(chain(confirmation=confirmation), b"one", b"two")
+@pytest.mark.parametrize("acks", [AckOptions(), ALL], ids=["channels", "distributed"])
+def test_a_body_goes_ahead_and_its_message_follows_without_it(acks: AckOptions) -> None:
+    run = Chain(chain(acks=acks), b"one", b"two")
     (early,) = packets_to(run.waiting[0], "Z")
     assert early.frames == (Frame(AHEAD, Envelope("X", 2, ("Z",), b"two")),)
     (late,) = run.release()
@@ -72,21 +72,21 @@ def test_a_body_goes_ahead_and_its_message_follows_without_it(confirmation: Conf
     assert run.members["Z"]._domains["servers"].bodies.kept() == 0
 
 
-@pytest.mark.parametrize("confirmation", [ConfirmationOptions(), ALL], ids=["channels", "distributed"])
-def test_a_message_waits_for_its_body_unconfirmed_and_out_of_sight(confirmation: ConfirmationOptions) -> None:
-    run = Chain(chain(confirmation=confirmation), b"one", b"two")
+@pytest.mark.parametrize("acks", [AckOptions(), ALL], ids=["channels", "distributed"])
+def test_a_message_waits_for_its_body_unconfirmed_and_out_of_sight(acks: AckOptions) -> None:
+    run = Chain(chain(acks=acks), b"one", b"two")
     (early,), (late,) = packets_to(run.waiting[0], "Z"), run.release()
     ready = run.members["Z"].step(Arrived("S", late), 3)
     assert [delivery.envelope.body for delivery in ready.deliver] == [b"one"]
-    assert [record.number for record in ready.persist if isinstance(record, Taken)] == [1]
+    assert [record.number for record in ready.persist if isinstance(record, Received)] == [1]
     run.members["S"].step(Arrived("Z", packets_to(ready, "S")[0]), 4)
     assert run.members["S"].queued()["Z"] == 1, "only one is acknowledged"
     assert run.arrive(early) == [b"two"]
 
 
-@pytest.mark.parametrize("confirmation", [ConfirmationOptions(), ALL], ids=["channels", "distributed"])
-def test_what_is_repeated_is_whole(confirmation: ConfirmationOptions) -> None:
-    run = Chain(chain(confirmation=confirmation), b"one", b"two")
+@pytest.mark.parametrize("acks", [AckOptions(), ALL], ids=["channels", "distributed"])
+def test_what_is_repeated_is_whole(acks: AckOptions) -> None:
+    run = Chain(chain(acks=acks), b"one", b"two")
     (early,), (late,) = packets_to(run.waiting[0], "Z"), run.release()
     (again,) = packets_to(run.members["S"].step(Timer(), 2 + RESEND_NS), "Z")
     assert [frame.envelope and frame.envelope.body for frame in again.frames] == [b"one", b"two"]
@@ -210,6 +210,6 @@ def test_what_cannot_be_is_refused_and_changes_nothing(packet: Packet[Any]) -> N
 
 
 def test_a_stored_frame_without_its_body_is_refused() -> None:
-    record = Taken("servers", "S", 1, Frame(VectorStamp(1, ()), Envelope("S", 1, None, b""), True))
+    record = Received("servers", "S", 1, Frame(VectorStamp(1, ()), Envelope("S", 1, None, b""), True))
     with pytest.raises(StorageError, match="without its body"):
         Member("Z", chain()).step(Restored(None, [record], 0), 0)

@@ -110,7 +110,7 @@ def test_a_replica_of_a_link_is_refused() -> None:
 
 def test_domains_with_replicas_take_over_at_once_unless_told_otherwise() -> None:
     plain = parse(TEXT.replace('ordering = "matrix"\n', ""))
-    assert [(domain.ordering, domain.confirmation.whole) for domain in plain.domains.values()] == [("vector", True)] * 2
+    assert [(domain.ordering, domain.acks.whole) for domain in plain.domains.values()] == [("vector", True)] * 2
     assert plain.takes_over_at_once(("r1", "r2"))
     assert not TWIN.takes_over_at_once(("r1", "r2"))
 

@@ -20,7 +20,7 @@ from thence.core.ordering.fifo import FifoStamp
 from thence.core.topology.domain import Domain
 from thence.core.topology.toml import parse
 from thence.core.wire.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope, Frame, Packet
-from thence.core.wire.records import Record, Skipped, Submitted, Taken
+from thence.core.wire.records import Received, Record, Skipped, Submitted
 from thence.errors import Busy, ConfigError, ImpossibleFrame, OverflowingFrame, StorageError, StrangerFrame, UsageError
 from thence.trace.judge import judge
 
@@ -49,12 +49,12 @@ def test_a_submit_is_persisted_accepted_sent_and_delivered_in_one_ready() -> Non
 def test_an_acknowledgement_is_in_the_same_ready_as_the_record() -> None:
     member = Member("A", FIFO)
     ready = member.step(Arrived("B", fifo_packet(1, 2)), 0)
-    assert [record.number for record in ready.persist if isinstance(record, Taken)] == [1, 2]
-    assert [packet.taken for _, packet in ready.send] == [2]
+    assert [record.number for record in ready.persist if isinstance(record, Received)] == [1, 2]
+    assert [packet.acked for _, packet in ready.send] == [2]
     again = member.step(Arrived("B", fifo_packet(1)), 1)
     assert again.persist == ()
     assert again.deliver == ()
-    assert [packet.taken for _, packet in again.send] == [2], "what is on disk may be acknowledged again"
+    assert [packet.acked for _, packet in again.send] == [2], "what is on disk may be acknowledged again"
 
 
 def test_frames_that_are_refused_leave_nothing_in_memory() -> None:
@@ -79,7 +79,7 @@ def test_a_frame_that_waits_is_persisted_and_acknowledged_too() -> None:
     ready = member.step(Arrived("B", fifo_packet(2)), 5)
     assert len(ready.persist) == 1
     assert ready.deliver == ()
-    assert [(packet.taken, packet.taken_beyond) for _, packet in ready.send] == [(0, (2,))]
+    assert [(packet.acked, packet.acked_beyond) for _, packet in ready.send] == [(0, (2,))]
     (wait,) = member.waiting()
     assert describe_wait(wait, 1_000_000_005) == "B:2 from B waits for number 1 of B, since 1.000 s"
     assert describe_wait(wait._replace(since=0), 1_000_000_005) == "B:2 from B waits for number 1 of B"
@@ -90,14 +90,14 @@ def test_a_refused_frame_is_listed_skipped_on_disk_and_never_asked_for_again() -
     ready = member.step(Arrived("B", fifo_packet(1, 2, 3, stamps=(1, -5, 2))), 0)
     assert ["-5" in str(refusal) or "number from 1" in str(refusal) for refusal in ready.refused] == [True]
     assert ready.persist == (
-        Taken("d", "B", 1, Frame(FifoStamp(1), Envelope("B", 1, None, b""))),
+        Received("d", "B", 1, Frame(FifoStamp(1), Envelope("B", 1, None, b""))),
         Skipped("d", "B", 2),
-        Taken("d", "B", 3, Frame(FifoStamp(2), Envelope("B", 2, None, b""))),
+        Received("d", "B", 3, Frame(FifoStamp(2), Envelope("B", 2, None, b""))),
     )
-    assert [packet.taken for _, packet in ready.send] == [3]
+    assert [packet.acked for _, packet in ready.send] == [3]
     reborn = Member("A", FIFO)
     reborn.step(Restored(None, ready.persist, 0), 0)
-    assert [packet.taken for _, packet in reborn.step(Arrived("B", fifo_packet(4, stamps=(3,))), 1).send] == [4]
+    assert [packet.acked for _, packet in reborn.step(Arrived("B", fifo_packet(4, stamps=(3,))), 1).send] == [4]
 
 
 def test_a_stranger_is_refused_as_a_whole() -> None:
@@ -119,8 +119,8 @@ def test_an_overflow_is_neither_persisted_nor_acknowledged_and_comes_again() -> 
     member = Member("A", FIFO, MemberOptions(max_held=1))
     ready = member.step(Arrived("B", fifo_packet(2, 3, 4)), 0)
     assert [type(refusal) for refusal in ready.refused] == [OverflowingFrame]
-    assert [record.number for record in ready.persist if isinstance(record, Taken)] == [2]
-    assert [packet.taken_beyond for _, packet in ready.send] == [(2,)]
+    assert [record.number for record in ready.persist if isinstance(record, Received)] == [2]
+    assert [packet.acked_beyond for _, packet in ready.send] == [(2,)]
     ready = member.step(Arrived("B", fifo_packet(1, 3, 4)), 1)
     assert [delivery.envelope.number for delivery in ready.deliver] == [1, 2, 3, 4]
     assert ready.refused == ()
@@ -307,8 +307,8 @@ def test_what_was_not_acknowledged_is_sent_again() -> None:
         Submitted(Envelope("A", 2, None, b"")),
         Submitted(Envelope("B", 1, None, b"")),
         Submitted(Envelope("A", 1, ("Z",), b"")),
-        Taken("d", "Z", 1, Frame(FifoStamp(1), Envelope("Z", 1, None, b""))),
-        Taken("d", "B", 1, Frame(FifoStamp(-1), Envelope("B", 1, None, b""))),
+        Received("d", "Z", 1, Frame(FifoStamp(1), Envelope("Z", 1, None, b""))),
+        Received("d", "B", 1, Frame(FifoStamp(-1), Envelope("B", 1, None, b""))),
         Skipped("d", "Z", 1),
     ],
 )
@@ -318,7 +318,7 @@ def test_a_record_that_does_not_follow_is_refused(record: Record) -> None:
 
 
 def test_a_record_twice_is_refused() -> None:
-    record = Taken("d", "B", 1, Frame(FifoStamp(1), Envelope("B", 1, None, b"")))
+    record = Received("d", "B", 1, Frame(FifoStamp(1), Envelope("B", 1, None, b"")))
     with pytest.raises(StorageError, match="accepted before"):
         Member("A", FIFO).step(Restored(None, [record, record], 0), 0)
 

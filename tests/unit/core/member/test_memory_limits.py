@@ -19,7 +19,7 @@ from thence.core.transport.ack_all import copies as copies_module
 from thence.core.transport.ack_all.copies import Copies
 from thence.core.transport.ack_all.state import Message
 from thence.core.transport.channel import Channel
-from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet, Report
+from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet, StableAck
 from thence.errors import Busy, OverflowingFrame
 
 MIB = 1024 * 1024
@@ -42,7 +42,7 @@ def test_frames_before_their_turn_are_few_by_bytes_and_come_again(monkeypatch: p
     assert list(channel.inbound.early) == [2, 3]
     assert [number for number, _ in channel.arrived(packet(1), 0)] == [1, 2, 3]
     for number in (1, 2, 3):
-        channel.state.taken.add(number)
+        channel.state.received.add(number)
     assert [number for number, _ in channel.arrived(packet(*range(4, 12)), 0)] == list(range(4, 12))
 
 
@@ -241,5 +241,5 @@ def test_a_relay_keeps_no_more_of_a_process_than_that_may_send(monkeypatch: pyte
     saved = kept.save()
     kept.load(saved)
     assert kept.bytes_of == {"a": 2_300}
-    relay.step(Arrived("b", Packet("B", (), (), report=Report(23))), 2)
+    relay.step(Arrived("b", Packet("B", (), (), stable_ack=StableAck(23))), 2)
     assert kept.bytes_of == {"a": 0}

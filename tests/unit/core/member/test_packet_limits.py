@@ -16,7 +16,7 @@ from thence.core.member.limits import MemberOptions
 from thence.core.member.member import Member
 from thence.core.ordering import ORDERINGS
 from thence.core.ordering.vector import VectorStamp
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.transport.channel import WINDOW
@@ -75,7 +75,7 @@ SCHEMES += [(name, "distributed") for name, ordering in ORDERINGS.items() if ord
 def test_whatever_a_member_sends_is_within_the_limits(ordering: str, scheme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole window goes out at once, each message with all recipients named."""
     monkeypatch.setattr(codec, "PLAIN_PACKET_BYTES", 0)
-    topology = Topology.flat(Domain("A", MEMBERS, ordering, confirmation=ConfirmationOptions(scheme=scheme)))
+    topology = Topology.flat(Domain("A", MEMBERS, ordering, acks=AckOptions(scheme=scheme)))
     for name in MEMBERS:
         member = Member(name, topology, MemberOptions(durable=False))
         packets = [packet for _, packet in member.step(SubmitAll((Submit(MEMBERS),) * (2 * WINDOW)), 0).send]

@@ -119,9 +119,9 @@ def test_who_is_barred_switches_only_on_a_word_that_names_the_same() -> None:
         for without in ((), ("B",), ("B", "C")):
             with pytest.raises(UsageError, match="barred without C in attempt 1"):
                 member.step(Switch(1, without=without), 0)
-        assert member.view.told_by("C", NEW.fingerprint) is None, "the lost ones are nobody's word"
-        assert member.view.told_by("B", INSTEAD.fingerprint) is None
-        assert member.view.told_by("B", NEW.fingerprint) == Switch(1, without=("C",))
+        assert member.view.heard_from("C", NEW.fingerprint) is None, "the lost ones are nobody's word"
+        assert member.view.heard_from("B", INSTEAD.fingerprint) is None
+        assert member.view.heard_from("B", NEW.fingerprint) == Switch(1, without=("C",))
     life.step(Switch(1, without=("C",)))
     assert (life.member.topology.version, life.member.standing().barred) == (2, ())
 

@@ -16,7 +16,7 @@ def test_what_one_has_goes_to_those_it_was_for_and_who_lack_it() -> None:
     found = settle(("p",), {"x": report({"p": 2}, to_all, to_x), "y": report({}), "z": report({"p": 1}, to_all)})
     assert found.owed == {"x": (), "y": (MessageId("p", 1),), "z": ()}
     assert found.holders[MessageId("p", 1)] == "x"
-    assert found.handed_over == 1
+    assert found.passed_on == 1
     assert found.last_known == {"p": 2}
 
 

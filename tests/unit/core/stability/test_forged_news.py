@@ -11,7 +11,7 @@ from thence.core.member.contract import Arrived, Restored, Submit
 from thence.core.member.member import Member, MemberOptions
 from thence.core.reconfig.protocol import FABRIC, NewView
 from thence.core.topology.domain import Domain
-from thence.core.wire.messages import Envelope, Packet, Safety
+from thence.core.wire.messages import Envelope, Packet, SafeAck
 from thence.errors import ImpossibleFrame
 
 DOMAIN = Domain("d", ("A", "B"), "vector")
@@ -43,10 +43,10 @@ def test_what_was_refused_is_not_asked_for_again_and_a_restart_knows_it_too(deli
     a, b = (Member(name, domain) for name in "AB")
     ((_, packet),) = a.step(Submit(("B",), b"one"), 0).send
     ready = b.step(Arrived("A", forged(packet)), 1)
-    assert b.progress("A")["d"].taken == 1
+    assert b.progress("A")["d"].received == 1
     refused = list(ready.refused)
     if delivery == "safe":
-        passed = b.step(Arrived("A", Packet("d", (), safety=Safety(1))), 2)
+        passed = b.step(Arrived("A", Packet("d", (), safe_ack=SafeAck(1))), 2)
         refused += passed.refused
         ready = msgspec.structs.replace(ready, persist=(*ready.persist, *passed.persist))
     assert [type(refusal) for refusal in refused] == [ImpossibleFrame]

@@ -15,7 +15,7 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.core.topology.toml import parse, write
 from thence.core.transport.channel import RESEND_AT_MOST_NS
-from thence.core.wire.messages import Packet, Safety
+from thence.core.wire.messages import Packet, SafeAck
 from thence.errors import Busy, ImpossibleFrame, StorageError, TopologyError
 
 
@@ -81,7 +81,7 @@ def test_it_is_told_with_the_next_packet_or_a_little_later() -> None:
     assert run.told == {"a": [1], "b": [], "c": []}, "a has heard from both"
     run.now = SAFE_WITHIN_NS
     run.step("a", Timer())
-    assert [(target, packet.safety) for _, target, packet in run.flying] == [("b", Safety(1)), ("c", Safety(1))]
+    assert [(target, packet.safe_ack) for _, target, packet in run.flying] == [("b", SafeAck(1)), ("c", SafeAck(1))]
 
 
 def test_who_does_not_hear_asks_less_and_less_often() -> None:
@@ -98,7 +98,7 @@ def test_who_does_not_hear_asks_less_and_less_often() -> None:
         assert asks is not None
         waits.append(asks - now)
         now = asks
-        assert any(packet.safety == Safety(0, True) for _, packet in b.step(Timer(), now).send)
+        assert any(packet.safe_ack == SafeAck(0, True) for _, packet in b.step(Timer(), now).send)
     assert waits == sorted(waits)
     assert waits[-1] == RESEND_AT_MOST_NS
 
@@ -176,7 +176,7 @@ def test_too_much_that_is_not_safe_lets_senders_wait() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     a = Member("a", domain())
-    (refusal,) = a.step(Arrived("b", Packet("d", (), safety=Safety(1))), 0).refused
+    (refusal,) = a.step(Arrived("b", Packet("d", (), safe_ack=SafeAck(1))), 0).refused
     assert isinstance(refusal, ImpossibleFrame)
     with pytest.raises(StorageError, match="without notices"):
         Member("a", domain()).step(Restored(Member("a", Domain("d", NAMES, "vector")).snapshot(), (), 0), 0)

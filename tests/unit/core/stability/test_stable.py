@@ -14,7 +14,7 @@ from thence.core.stability.stable import MAX_BEYOND, STABLE_WITHIN_NS, SavedStab
 from thence.core.transport.channel import RESEND_AT_MOST_NS
 from thence.core.transport.channels import Channels
 from thence.core.transport.direct import Direct
-from thence.core.wire.messages import Envelope, Frame, Packet, Report
+from thence.core.wire.messages import Envelope, Frame, Packet, StableAck
 from thence.core.wire.number_set import NumberSet
 from thence.errors import ImpossibleFrame, MalformedFrame, StorageError
 
@@ -57,9 +57,9 @@ def take(transport: AckLayer, packet: Packet[Any], now: int = 0) -> list[int]:
     return [one.number for one in incoming]
 
 
-def said(transport: AckLayer, now: int) -> list[Report | None]:
+def said(transport: AckLayer, now: int) -> list[StableAck | None]:
     """Return what goes out now beside frames."""
-    return [packet.report for _, packet in transport.collect(now)]
+    return [packet.stable_ack for _, packet in transport.collect(now)]
 
 
 def test_what_is_settled_when_it_is_taken_is_reported_with_the_confirmation() -> None:
@@ -67,7 +67,7 @@ def test_what_is_settled_when_it_is_taken_is_reported_with_the_confirmation() ->
     take(b, send(a, 1))
     stable(b).add("a", 1)
     ((_, packet),) = b.collect(1)
-    assert (packet.taken, packet.report) == (1, Report(1))
+    assert (packet.acked, packet.stable_ack) == (1, StableAck(1))
     assert a.queued == 1
     take(a, packet, 2)
     assert (a.queued, a.queued_bytes, a.queues.by_peer()) == (0, 0, {"b": 0})
@@ -79,7 +79,7 @@ def test_a_confirmation_alone_settles_nothing() -> None:
     a, b = pair()
     take(b, send(a, 1, 2))
     ((_, packet),) = b.collect(1)
-    assert (packet.taken, packet.report) == (2, None)
+    assert (packet.acked, packet.stable_ack) == (2, None)
     take(a, packet, 2)
     assert (a.queued, a.inner.queued, stable(a).take_news()) == (2, 0, [])
 
@@ -91,9 +91,9 @@ def test_a_report_waits_for_a_packet_that_goes_the_same_way_and_goes_by_itself_a
     stable(b).add("a", 1)
     assert (said(b, 10), b.wake_at) == ([], 10 + STABLE_WITHIN_NS)
     b.visit_all()
-    assert said(b, 10 + STABLE_WITHIN_NS) == [Report(1)]
+    assert said(b, 10 + STABLE_WITHIN_NS) == [StableAck(1)]
     stable(b).add("a", 2)
-    assert send(b, 1, now=20 * MS).report == Report(2), "it goes along"
+    assert send(b, 1, now=20 * MS).stable_ack == StableAck(2), "it goes along"
     b.visit_all()
     assert said(b, 30 * MS) == [], "and not once more"
 
@@ -107,7 +107,7 @@ def test_what_takes_long_holds_up_no_other() -> None:
     b.collect(0)
     b.visit_all()
     ((_, packet),) = b.collect(STABLE_WITHIN_NS)
-    assert packet.report == Report(0, False, (3, 2))
+    assert packet.stable_ack == StableAck(0, False, (3, 2))
     take(a, packet, 2)
     assert (a.queued, [envelope.number for envelope, _ in stable(a).take_news()]) == (1, [3, 2])
 
@@ -135,7 +135,7 @@ def test_a_report_that_is_lost_is_asked_for_less_and_less_often() -> None:
     stable(b).add("a", 1)
     b.collect(1)
     b.visit_all()
-    assert said(b, STABLE_WITHIN_NS + 1) == [Report(1)], "and this is lost"
+    assert said(b, STABLE_WITHIN_NS + 1) == [StableAck(1)], "and this is lost"
     now, waits, question = 1, [], Packet[Any]("d", ())
     for _ in range(8):
         a.visit_all()
@@ -145,13 +145,13 @@ def test_a_report_that_is_lost_is_asked_for_less_and_less_often() -> None:
         now = a.wake_at
         a.visit_all()
         ((_, question),) = a.collect(now)
-        assert question.report == Report(0, True)
+        assert question.stable_ack == StableAck(0, True)
     assert waits == sorted(waits)
     assert waits[-1] == RESEND_AT_MOST_NS
     take(b, question, now)
     ((_, answer),) = b.collect(now)
     take(a, answer, now)
-    assert (a.queued, answer.report) == (0, Report(1))
+    assert (a.queued, answer.stable_ack) == (0, StableAck(1))
     a.visit_all()
     assert (a.collect(now), a.wake_at) == ([], None)
 
@@ -162,33 +162,33 @@ def test_a_new_connection_asks_and_tells_at_once() -> None:
     ((_, confirmation),) = b.collect(0)
     take(a, confirmation, 1)
     a.connected("b")
-    assert said(a, 2) == [Report(0, True)]
+    assert said(a, 2) == [StableAck(0, True)]
     stable(b).add("a", 1)
     b.connected("a")
-    assert said(b, 2) == [Report(1)]
+    assert said(b, 2) == [StableAck(1)]
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing() -> None:
     a, b = pair()
     send(a, 1)
     for report, error in (
-        (Report(2), ImpossibleFrame),
-        (Report(0, False, (2,)), ImpossibleFrame),
-        (Report(-1), MalformedFrame),
-        (Report(0, False, (0, -1)), MalformedFrame),
-        (Report(0, False, (1,) * (MAX_BEYOND + 1)), MalformedFrame),
+        (StableAck(2), ImpossibleFrame),
+        (StableAck(0, False, (2,)), ImpossibleFrame),
+        (StableAck(-1), MalformedFrame),
+        (StableAck(0, False, (0, -1)), MalformedFrame),
+        (StableAck(0, False, (1,) * (MAX_BEYOND + 1)), MalformedFrame),
     ):
         with pytest.raises(error):
             a.frames_in("b", Packet("d", (), (), 1, (), None, report), 1)
     assert (a.queued, a.inner.queued) == (1, 1)
-    assert b.frames_in("a", Packet("d", (), report=Report()), 1) == []
+    assert b.frames_in("a", Packet("d", (), stable_ack=StableAck()), 1) == []
 
 
 def test_a_frame_that_is_refused_for_good_holds_up_nothing() -> None:
     a, b = pair()
     b.frames_in("a", send(a, 1), 0)
     b.skip("a", 1)
-    assert said(b, 0) == [Report(1)]
+    assert said(b, 0) == [StableAck(1)]
 
 
 def test_a_snapshot_keeps_what_is_not_settled_and_each_message_once() -> None:
@@ -196,14 +196,14 @@ def test_a_snapshot_keeps_what_is_not_settled_and_each_message_once() -> None:
     a = AckLayer(Channels("d", "a", peers, Arrival.ANY, RESEND), RESEND, stable=True)
     for number in (1, 2):
         a.push([("b", Frame(VectorStamp(number, ()), message(number))), ("c", Frame(VectorStamp(number, ()), None))], "x")
-    a.frames_in("b", Packet("d", (), (), 2, (), None, Report(1)), 1)
+    a.frames_in("b", Packet("d", (), (), 2, (), None, StableAck(1)), 1)
     saved = stable(a).save()
     assert saved.messages == [(message(2), "x")]
     again = AckLayer(Channels("d", "a", peers, Arrival.ANY, RESEND), RESEND, stable=True)
     again.load(a.save())
     again.load_acks((msgspec.convert(msgspec.to_builtins(saved), SavedStable), None, None))
     assert (again.queued, again.queued_bytes, again.queues.by_peer()) == (a.queued, a.queued_bytes, {"b": 1, "c": 2})
-    again.frames_in("b", Packet("d", (), (), 2, (), None, Report(2)), 1)
+    again.frames_in("b", Packet("d", (), (), 2, (), None, StableAck(2)), 1)
     assert stable(again).take_news() == [(message(2), "x")]
     with pytest.raises(StorageError, match="without stability"):
         again.load_acks((None, None, None))
@@ -214,7 +214,7 @@ def test_where_the_network_is_exact_frames_are_numbered_for_the_reports_and_nobo
     assert take(b, send(a, 1, 2)) == [1, 2]
     assert take(b, send(a, 3)) == [3]
     stable(b).add("a", 2)
-    assert said(b, 0) == [Report(0, False, (2,))]
+    assert said(b, 0) == [StableAck(0, False, (2,))]
     assert (a.wake_at, b.wake_at) == (None, None)
 
 

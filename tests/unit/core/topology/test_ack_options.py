@@ -8,7 +8,7 @@ import pytest
 
 from thence.core.member.member import Member, MemberOptions
 from thence.core.ordering import ORDERINGS, ordering_named
-from thence.core.topology.ack_options import AT_ONCE, MAX_AFTER_MESSAGES, MAX_DISTRIBUTED, ConfirmationOptions
+from thence.core.topology.ack_options import AT_ONCE, MAX_AFTER_MESSAGES, MAX_DISTRIBUTED, AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.errors import ConfigError, TopologyError
@@ -45,7 +45,7 @@ MS = 1_000_000
 )
 def test_options_that_make_no_sense(ordering: str, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(TopologyError, match=complaint) as refused:
-        Topology.flat(Domain("left", NAMES, ordering, confirmation=ConfirmationOptions(**options)))
+        Topology.flat(Domain("left", NAMES, ordering, acks=AckOptions(**options)))
     assert refused.value.about == ("domains", "left", "confirmation")
     assert "domain 'left': confirmation: " in str(refused.value)
 
@@ -54,9 +54,9 @@ def test_options_that_make_no_sense(ordering: str, options: dict[str, Any], comp
 def test_every_ordering_confirms_at_once_or_later_and_some_in_other_ways(name: str) -> None:
     kind = ordering_named(name)
     AT_ONCE.check(kind, NAMES)
-    ConfirmationOptions(after_messages=8, after_ns=MS).check(kind, NAMES)
+    AckOptions(after_messages=8, after_ns=MS).check(kind, NAMES)
     for scheme, fits in (("centralised", kind.traits.centralised), ("distributed", kind.traits.one_stamp)):
-        options = ConfirmationOptions(scheme=scheme)  # type: ignore[arg-type]
+        options = AckOptions(scheme=scheme)  # type: ignore[arg-type]
         if fits:
             options.check(kind, NAMES)
         else:
@@ -66,14 +66,14 @@ def test_every_ordering_confirms_at_once_or_later_and_some_in_other_ways(name: s
 
 def test_too_many_to_confirm_to_everybody() -> None:
     names = [f"p{number}" for number in range(MAX_DISTRIBUTED + 1)]
-    options = ConfirmationOptions(scheme="distributed")
+    options = AckOptions(scheme="distributed")
     options.check(ordering_named("vector"), names[:-1])
     with pytest.raises(ConfigError, match="MAX_DISTRIBUTED"):
         options.check(ordering_named("vector"), names)
 
 
 def test_a_member_that_repeats_sooner_refuses_a_delay_that_is_too_long_for_it() -> None:
-    domain = Domain("d", NAMES, "vector", confirmation=ConfirmationOptions(after_messages=8, after_ns=20 * MS))
+    domain = Domain("d", NAMES, "vector", acks=AckOptions(after_messages=8, after_ns=20 * MS))
     Member("a", domain, MemberOptions(resend_after_ns=80 * MS))
     with pytest.raises(ConfigError, match="a sender repeats after 79ms"):
         Member("a", domain, MemberOptions(resend_after_ns=79 * MS))
@@ -81,7 +81,7 @@ def test_a_member_that_repeats_sooner_refuses_a_delay_that_is_too_long_for_it() 
 
 
 def test_the_nearest_are_those_of_the_same_site_and_then_the_others_in_order() -> None:
-    sited = ConfirmationOptions(scheme="distributed", retransmission="nearest", sites=(("a", "d"), ("b",)))
+    sited = AckOptions(scheme="distributed", retransmission="nearest", sites=(("a", "d"), ("b",)))
     assert sited.nearest("a", NAMES) == ["d", "b", "c"]
     assert sited.nearest("d", NAMES) == ["a", "b", "c"]
     assert sited.nearest("b", NAMES) == sited.nearest("b", NAMES) == ["a", "c", "d"]

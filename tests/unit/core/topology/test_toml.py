@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.fabrics import fabric_for
 from thence.core.topology import toml
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.core.topology.toml import parse, write
@@ -74,10 +74,10 @@ def confirming(table: str) -> str:
 
 def test_how_a_domain_confirms() -> None:
     fabric = parse(confirming(f'{CONFIRMING}, after = "20ms", sites = [["s6"]]'))
-    assert fabric.domains["D"].confirmation == ConfirmationOptions(
+    assert fabric.domains["D"].acks == AckOptions(
         scheme="distributed", retransmission="nearest", after_messages=8, after_ns=20_000_000, sites=(("s6",),)
     )
-    assert fabric.domains["A"].confirmation == ConfirmationOptions()
+    assert fabric.domains["A"].acks == AckOptions()
     (line,) = (line for line in write(fabric).splitlines() if "confirmation" in line)
     assert line == f'confirmation = {{ {CONFIRMING}, sites = [["s6"]], after = "20ms" }}'
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from thence.core.ordering.vector import VectorStamp
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.transport.ack_all import copies as copies_module
 from thence.core.transport.ack_all import own_stream
 from thence.core.transport.ack_all import state as ack_all_state
@@ -19,7 +19,7 @@ from thence.core.transport.ack_all.state import AckAllState
 from thence.core.transport.ack_all.transport import AckAll
 from thence.core.transport.channel import RESEND_BURST, WINDOW
 from thence.core.transport.channels import Channels
-from thence.core.wire.messages import Envelope, Frame, Packet, Receipts
+from thence.core.wire.messages import Envelope, Frame, GroupAcks, Packet
 from thence.core.wire.number_set import NumberSet
 from thence.errors import FrameRefused, ImpossibleFrame, MalformedFrame, StorageError, StrangerFrame
 
@@ -30,7 +30,7 @@ RESEND = 200 * MS
 
 def domain(**options: Any) -> dict[str, AckAll]:
     """Return a transport for each name."""
-    chosen = ConfirmationOptions(scheme="distributed", **options)
+    chosen = AckOptions(scheme="distributed", **options)
     return {name: AckAll("d", name, NAMES, RESEND, chosen) for name in NAMES}
 
 
@@ -71,13 +71,13 @@ def _fields(part: Any, seen: set[int]) -> Any:
     return {name: _fields(value, seen) for name, value in vars(part).items()}
 
 
-def receipts(packet: Packet[Any]) -> Receipts:
-    assert packet.receipts is not None
-    return packet.receipts
+def receipts(packet: Packet[Any]) -> GroupAcks:
+    assert packet.group_acks is not None
+    return packet.group_acks
 
 
 def claiming(*claims: tuple[int, ...], wanted: bool = False, requests: tuple[tuple[int, ...], ...] = ()) -> Packet[Any]:
-    return Packet("d", (), (), 0, (), Receipts(claims, wanted, requests))
+    return Packet("d", (), (), 0, (), GroupAcks(claims, wanted, requests))
 
 
 # --- ack ----------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_a_loss_is_found_at_the_destination_which_asks_the_sender() -> None:
     answer = arrive(members["a"], "d", claiming(requests=((0, 1),)), 7)
     assert list(answer) == ["d"]
     assert arrive(members["d"], "a", answer["d"], 8)
-    assert members["d"].state.taken[0].upto == 1
+    assert members["d"].state.received[0].upto == 1
     assert members["d"].wake_at is not None
     assert asked_by(members["d"], 10**12) == {}
     assert timer(members["a"], RESEND) == {}, "having answered, it waits again before it repeats by itself"
@@ -242,7 +242,7 @@ def test_copies_are_kept_until_everybody_is_known_to_have_them() -> None:
 def receive(transport: AckAll, sender: str, numbers: Sequence[int], body: bytes = b"x") -> None:
     """Let messages come in one by one; nobody else has them."""
     for number in numbers:
-        sent = Receipts(((NAMES.index(sender), number),))
+        sent = GroupAcks(((NAMES.index(sender), number),))
         arrive(transport, sender, Packet("d", (frame(number, sender, body=body),), (number,), 0, (), sent), 0)
 
 
@@ -392,21 +392,21 @@ def test_requests_go_with_the_first_of_several_packets(monkeypatch: pytest.Monke
 
 def test_a_number_beyond_the_window_is_ignored() -> None:
     member = domain()["b"]
-    packet = Packet("d", (frame(1), frame(1)), (WINDOW + 1, WINDOW), 0, (), Receipts())
+    packet = Packet("d", (frame(1), frame(1)), (WINDOW + 1, WINDOW), 0, (), GroupAcks())
     assert [incoming.number for incoming in member.frames_in("a", packet, 0)] == [WINDOW]
 
 
 def carrying(number: int, *, to: tuple[int, ...] | None = None, stream: int = 1, marker: bool = False) -> Packet[Any]:
-    return Packet("d", (frame(1, marker=marker),), (number,), 0, (), Receipts((), False, (), (stream,), (to,)))
+    return Packet("d", (frame(1, marker=marker),), (number,), 0, (), GroupAcks((), False, (), (stream,), (to,)))
 
 
 @pytest.mark.parametrize(
     ("packet", "refusal"),
     [
         (Packet("d", (), ()), MalformedFrame),
-        (Packet("d", (frame(1),), (), 0, (), Receipts()), MalformedFrame),
-        (Packet("d", (frame(1),), (1,), 0, (), Receipts((), False, (), (1, 1))), MalformedFrame),
-        (Packet("d", (frame(1),), (1,), 0, (), Receipts((), False, (), (), (None, None))), MalformedFrame),
+        (Packet("d", (frame(1),), (), 0, (), GroupAcks()), MalformedFrame),
+        (Packet("d", (frame(1),), (1,), 0, (), GroupAcks((), False, (), (1, 1))), MalformedFrame),
+        (Packet("d", (frame(1),), (1,), 0, (), GroupAcks((), False, (), (), (None, None))), MalformedFrame),
         (carrying(1, stream=0), StrangerFrame),
         (carrying(1, stream=2), StrangerFrame),
         (carrying(1, stream=4), MalformedFrame),
@@ -468,7 +468,7 @@ def run_past(members: dict[str, AckAll], dead: str, count: int) -> list[Packet[A
 def test_who_is_held_for_dead_does_not_hold_up_the_others_nor_when_it_is_back() -> None:
     members = domain()
     run_past(members, "d", 3 * WINDOW)
-    assert members["b"].state.taken[0].upto == 3 * WINDOW
+    assert members["b"].state.received[0].upto == 3 * WINDOW
     members["a"].suspect("d", False)
     sent = send(members["a"], 3 * WINDOW + 1, 10**10)
     assert (sent["b"].numbers, sent["c"].numbers) == ((3 * WINDOW + 1,), (3 * WINDOW + 1,)), "d has not caught up yet"
@@ -497,7 +497,7 @@ def test_who_was_wrongly_held_for_dead_gets_the_rest_though_the_sender_says_noth
         now += MS
         packets = arrive(members["a"], "b", said["a"], now)
         said = arrive(members["b"], "a", packets["b"], now) if "b" in packets else {}
-    assert members["b"].state.taken[0].upto == 3 * WINDOW
+    assert members["b"].state.received[0].upto == 3 * WINDOW
 
 
 # --- restarts --------------------------------------------------------------------------------------------------------------
@@ -541,7 +541,7 @@ def test_the_snapshot_of_something_else_is_refused() -> None:
     with pytest.raises(StorageError, match="'d' at 'a': a snapshot with channels to b"):
         member.load({"b": None})
     strange = written(member)
-    strange.taken.pop()
+    strange.received.pop()
     with pytest.raises(StorageError):
         member.load(strange)
     send(member, 1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from thence.core.ordering import Arrival
 from thence.core.ordering.fifo import FifoStamp
-from thence.core.topology.ack_options import RESEND_AFTER_NS, ConfirmationOptions
+from thence.core.topology.ack_options import RESEND_AFTER_NS, AckOptions
 from thence.core.transport.acks import ACK_BYTES
 from thence.core.transport.channel import ACK_EVERY, RESEND_AT_MOST_NS, RESEND_BURST, WINDOW, Channel, Pace
 from thence.core.transport.window import FIRST_WINDOW_BYTES, PACKET_BYTES, WINDOW_BYTES
@@ -52,7 +52,7 @@ def wake_at(channel: Channel) -> int | None:
 def take_all(channel: Channel, arrived: Packet[Any], now: int = 0) -> list[int]:
     fresh = channel.arrived(arrived, now)
     for number, _ in fresh:
-        assert channel.state.taken.add(number)
+        assert channel.state.received.add(number)
     return [number for number, _ in fresh]
 
 
@@ -247,7 +247,7 @@ def test_what_is_acknowledged_meanwhile_does_not_put_off_what_is_lost() -> None:
 
 # --- delayed ack ----------------------------------------------------------------------------------------------
 
-DELAYED = ConfirmationOptions(after_messages=3, after_ns=50 * MS)
+DELAYED = AckOptions(after_messages=3, after_ns=50 * MS)
 
 
 def test_a_confirmation_waits_for_frames_or_for_time() -> None:
@@ -258,11 +258,11 @@ def test_a_confirmation_waits_for_frames_or_for_time() -> None:
     assert channel.collect("d", 10 * MS) is None
     assert wake_at(channel) == 50 * MS, "from the first one on"
     take_all(channel, packet(3), 20 * MS)
-    assert sent(channel, 20 * MS).taken == 3
+    assert sent(channel, 20 * MS).acked == 3
     take_all(channel, packet(4), 30 * MS)
     assert channel.collect("d", 80 * MS - 1) is None
     assert wake_at(channel) == 80 * MS
-    assert sent(channel, 80 * MS).taken == 4
+    assert sent(channel, 80 * MS).acked == 4
     assert wake_at(channel) is None
 
 
@@ -270,7 +270,7 @@ def test_a_confirmation_travels_along() -> None:
     channel = Channel(Arrival.ANY, RESEND_AFTER_NS, DELAYED)
     take_all(channel, packet(1), 0)
     channel.push(frame(1))
-    assert sent(channel, 1).taken == 1
+    assert sent(channel, 1).acked == 1
     assert channel.collect("d", 60 * MS) is None, "it has been said already"
     assert wake_at(channel) == 1 + RESEND_AFTER_NS
 
@@ -280,7 +280,7 @@ def test_what_comes_again_is_confirmed_at_once() -> None:
     take_all(channel, packet(1), 0)
     assert channel.collect("d", 0) is None
     take_all(channel, packet(1), 1)
-    assert sent(channel, 1).taken == 1
+    assert sent(channel, 1).acked == 1
 
 
 # --- receiving ---------------------------------------------------------------------------------------------------------
@@ -298,16 +298,16 @@ def test_any_order_is_let_through_where_any_will_do() -> None:
     channel = Channel(Arrival.ANY)
     assert take_all(channel, packet(3, 1)) == [3, 1]
     answer = sent(channel)
-    assert (answer.taken, answer.taken_beyond) == (1, (3,))
+    assert (answer.acked, answer.acked_beyond) == (1, (3,))
 
 
 def test_early_frames_wait_unacknowledged_where_fifo_is_needed() -> None:
     channel = Channel(Arrival.FIFO)
     assert take_all(channel, packet(3, 2)) == []
     answer = sent(channel)
-    assert (answer.taken, answer.taken_beyond) == (0, ())
+    assert (answer.acked, answer.acked_beyond) == (0, ())
     assert take_all(channel, packet(1)) == [1, 2, 3]
-    assert sent(channel).taken == 3
+    assert sent(channel).acked == 3
 
 
 @BOTH
@@ -315,7 +315,7 @@ def test_a_number_beyond_the_window_is_ignored(arrival: Arrival) -> None:
     """Who keeps to the window never sends it; it would make us remember holes without bound."""
     channel = Channel(arrival)
     assert take_all(channel, packet(WINDOW + 1)) == []
-    assert sent(channel).taken_beyond == ()
+    assert sent(channel).acked_beyond == ()
     assert take_all(channel, packet(WINDOW)) == ([WINDOW] if arrival is Arrival.ANY else [])
 
 
@@ -324,7 +324,7 @@ def test_a_repeated_frame_is_acknowledged_again() -> None:
     take_all(channel, packet(1))
     sent(channel)
     take_all(channel, packet(1))
-    assert sent(channel).taken == 1
+    assert sent(channel).acked == 1
     assert channel.collect("d", 1) is None
 
 
@@ -363,7 +363,7 @@ class Pair:
         end, found = self.network.pop(self.chance.randrange(len(self.network)))
         self.ends[end].check("peer", found)
         for number, heard in self.ends[end].arrived(found, self.now):
-            if self.ends[end].state.taken.add(number):
+            if self.ends[end].state.received.add(number):
                 assert heard.envelope is not None
                 self.got[end].append(heard.envelope.number)
 
@@ -425,18 +425,18 @@ def test_a_confirmation_goes_with_a_frame_that_goes_the_same_way() -> None:
 def test_a_confirmation_waits_for_so_long() -> None:
     channel = waiting(1)
     assert channel.collect("d", 5 * MS - 1) is None
-    assert sent(channel, 5 * MS).taken == 1
+    assert sent(channel, 5 * MS).acked == 1
 
 
 def test_a_confirmation_waits_for_so_many_frames_and_bytes() -> None:
     assert waiting(ACK_EVERY - 1).collect("d", 0) is None
-    assert sent(waiting(ACK_EVERY), 0).taken == ACK_EVERY
+    assert sent(waiting(ACK_EVERY), 0).acked == ACK_EVERY
     channel = waiting(1)
     take_all(channel, Packet("d", (Frame(FifoStamp(2), Envelope("A", 2, None, bytes(ACK_BYTES))),), (2,)))
-    assert sent(channel, 0).taken == 2
+    assert sent(channel, 0).acked == 2
 
 
 def test_what_comes_twice_is_confirmed_at_once() -> None:
     channel = waiting(2)
     assert take_all(channel, packet(2)) == []
-    assert sent(channel, 0).taken == 2
+    assert sent(channel, 0).acked == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from thence.core.ordering.vector import VectorStamp
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.transport.ack_all.lanes import Lanes
 from thence.core.transport.ack_all.transport import AckAll
@@ -19,7 +19,7 @@ NAMES = ("a1", "a2", "b1", "b2")
 PAIRS = (("a1", "b1"), ("a2", "b2"))
 MS = 1_000_000
 RESEND = 200 * MS
-NEAREST = ConfirmationOptions(scheme="distributed", retransmission="nearest", whole=True, sites=(NAMES[:2], NAMES[2:]))
+NEAREST = AckOptions(scheme="distributed", retransmission="nearest", whole=True, sites=(NAMES[:2], NAMES[2:]))
 
 Crossed = list[tuple[str, str, int]]
 """From whom to whom a message went, and its number."""
@@ -70,7 +70,7 @@ class Sites:
 
     def has(self, name: str, sender: str) -> int:
         """Return up to which number somebody has what another one sent."""
-        return self.members[name].state.taken[NAMES.index(sender)].upto
+        return self.members[name].state.received[NAMES.index(sender)].upto
 
 
 def test_pairs_carry_in_turn_and_a_message_crosses_once() -> None:
@@ -159,7 +159,7 @@ def test_a_repetition_crosses_once_too_and_each_time_to_another() -> None:
     ],
 )
 def test_pairs_that_cannot_be(pairs: tuple[tuple[str, str], ...], says: str) -> None:
-    confirmation = ConfirmationOptions(scheme="distributed", retransmission="nearest")
+    confirmation = AckOptions(scheme="distributed", retransmission="nearest")
     with pytest.raises(ConfigError, match=says):
         Domain("L", ("a", "b", "c"), "vector", {}, confirmation, pairs=pairs).check_pairs()
 

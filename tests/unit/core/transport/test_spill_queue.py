@@ -140,15 +140,15 @@ def test_a_peer_may_have_taken_what_is_elsewhere_before_we_came_back(upto: int) 
     again.connected()
     again.arrived(packet(taken=upto), 0)
     assert again.queued == 15 - upto
-    assert again.progress.confirmed == upto
+    assert again.progress.acked == upto
     assert [again.state.lacks(number) for number in (upto, upto + 1)] == [False, upto < 15]
     receiver = Channel(Arrival.FIFO)
-    receiver.state.taken.upto = upto
+    receiver.state.received.upto = upto
     taken: list[int] = []
     for _ in range(20):
         if (found := again.collect("d", 0)) is not None:
             taken += take_all(receiver, found)
-            again.arrived(packet(taken=receiver.state.taken.upto), 0)
+            again.arrived(packet(taken=receiver.state.received.upto), 0)
         if again.wanted and again.state.elsewhere is not None:
             again.fetched([(again.state.elsewhere.first, frame(again.state.elsewhere.first))])
     assert taken == list(range(upto + 1, 16))

@@ -17,7 +17,7 @@ def test_a_message_is_named_by_origin_and_number() -> None:
 
 @pytest.mark.parametrize(
     ("value", "field"),
-    [(Envelope("A", 1, None, b""), "number"), (Frame(FifoStamp(1), None), "stamp"), (Packet("d", ()), "taken")],
+    [(Envelope("A", 1, None, b""), "number"), (Frame(FifoStamp(1), None), "stamp"), (Packet("d", ()), "acked")],
 )
 def test_what_travels_cannot_be_changed(value: object, field: str) -> None:
     with pytest.raises(AttributeError):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.servers.running import until
 from thence.core.topology.toml import parse
-from thence.core.wire.messages import Envelope, Frame, Packet, Report, Safety
+from thence.core.wire.messages import Envelope, Frame, Packet, SafeAck, StableAck
 from thence.net.framing import Connection
 from thence.node.peers import connections, outgoing_calls
 from thence.node.peers.connections import Peers
@@ -73,6 +73,7 @@ class NotingConnection:
 
 
 SENT = Frame(None, Envelope("s2", 1, None, b""))
+HOLE = StableAck(3, beyond=(7,))
 
 
 def says(**what: Any) -> Packet[Any]:
@@ -81,17 +82,17 @@ def says(**what: Any) -> Packet[Any]:
 
 
 CONFIRMS: tuple[tuple[str, list[Packet[Any]], list[int]], ...] = (
-    ("the last says all", [says(taken=4), says(taken=5)], [1]),
-    ("one with messages says it too", [says(taken=4), Packet("A", (SENT,), (1,), 4)], [1]),
-    ("a report acks nothing", [says(taken=4), says(report=Report(3))], [0, 1]),
-    ("nor does what is safe", [says(taken=4), says(safety=Safety(3))], [0, 1]),
-    ("a later report says as much", [says(taken=4, report=Report(3)), says(taken=5, report=Report(4))], [1]),
-    ("unless it leaves something out", [says(taken=4, report=Report(3, beyond=(7,))), says(taken=5, report=Report(3))], [0, 1]),
-    ("also one with messages", [says(report=Report(3, beyond=(7,))), Packet("A", (SENT,), (1,), 4, report=Report(3))], [0, 1]),
-    ("a question is asked", [says(report=Report(3, wanted=True)), says(report=Report(3))], [0, 1]),
-    ("whatever it is about", [says(safety=Safety(3, wanted=True)), says(taken=2, safety=Safety(4))], [0, 1]),
-    ("holes are not forgotten", [says(taken_beyond=(2,)), says(report=Report(1))], [0, 1]),
-    ("other domains are others", [says(taken=4), Packet("B", (), taken=5)], [0, 1]),
+    ("the last says all", [says(acked=4), says(acked=5)], [1]),
+    ("one with messages says it too", [says(acked=4), Packet("A", (SENT,), (1,), 4)], [1]),
+    ("a stable ack acks nothing else", [says(acked=4), says(stable_ack=StableAck(3))], [0, 1]),
+    ("nor does what is safe", [says(acked=4), says(safe_ack=SafeAck(3))], [0, 1]),
+    ("a later one says as much", [says(acked=4, stable_ack=StableAck(3)), says(acked=5, stable_ack=StableAck(4))], [1]),
+    ("unless it leaves something out", [says(acked=4, stable_ack=HOLE), says(acked=5, stable_ack=StableAck(3))], [0, 1]),
+    ("also one with messages", [says(stable_ack=HOLE), Packet("A", (SENT,), (1,), 4, stable_ack=StableAck(3))], [0, 1]),
+    ("a question is asked", [says(stable_ack=StableAck(3, wanted=True)), says(stable_ack=StableAck(3))], [0, 1]),
+    ("whatever it is about", [says(safe_ack=SafeAck(3, wanted=True)), says(acked=2, safe_ack=SafeAck(4))], [0, 1]),
+    ("holes are not forgotten", [says(acked_beyond=(2,)), says(stable_ack=StableAck(1))], [0, 1]),
+    ("other domains are others", [says(acked=4), Packet("B", (), acked=5)], [0, 1]),
 )  # fmt: skip
 
 

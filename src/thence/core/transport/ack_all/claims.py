@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from thence.core.transport.channel import WINDOW
-from thence.core.wire.messages import Frame, Packet, Receipts
+from thence.core.wire.messages import Frame, GroupAcks, Packet
 from thence.core.wire.number_set import NumberSet
 from thence.errors import MalformedFrame
 from thence.words import counted
@@ -65,30 +65,30 @@ def note(known: NumberSet, claim: Claim) -> None:
 
 def carried(packet: Packet[Any], source: int) -> list[Carried]:
     """Return the frames of a packet that has been checked, each with its stream, number and recipients."""
-    receipts = packet.receipts or Receipts()
+    group_acks = packet.group_acks or GroupAcks()
     count = len(packet.frames)
-    streams = receipts.streams or (source,) * count
-    recipients = receipts.recipients or (None,) * count
+    streams = group_acks.streams or (source,) * count
+    recipients = group_acks.recipients or (None,) * count
     return list(zip(streams, packet.numbers, packet.frames, recipients, strict=True))
 
 
 def check_packet(packet: Packet[Any], described: str, members: int, me: int) -> None:
     """Refuse a packet whose parts do not fit together, at member ``me`` of so many."""
-    receipts = packet.receipts
-    if receipts is None:
+    group_acks = packet.group_acks
+    if group_acks is None:
         raise MalformedFrame(f"{described}: it says nothing of what its sender has, and here all ack to all")
     count = len(packet.frames)
-    if {len(packet.numbers), len(receipts.streams or packet.frames), len(receipts.recipients or packet.frames)} != {count}:
+    if {len(packet.numbers), len(group_acks.streams or packet.frames), len(group_acks.recipients or packet.frames)} != {count}:
         raise MalformedFrame(
             f"{described}: {counted(count, 'frame')} and {counted(len(packet.numbers), 'number')}, "
             f"or streams and recipients of others"
         )
-    if max(len(receipts.claims), len(receipts.requests)) > members:
+    if max(len(group_acks.claims), len(group_acks.requests)) > members:
         raise MalformedFrame(f"{described}: more claims or requests than there are members")
-    for claim in receipts.claims:
+    for claim in group_acks.claims:
         if not _is_claim(claim, members):
             raise MalformedFrame(f"{described}: the claim {claim} makes no sense")
-    for request in receipts.requests:
+    for request in group_acks.requests:
         if not 2 <= len(request) <= 1 + MAX_REQUESTED or not 0 <= request[0] < members or min(request[1:]) < 1:
             raise MalformedFrame(f"{described}: the request {request} makes no sense")
     for stream, number, frame, to in carried(packet, 0):

@@ -30,7 +30,9 @@ MAX_COPIES_BYTES = 16 * WINDOW_BYTES
 class Copies:
     """See the module's text. Streams are numbered."""
 
-    def __init__(self, kept: list[dict[int, Message[Any]]], taken_upto: list[int], limit_bytes: int = MAX_COPIES_BYTES) -> None:
+    def __init__(
+        self, kept: list[dict[int, Message[Any]]], received_upto: list[int], limit_bytes: int = MAX_COPIES_BYTES
+    ) -> None:
         """Look after what is ``kept`` of each stream, of which all up to a number was taken.
 
         ``limit_bytes`` counts where it is less than ``MAX_COPIES_BYTES``.
@@ -42,25 +44,25 @@ class Copies:
         self._beside = [0] * len(kept)
         self._beside_bytes = [0] * len(kept)
         self._all_beside = self._all_beside_bytes = 0
-        self._gone_upto = [min(upto, min(copies, default=upto + 1) - 1) for copies, upto in zip(kept, taken_upto, strict=True)]
+        self._gone_upto = [min(upto, min(copies, default=upto + 1) - 1) for copies, upto in zip(kept, received_upto, strict=True)]
         """Up to which number of each stream no copy is kept any more."""
         for stream in range(len(kept)):
             self._count_beside(stream)
 
-    def add(self, stream: int, number: int, message: Message[Any], taken_upto: int) -> None:
+    def add(self, stream: int, number: int, message: Message[Any], received_upto: int) -> None:
         """Keep a message; all up to a number of its stream were taken."""
         self.kept[stream][number] = message
         self.count += 1
         self._bytes[stream] += message.weight
         self._count_beside(stream)
-        while self._too_many and self._drop_oldest(stream, taken_upto):
+        while self._too_many and self._drop_oldest(stream, received_upto):
             self._count_beside(stream)
 
-    def forget(self, stream: int, stable_upto: int, taken_upto: int) -> int:
+    def forget(self, stream: int, stable_upto: int, received_upto: int) -> int:
         """Drop what all have of a stream, up to a number; return how many copies that were."""
         copies = self.kept[stream]
         if not copies:
-            self._gone_upto[stream] = taken_upto
+            self._gone_upto[stream] = received_upto
             return 0
         before = len(copies)
         for number in range(self._gone_upto[stream] + 1, stable_upto + 1):
@@ -85,17 +87,17 @@ class Copies:
         self._all_beside_bytes += size - self._beside_bytes[stream]
         self._beside[stream], self._beside_bytes[stream] = count, size
 
-    def _drop_oldest(self, stream: int, taken_upto: int) -> bool:
+    def _drop_oldest(self, stream: int, received_upto: int) -> bool:
         """Drop the copy with the lowest number, if there is enough behind it, and nothing before it is missing."""
         copies = self.kept[stream]
         number = self._gone_upto[stream] + 1
         while number not in copies:
-            if number > taken_upto:
+            if number > received_upto:
                 return False
             number += 1
         weight = copies[number].weight
         enough = len(copies) > WINDOW or self._bytes[stream] - weight >= WINDOW_BYTES
-        if number > taken_upto or not enough:
+        if number > received_upto or not enough:
             return False
         del copies[number]
         self._gone_upto[stream] = number
@@ -111,7 +113,7 @@ class KeptCopies:
         """Go on from a saved state."""
         self._group = group
         self._state = state
-        self._copies = Copies(state.copies, [taken.upto for taken in state.taken], group.max_copies_bytes)
+        self._copies = Copies(state.copies, [received.upto for received in state.received], group.max_copies_bytes)
         self._changed: dict[int, None] = dict.fromkeys(range(len(group.members))) if group.copying else {}
         """Streams of which copies may be dropped by now."""
         self.probe: Attempt | None = None
@@ -123,15 +125,15 @@ class KeptCopies:
 
     def add(self, stream: int, number: int, message: Message[Any]) -> None:
         """Keep a message that was taken."""
-        self._copies.add(stream, number, message, self._state.taken[stream].upto)
+        self._copies.add(stream, number, message, self._state.received[stream].upto)
 
     def forget(self, now: int) -> None:
         """Drop the copies of what everybody is known to have."""
         dropped = 0
         for stream in self._changed:
-            taken_upto = self._state.taken[stream].upto
+            received_upto = self._state.received[stream].upto
             known = [self._state.known_of(other, stream).upto for other in self._group.others if other != stream]
-            dropped += self._copies.forget(stream, min([taken_upto, *known]), taken_upto)
+            dropped += self._copies.forget(stream, min([received_upto, *known]), received_upto)
         self._changed = {}
         count, wait_ns = self._copies.count, self._group.resend_after_ns
         if dropped or (count and self.probe is None):

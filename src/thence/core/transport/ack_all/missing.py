@@ -37,18 +37,18 @@ class Missing:
         """Messages that must exist, and are missing if they do not come within this step."""
         self.attempts: Attempts[tuple[int, int]] = Attempts()
         self._again_ns = group.resend_after_ns // ASKS_AGAIN_PER_RESEND
-        for stream, taken in enumerate(state.taken):
-            self.hear_of(stream, max(taken.beyond, default=0))
+        for stream, received in enumerate(state.received):
+            self.hear_of(stream, max(received.beyond, default=0))
 
     def fits(self, stream: int, number: int) -> bool:
         """Return whether a number is within the window. Others would make us remember holes without bound."""
-        return number <= self._state.taken[stream].upto + WINDOW
+        return number <= self._state.received[stream].upto + WINDOW
 
     def hear_of(self, stream: int, number: int) -> None:
         """Note that a message exists."""
         if number <= self._exists[stream]:
             return
-        upto = self._state.taken[stream].upto
+        upto = self._state.received[stream].upto
         last = min(number, upto + WINDOW)
         for lacking in range(max(self._exists[stream], upto) + 1, last + 1):
             self._heard_of[stream, lacking] = None
@@ -62,7 +62,7 @@ class Missing:
     def note(self, now: int) -> None:
         """Note at the end of a step what did not come."""
         for stream, number in self._heard_of:
-            if number not in self._state.taken[stream]:
+            if number not in self._state.received[stream]:
                 crosses = self._is_on_its_way(stream, number)
                 wait_ns = self._again_ns if crosses else self._group.resend_after_ns // ASKS_PER_RESEND
                 self.attempts.start((stream, number), now + wait_ns, self._again_ns)

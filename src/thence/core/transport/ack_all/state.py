@@ -11,7 +11,7 @@ from thence.core.transport.ack_all.claims import Carried, Claim
 from thence.core.transport.ack_all.lanes import Lanes
 from thence.core.transport.channel import RESEND_AT_MOST_NS
 from thence.core.transport.window import PACKET_BYTES
-from thence.core.wire.messages import Envelope, Frame, Packet, Receipts, weight_of
+from thence.core.wire.messages import Envelope, Frame, GroupAcks, Packet, weight_of
 from thence.core.wire.number_set import NumberSet
 
 StampT = TypeVar("StampT")
@@ -67,7 +67,7 @@ class AckAllState(msgspec.Struct, Generic[StampT], array_like=True):
     last_number: int
     queue: dict[int, Unacked[StampT]]
     """What is not acknowledged by all, by number, in order."""
-    taken: list[NumberSet]
+    received: list[NumberSet]
     known: list[dict[int, NumberSet]]
     """What each member has said that it has: of our stream, and with ``nearest`` of all."""
     copies: list[dict[int, Message[StampT]]]
@@ -81,7 +81,7 @@ class AckAllState(msgspec.Struct, Generic[StampT], array_like=True):
         """Return whether this is the state of a domain with so many members."""
         named = {member for unacked in self.queue.values() for member in unacked.lacking}
         named.update(stream for known in self.known for stream in known)
-        return {len(self.taken), len(self.known), len(self.copies)} == {members} and named <= set(range(members))
+        return {len(self.received), len(self.known), len(self.copies)} == {members} and named <= set(range(members))
 
 
 class Attempt(msgspec.Struct):
@@ -177,7 +177,7 @@ class Drafts:
             for part in draft.parts():
                 streams = tuple([stream for stream, _, _, _ in part])
                 recipients = tuple([to for _, _, _, to in part])
-                receipts = Receipts(
+                group_acks = GroupAcks(
                     claims,
                     wanted,
                     requests,
@@ -185,5 +185,5 @@ class Drafts:
                     () if all(to is None for to in recipients) else recipients,
                 )
                 frames, numbers = tuple([frame for _, _, frame, _ in part]), tuple([number for _, number, _, _ in part])
-                yield group.members[member], Packet(group.name, frames, numbers, 0, (), receipts)
+                yield group.members[member], Packet(group.name, frames, numbers, 0, (), group_acks)
                 wanted, requests = False, ()

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from thence.core.epochs.progress import Progress
-from thence.core.topology.ack_options import ConfirmationOptions
+from thence.core.topology.ack_options import AckOptions
 from thence.core.transport.ack_all.claims import Claim, carried, check_packet, claim_of, claimed_beyond, note
 from thence.core.transport.ack_all.copies import MAX_COPIES_BYTES, KeptCopies, Onward
 from thence.core.transport.ack_all.lanes import Lanes
@@ -31,7 +31,7 @@ from thence.core.transport.ack_all.state import AckAllState, AckGroup, Drafts, M
 from thence.core.transport.acks import ReceivedAcks
 from thence.core.transport.base import Frames, Incoming, Packets, Transport, refuse_snapshot
 from thence.core.transport.queues import Queues
-from thence.core.wire.messages import Envelope, Packet, Receipts
+from thence.core.wire.messages import Envelope, GroupAcks, Packet
 from thence.core.wire.number_set import NumberSet
 from thence.errors import ImpossibleFrame, StrangerFrame
 
@@ -81,7 +81,7 @@ class AckAll(Transport):
         me: str,
         members: Sequence[str],
         resend_after_ns: int,
-        confirmation: ConfirmationOptions,
+        acks: AckOptions,
         pairs: Sequence[tuple[str, str]] = (),
         max_copies_bytes: int = MAX_COPIES_BYTES,
     ) -> None:
@@ -91,12 +91,12 @@ class AckAll(Transport):
         mine = numbers[me]
         lanes = Lanes(mine, [(numbers[one], numbers[other]) for one, other in pairs]) if pairs else None
         others = tuple(number for number in range(len(members)) if number != mine)
-        near = tuple(numbers[member] for member in confirmation.nearest(me, members))
-        copying = self.repeated_by_others = confirmation.retransmission == "nearest"
+        near = tuple(numbers[member] for member in acks.nearest(me, members))
+        copying = self.repeated_by_others = acks.retransmission == "nearest"
         self.group = AckGroup(
             name, tuple(members), mine, numbers, others, near, copying, resend_after_ns, lanes, max_copies_bytes
         )
-        self._acks = ReceivedAcks(confirmation.after_ns, confirmation.after_messages)
+        self._acks = ReceivedAcks(acks.after_ns, acks.after_messages)
         self._to_answer: dict[int, list[tuple[int, ...]]] = {}
         """Whom to tell what we have, and what they ask for."""
         self._visit = _NOTHING
@@ -113,7 +113,7 @@ class AckAll(Transport):
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
         self.check(peer, packet)
         source, state = self.group.numbers[peer], self.state
-        receipts = packet.receipts or Receipts()
+        group_acks = packet.group_acks or GroupAcks()
         self._visit = max(self._visit, _TOUCHED)
         if self.group.lanes is not None:
             self.group.lanes.now = now
@@ -121,7 +121,7 @@ class AckAll(Transport):
         for stream, number, frame, to in carried(packet, source):
             if stream != source:
                 state.known_of(source, stream).add(number)
-            if number in state.taken[stream] or (stream, number) in fresh:
+            if number in state.received[stream] or (stream, number) in fresh:
                 self.missing.repeated += 1
                 if stream == source:
                     self._to_answer.setdefault(source, [])  # It has not heard that we have it.
@@ -129,10 +129,10 @@ class AckAll(Transport):
                 fresh[stream, number] = Incoming(self.group.members[stream], number, frame, to)
                 self.onward.came(stream, number, source)
                 self.missing.hear_of(stream, number)  # If it is not taken now, it is missing.
-        for claim in receipts.claims:
+        for claim in group_acks.claims:
             self._learn(source, claim)
-        if receipts.wanted or receipts.requests:
-            self._to_answer.setdefault(source, []).extend(receipts.requests)
+        if group_acks.wanted or group_acks.requests:
+            self._to_answer.setdefault(source, []).extend(group_acks.requests)
         self.queued, self.queued_bytes = self.own.queued, self.own.queued_bytes
         return list(fresh.values())
 
@@ -151,17 +151,17 @@ class AckAll(Transport):
 
     def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
         found = carried(packet, self.group.numbers[peer])
-        return [number in self.state.taken[stream] for stream, number, _, _ in found]
+        return [number in self.state.received[stream] for stream, number, _, _ in found]
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         group, source, last = self.group, self.group.numbers[peer], self.state.last_number
         described = f"a packet from {peer!r} for {self.name!r} at {self.me!r}"
         check_packet(packet, described, len(group.members), group.mine)
-        receipts = packet.receipts or Receipts()
-        for claim in receipts.claims:
+        group_acks = packet.group_acks or GroupAcks()
+        for claim in group_acks.claims:
             if claim[0] == group.mine and claim[-1] > last:
                 raise ImpossibleFrame(f"{described}: it claims {claim[-1]} of my messages, of {last}")
-        for stream in receipts.streams:
+        for stream in group_acks.streams:
             if stream == group.mine or (stream != source and not group.copying):
                 raise StrangerFrame(f"{described}: it is not the one to send messages of {group.members[stream]!r}")
 
@@ -174,7 +174,7 @@ class AckAll(Transport):
 
     def skip(self, peer: str, number: int) -> None:
         stream = self.group.numbers[peer]
-        self.state.taken[stream].add(number)
+        self.state.received[stream].add(number)
         self.missing.came(stream, number)
         self._acks.frames += 1
         if self.group.copying:
@@ -252,7 +252,8 @@ class AckAll(Transport):
     def _claims(self) -> tuple[Claim, ...]:
         sent = max(self.own.sent_upto, self.own.oldest() - 1)
         claims = [
-            (stream, sent) if stream == self.group.mine else claim_of(stream, has) for stream, has in enumerate(self.state.taken)
+            (stream, sent) if stream == self.group.mine else claim_of(stream, has)
+            for stream, has in enumerate(self.state.received)
         ]
         return tuple([claim for claim in claims if len(claim) > 2 or claim[1]])
 
@@ -262,18 +263,18 @@ class AckAll(Transport):
 
     def moved(self, without: Collection[str] = ()) -> tuple[int, int]:
         others = [number for number in self.group.others if self.group.members[number] not in without]
-        return self.state.last_number * len(others), sum(self.state.taken[number].count for number in others)
+        return self.state.last_number * len(others), sum(self.state.received[number].count for number in others)
 
-    def unconfirmed(self) -> Iterator[Envelope]:
+    def unacked_messages(self) -> Iterator[Envelope]:
         for unacked in self.state.queue.values():
             if unacked.message.envelope is not None:
                 yield unacked.message.envelope
 
     def progress(self, peer: str) -> Progress | None:
         other = self.group.numbers[peer]
-        taken, known = self.state.taken[other], self.state.known_of(other, self.group.mine)
+        received, known = self.state.received[other], self.state.known_of(other, self.group.mine)
         highest = max(known.beyond, default=known.upto)
-        return Progress(self.state.last_number, known.upto, taken.upto, max(taken.beyond, default=taken.upto), highest)
+        return Progress(self.state.last_number, known.upto, received.upto, max(received.beyond, default=received.upto), highest)
 
     def save(self) -> AckAllState[Any]:
         return self.state
