@@ -11,7 +11,6 @@ from tests.house.shapes import classes, crowded, doubled, files_of_packages, lar
 
 LARGE = {
     "client/client.py:Client": (39, 9, 2),
-    "server/connection.py:ClientConnection": (41, 18, 1),
     "sim/copies.py:CopiesSimulation": (39, 18, 2),
     "studies/models/daisy_options.py:Counting": (22, 21, 2),
     "client/endpoint.py:Endpoint": (27, 5, 1),
@@ -28,7 +27,6 @@ LARGE = {
     "sim/reconfiguration.py:ReconfiguringNode": (31, 25, 2),
     "sim/reconfiguration.py:ReconfiguringSimulation": (44, 27, 2),
     "core/member/recover.py:Restoring": (37, 24, 2),
-    "node/session.py:Session": (32, 29, 1),
     "core/member/spill.py:Spilling": (73, 28, 4),
     "studies/parts/confirming.py:_Counting": (20, 21, 2),
     "sim/epoch_search.py:_Step": (27, 7, 1),

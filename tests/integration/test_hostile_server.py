@@ -25,13 +25,13 @@ from thence.net.protocol import (
     AgentQuestion,
     BatchItem,
     ClientWelcome,
+    ControlFrame,
     Deliver,
     Denied,
     OperatorAnswer,
     OperatorQuestion,
     Publish,
     Refused,
-    Said,
     StatusAnswer,
     StatusQuestion,
     Subscribe,
@@ -67,7 +67,7 @@ def evil(value: Any) -> Any:
     return value
 
 
-Answers = Callable[[Said], list[Said]]
+Answers = Callable[[ControlFrame], list[ControlFrame]]
 
 
 @asynccontextmanager
@@ -138,7 +138,7 @@ async def test_what_it_says_of_itself_is_text_and_no_command(tmp_path: Path) -> 
     clocks = {EVIL: {"ordering": EVIL, "state": EVIL}}
     told = msgspec.json.encode(evil(status) | {"change": status["change"], "clocks": clocks, "topics": {EVIL: 1}})
 
-    def answers(said: Said) -> list[Said]:
+    def answers(said: ControlFrame) -> list[ControlFrame]:
         if isinstance(said, StatusQuestion):
             return [StatusAnswer(told)]
         return [ClientWelcome(EVIL, EVIL, 0, 0, 0, 1)] if not isinstance(said, ViewRequest) else []
@@ -156,7 +156,7 @@ async def test_what_it_says_of_itself_is_text_and_no_command(tmp_path: Path) -> 
 async def test_what_it_delivers_and_refuses_is_text_and_no_command(tmp_path: Path) -> None:
     messages = write_messages([BatchItem(EVIL.encode(), headers={EVIL: EVIL})])
 
-    def answers(said: Said) -> list[Said]:
+    def answers(said: ControlFrame) -> list[ControlFrame]:
         if isinstance(said, Subscribe):
             return [Subscribed(said.topic, said.wanted), Deliver(1, 0, EVIL, EVIL, messages), Denied("topic", said.topic, EVIL)]
         if isinstance(said, Publish):
@@ -167,7 +167,7 @@ async def test_what_it_delivers_and_refuses_is_text_and_no_command(tmp_path: Pat
             return [OperatorAnswer(said.number, b"", EVIL)]
         return [ClientWelcome(EVIL, EVIL, 0, 0, 0, 1)]
 
-    def deliver(said: Said) -> list[Said]:
+    def deliver(said: ControlFrame) -> list[ControlFrame]:
         return [*answers(said), Deliver(1, 0, EVIL, None, messages)]
 
     async with hostile(answers) as where:

@@ -17,7 +17,8 @@ from tests.support.servers.securing import Speaker, framed
 from thence.net import framing
 from thence.net.protocol import CONTROL_KIND, PROTOCOL, Acknowledge, ClientHello, Ping, Subscribe, Subscribed
 from thence.node.options import NodeOptions
-from thence.node.session import FEW_WAITING, Session
+from thence.node.sessions.in_flight import FEW_WAITING
+from thence.node.sessions.session import Session
 from thence.server import churn
 from thence.server.chatter import BURST_POINTS, IDLE_POINTS
 from thence.server.server import Server

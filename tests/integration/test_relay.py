@@ -24,9 +24,9 @@ from thence.net.protocol import (
     Challenge,
     ClientHello,
     ClientWelcome,
+    ControlFrame,
     Proof,
     Refused,
-    Said,
     ViewAnswer,
     ViewRequest,
 )
@@ -43,7 +43,7 @@ class Captured:
     def __init__(self, target: str, tls: thence.TlsFiles | None, **lies: Any) -> None:
         """``lies``: what it changes in the challenge that it passes on; ``hello``, in what the client says of itself."""
         self.url = ""
-        self.answers: list[Said] = []
+        self.answers: list[ControlFrame] = []
         """What the other server said to it when the login was over."""
         self._target, self._tls = target, tls
         self._hello = lies.pop("hello", {})
@@ -215,7 +215,7 @@ async def test_what_a_captured_server_that_has_the_verifier_learns_from_a_login(
         server.say(Refused("that was all"))
         server.close()
 
-    async def forged() -> Said:
+    async def forged() -> ControlFrame:
         """Log in at s1 with what was taken."""
         said, asked, proof = taken[0]
         binding = binding_of(shown_by(server_side(tls["s2"])))

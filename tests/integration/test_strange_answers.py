@@ -16,9 +16,9 @@ from thence.net.protocol import (
     AgentAnswer,
     AgentQuestion,
     ClientWelcome,
+    ControlFrame,
     OperatorAnswer,
     OperatorQuestion,
-    Said,
     StatusAnswer,
     StatusQuestion,
     ViewRequest,
@@ -77,7 +77,7 @@ async def test_an_answer_that_cannot_be_shown_is_told_in_one_line(command: str, 
     chance, whole = random.Random(command), await answers_of(command)
     told = b""
 
-    def answers(said: Said) -> list[Said]:
+    def answers(said: ControlFrame) -> list[ControlFrame]:
         if isinstance(said, StatusQuestion | ViewRequest):
             return [StatusAnswer(told)]  # To the second that is none.
         if isinstance(said, AgentQuestion):
@@ -105,7 +105,7 @@ async def test_an_answer_that_cannot_be_shown_is_told_in_one_line(command: str, 
 
 
 async def test_top_shows_the_others(tmp_path: Path) -> None:
-    def answers(said: Said) -> list[Said]:
+    def answers(said: ControlFrame) -> list[ControlFrame]:
         return [StatusAnswer(b"{}") if isinstance(said, StatusQuestion) else ClientWelcome("s1", "flat", 0, 0, 0, 1)]
 
     async with hostile(answers) as where:

@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.spills import kept_in, small_blocks
+from tests.unit.node.sessions.test_session import PlayedClient
 from tests.unit.node.test_node import PATIENCE_S, alone, durable, joined, killed
-from tests.unit.node.test_session import PlayedClient
 from tests.unit.storage.test_store_crashes import CrashingDisk
 from thence.errors import Busy
 from thence.node.node import Node
 from thence.node.offline.inspection import examine
 from thence.node.options import NodeOptions
-from thence.node.session import Session
+from thence.node.sessions.session import Session
 from thence.storage.mailbox import Batch
 
 MAX_EXAMPLES = 25
@@ -103,7 +103,7 @@ class Story:
         for name in names:
             self.safe[name] = self.node.directory.state.mailboxes[name].position
             if name in self.sessions:
-                self.sessions[name].feed()
+                self.sessions[name].feed.send()
 
     async def act(self, what: str, one: Any, other: Any) -> None:
         node = self.node
@@ -144,7 +144,7 @@ class Story:
         session = self.sessions.get(client)
         if session is not None:
             upto = min(self.told[client].last, self.node.acknowledgements.of(client) + count)
-            session.acknowledge(upto, upto + count)
+            session.feed.acknowledge(upto, upto + count)
 
     async def _settle(self) -> None:
         """Wait until what can be durable is."""

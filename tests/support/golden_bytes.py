@@ -45,7 +45,7 @@ between = ["A", "C"]
 relays = [["s1", "s3"], ["s2", "s4"]]
 """
 
-SAID: Final[dict[str, protocol.Said]] = {
+SAID: Final[dict[str, protocol.ControlFrame]] = {
     "server hello": protocol.ServerHello(1, "city", "0123abcd", "s1", "s2", "ffff", 3, {"A": Progress(5, 4, 3, 4)}, 1),
     "server welcome": protocol.ServerWelcome("s2", "eeee", {"A": Progress(4, 3, 5, 5)}, 1),
     "refused": protocol.Refused("not now", True, 4, "4567"),
@@ -109,7 +109,7 @@ def _exchanged(topology: Topology) -> Iterator[tuple[str, Packet[Any]]]:
             flying += [(to, peer, answer) for peer, answer in ready.send]
 
 
-def said_bytes(said: protocol.Said) -> bytes:
+def said_bytes(said: protocol.ControlFrame) -> bytes:
     """Return a frame as it is sent, without its length and checksums."""
     return protocol.CONTROL_KIND + protocol.encode_value(said)
 

@@ -20,11 +20,9 @@ from thence.agents.reactions import drop, revive
 from thence.client.message import Message, nobody
 from thence.core.wire.messages import UNREADABLE
 from thence.errors import Busy, MalformedFrame, ThenceError, UsageError
-from thence.net.agent_protocol import Create, ListAll, ListDead, Question, Remove, Retry, Show, ShowDead, read_question
-from thence.net.control import tell
-from thence.net.framing import Connection
 from thence.net.names import checked_name
-from thence.net.protocol import AgentAnswer, AgentQuestion, read_messages
+from thence.net.protocol import read_messages
+from thence.net.questions import AboutAgents, Create, ListAll, ListDead, Remove, Retry, Show, ShowDead, read_about_agents
 from thence.node.directory.directory import DirectoryChange
 from thence.node.node import Node
 from thence.storage.agents import MAX_AGENTS, MAX_STATE_BYTES, Dead, StoredAgent
@@ -38,7 +36,7 @@ Answer = Callable[[bytes, str], None]
 
 
 class AgentAdmin:
-    """See the module's text."""
+    """Makes, shows and removes the agents of one server, and shows, revives and drops its dead letters."""
 
     def __init__(self, node: Node, engine: AgentEngine) -> None:
         """Answer for the agents of ``node``."""
@@ -47,20 +45,16 @@ class AgentAdmin:
         self._making: dict[str, list[Answer]] = {}
         self._removing: dict[str, list[Answer]] = {}
 
-    def ask(self, connection: Connection, asked: AgentQuestion, entry: str = "") -> bool:
-        """Answer a client, now or later; return whether it only looks. ``entry``: of the access file, by which it came in."""
-
-        def answer(value: bytes, error: str) -> None:
-            tell(connection, AgentAnswer(asked.number, value, error))
-
-        question = read_question(asked.question)
+    def answer(self, written: bytes, answer: Answer, entry: str = "") -> bool:
+        """Answer a question, now or later; return whether it only looks. ``entry``: of the access file, of whoever asks."""
+        question = read_about_agents(written)
         try:
             self._answer(question, answer, entry)
         except ThenceError as error:
             answer(b"", str(error))
         return isinstance(question, Show | ListAll | ListDead | ShowDead)
 
-    def _answer(self, question: Question, answer: Answer, entry: str) -> None:
+    def _answer(self, question: AboutAgents, answer: Answer, entry: str) -> None:
         node = self._node
         if isinstance(question, Create):
             self._make(question, answer, entry)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,19 +18,31 @@ from thence.client.parts.requests import answer_to, fail_all
 from thence.client.parts.state import EndpointState
 from thence.core.wire.messages import UNREADABLE
 from thence.errors import MalformedFrame, NotAllowed, UsageError
-from thence.net.admin_protocol import ListClients, PurgeClient, RemoveClient, ShowClient
-from thence.net.agent_protocol import Create, Drop, ListAll, ListDead, Remove, Retry, Show, ShowDead
 from thence.net.protocol import (
-    AgentAnswer,
     AgentQuestion,
-    OperatorAnswer,
+    ControlFrame,
+    NumberedAnswer,
+    NumberedQuestion,
     OperatorQuestion,
-    Said,
     StatusAnswer,
     StatusQuestion,
     ViewAnswer,
     ViewRequest,
     encode_value,
+)
+from thence.net.questions import (
+    Create,
+    Drop,
+    ListAll,
+    ListClients,
+    ListDead,
+    PurgeClient,
+    Remove,
+    RemoveClient,
+    Retry,
+    Show,
+    ShowClient,
+    ShowDead,
 )
 from thence.words import article
 
@@ -45,65 +58,24 @@ _OBJECT = dict[str, Any]
 _OBJECTS = list[_OBJECT]
 
 
-class Questions:
-    """Questions with numbers, and who waits for their answers. A question raises ``UsageError`` if the server says no."""
-
-    def __init__(self, send: Callable[[int, bytes], None]) -> None:
-        """``send`` sends a question with its number."""
-        self._send = send
-        self._number = 0
-        self._asked: dict[int, asyncio.Future[bytes]] = {}
-
-    async def ask(self, question: msgspec.Struct, kind: type[T]) -> T:
-        """Return the answer, which is of this kind."""
-        self._number += 1
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._send(self._number, msgspec.msgpack.encode(question))
-        self._asked[self._number] = answer
-        try:
-            async with asyncio.timeout(ANSWER_WITHIN_S):
-                written = await answer
-            return msgspec.json.decode(written, type=kind)
-        except UNREADABLE as error:
-            raise MalformedFrame(f"an answer that cannot be read: {error}") from None
-        finally:
-            self._asked = {number: other for number, other in self._asked.items() if other is not answer}
-
-    @property
-    def waiting(self) -> Iterable[asyncio.Future[bytes]]:
-        """What is waited for."""
-        return list(self._asked.values())
-
-    def answered(self, answer: AgentAnswer | OperatorAnswer) -> None:
-        """An answer has come."""
-        waiting = self._asked.pop(answer.number, None)
-        if waiting is not None:
-            wrong = NotAllowed(answer.error) if answer.forbidden else UsageError(answer.error)
-            answer_to(waiting, wrong if answer.error else answer.answer)
-
-    def lost(self, error: Exception) -> None:
-        """No answer will come."""
-        for waiting in self._asked.values():
-            answer_to(waiting, error)
-        self._asked = {}
-
-
 class ServerQuestions:
     """The questions to one server that wait for their answers. They do not outlive the connection."""
 
     def __init__(self, connector: Connector, state: EndpointState) -> None:
         """Ask over the connection of this connector."""
-        self.agents = Questions(lambda number, question: self._send(AgentQuestion(number, question)))
-        self.operator = Questions(lambda number, question: self._send(OperatorQuestion(number, question)))
         self._connector = connector
         self._state = state
-        self._asked: deque[asyncio.Future[Any]] = deque()
+        self._in_order: deque[asyncio.Future[Any]] = deque()
+        """Questions about the status and the view, which are answered in their order."""
+        self._number = 0
+        self._by_number: dict[int, asyncio.Future[bytes]] = {}
+        """Questions about agents and clients, whose answers have their numbers."""
         state.on_end.append(self._end)
 
     async def ask(self, question: StatusQuestion | ViewRequest, kind: type[T]) -> T:
-        """Return the answer, which is of this kind."""
+        """Return the answer about the status or the view, which is of this kind."""
         self._send(question)
-        self._asked.append(waiting := asyncio.get_running_loop().create_future())
+        self._in_order.append(waiting := asyncio.get_running_loop().create_future())
         async with asyncio.timeout(QUESTION_TIMEOUT_S):
             answer = await waiting
         if not isinstance(answer, kind):
@@ -111,50 +83,60 @@ class ServerQuestions:
             raise MalformedFrame(f"{self._connector.address.url} answers {asked} with {got}")
         return answer
 
-    def _send(self, question: Said) -> None:
+    async def ask_about(self, frame: type[NumberedQuestion], question: msgspec.Struct, kind: type[T]) -> T:
+        """Return the answer to a question in a frame of its own, which is of this kind. Raise ``UsageError`` if it is no."""
+        self._number += 1
+        number, answer = self._number, asyncio.get_running_loop().create_future()
+        self._send(frame(number, msgspec.msgpack.encode(question)))
+        self._by_number[number] = answer
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                return msgspec.json.decode(await answer, type=kind)
+        except UNREADABLE as error:
+            raise MalformedFrame(f"an answer that cannot be read: {error}") from None
+        finally:
+            self._by_number.pop(number, None)
+
+    def _send(self, question: ControlFrame) -> None:
         self._state.check()
         if self._connector.connection is None:
             raise ConnectionError(f"not connected to {self._connector.address.url}: {self._connector.trouble}")
         self._connector.send(question)
 
-    def answer(self, said: Said) -> bool:
+    def answer(self, said: ControlFrame) -> bool:
         """Give an answer to its question; return whether it is an answer at all."""
         if isinstance(said, StatusAnswer | ViewAnswer):
-            self._answer(said)
-        elif isinstance(said, AgentAnswer):
-            self.agents.answered(said)
-        elif isinstance(said, OperatorAnswer):
-            self.operator.answered(said)
+            self.answer_next(said)
+        elif isinstance(said, NumberedAnswer):
+            waiting = self._by_number.pop(said.number, None)
+            if waiting is not None:
+                wrong = NotAllowed(said.error) if said.forbidden else UsageError(said.error)
+                answer_to(waiting, wrong if said.error else said.answer)
         else:
             return False
         return True
 
-    def deny(self, error: Exception) -> None:
-        """Answer the oldest question about the status or the view with an error."""
-        self._answer(error)
-
-    def _answer(self, answer: object) -> None:
-        if self._asked:
-            answer_to(self._asked.popleft(), answer)
+    def answer_next(self, answer: object) -> None:
+        """NumberedAnswer the oldest question about the status or the view, with an error too."""
+        if self._in_order:
+            answer_to(self._in_order.popleft(), answer)
 
     def lost(self) -> None:
-        """Answer all questions with an error: the connection is lost."""
-        error = ConnectionError(f"the connection to {self._connector.address.url} was lost")
-        while self._asked:
-            self._answer(error)
-        self.agents.lost(error)
-        self.operator.lost(error)
+        """NumberedAnswer all questions with an error: the connection is lost."""
+        self._end(ConnectionError(f"the connection to {self._connector.address.url} was lost"))
+        self._in_order.clear()
+        self._by_number.clear()
 
     def _end(self, failure: Exception) -> bool:
-        return fail_all((*self._asked, *self.agents.waiting, *self.operator.waiting), failure)
+        return fail_all((*self._in_order, *self._by_number.values()), failure)
 
 
 class Agents:
     """Creates, shows and removes agents of a server and dead messages. A call raises ``UsageError`` if the server refuses."""
 
-    def __init__(self, questions: Questions) -> None:
-        """``questions`` are sent as ``AgentQuestion``."""
-        self._ask = questions.ask
+    def __init__(self, questions: ServerQuestions) -> None:
+        """Ask by ``questions``."""
+        self._ask = partial(questions.ask_about, AgentQuestion)
 
     async def create(self, name: str, kind: str, state: Any = None, *, exist_ok: bool = False) -> None:
         """Make an agent of a class that the server knows. ``state`` is what it begins with; None: what its class says.
@@ -198,9 +180,9 @@ class Operator:
     Each call raises ``UsageError`` if the server refuses, ``NotAllowed`` if its access file does.
     """
 
-    def __init__(self, questions: Questions) -> None:
-        """``questions`` are sent as ``OperatorQuestion``."""
-        self._ask = questions.ask
+    def __init__(self, questions: ServerQuestions) -> None:
+        """Ask by ``questions``."""
+        self._ask = partial(questions.ask_about, OperatorQuestion)
 
     async def clients(self, limit: int) -> dict[str, Any]:
         """Return how it is with so many clients, those first for whom most waits, and how many there are."""

@@ -107,12 +107,12 @@ class Client(Endpoint):
     @property
     def agents(self) -> Agents:
         """The agents of the server that this client is connected to: to make, look at and remove them."""
-        return Agents(self._link.questions.agents)
+        return Agents(self._link.questions)
 
     @property
     def operator(self) -> Operator:
         """The clients of the server that this client is connected to: to look at, empty and remove them."""
-        return Operator(self._link.questions.operator)
+        return Operator(self._link.questions)
 
     def number_from(self, number: int) -> None:
         """Give the next message the number behind this one. What the server has had with that number or a later one is left out.

@@ -19,7 +19,7 @@ from thence.client.parts.state import EndpointState
 from thence.errors import ConfigError, ThenceError
 from thence.net.control import tell
 from thence.net.framing import MAX_FRAME_BYTES, Connection
-from thence.net.protocol import Said
+from thence.net.protocol import ControlFrame
 from thence.net.reconnect import Backoff, Heartbeat
 from thence.net.security.exposure import check_calling, parse_url
 from thence.net.security.tls import TlsFiles, client_side, why_not_connected
@@ -91,7 +91,7 @@ class Connector:
         self.connection = connection
         self._backoff.reset()
 
-    def send(self, what: Said) -> None:
+    def send(self, what: ControlFrame) -> None:
         """Send a frame, if there is a connection."""
         if self.connection is not None:
             tell(self.connection, what)

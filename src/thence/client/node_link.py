@@ -12,7 +12,7 @@ from thence.errors import StorageError, UsageError
 from thence.net.protocol import WINDOW_MESSAGES, Publish
 from thence.node.directory.directory import DirectoryChange
 from thence.node.node import Node
-from thence.node.session import Session
+from thence.node.sessions.session import Session
 from thence.storage.mailbox import Batch
 
 
@@ -43,14 +43,14 @@ class NodeLink:
         node.directory.mailboxes.here.add(name)
         node.hooks.on_answered = session.answered
         node.hooks.on_messages = self._on_messages
-        node.hooks.on_safe = lambda _: session.tell_safe()
+        node.hooks.on_safe = lambda _: session.feed.send_safety()
         if in_memory:
-            node.hooks.on_batch = session.hand
+            node.hooks.on_batch = session.feed.pass_by
         node.hooks.on_notice = self._on_notice
         node.hooks.on_room = session.go_on
         node.hooks.on_failed = node.peers.on_failed = parts.state.fail
         node.peers.epochs.on_fenced = lambda reason: parts.state.fail(StorageError(reason))
-        session.acknowledge(mailbox.acknowledged, mailbox.acknowledged + WINDOW_MESSAGES)
+        session.feed.acknowledge(mailbox.acknowledged, mailbox.acknowledged + WINDOW_MESSAGES)
 
     @property
     def running(self) -> tuple[Node, Session]:
@@ -69,11 +69,11 @@ class NodeLink:
     def acknowledge(self, upto: int, limit: int, answer: bool) -> None:
         """Acknowledge messages."""
         if self._session is not None:
-            self._session.acknowledge(upto, limit, partial(self._parts.acks.on_durable, upto) if answer else None)
+            self._session.feed.acknowledge(upto, limit, partial(self._parts.acks.on_durable, upto) if answer else None)
 
     def ask_safety(self) -> None:
         """Ask the session to say which messages are safe."""
-        self.running[1].want_safety()
+        self.running[1].feed.want_safety()
 
     async def follow(self, topic: str, *, wanted: bool) -> None:
         """Follow a topic, or follow it no longer. Return when that holds."""
@@ -114,7 +114,7 @@ class NodeLink:
         everyone = batch.to is None and batch.topic is None
         self._parts.deliveries.deliver(position, skip, batch.sender, batch.topic, batch.messages, everyone)
 
-    def told_safe(self, upto: int, reason: str) -> None:
+    def on_safe(self, upto: int, reason: str) -> None:
         """Note which messages are safe, or why nobody finds out."""
         self._parts.safe_waits.on_safe(upto, reason)
 
@@ -132,11 +132,11 @@ class NodeLink:
 
     def _on_messages(self, clients: Collection[str]) -> None:
         if self._session is not None:
-            self._session.feed()
+            self._session.feed.send()
 
     def _on_notice(self, change: DirectoryChange) -> None:
         for name in (*change.known, change.joined):
             if name is not None:
                 self._names.answer(name)
-        if change.follows is not None and change.follows.client == self._parts.state.name and self._session is not None:
-            self._session.followed(change.follows)
+        if change.follows is not None and change.follows.client == self._parts.state.name:
+            self._topics.answer(change.follows.topic)

@@ -31,6 +31,7 @@ from thence.net.protocol import (
     Acknowledge,
     Challenge,
     ClientWelcome,
+    ControlFrame,
     Deliver,
     Denied,
     Find,
@@ -41,7 +42,6 @@ from thence.net.protocol import (
     Refused,
     Safe,
     SafetyWanted,
-    Said,
     Stable,
     StableQuestion,
     Subscribe,
@@ -275,7 +275,7 @@ class ServerLink:
             unaccepted.popleft()
         self._parts.outbox.on_accepted(upto)
 
-    def _answered(self, said: Said) -> None:
+    def _answered(self, said: ControlFrame) -> None:
         """Take the answer to something that we asked for."""
         if isinstance(said, Subscribed):
             if self._wanted.get(said.topic) == said.wanted:
@@ -303,4 +303,4 @@ class ServerLink:
         elif denied.asked == "name":
             self._names.answer(denied.about, error)
         else:
-            self.questions.deny(error)
+            self.questions.answer_next(error)

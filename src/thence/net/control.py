@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thence.net.framing import Connection
-from thence.net.protocol import CONTROL_KIND, Refused, Said
+from thence.net.protocol import CONTROL_KIND, ControlFrame, Refused
 
 
 def refuse(
@@ -33,7 +33,7 @@ def hang_up(connection: Connection, why: Refused) -> None:
     connection.close()
 
 
-def tell(connection: Connection, what: Said) -> None:
+def tell(connection: Connection, what: ControlFrame) -> None:
     """Send a frame that is no packet."""
     connection.writer.send(CONTROL_KIND, what)
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal, get_args
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -66,11 +66,11 @@ MAX_UNACCEPTED: Final = 65_536
 MAX_UNACCEPTED_BYTES: Final = 64 * 1024 * 1024
 
 
-class _Said(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What both sides agree on."""
+class ControlFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A frame that is no packet. Each kind is a class with a tag."""
 
 
-class ServerHello(_Said, frozen=True, array_like=True, tag=1):
+class ServerHello(ControlFrame, frozen=True, array_like=True, tag=1):
     """Who calls, whom, and what it believes the fabric to be."""
 
     protocol: int
@@ -92,7 +92,7 @@ class ServerHello(_Said, frozen=True, array_like=True, tag=1):
     """Whether its store was restored from a copy."""
 
 
-class ServerWelcome(_Said, frozen=True, array_like=True, tag=2):
+class ServerWelcome(ControlFrame, frozen=True, array_like=True, tag=2):
     """The answer to ``ServerHello``."""
 
     server: str
@@ -106,13 +106,13 @@ class ServerWelcome(_Said, frozen=True, array_like=True, tag=2):
     """Whether its store was restored from a copy."""
 
 
-class ServerAgreed(_Said, frozen=True, array_like=True, tag=5):
+class ServerAgreed(ControlFrame, frozen=True, array_like=True, tag=5):
     """The caller has the offered epoch on disk. Packets follow; a caller that made no claim does not say this."""
 
     epoch: Epoch
 
 
-class Refused(_Said, frozen=True, array_like=True, tag=3):
+class Refused(ControlFrame, frozen=True, array_like=True, tag=3):
     """The other side does not go on, and says why."""
 
     reason: str
@@ -132,11 +132,11 @@ class Refused(_Said, frozen=True, array_like=True, tag=3):
     """Whether whoever called runs on an old copy of its store, beside another run of it that has its place."""
 
 
-class Ping(_Said, frozen=True, array_like=True, tag=4):
+class Ping(ControlFrame, frozen=True, array_like=True, tag=4):
     """Nothing else was to be said for a while."""
 
 
-class ClientHello(_Said, frozen=True, array_like=True, tag=10):
+class ClientHello(ControlFrame, frozen=True, array_like=True, tag=10):
     """Who wants to send and listen. Without a name: only questions follow."""
 
     protocol: int
@@ -162,7 +162,7 @@ class ClientHello(_Said, frozen=True, array_like=True, tag=10):
     """Which program it is, by a random id: a call of it that arrives late must not take its name from itself."""
 
 
-class Challenge(_Said, frozen=True, array_like=True, tag=28):
+class Challenge(ControlFrame, frozen=True, array_like=True, tag=28):
     """The server wants to see the token of a client proved."""
 
     server: str
@@ -175,7 +175,7 @@ class Challenge(_Said, frozen=True, array_like=True, tag=28):
     """Whether a signature is wanted, too."""
 
 
-class Proof(_Said, frozen=True, array_like=True, tag=29):
+class Proof(ControlFrame, frozen=True, array_like=True, tag=29):
     """The answer to ``Challenge``."""
 
     proof: bytes
@@ -185,7 +185,7 @@ class Proof(_Said, frozen=True, array_like=True, tag=29):
     """and that it has the token."""
 
 
-class ClientWelcome(_Said, frozen=True, array_like=True, tag=11):
+class ClientWelcome(ControlFrame, frozen=True, array_like=True, tag=11):
     """The answer to ``ClientHello``."""
 
     server: str
@@ -208,7 +208,7 @@ class ClientWelcome(_Said, frozen=True, array_like=True, tag=11):
     """Whether the server says when an ``Acknowledge`` is on disk, if it is asked to."""
 
 
-class Publish(_Said, frozen=True, array_like=True, tag=12):
+class Publish(ControlFrame, frozen=True, array_like=True, tag=12):
     """Messages ``first`` to ``first + count - 1`` of this client, for the same recipients."""
 
     first: int
@@ -222,7 +222,7 @@ class Publish(_Said, frozen=True, array_like=True, tag=12):
     """Whether somebody waits until they are accepted. If not, that may be told a little later, with something else."""
 
 
-class Accepted(_Said, frozen=True, array_like=True, tag=13):
+class Accepted(ControlFrame, frozen=True, array_like=True, tag=13):
     """The server answers for every message up to this number."""
 
     upto: int
@@ -230,7 +230,7 @@ class Accepted(_Said, frozen=True, array_like=True, tag=13):
     """Up to which number it has noted that. Messages that nobody wants leave no trace."""
 
 
-class Undeliverable(_Said, frozen=True, array_like=True, tag=14):
+class Undeliverable(ControlFrame, frozen=True, array_like=True, tag=14):
     """These messages were not accepted, and never will be."""
 
     first: int
@@ -240,7 +240,7 @@ class Undeliverable(_Said, frozen=True, array_like=True, tag=14):
     """Whether the access file is why."""
 
 
-class Deliver(_Said, frozen=True, array_like=True, tag=15):
+class Deliver(ControlFrame, frozen=True, array_like=True, tag=15):
     """Messages for this client: the first of them has ``position``; of the list, the first ``skip`` were acknowledged before."""
 
     position: int
@@ -261,7 +261,7 @@ class ReadDeliver(Deliver, frozen=True, array_like=True, tag=15):
     messages: memoryview  # type: ignore[assignment]
 
 
-class Acknowledge(_Said, frozen=True, array_like=True, tag=16):
+class Acknowledge(ControlFrame, frozen=True, array_like=True, tag=16):
     """The client has done with every message up to ``upto`` and takes more up to position ``limit``.
 
     From a server, to a client that wanted an answer: that is on disk.
@@ -273,57 +273,57 @@ class Acknowledge(_Said, frozen=True, array_like=True, tag=16):
     """Whether the client wants to be told when it is on disk (``ClientWelcome.answers``)."""
 
 
-class Subscribe(_Said, frozen=True, array_like=True, tag=17):
+class Subscribe(ControlFrame, frozen=True, array_like=True, tag=17):
     """The client wants what is published on a topic, or no longer."""
 
     topic: str
     wanted: bool
 
 
-class Subscribed(_Said, frozen=True, array_like=True, tag=18):
+class Subscribed(ControlFrame, frozen=True, array_like=True, tag=18):
     """From here on ``Subscribe`` holds at this server; elsewhere it holds for all that follows causally."""
 
     topic: str
     wanted: bool
 
 
-class Find(_Said, frozen=True, array_like=True, tag=23):
+class Find(ControlFrame, frozen=True, array_like=True, tag=23):
     """The client wants to know when there is a client of this name, as far as its server has heard."""
 
     name: str
 
 
-class NameFound(_Said, frozen=True, array_like=True, tag=24):
+class NameFound(ControlFrame, frozen=True, array_like=True, tag=24):
     """There is."""
 
     name: str
 
 
-class StableQuestion(_Said, frozen=True, array_like=True, tag=25):
+class StableQuestion(ControlFrame, frozen=True, array_like=True, tag=25):
     """The client wants to know when all recipients' servers have its messages up to this number, on disk."""
 
     upto: int
 
 
-class Stable(_Said, frozen=True, array_like=True, tag=26):
+class Stable(ControlFrame, frozen=True, array_like=True, tag=26):
     """They have; or why nobody finds out."""
 
     upto: int
     reason: str = ""
 
 
-class SafetyWanted(_Said, frozen=True, array_like=True, tag=32):
+class SafetyWanted(ControlFrame, frozen=True, array_like=True, tag=32):
     """The client wants to be told from now on which of its messages are safe."""
 
 
-class Safe(_Said, frozen=True, array_like=True, tag=33):
+class Safe(ControlFrame, frozen=True, array_like=True, tag=33):
     """All messages for this client up to a position are safe; or why nobody finds out."""
 
     upto: int
     reason: str = ""
 
 
-class Denied(_Said, frozen=True, array_like=True, tag=27):
+class Denied(ControlFrame, frozen=True, array_like=True, tag=27):
     """The client does not get what it asked for: to follow a topic, to look for a name, or to know something."""
 
     asked: Literal["topic", "name", "question"]
@@ -334,21 +334,21 @@ class Denied(_Said, frozen=True, array_like=True, tag=27):
     """Whether the access file is why; otherwise it cannot be done here any more."""
 
 
-class StatusQuestion(_Said, frozen=True, array_like=True, tag=20):
+class StatusQuestion(ControlFrame, frozen=True, array_like=True, tag=20):
     """How is the server?"""
 
 
-class StatusAnswer(_Said, frozen=True, array_like=True, tag=21):
+class StatusAnswer(ControlFrame, frozen=True, array_like=True, tag=21):
     """The status as JSON."""
 
     status: bytes
 
 
-class Leave(_Said, frozen=True, array_like=True, tag=22):
+class Leave(ControlFrame, frozen=True, array_like=True, tag=22):
     """The client gives up its name, its messages and its topics."""
 
 
-class ViewRequest(_Said, frozen=True, array_like=True, tag=40):
+class ViewRequest(ControlFrame, frozen=True, array_like=True, tag=40):
     """Somebody leads a change of the fabric (``core.reconfig.coordinator``), and asks the server where it stands, or for its next
     step."""
 
@@ -372,7 +372,7 @@ class ViewRequest(_Said, frozen=True, array_like=True, tag=40):
     """Of ``flush``: a part of what the server lacks (``core.reconfig.protocol``)."""
 
 
-class ViewAnswer(_Said, frozen=True, array_like=True, tag=41):
+class ViewAnswer(ControlFrame, frozen=True, array_like=True, tag=41):
     """Where the server stands, when that is durable."""
 
     server: str
@@ -390,14 +390,14 @@ class ViewAnswer(_Said, frozen=True, array_like=True, tag=41):
     """Copies that were asked for: the first of them, as many as fit into an answer."""
 
 
-class AgentQuestion(_Said, frozen=True, array_like=True, tag=30):
-    """Something is to be done about the agents of this server, or to be known (``agents.admin``)."""
+class NumberedQuestion(ControlFrame, frozen=True, array_like=True):
+    """Something is to be known of a server, or to be done there (``net.questions``)."""
 
     number: int
     question: bytes
 
 
-class AgentAnswer(_Said, frozen=True, array_like=True, tag=31):
+class NumberedAnswer(ControlFrame, frozen=True, array_like=True):
     """The answer to the question with this number, as JSON; or why there is none."""
 
     number: int
@@ -407,21 +407,20 @@ class AgentAnswer(_Said, frozen=True, array_like=True, tag=31):
     """Whether the access file is why there is none."""
 
 
-class OperatorQuestion(_Said, frozen=True, array_like=True, tag=42):
-    """An operator wants to know something about the clients of this server, or to have it done (``server.admin``)."""
-
-    number: int
-    question: bytes
+class AgentQuestion(NumberedQuestion, frozen=True, array_like=True, tag=30):
+    """A question about the agents of a server (``agents.admin``)."""
 
 
-class OperatorAnswer(_Said, frozen=True, array_like=True, tag=43):
-    """The answer to the question with this number, as JSON; or why there is none."""
+class AgentAnswer(NumberedAnswer, frozen=True, array_like=True, tag=31):
+    """The answer to an ``AgentQuestion``."""
 
-    number: int
-    answer: bytes
-    error: str = ""
-    forbidden: bool = False
-    """Whether the access file is why there is none."""
+
+class OperatorQuestion(NumberedQuestion, frozen=True, array_like=True, tag=42):
+    """A question about the clients of a server (``server.admin``)."""
+
+
+class OperatorAnswer(NumberedAnswer, frozen=True, array_like=True, tag=43):
+    """The answer to an ``OperatorQuestion``."""
 
 
 class BatchItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -437,42 +436,18 @@ class BatchItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Above 0: this is the reply to the request with this id."""
 
 
-Said = (
-    ServerHello
-    | ServerWelcome
-    | ServerAgreed
-    | Refused
-    | Ping
-    | ClientHello
-    | Challenge
-    | Proof
-    | ClientWelcome
-    | Publish
-    | Accepted
-    | Undeliverable
-    | Deliver
-    | Acknowledge
-    | Subscribe
-    | Subscribed
-    | Find
-    | NameFound
-    | StableQuestion
-    | Stable
-    | SafetyWanted
-    | Safe
-    | Denied
-    | StatusQuestion
-    | StatusAnswer
-    | Leave
-    | ViewRequest
-    | ViewAnswer
-    | AgentQuestion
-    | AgentAnswer
-    | OperatorQuestion
-    | OperatorAnswer
-)
+def _kinds_of(base: type[ControlFrame]) -> Iterator[type[ControlFrame]]:
+    for kind in base.__subclasses__():
+        if kind.__struct_config__.tag is None:
+            yield from _kinds_of(kind)
+        else:
+            yield kind
 
-_Readable: Any = functools.reduce(operator.or_, [ReadDeliver if kind is Deliver else kind for kind in get_args(Said)])
+
+KINDS: Final = tuple(_kinds_of(ControlFrame))
+"""All kinds of frames that are no packets."""
+
+_Readable: Any = functools.reduce(operator.or_, [ReadDeliver if kind is Deliver else kind for kind in KINDS])
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Readable)
 _decode_said: Any = _decoder.decode
@@ -492,16 +467,16 @@ def agreed(hello: ServerHello | ClientHello) -> int:
     return newest if newest >= max(hello.oldest, OLDEST_PROTOCOL) else 0
 
 
-_LONG: Final[dict[int, type[Said]]] = {12: Publish, 30: AgentQuestion, 40: ViewRequest}
+_LONG: Final[dict[int, type[ControlFrame]]] = {12: Publish, 30: AgentQuestion, 40: ViewRequest}
 """By their tags: what of all that a client says may be long."""
 
 
-def long_kind(frame: memoryview) -> type[Said] | None:
+def long_kind(frame: memoryview) -> type[ControlFrame] | None:
     """Return what a client says in a frame, by its first bytes alone, if that may be long."""
     return _LONG.get(frame[2]) if len(frame) > 2 and frame[0] == CONTROL and 0x90 <= frame[1] <= 0x9F else None
 
 
-def understand(frame: memoryview, sender: str) -> Said:
+def understand(frame: memoryview, sender: str) -> ControlFrame:
     """Return what a frame that is no packet says."""
     if frame[0] != CONTROL:
         raise MalformedFrame(f"a frame of kind {frame[0]} from {sender}; there is no such kind")

@@ -2,9 +2,8 @@
 
 Rules:
 
-* A question comes in a frame of a client (``OperatorQuestion``), mostly of one without a name. Its answer is JSON.
-* With an access file, whoever removes or drops something needs the right to (``clients`` or ``topology``). Everything that is
-  dropped is logged, with who asked for it, and counted.
+* With an access file, whoever removes or drops something needs the right to (``clients`` or ``topology``,
+  ``server.answers``). Everything that is dropped is logged, with who asked for it, and counted.
 * A program that is connected under the name is told first, for good: it must not go on as if nothing had happened.
 * It is answered when no crash can undo it. It waits for nothing else: not for room in a mailbox, and not for other servers.
 * A server answers for its own clients. It knows where the others are, and says so.
@@ -17,12 +16,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from thence.errors import ThenceError, UsageError
-from thence.net.admin_protocol import ListClients, PurgeClient, Question, RemoveClient, ShowClient, read_question
-from thence.net.control import tell
-from thence.net.protocol import OperatorAnswer, OperatorQuestion
+from thence.errors import UsageError
+from thence.net.questions import AboutClients, ListClients, PurgeClient, RemoveClient, ShowClient
 from thence.node.messages.removal import Dropped
 from thence.runtime.offenders import escaped
 from thence.storage.mailbox import Mailbox
@@ -41,30 +36,14 @@ log = logging.getLogger("thence.operator")
 
 
 class ClientAdmin:
-    """See the module's text."""
+    """Shows, empties and removes the clients of one server."""
 
     def __init__(self, server: Server) -> None:
         """Answer for the clients of ``server``."""
         self._server = server
 
-    def ask(self, asker: ClientConnection, asked: OperatorQuestion) -> None:
+    def answer(self, asker: ClientConnection, question: AboutClients, answer: Answer) -> None:
         """Answer an operator, now or when what was asked for is durable."""
-        question = read_question(asked.question)
-        changes = isinstance(question, RemoveClient | PurgeClient)
-        reason = asker.rights.objection_to_removal() if changes else asker.rights.objection_to_listing()
-        if reason:
-            asker.complain(reason)
-            tell(asker.connection, OperatorAnswer(asked.number, b"", reason, forbidden=True))
-            return
-        try:
-            self._answer(asker, asked.number, question)
-        except ThenceError as error:
-            tell(asker.connection, OperatorAnswer(asked.number, b"", str(error)))
-
-    def _answer(self, asker: ClientConnection, number: int, question: Question) -> None:
-        def answer(value: dict[str, Any]) -> None:
-            tell(asker.connection, OperatorAnswer(number, msgspec.json.encode(value)))
-
         if isinstance(question, ListClients):
             answer(self._listed(max(1, min(question.limit, MAX_LISTED))))
         elif isinstance(question, ShowClient):

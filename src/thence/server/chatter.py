@@ -1,7 +1,7 @@
 """What a client says that moves nothing, such as pings and what it may not do: it may say some of that, and then it is slowed.
 
 Whatever is short to say costs a server more than whoever says it. Messages pay for themselves: they are served in turn
-(``node.fair_turns``). So do questions (``server.admission``). Everything else is chatter, and counted here.
+(``node.sessions.fair_turns``). So do questions (``server.admission``). Everything else is chatter, and counted here.
 
 Rules:
 

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from thence.node.session import Session
+from thence.node.sessions.session import Session
 
 CHURN_PER_S: Final = 200
 CHURN_BURST: Final = 200

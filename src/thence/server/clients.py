@@ -10,16 +10,17 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from thence.core.wire.messages import MAX_NAME_CHARACTERS
 from thence.errors import MalformedFrame
-from thence.net.control import tell
-from thence.net.protocol import Denied, NameFound
+from thence.net.control import refuse, tell
+from thence.net.protocol import Denied, NameFound, Subscribed
 from thence.net.reconnect import Heartbeat
 from thence.net.security.access import Guest
 from thence.node.directory.directory import Directory
-from thence.node.session import Session
+from thence.node.sessions.session import Session
 from thence.storage.bodies import Follows
 from thence.storage.rejections import Rejected
 
@@ -91,20 +92,20 @@ class ConnectedClients:
         for name in names:
             client = self.here.get(name)
             if client is not None and client.session is not None:
-                client.session.feed()
+                client.session.feed.send()
 
     def tell_safe(self, names: Collection[str]) -> None:
         """Tell clients which of their messages are safe."""
         for name in names:
             client = self.here.get(name)
             if client is not None and client.session is not None:
-                client.session.tell_safe()
+                client.session.feed.send_safety()
 
     def followed(self, notice: Follows) -> None:
         """Tell a client that it follows a topic, or no longer."""
         client = self.here.get(notice.client)
         if client is not None and client.session is not None:
-            client.session.followed(notice)
+            tell(client.connection, Subscribed(notice.topic, notice.wanted))
 
     def tell_withdrawn(self, name: str, topic: str, reason: str) -> None:
         """Tell a client, if it is here, that it follows a topic no longer since it may not."""
@@ -148,4 +149,14 @@ class ConnectedClients:
     def hungriest(self) -> Callable[[str], None] | None:
         """Return how to show out whoever holds most memory, if anybody holds some."""
         most = max(self.all, key=lambda client: client.connection.holding.bytes, default=None)
-        return None if most is None or not most.connection.holding.bytes else most.show_out
+        return None if most is None or not most.connection.holding.bytes else partial(_show_out, most)
+
+
+def _show_out(client: ClientConnection, why: str) -> None:
+    """End the connection of a client: others wait for the memory that is held for it. It may come again."""
+    connection = client.connection
+    reason = f"{connection.holding.bytes} bytes are on their way to and from it, more than for any other client; {why}"
+    if connection.writer.full:
+        connection.fail(MalformedFrame(f"shown out: {reason}"))  # It reads nothing.
+    else:
+        refuse(connection, f"shown out: {reason}", claims=f"client {client.name!r}", later=True)

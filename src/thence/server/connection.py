@@ -1,4 +1,4 @@
-"""One client that is connected to a server: what it says goes to its session, to the server or to the agents, and back.
+"""One client that is connected to a server: what it says goes to its session, to the server or to the agents.
 
 Rules:
 
@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from thence.core.epochs.epoch import Epoch
-from thence.errors import MalformedFrame, StorageError
+from thence.errors import MalformedFrame
 from thence.net.control import hang_up, ignore_frame, refuse, tell
 from thence.net.framing import MAX_CLIENT_FRAME_BYTES, Connection
 from thence.net.protocol import (
     MAX_SHORT_BYTES,
     Accepted,
     Acknowledge,
-    AgentAnswer,
     AgentQuestion,
     ClientWelcome,
+    ControlFrame,
     Deliver,
     Denied,
     Find,
@@ -35,15 +35,11 @@ from thence.net.protocol import (
     Ping,
     Publish,
     Refused,
-    Safe,
     SafetyWanted,
-    Said,
     Stable,
     StableQuestion,
-    StatusAnswer,
     StatusQuestion,
     Subscribe,
-    Subscribed,
     Undeliverable,
     ViewRequest,
     long_kind,
@@ -53,11 +49,13 @@ from thence.net.protocol import (
 from thence.net.security.access import EVERYTHING, Guest, Rights
 from thence.node.directory.homes import FENCED, rejected_before
 from thence.node.node import Node
-from thence.node.session import FEW_WAITING, Session
+from thence.node.sessions.in_flight import FEW_WAITING
+from thence.node.sessions.session import Session
 from thence.runtime.offenders import place_of
-from thence.server.admission import Asker, Done
+from thence.server.admission import Asker
 from thence.server.chatter import IDLE_POINTS, LOOKUP_POINTS, Chatter
 from thence.server.churn import CHURN_PER_S, FREE_TOPICS
+from thence.server.outlet import ClientOutlet
 from thence.storage.bodies import Follows
 from thence.storage.mailbox import Batch, Mailbox
 from thence.words import article
@@ -65,14 +63,11 @@ from thence.words import article
 if TYPE_CHECKING:
     from thence.server.server import Server
 
-ACCEPTED_WITHIN_S: Final = 0.005
-"""How much later a client for whose messages nobody waits is told that they are accepted, if nothing else goes to it before."""
 MAX_BACKLOG_BYTES: Final = 1024 * 1024
 """How much of what a client sent may wait to be done before it is looked at whether there is memory for it."""
+CHURNS: Final = f"slowed: it follows and leaves topics more often than its part of CHURN_PER_S ({CHURN_PER_S}) allows"
 CROWDED_S: Final = 0.02
 """For how long a client is not read that has more waiting than is done by then."""
-ACCEPTED_EVERY: Final = 4_096
-"""After how many messages it is told at once all the same."""
 
 
 def reject(node: Node, connection: Connection, name: str, refused: Refused) -> None:
@@ -87,7 +82,7 @@ def reject(node: Node, connection: Connection, name: str, refused: Refused) -> N
 
 
 class ClientConnection:
-    """One connected client: the outlet of its session."""
+    """One connected client, by what it says."""
 
     def __init__(self, server: Server, connection: Connection, name: str, guest: Guest | None, program: str = "") -> None:
         """Take over a connection that has said hello, and proved its token if it is a guest."""
@@ -102,23 +97,14 @@ class ClientConnection:
         self.finding: dict[str, None] = {}
         """The others that it is waiting for."""
         self._server = server
-        self._accepted = 0
-        self._told = 0
-        """Up to which number the client was told that its messages are accepted,"""
-        self._hurried = 0
-        """and up to which somebody waits for that."""
-        self._telling: asyncio.TimerHandle | None = None
         self._epoch: Epoch | None = None
         """What it was given by its welcome, until it says something."""
         self._session_before = False
         """Whether there was a session when the connection was silenced."""
-        self._durable_asked = False
-        """Whether the client is to be told that what it has done with is on disk,"""
-        self._durable_wanted: Acknowledge | None = None
-        """and what it wants to know after that."""
-        self._asker = Asker(server.answering, connection)
+        self._asker = Asker(server.answers.turns, connection)
         whose = name or place_of(connection.address.rpartition(":")[0])
         self._chatter = Chatter(server.accounts, whose, connection, self.complain, self._slow)
+        self._outlet = ClientOutlet(server.node, name, connection, self._chatter, self._feed)
         connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
         connection.holding.enter(server.node.memory.pools.clients)
         connection.on_frame = self._frame
@@ -129,11 +115,11 @@ class ClientConnection:
         """The client has its name: go on."""
         node = self._server.node
         mailbox = node.directory.state.mailboxes[self.name]
-        guarded = self.guest is not None
+        limited = self.guest is not None
         self.session = Session(
-            *(node, self.name, self),
-            self._objection_to_messages if guarded else None,
-            self._withhold if guarded else None,
+            *(node, self.name, self._outlet),
+            self._objection_to_messages if limited else None,
+            self._withhold if limited else None,
             lambda session: self._server.rounds.wake([session]),
             self._server.senders,
             self._may_follow,
@@ -167,13 +153,9 @@ class ClientConnection:
         self._session_before = self.session is not None
         if self.session is not None:
             self._server.churn.drop(self.session)
-            self.session.leave()
+            self.session.in_flight.leave()
         self.session = None
         self.connection.on_frame = ignore_frame
-
-    def replaced(self) -> None:
-        """The same program has another connection."""
-        hang_up(self.connection, Refused(f"{self.name!r} has another connection", later=True))
 
     def fence(self, accepted: int) -> None:
         """Another program has the name; messages up to ``accepted`` of whoever had it were accepted."""
@@ -190,7 +172,7 @@ class ClientConnection:
         elif isinstance(said, Ping):
             self._chatter.spend(IDLE_POINTS)
         elif isinstance(said, StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest):
-            self._asker.ask(partial(self._question, connection, said))
+            self._asker.ask(partial(self._server.answers.answer, self, said))
         elif session is None:
             self._too_early(said)
         elif isinstance(said, Acknowledge):
@@ -199,12 +181,12 @@ class ClientConnection:
             self._subscribe(session, said)
         elif isinstance(said, Find):
             self._chatter.spend(LOOKUP_POINTS)
-            if not self._denied("name", said.name, self.rights.objection_to_message((said.name,), None)):
+            if not self.denied("name", said.name, self.rights.objection_to_message((said.name,), None)):
                 self._server.searches.find(self, said.name)
         else:
             self._seldom(connection, said)
 
-    def _understand_long(self, frame: memoryview) -> Said:
+    def _understand_long(self, frame: memoryview) -> ControlFrame:
         """Return what a long frame says, if it may be long: reading one can take thirty times its length."""
         kind = long_kind(frame)
         if kind is None:
@@ -217,7 +199,7 @@ class ClientConnection:
 
     def _publish(self, session: Session, said: Publish) -> None:
         if said.hurry:
-            self._hurried = said.first + said.count - 1
+            self._outlet.hurried = said.first + said.count - 1
         if not session.publish(said):
             self._chatter.spend(IDLE_POINTS)
         if session.waiting:
@@ -227,13 +209,13 @@ class ClientConnection:
                 self._wait_for_memory()
 
     def _subscribe(self, session: Session, said: Subscribe) -> None:
-        if said.wanted and self._denied("topic", said.topic, self.rights.objection_to_subscription(said.topic)):
+        if said.wanted and self.denied("topic", said.topic, self.rights.objection_to_subscription(said.topic)):
             return
         if not said.wanted and not self._server.node.directory.subscriptions.known(self.name, said.topic):
             self._chatter.spend(IDLE_POINTS)
         session.follow(said.topic, said.wanted)
         if session.churns and session.waiting == FEW_WAITING + 1:
-            self._complain_of_churn()
+            self.complain(CHURNS)
         if session.crowded:
             self._rest()
 
@@ -245,33 +227,17 @@ class ClientConnection:
             return True
         may = self._server.churn.take(session)
         if not may and session.waiting > FEW_WAITING:
-            self._complain_of_churn()
+            self.complain(CHURNS)
         return may
-
-    def _complain_of_churn(self) -> None:
-        self.complain(f"slowed: it follows and leaves topics more often than its part of CHURN_PER_S ({CHURN_PER_S}) allows")
 
     def _acknowledged(self, session: Session, said: Acknowledge) -> None:
         if self._epoch is not None:  # It says this first of all.
             self._server.node.homes.heard(self.name, self._epoch)
             self._epoch = None
-        if not session.acknowledge(said.upto, said.limit):
+        if not session.feed.acknowledge(said.upto, said.limit):
             self._chatter.spend(IDLE_POINTS)
         if said.answer:
-            self._durable_wanted = said
-            self._ask_durable()
-
-    def _ask_durable(self) -> None:
-        """Tell the client when what it has done with is on disk: of all that it wants to know meanwhile, only the last."""
-        wanted = self._durable_wanted
-        if wanted is not None and not self._durable_asked:
-            self._durable_wanted, self._durable_asked = None, True
-            self._server.node.driver.when_durable(partial(self._tell_durable, wanted))
-
-    def _tell_durable(self, wanted: Acknowledge) -> None:
-        self._durable_asked = False
-        tell(self.connection, Acknowledge(wanted.upto, wanted.limit))
-        self._ask_durable()
+            self._outlet.acknowledged(said)
 
     def _rest(self) -> None:
         """Read nothing for a moment: what would come waits here, too."""
@@ -283,48 +249,23 @@ class ClientConnection:
             self.session.slowed = slowed
             self._server.rounds.wake([self.session])
 
-    def _too_early(self, said: Said) -> None:
+    def _too_early(self, said: ControlFrame) -> None:
         """Something was said by a client that is not let in, or that has no name and never will be."""
         if self.name:
             raise MalformedFrame(f"{article(type(said).__name__)} before it was welcome")
         why = f"{article(type(said).__name__)} from a client without a name, which can only ask questions: connect with a name"
         refuse(self.connection, why, claims="client ''")
 
-    def _seldom(self, connection: Connection, said: Said) -> None:
+    def _seldom(self, connection: Connection, said: ControlFrame) -> None:
         self._chatter.spend(LOOKUP_POINTS)
         if isinstance(said, StableQuestion):
             self._server.node.intake.waiters.ask(self, lambda reason: tell(connection, Stable(said.upto, reason)))
         elif isinstance(said, SafetyWanted) and self.session is not None:
-            self.session.want_safety()
+            self.session.feed.want_safety()
         elif isinstance(said, Leave):
             self._server.reception.forget(self.name)
         else:
             raise MalformedFrame(f"{article(type(said).__name__)}, which no client says")
-
-    def _question(
-        self, connection: Connection, said: StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest, done: Done
-    ) -> None:
-        """Answer what may be asked also by whoever has no name."""
-        looks = False
-        if isinstance(said, StatusQuestion):
-            if not self._denied("question", "", self.rights.objection_to_status()):
-                tell(connection, StatusAnswer(msgspec.json.encode(self._server.status.report())))
-        elif isinstance(said, AgentQuestion):
-            reason = self.rights.objection_to_agents()
-            if reason:
-                self.complain(reason)
-                tell(connection, AgentAnswer(said.number, b"", reason, forbidden=True))
-            else:
-                looks = self._server.admin.ask(connection, said, "" if self.guest is None else self.rights.entry)
-        elif isinstance(said, OperatorQuestion):
-            self._server.operator_admin.ask(self, said)
-        elif not self._denied("question", "", self.rights.objection_to_change()):
-            self._server.node.reconfiguration.request(said, lambda answer: tell(connection, answer))
-            looks = True
-        if looks:
-            self._server.node.driver.when_durable(done)  # Behind the answer, which is long and waits for the same.
-        else:
-            done()
 
     # What it may do.
 
@@ -333,7 +274,7 @@ class ClientConnection:
         """What it may do."""
         return EVERYTHING if self.guest is None else self.guest.rights
 
-    def _denied(self, asked: Literal["topic", "name", "question"], about: str, reason: str) -> bool:
+    def denied(self, asked: Literal["topic", "name", "question"], about: str, reason: str) -> bool:
         """Tell the client why it may not, if so, and return whether that is so."""
         if reason:
             self._chatter.spend(IDLE_POINTS)
@@ -358,43 +299,16 @@ class ClientConnection:
         self._server.reception.lost(self)
         if self.session is not None:
             self._server.churn.drop(self.session)
-            self.session.leave()
+            self.session.in_flight.leave()
 
     def _writable(self) -> None:
-        """The client takes more."""
-        if self.session is not None:
-            self.session.feed()
+        self._feed()
         self._asker.go_on()
 
-    # Outlet.
-
-    def accepted(self, upto: int) -> None:
-        """Messages of the client are accepted."""
-        self._accepted = upto
-        if self._told < self._hurried or upto - self._told >= ACCEPTED_EVERY:
-            self._tell_accepted()
-        elif self._telling is None:
-            self._telling = asyncio.get_running_loop().call_later(ACCEPTED_WITHIN_S, self._tell_later)
-
-    def _tell_later(self) -> None:
-        self._telling = None
-        self._tell_accepted()
-
-    def _tell_accepted(self) -> None:
-        if self._accepted > self._told:
-            self._told = self._accepted
-            tell(self.connection, Accepted(self._accepted, self._server.node.intake.accepted_of(self.name)))
-
-    def undeliverable(self, first: int, count: int, reason: str, *, forbidden: bool) -> None:
-        """Some never will be."""
-        self._chatter.spend(IDLE_POINTS)
-        self._tell_accepted()
-        tell(self.connection, Undeliverable(first, count, reason, forbidden))
-
-    def deliver(self, position: int, skip: int, batch: Batch) -> None:
-        """Messages for the client."""
-        everyone = batch.to is None and batch.topic is None
-        tell(self.connection, Deliver(position, skip, batch.sender, batch.topic, batch.messages, everyone))
+    def _feed(self) -> None:
+        """Send the client what it may take now."""
+        if self.session is not None and self.connection.open:
+            self.session.feed.send()
 
     def _withhold(self, position: int, skip: int, batch: Batch) -> bool:
         """Say whether the client does not get these messages, since it may not follow their topic any more; it is told so."""
@@ -404,40 +318,7 @@ class ClientConnection:
             tell(self.connection, Deliver(position, skip, "", batch.topic, write_no_messages(batch.count), withheld=reason))
         return bool(reason)
 
-    def told_safe(self, upto: int, reason: str) -> None:
-        """Some of its messages are safe, or nobody finds out."""
-        tell(self.connection, Safe(upto, reason))
-
-    def damaged(self, error: StorageError) -> None:
-        """What is kept for the client cannot be read: others may go on."""
-        refuse(self.connection, f"the messages for {self.name!r} cannot be read: {error}")
-
-    def subscribed(self, topic: str, wanted: bool) -> None:
-        """The client follows a topic, or no longer."""
-        tell(self.connection, Subscribed(topic, wanted))
-
-    def not_subscribed(self, topic: str, reason: str) -> None:
-        """It cannot be followed here any more, or no longer be followed."""
-        tell(self.connection, Denied("topic", topic, reason, forbidden=False))
-
-    @property
-    def blocked(self) -> bool:
-        """Whether its connection is full, or there is no memory for more that is on its way."""
-        connection = self.connection
-        if connection.writer.full:
-            return True
-        pool = connection.holding.pool
-        if 2 * pool.used <= pool.limit or pool.has_room(connection.holding.bytes):  # Said again: it is asked with every batch.
-            return False
-        pool.wait(self._feed_later)
-        return True
-
     # Memory.
-
-    def _feed_later(self) -> None:
-        """There may be memory for what is for the client."""
-        if self.session is not None and self.connection.open:
-            self.session.feed()
 
     def count_waiting(self) -> None:
         """Count what the client has sent and what has not been done."""
@@ -452,11 +333,3 @@ class ClientConnection:
         else:
             connection.pause("memory of what waits")
             connection.holding.pool.wait(self._wait_for_memory)
-
-    def show_out(self, why: str) -> None:
-        """Others wait for the memory that is held for the client: end its connection. It may come again."""
-        reason = f"{self.connection.holding.bytes} bytes are on their way to and from it, more than for any other client; {why}"
-        if self.connection.writer.full:
-            self.connection.fail(MalformedFrame(f"shown out: {reason}"))  # It reads nothing.
-        else:
-            refuse(self.connection, f"shown out: {reason}", claims=f"client {self.name!r}", later=True)

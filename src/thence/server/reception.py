@@ -92,7 +92,7 @@ class Reception:
             return True
         older = self.joining.pop(hello.name, None)
         if older is not None and older.program and older.program == hello.program:
-            older.replaced()
+            _replace(older)
         elif older is not None:
             older.fence(0)
         self.joining[hello.name] = client
@@ -118,7 +118,7 @@ class Reception:
             if older is not None and takes_over:
                 older.fence(accepted)
             elif older is not None:
-                older.replaced()
+                _replace(older)
             if self._clients.here.get(hello.name) is client:
                 client.welcome()
 
@@ -217,3 +217,8 @@ class Reception:
             self.end_session(change.left, f"{change.left!r} is no longer a client of {self._node.name!r}")
             if change.yielded is None and self._node.name in self._node.directory.state.claims.get(change.left, ()):
                 self._take_back(change.left)
+
+
+def _replace(older: ClientConnection) -> None:
+    """End a connection: the same program has another one."""
+    hang_up(older.connection, Refused(f"{older.name!r} has another connection", later=True))

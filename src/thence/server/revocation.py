@@ -8,7 +8,7 @@ Rules:
   before that was noted, or while there was no access file, nobody knows the entry: then any that lets it be called so counts.
 * A subscription without a right to it is ended by a notice to all servers, as if its client had ended it: that is durable. The
   client is told, if it is here, and the log says it once. From the moment the file is read nothing on the topic is delivered any
-  more: what waits in the mailbox is withheld when its turn comes (``node.session``), by the rights at that time.
+  more: what waits in the mailbox is withheld when its turn comes (``node.sessions.feed``), by the rights at that time.
 * An agent rests while the entry by which it was made may not make agents. What is written to it waits. The reaction that it
   is in is dropped, and done again when it may go on.
 * A pass looks at ``TOPICS_AT_ONCE`` topics in a turn of the loop, so that a server with very many serves its clients meanwhile.

@@ -15,7 +15,6 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
-from thence.agents.admin import AgentAdmin
 from thence.agents.engine import AgentEngine
 from thence.agents.kinds import Kind
 from thence.core.topology.model import Topology
@@ -25,16 +24,15 @@ from thence.net.protocol import (
     Refused,
 )
 from thence.node.directory.directory import DirectoryChange
-from thence.node.fair_turns import Rounds
 from thence.node.listener import Listener
 from thence.node.node import Node
 from thence.node.options import NodeOptions
 from thence.node.peers.stalls import MailboxStall
-from thence.node.session import Session
+from thence.node.sessions.fair_turns import Rounds
+from thence.node.sessions.in_flight import InFlight
 from thence.runtime.reload import LOOK_EVERY_S
 from thence.runtime.tasks import tell_if_it_fails
-from thence.server.admin import ClientAdmin
-from thence.server.admission import Answering
+from thence.server.answers import ServerAnswers
 from thence.server.chatter import ChatterAccounts
 from thence.server.churn import Churn
 from thence.server.clients import ConnectedClients, NameSearches
@@ -57,8 +55,7 @@ class Server:
         """Bring back what is in the store; ``start`` opens the listener. ``kinds`` are the classes of agents that it knows."""
         self.node = Node(topology, name, options)
         self.engine = AgentEngine(self.node, kinds or {})
-        self.admin = AgentAdmin(self.node, self.engine)
-        self.operator_admin = ClientAdmin(self)
+        self.answers = ServerAnswers(self)
         self.revocation = Revocation(self)
         self.stopped: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         """Done when the server cannot go on, with the reason."""
@@ -74,7 +71,7 @@ class Server:
         node.hooks.on_notice = self._notice
         self.rounds = Rounds(self.clients.is_here, lambda: bool(self.status.takes_nothing))
         """In which clients are served whose messages have to wait."""
-        self.senders: set[Session] = set()
+        self.senders: set[InFlight] = set()
         """Those of whom something is on its way to the disk: they share ``MAX_IN_FLIGHT``."""
         node.hooks.on_room = self._room
         node.hooks.on_failed = node.peers.on_failed = self._failed
@@ -89,8 +86,6 @@ class Server:
         """How much clients may still say that moves nothing."""
         self.churn = Churn(self.rounds.wake)
         """The turns of those who follow and leave topics again and again."""
-        self.answering = Answering()
-        """The turns of those who ask."""
         self._ticker: asyncio.Task[None] | None = None
         self._mailboxes = MailboxStall()
         self.stopping = False
@@ -169,7 +164,7 @@ class Server:
             self.engine.messages(names)
 
     def _notice(self, change: DirectoryChange) -> None:
-        self.admin.notice(change)
+        self.answers.agents.notice(change)
         if change.joined is not None:
             self.reception.joined(change.joined)
         for name in change.known:

@@ -1,8 +1,8 @@
 """Which messages in the mailboxes of a server are safe (docs/concepts/stability.md); a state, without I/O.
 
 In domains with ``delivery = "notify"`` the member tells up to which of its deliveries all are safe
-(``core.stability.safe_notification``). Here that becomes positions in the mailboxes of clients. ``node.session`` tells those who
-want to know; ``client.safe_waits`` is their side.
+(``core.stability.safe_notification``). Here that becomes positions in the mailboxes of clients. ``node.sessions.feed`` tells
+those who want to know; ``client.safe_waits`` is their side.
 
 Rules:
 

@@ -25,8 +25,8 @@ from thence.net.protocol import (
     Challenge,
     ClientHello,
     ClientWelcome,
+    ControlFrame,
     Proof,
-    Said,
     encode_value,
     understand,
 )
@@ -153,7 +153,7 @@ class Speaker:
         called = name if tls is not None else None
         return cls(*await asyncio.open_connection(host, int(port), ssl=tls, server_hostname=called, local_addr=where))
 
-    def say(self, said: Said) -> None:
+    def say(self, said: ControlFrame) -> None:
         """Send a frame."""
         self.writer.write(framed(CONTROL_KIND + encode_value(said)))
 
@@ -161,7 +161,7 @@ class Speaker:
         """Send a packet."""
         self.writer.write(framed(PACKET_KIND + encode_value(packet)))
 
-    async def hear(self) -> Said:
+    async def hear(self) -> ControlFrame:
         """Return the next frame; ``IncompleteReadError`` if there is none."""
         length, _, _ = HEADER.unpack(await self.reader.readexactly(HEADER.size))
         return understand(memoryview(await self.reader.readexactly(length)), "the server")

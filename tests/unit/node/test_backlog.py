@@ -14,15 +14,15 @@ from tests.support.spills import kept_in, small_blocks
 from tests.support.stores import without_waiting
 from tests.unit.agents.test_engine import Home as AgentHome
 from tests.unit.agents.test_engine import Log, until
+from tests.unit.node.sessions.test_session import PlayedClient
 from tests.unit.node.test_node import alone, durable, joined, killed
-from tests.unit.node.test_session import PlayedClient
 from thence.errors import Busy, StorageError
 from thence.node import backlog as backlog_module
 from thence.node.backlog import share_out
 from thence.node.node import Node
 from thence.node.offline.inspection import examine, read_spilled
 from thence.node.options import NodeOptions
-from thence.node.session import Session
+from thence.node.sessions.session import Session
 from thence.storage import mailbox as mailbox_module
 from thence.storage import spill as spill_module
 from thence.storage import store
@@ -176,7 +176,7 @@ async def test_a_small_store_pushes_back_and_goes_on_when_there_is_room(tmp_path
     assert 150 < last < 250
     assert held_by(tmp_path) <= 400_000
     client = PlayedClient()
-    Session(node, "bob", client).acknowledge(0, 16_000)
+    Session(node, "bob", client).feed.acknowledge(0, 16_000)
     assert [what[1] for what in client.told] == numbers(1, last)
     await acknowledged(node, "bob", last)
     assert (node.directory.mailboxes.full, node.driver.full) == ("", "")
@@ -237,14 +237,14 @@ async def test_a_session_hands_over_each_message_once_also_where_some_were_done_
     await sent(node, "bob", 1, 60)
     client = PlayedClient()
     session = Session(node, "bob", client)
-    session.acknowledge(0, 20)
-    session.acknowledge(15, 30)
+    session.feed.acknowledge(0, 20)
+    session.feed.acknowledge(15, 30)
     await sent(node, "bob", 61, 70)
-    session.acknowledge(30, 70)
+    session.feed.acknowledge(30, 70)
     assert [what[1] for what in client.told] == numbers(1, 70)
     await durable(node)
     later = PlayedClient()
-    Session(node, "bob", later).acknowledge(30, 100)
+    Session(node, "bob", later).feed.acknowledge(30, 100)
     assert [what[1] for what in later.told] == numbers(31, 70)
     await node.close()
 
@@ -267,7 +267,7 @@ async def test_damage_is_told_to_the_client_whose_messages_it_is_in_and_named_by
     path = damage(tmp_path)
     node = spilling(tmp_path)
     client = PlayedClient()
-    Session(node, "bob", client).acknowledge(0, 100)
+    Session(node, "bob", client).feed.acknowledge(0, 100)
     *handed, (word, error) = client.told
     assert (word, type(error)) == ("unreadable", StorageError)
     assert re.match(rf"{path}, offset \d+: the checksum of a block of \d+ bytes is wrong", str(error))

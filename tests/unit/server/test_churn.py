@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from thence.node.session import Session
+from thence.node.sessions.session import Session
 from thence.server.churn import CHURN_BURST, CHURN_PER_S, Churn
 
 

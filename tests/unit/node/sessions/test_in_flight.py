@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from tests.unit.node.test_session import PlayedClient, PlayedNode, again, messages, played
+from tests.unit.node.sessions.test_session import PlayedClient, PlayedNode, again, messages, played
 from thence.node.node import Node
-from thence.node.session import CROWD, FEW_WAITING, LEAST_IN_FLIGHT, MAX_IN_FLIGHT, Session
+from thence.node.sessions.in_flight import FEW_WAITING, LEAST_IN_FLIGHT, MAX_IN_FLIGHT, InFlight
+from thence.node.sessions.session import CROWD, Session
 from thence.storage.bodies import Joined
 
 MANY = 3 * MAX_IN_FLIGHT
@@ -17,7 +18,7 @@ class Server:
 
     def __init__(self) -> None:
         self.node = PlayedNode()
-        self.senders: set[Session] = set()
+        self.senders: set[InFlight] = set()
 
     def session(self, client: str) -> Session:
         self.node.deliver(Joined(client, "s1", temporary=False))
@@ -57,7 +58,7 @@ def test_who_is_gone_leaves_its_part_to_others() -> None:
     flooder, other = server.session("flooder"), server.session("other")
     publish(flooder, 1, MANY)
     publish(other, 1, MANY)
-    other.leave()
+    other.in_flight.leave()
     flooder.answered("flooder", MAX_IN_FLIGHT)
     del server.node.taken[:]
     flooder.go_on()
@@ -112,6 +113,6 @@ def test_messages_may_come_again_once_behind_a_new_connection() -> None:
 
 def test_an_acknowledgement_says_whether_it_is_news() -> None:
     _, _, session = played()
-    assert session.acknowledge(0, 10)
-    assert not session.acknowledge(0, 10)
-    assert session.acknowledge(0, 11)
+    assert session.feed.acknowledge(0, 10)
+    assert not session.feed.acknowledge(0, 10)
+    assert session.feed.acknowledge(0, 11)

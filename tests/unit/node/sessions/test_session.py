@@ -11,10 +11,11 @@ import pytest
 from thence.core.wire.messages import Envelope
 from thence.errors import Busy, MalformedFrame, StorageError, UsageError
 from thence.net.protocol import MAX_UNACCEPTED, BatchItem, Publish, claimed_messages, count_messages, write_messages
-from thence.node import session as node_session
 from thence.node.directory.directory import Directory
 from thence.node.node import Node
-from thence.node.session import Session
+from thence.node.sessions import feed as session_feed
+from thence.node.sessions import session as node_session
+from thence.node.sessions.session import Session
 from thence.storage import rejections
 from thence.storage.bodies import Body, Joined, write_body
 from thence.storage.mailbox import Batch
@@ -105,7 +106,7 @@ class PlayedClient:
     def not_subscribed(self, topic: str, reason: str) -> None:
         self.told.append(("not subscribed", topic, reason))
 
-    def told_safe(self, upto: int, reason: str) -> None:
+    def on_safe(self, upto: int, reason: str) -> None:
         self.told.append(("safe", upto, reason))
 
 
@@ -263,44 +264,44 @@ def test_messages_go_out_as_far_as_credit_and_connection_take_them() -> None:
     node, client, session = played()
     for first in (1, 3, 5):
         node.deliver(Batch("bob", first, 2, ("ann",), None, b"12"))
-    session.feed()
+    session.feed.send()
     assert client.told == [], "no credit yet"
-    session.acknowledge(0, 3)
+    session.feed.acknowledge(0, 3)
     assert client.told == [("deliver", 1, 0, 2), ("deliver", 3, 0, 2)]
     client.blocked = True
-    session.acknowledge(2, 10)
+    session.feed.acknowledge(2, 10)
     assert len(client.told) == 2
     client.blocked = False
-    session.feed()
+    session.feed.send()
     assert client.told[2:] == [("deliver", 5, 0, 2)]
 
 
 def test_a_client_is_given_so_many_bytes_that_it_is_not_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_session, "WINDOW_BYTES", 5)
+    monkeypatch.setattr(session_feed, "WINDOW_BYTES", 5)
     node, client, session = played()
     for first in (1, 3, 5, 7):
         node.deliver(Batch("bob", first, 2, ("ann",), None, b"123"))
-    session.acknowledge(0, 10)
+    session.feed.acknowledge(0, 10)
     assert client.told == [("deliver", 1, 0, 2), ("deliver", 3, 0, 2)], "one batch goes beyond it, however large that is"
-    session.acknowledge(1, 10)
+    session.feed.acknowledge(1, 10)
     assert len(client.told) == 2, "of the first one a message is not done with"
-    session.acknowledge(2, 10)
+    session.feed.acknowledge(2, 10)
     assert client.told[2:] == [("deliver", 5, 0, 2)]
     client.told.clear()
-    again(node, client).acknowledge(3, 10)
+    again(node, client).feed.acknowledge(3, 10)
     assert client.told == [("deliver", 4, 1, 2), ("deliver", 5, 0, 2)], "what an earlier connection was given counts no more"
 
 
 def test_a_new_connection_begins_behind_what_is_done() -> None:
     node, client, session = played()
     node.deliver(Batch("bob", 1, 5, ("ann",), None, b"12345"))
-    session.acknowledge(0, 10)
-    session.acknowledge(2, 10)
+    session.feed.acknowledge(0, 10)
+    session.feed.acknowledge(2, 10)
     client.told.clear()
-    again(node, client).acknowledge(2, 10)
+    again(node, client).feed.acknowledge(2, 10)
     assert client.told == [("deliver", 3, 2, 5)]
     client.told.clear()
-    again(node, client).acknowledge(3, 10)
+    again(node, client).feed.acknowledge(3, 10)
     assert client.told == [("deliver", 4, 3, 5)]
 
 
@@ -308,10 +309,10 @@ def test_who_asks_is_told_when_what_is_done_is_durable_also_if_it_said_so_before
     node, _, session = played()
     node.deliver(Batch("bob", 1, 5, ("ann",), None, b"12345"))
     told: list[int] = []
-    session.acknowledge(2, 10)
+    session.feed.acknowledge(2, 10)
     for upto in (2, 2, 1, 3):
         node.thens.clear()
-        session.acknowledge(upto, 10, partial(told.append, upto))
+        session.feed.acknowledge(upto, 10, partial(told.append, upto))
         node.thens[0]()
     assert told == [2, 2, 1, 3]
     assert node.directory.state.mailboxes["ann"].acknowledged == 3
@@ -321,25 +322,25 @@ def test_a_new_connection_gets_nothing_again_that_is_done_and_not_durable_yet() 
     node, client, session = played()
     for first in (1, 3, 5):
         node.deliver(Batch("bob", first, 2, ("ann",), None, b"12"))
-    session.acknowledge(0, 10)
+    session.feed.acknowledge(0, 10)
     client.told.clear()
     node.not_durable = 3
-    again(node, client).acknowledge(3, 10)
+    again(node, client).feed.acknowledge(3, 10)
     assert client.told == [("deliver", 4, 1, 2), ("deliver", 5, 0, 2)]
 
 
 def test_what_cannot_be_acknowledged_is_refused() -> None:
     _, _, session = played()
     with pytest.raises(MalformedFrame, match="acknowledges message 1 of 0"):
-        session.acknowledge(1, 10)
+        session.feed.acknowledge(1, 10)
     with pytest.raises(MalformedFrame, match="takes up to"):
-        session.acknowledge(0, 10**9)
+        session.feed.acknowledge(0, 10**9)
 
 
 def test_a_session_whose_client_has_lost_its_name_is_quiet() -> None:
     node, client, session = played()
     del node.directory.state.mailboxes["ann"]
-    session.feed()
+    session.feed.send()
     assert client.told == []
 
 
@@ -376,31 +377,31 @@ def test_whoever_cannot_follow_a_topic_any_more_is_told_and_what_comes_behind_go
 
 def test_who_wants_to_know_is_told_what_is_safe_of_what_came() -> None:
     node, client, session = played()
-    session.tell_safe()
+    session.feed.send_safety()
     assert client.told == [], "it did not ask"
-    session.want_safety()
+    session.feed.want_safety()
     for _ in range(3):
         node.deliver(Batch("bob", 1, 2, ("ann",), None, messages(1, 2).messages))
     node.unsafe = 1
-    session.acknowledge(0, 3)
+    session.feed.acknowledge(0, 3)
     assert client.told == [("safe", 0, ""), ("deliver", 1, 0, 2), ("deliver", 3, 0, 2), ("safe", 4, "")], (
         "of six messages four came"
     )
     client.told = []
-    session.acknowledge(4, 8)
+    session.feed.acknowledge(4, 8)
     assert client.told == [("deliver", 5, 0, 2), ("safe", 5, "")]
     client.blocked, node.unsafe = True, 0
-    session.tell_safe()
+    session.feed.send_safety()
     assert client.told[2:] == []
     client.blocked = False
-    session.feed()
-    session.feed()
+    session.feed.send()
+    session.feed.send()
     assert client.told[2:] == [("safe", 6, "")]
     # It connects again: it is told where it stands, also of what it has done with.
     session = again(node, client)
-    session.want_safety()
+    session.feed.want_safety()
     assert client.told[3:] == [("safe", 4, "")]
-    session.acknowledge(6, 8)
+    session.feed.acknowledge(6, 8)
     assert client.told[-1] == ("safe", 6, "")
 
 
@@ -408,11 +409,11 @@ def test_who_wants_to_know_is_told_why_not() -> None:
     node, client, session = played()
     node.why_unknown = "nobody finds out"
     node.deliver(Batch("bob", 1, 1, ("ann",), None, messages(1).messages))
-    session.want_safety()
-    session.acknowledge(0, 8)
+    session.feed.want_safety()
+    session.feed.acknowledge(0, 8)
     assert client.told == [("safe", 0, "nobody finds out"), ("deliver", 1, 0, 1)]
     node.why_unknown = ""
-    session.tell_safe()
+    session.feed.send_safety()
     assert client.told[2:] == [("safe", 1, "")], "the fabric has changed"
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from thence.node.fair_turns import MESSAGE_BYTES, QUANTUM_BYTES, TURN_BYTES, Rounds
+from thence.node.sessions.fair_turns import MESSAGE_BYTES, QUANTUM_BYTES, TURN_BYTES, Rounds
 
 LARGE = 30 * 1024 * 1024
 
