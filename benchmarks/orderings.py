@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from benchmarks.table import Row, markdown
-from thence.core.ordering import ORDERINGS, Arrival, Ordering, make_ordering, ordering_named
+from thence.core.ordering import ORDERINGS, ArrivalOrder, Ordering, make_ordering, ordering_named
 from thence.core.wire.messages import Envelope, Frame, control_bytes
 
 SIZES = (8, 64, 512)
@@ -68,12 +68,12 @@ def traffic(name: str, count: int, messages: int = MESSAGES) -> tuple[Group, Arr
     return group, group.arrivals
 
 
-def out_of_order(arrivals: Arrivals, arrival: Arrival) -> Arrivals:
+def out_of_order(arrivals: Arrivals, arrival: ArrivalOrder) -> Arrivals:
     """Return the arrivals badly shuffled: block by block backwards, or sender by sender where channels are FIFO."""
     shuffled: Arrivals = []
     for at in range(0, len(arrivals), BLOCK):
         block = arrivals[at : at + BLOCK]
-        if arrival is Arrival.ANY:
+        if arrival is ArrivalOrder.ANY:
             shuffled += reversed(block)
         else:
             for sender in sorted({sender for sender, _ in block}, reverse=True):

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conformance.suite import MEMBERS, VARIANTS, Variant, every_ordering
 from tests.support.runs import PATTERNS, random_run
-from thence.core.ordering import ORDERINGS, Arrival, make_ordering
+from thence.core.ordering import ORDERINGS, ArrivalOrder, make_ordering
 from thence.core.wire.messages import Envelope
 from thence.errors import ConfigError
 from thence.trace.judge import PROPERTIES
@@ -75,7 +75,7 @@ def test_who_says_so_gives_all_others_one_stamp(variant: Variant) -> None:
     """Then one number stands for a message at all members, and whoever has it can repeat it (``core.transport.ack_all``)."""
     run = variant.run()
     chance = random.Random(3)
-    one_stamp = variant.traits.arrival is Arrival.ANY
+    one_stamp = variant.traits.arrival is ArrivalOrder.ANY
     for at in range(30):
         sender = chance.choice(MEMBERS)
         to = None if at % 2 else tuple(chance.sample(MEMBERS, chance.randint(1, 4)))

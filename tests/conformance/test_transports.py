@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.transports import MEMBERS, MS, TRANSPORTS, Faults, Make, Net, channels, peers_of, state_of
 from thence.core.transport.base import Incoming, Packets
-from thence.core.transport.channels import Channels
+from thence.core.transport.channels import PeerChannels
 from thence.core.wire.messages import Packet
 from thence.errors import FrameRefused, StorageError
 
@@ -215,7 +215,7 @@ def test_a_transport_that_repeats(make: Make, rule: Callable[[Make], None]) -> N
 # --- planted -----------------------------------------------------------------------------------------------------------
 
 
-class TakesTwice(Channels):
+class TakesTwice(PeerChannels):
     """Gives frames again that it has."""
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
@@ -223,14 +223,14 @@ class TakesTwice(Channels):
         return [Incoming(peer, number, frame) for number, frame in zip(packet.numbers, packet.frames, strict=True)]
 
 
-class NeverAgain(Channels):
+class NeverAgain(PeerChannels):
     """Sends everything once."""
 
     def visit_all(self) -> None:
         self.wake_at = None
 
 
-class AcksAtOnce(Channels):
+class AcksAtOnce(PeerChannels):
     """Acks a frame before the member has taken it."""
 
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
@@ -240,42 +240,42 @@ class AcksAtOnce(Channels):
         return found
 
 
-class SkipsNothing(Channels):
+class SkipsNothing(PeerChannels):
     """Does not note what is refused for good."""
 
     def skip(self, peer: str, number: int) -> None:
         pass
 
 
-class ShallowFork(Channels):
+class ShallowFork(PeerChannels):
     """Shares its channels with its fork."""
 
-    def fork(self) -> Channels:
+    def fork(self) -> PeerChannels:
         return copy.copy(self)
 
 
-class ForgetsState(Channels):
+class ForgetsState(PeerChannels):
     """Starts anew whatever was saved."""
 
     def load(self, saved: Any) -> None:
         pass
 
 
-class ChecksNothing(Channels):
+class ChecksNothing(PeerChannels):
     """Lets every packet in."""
 
     def check(self, peer: str, packet: Packet[Any]) -> None:
         pass
 
 
-class HadNothing(Channels):
+class HadNothing(PeerChannels):
     """Does not know what it had."""
 
     def had(self, peer: str, packet: Packet[Any]) -> list[bool]:
         return [False] * len(packet.frames)
 
 
-class CountsWrong(Channels):
+class CountsWrong(PeerChannels):
     """Counts what it sends twice."""
 
     def moved(self, without: Any = ()) -> tuple[int, int]:
@@ -283,7 +283,7 @@ class CountsWrong(Channels):
         return 2 * sent, taken
 
 
-class NeverQuiet(Channels):
+class NeverQuiet(PeerChannels):
     """Says something whenever it is asked."""
 
     def collect(self, now: int) -> Packets:
@@ -306,6 +306,6 @@ class NeverQuiet(Channels):
         (NeverQuiet, nothing_is_sent_when_all_is_said),
     ],
 )
-def test_a_broken_transport_is_noticed(kind: type[Channels], rule: Callable[[Make], None]) -> None:
+def test_a_broken_transport_is_noticed(kind: type[PeerChannels], rule: Callable[[Make], None]) -> None:
     with pytest.raises((AssertionError, pytest.fail.Exception, FrameRefused)):
         rule(channels(kind=kind))

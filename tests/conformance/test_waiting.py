@@ -11,7 +11,7 @@ import pytest
 
 from tests.conformance.suite import MEMBERS, Variant, every_ordering
 from tests.support.runs import Flight, Run
-from thence.core.ordering import Arrival, Ordering, pending
+from thence.core.ordering import ArrivalOrder, Ordering, pending
 from thence.core.ordering.pending import MAX_HELD, HeldFrame
 from thence.core.wire.messages import FRAME_WEIGHT
 from thence.errors import OverflowingFrame
@@ -40,7 +40,7 @@ def two_senders(variant: Variant) -> tuple[str, str, str]:
 def nothing_ever_waits(variant: Variant) -> bool:
     one, _, target = two_senders(variant)
     run = variant.run()
-    if variant.traits.arrival is Arrival.ANY:
+    if variant.traits.arrival is ArrivalOrder.ANY:
         hold_back(run, one, target, 3)
     return not run.waiting()
 
@@ -49,7 +49,7 @@ def nothing_ever_waits(variant: Variant) -> bool:
 def test_a_wait_is_named(variant: Variant) -> None:
     one, _, target = two_senders(variant)
     if nothing_ever_waits(variant):
-        assert not variant.traits.guarantees or variant.traits.arrival is Arrival.FIFO, "order without waiting?"
+        assert not variant.traits.guarantees or variant.traits.arrival is ArrivalOrder.FIFO, "order without waiting?"
         return
     run = variant.run()
     (first,) = hold_back(run, one, target, 3)
@@ -163,7 +163,7 @@ def looks(variant: Variant, waiting: int) -> tuple[int, int]:
     one, other, target = two_senders(variant)
     kind, calls = counting(variant.kind)
     run = variant.run(kind=kind)
-    if variant.traits.arrival is Arrival.ANY:
+    if variant.traits.arrival is ArrivalOrder.ANY:
         hold_back(run, one, target, waiting)
     run.send(other, None)
     before = calls[0]
@@ -186,7 +186,7 @@ def test_a_long_wait_is_looked_at_once_per_frame(variant: Variant) -> None:
     one, _, target = two_senders(variant)
     kind, calls = counting(variant.kind)
     run = variant.run(kind=kind)
-    if variant.traits.arrival is Arrival.FIFO:
+    if variant.traits.arrival is ArrivalOrder.FIFO:
         return
     hold_back(run, one, target, 500)
     run.arrive(one, target)

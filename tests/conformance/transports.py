@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from thence.core.ordering import Arrival
+from thence.core.ordering import ArrivalOrder
 from thence.core.ordering.vector import VectorStamp
 from thence.core.stability.layer import AckLayer
 from thence.core.topology.ack_options import AckOptions
 from thence.core.transport.ack_all.transport import AckAll
 from thence.core.transport.base import Incoming, Transport
-from thence.core.transport.channels import Channels
+from thence.core.transport.channels import PeerChannels
 from thence.core.transport.direct import Direct
 from thence.core.wire.messages import Envelope, Frame, Packet
 
@@ -51,7 +51,7 @@ def direct(me: str) -> Transport:
     return Direct("d", me, peers_of(me))
 
 
-def channels(arrival: Arrival = Arrival.ANY, kind: type[Channels] = Channels, **options: Any) -> Make:
+def channels(arrival: ArrivalOrder = ArrivalOrder.ANY, kind: type[PeerChannels] = PeerChannels, **options: Any) -> Make:
     return lambda me: kind("d", me, peers_of(me), arrival, RESEND_NS, AckOptions(**options))
 
 
@@ -70,7 +70,7 @@ def layer(inner: Make, *, stable: bool = False, delivery: str = "") -> Make:
 TRANSPORTS: dict[str, Make] = {
     "direct": direct,
     "channels": channels(),
-    "channels in order": channels(Arrival.FIFO),
+    "channels in order": channels(ArrivalOrder.FIFO),
     "channels that ack late": channels(after_ns=5 * MS, after_messages=10),
     "acks to all": ack_all(),
     "acks to all, repeated by the nearest": ack_all(retransmission="nearest", after_ns=5 * MS),

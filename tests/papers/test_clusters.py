@@ -22,7 +22,7 @@ from thence.core.member.member import Deliverable, Member
 from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
-from thence.core.topology.routing import Plan, Routes
+from thence.core.topology.routing import RoutePlan, Routes
 from thence.core.wire.messages import Envelope, Frame
 from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
@@ -122,7 +122,7 @@ def test_c3_every_mix(mix: tuple[str, ...]) -> None:
 class Backwards(Member):
     """A planted mistake: what becomes deliverable in one step is delivered in order, but forwarded in the reverse order."""
 
-    _later: list[tuple[Plan, Envelope]]
+    _later: list[tuple[RoutePlan, Envelope]]
 
     def _drain(self, work: Work) -> Deliverable:
         self._later = []
@@ -133,7 +133,7 @@ class Backwards(Member):
             super()._drain(echoes)
         return deliver
 
-    def _carry_out(self, plan: Plan, envelope: Envelope, work: Work) -> None:
+    def _carry_out(self, plan: RoutePlan, envelope: Envelope, work: Work) -> None:
         if envelope.origin == self.name:
             super()._carry_out(plan, envelope, work)
         else:

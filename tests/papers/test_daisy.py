@@ -28,7 +28,7 @@ from thence.core.ordering.vector import FullVectorStamp
 from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
-from thence.core.topology.routing import Plan as Route
+from thence.core.topology.routing import RoutePlan as Route
 from thence.core.topology.routing import Routes
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import Envelope, Frame, Packet, control_bytes

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thence.core.ordering import Arrival
+from thence.core.ordering import ArrivalOrder
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.transport import channel as channel_module
 from thence.core.transport.channel import Channel, ChannelState, Pace
@@ -42,7 +42,7 @@ def frame(number: int) -> Frame[FifoStamp]:
 class Story:
     """A sender, a receiver and what is on its way between them."""
 
-    def __init__(self, arrival: Arrival) -> None:
+    def __init__(self, arrival: ArrivalOrder) -> None:
         self.arrival = arrival
         self.sender = Channel(arrival, pace=Pace(spill=ROOM))
         self.receiver = Channel(arrival)
@@ -153,10 +153,10 @@ class Story:
         raise AssertionError(f"{self.sender.queued} frames never arrive")
 
 
-@pytest.mark.parametrize("arrival", list(Arrival), ids=lambda arrival: arrival.value)
+@pytest.mark.parametrize("arrival", list(ArrivalOrder), ids=lambda arrival: arrival.value)
 @settings(max_examples=MAX_EXAMPLES, deadline=None)
 @given(story=st.lists(actions, min_size=5, max_size=80))
-def test_every_frame_comes_once_whatever_is_elsewhere(arrival: Arrival, story: list[tuple[str, Any]]) -> None:
+def test_every_frame_comes_once_whatever_is_elsewhere(arrival: ArrivalOrder, story: list[tuple[str, Any]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(channel_module, "WINDOW", WINDOW)
         told = Story(arrival)
@@ -164,7 +164,7 @@ def test_every_frame_comes_once_whatever_is_elsewhere(arrival: Arrival, story: l
             told.act(what, how)
         told.settle()
     assert sorted(told.got) == list(range(1, told.pushed + 1))
-    if arrival is not Arrival.ANY:
+    if arrival is not ArrivalOrder.ANY:
         assert told.got == sorted(told.got)
     sender = told.sender
     assert (sender.here, sender.queued_bytes, sender.unsent_bytes, sender.behind_bytes) == (0, 0, 0, 0)

@@ -32,7 +32,7 @@ from thence.core.places.place import LinkPlace, SavedPlace
 from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
-from thence.core.topology.routing import Plan
+from thence.core.topology.routing import RoutePlan
 from thence.core.topology.toml import parse
 from thence.core.wire.messages import Envelope
 from thence.errors import ThenceError
@@ -184,7 +184,7 @@ class DeliversFirst(AtRelays):
 class ForgetsWhatItForwarded(Member):
     """A relay that comes back takes what is on its disk as done: it was acknowledged, and not all of it may have gone out."""
 
-    def _carry_out(self, plan: Plan, envelope: Envelope, work: Work) -> None:
+    def _carry_out(self, plan: RoutePlan, envelope: Envelope, work: Work) -> None:
         if not self._restoring or envelope.origin == self.name:
             super()._carry_out(plan, envelope, work)
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.node.test_node import durable, joined
 from thence.core.member.spill import Way
-from thence.core.ordering import Arrival, make_ordering
+from thence.core.ordering import ArrivalOrder, make_ordering
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse
 from thence.core.transport import channel as channel_module
@@ -79,7 +79,7 @@ class FarSide:
 
     def __init__(self, taken: int = 0, messages: int = 0) -> None:
         """It has taken so many frames, with so many messages in them."""
-        self.channel = Channel(Arrival.FIFO)
+        self.channel = Channel(ArrivalOrder.FIFO)
         self.channel.state.received.upto = taken
         self.messages = messages
         self.packets: list[Packet[Any]] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import partial
 
-from thence.core.epochs.epoch import Claim, Comparison, Epoch, Held, common_epoch
+from thence.core.epochs.epoch import Claim, Epoch, EpochFit, Held, common_epoch
 from thence.core.epochs.handshake import Handshake, Own, Shown
 from thence.sim.meeting import Link, MeetingNode
 
@@ -17,16 +17,16 @@ from thence.sim.meeting import Link, MeetingNode
 class FindsNothing(Handshake):
     """Every comparison says that nobody is behind."""
 
-    def compare(self, own: Own, shown: Shown) -> Comparison:
+    def compare(self, own: Own, shown: Shown) -> EpochFit:
         found = super().compare(own, shown)
         common = common_epoch(self.claim, shown.claim) if shown.claim is not None else None
-        return Comparison("nobody", "", common or Epoch(), found.newest)
+        return EpochFit("nobody", "", common or Epoch(), found.newest)
 
 
 class ComparesCountersOnly(Handshake):
     """As before there were epochs: claims are not looked at."""
 
-    def compare(self, own: Own, shown: Shown) -> Comparison:
+    def compare(self, own: Own, shown: Shown) -> EpochFit:
         bare = Handshake(self.me, self.peer)
         found = bare.compare(Own(own.progress), Shown(None, shown.progress))
         common = common_epoch(self.claim, shown.claim) if shown.claim is not None else None
@@ -44,7 +44,7 @@ class ShowsNoReach(Handshake):
 class KeepsTheEpoch(Handshake):
     """The called side offers a fresh epoch, and both go on with the old one."""
 
-    def welcome(self, link: Hashable, own: Own, shown: Shown) -> Comparison | None:
+    def welcome(self, link: Hashable, own: Own, shown: Shown) -> EpochFit | None:
         before = self.claim
         found = super().welcome(link, own, shown)
         if self.stage == "agreeing" and before.agreed.epoch.number:
@@ -62,7 +62,7 @@ class KeepsTheEpoch(Handshake):
 class TakesLateAnswers(Handshake):
     """An answer to a call that was let go is acted on."""
 
-    def welcome(self, link: Hashable, own: Own, shown: Shown) -> Comparison | None:
+    def welcome(self, link: Hashable, own: Own, shown: Shown) -> EpochFit | None:
         if self.link != link:
             self.call(link)
         return super().welcome(link, own, shown)
@@ -71,7 +71,7 @@ class TakesLateAnswers(Handshake):
 class ForgetsTheEpochInCommon(Handshake):
     """The called side stores what it offers as if it were agreed on."""
 
-    def hello(self, link: Hashable, own: Own, shown: Shown, fresh_id: str) -> Comparison:
+    def hello(self, link: Hashable, own: Own, shown: Shown, fresh_id: str) -> EpochFit:
         found = super().hello(link, own, shown, fresh_id)
         if self.stage == "offering":
             self.claim = Claim(Held(self.fresh), Held(self.fresh))
@@ -81,7 +81,7 @@ class ForgetsTheEpochInCommon(Handshake):
 class ForgetsEarlierOffers(Handshake):
     """The called side keeps its last offer only: a call that comes late takes the place of one that is being answered."""
 
-    def hello(self, link: Hashable, own: Own, shown: Shown, fresh_id: str) -> Comparison:
+    def hello(self, link: Hashable, own: Own, shown: Shown, fresh_id: str) -> EpochFit:
         found = super().hello(link, own, shown, fresh_id)
         self.claim = Claim(self.claim.agreed, self.claim.offered)
         return found

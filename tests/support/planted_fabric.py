@@ -18,7 +18,7 @@ from thence.core.places.link_end import Came, LinkCarry, LinkEnd, LinkOutput, Li
 from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
-from thence.core.topology.routing import Plan, Routes
+from thence.core.topology.routing import RoutePlan, Routes
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import Envelope, Frame
 from thence.sim.world import World
@@ -132,17 +132,17 @@ class DeliversEchoes(Member):
 class ForwardsToTheFirst(Routes):
     """A relay forwards into the first domain beyond it and leaves out the others."""
 
-    def plan(self, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> Plan:
+    def plan(self, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> RoutePlan:
         plan = super().plan(at, origin, to, came_from)
-        return plan if came_from is None else Plan(dict(list(plan.into.items())[:1]), plan.across)
+        return plan if came_from is None else RoutePlan(dict(list(plan.into.items())[:1]), plan.across)
 
 
 class CrossesOneLink(Routes):
     """A process that is a relay of several links uses only one of them."""
 
-    def plan(self, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> Plan:
+    def plan(self, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> RoutePlan:
         plan = super().plan(at, origin, to, came_from)
-        return Plan(plan.into, plan.across[:1])
+        return RoutePlan(plan.into, plan.across[:1])
 
 
 class CrossesBack(Routes):

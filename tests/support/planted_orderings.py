@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from thence.core.ordering import Arrival, Ordering, Output
+from thence.core.ordering import ArrivalOrder, Ordering, Output
 from thence.core.ordering.clocked import Clocked
 from thence.core.ordering.fifo import Fifo
 from thence.core.ordering.flood import Flood, FloodStamp, FloodState
@@ -323,7 +323,7 @@ class EveryCopy(Flood):
 class AnyLink(Flood):
     """Runs over links that are not FIFO and takes the highest number for all that was seen."""
 
-    traits = Flood.traits._replace(arrival=Arrival.ANY)
+    traits = Flood.traits._replace(arrival=ArrivalOrder.ANY)
 
     def _check(self, sender: int, frame: Frame[Any]) -> tuple[int, int]:
         return sender, self.state.hops_in[sender] + 1

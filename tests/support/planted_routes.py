@@ -18,7 +18,7 @@ from thence.core.member.forward import Work
 from thence.core.member.member import Deliverable, Member
 from thence.core.places.place import DomainPlace, LinkPlace, Place, SavedPlace
 from thence.core.topology.model import Topology
-from thence.core.topology.routing import Plan, Routes
+from thence.core.topology.routing import RoutePlan, Routes
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import Envelope, Frame, Packet
 from thence.core.wire.records import Received, Record
@@ -47,20 +47,20 @@ def _is_relay(member: Member) -> bool:
 # --- routes ------------------------------------------------------------------------------------------------------------
 
 
-def forgets_the_last(self: Routes, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> Plan:
+def forgets_the_last(self: Routes, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> RoutePlan:
     """A relay forgets the last of several recipients."""
     if came_from is not None and to is not None and len(to) > 1:
         to = tuple(to)[:-1]
     return _plan(self, at, origin, to, came_from)
 
 
-def goes_back(self: Routes, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> Plan:
+def goes_back(self: Routes, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> RoutePlan:
     """A relay does not mind where a message came from, so that it visits that domain once more."""
     forgets = to is not None and came_from in self.topology.homes[at]
     return _plan(self, at, origin, to, None if forgets else came_from)
 
 
-def only_recipients(self: Routes, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> Plan:
+def only_recipients(self: Routes, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> RoutePlan:
     """Relays write to those of a domain who are recipients themselves, not to those who lead further."""
     plan = _plan(self, at, origin, to, came_from)
     if to is None or came_from is None:
@@ -69,13 +69,13 @@ def only_recipients(self: Routes, at: str, origin: str, to: Collection[str] | No
     return plan._replace(into={name: members for name, members in kept.items() if members})
 
 
-def skips_a_link(self: Routes, at: str, origin: str, came_from: str | None) -> Plan:
+def skips_a_link(self: Routes, at: str, origin: str, came_from: str | None) -> RoutePlan:
     """A broadcast leaves out the last of a relay's links."""
     plan = _everyone(self, at, origin, came_from)
     return plan._replace(across=plan.across[:-1])
 
 
-def skips_a_domain(self: Routes, at: str, origin: str, came_from: str | None) -> Plan:
+def skips_a_domain(self: Routes, at: str, origin: str, came_from: str | None) -> RoutePlan:
     """A broadcast goes on into one of a relay's domains only."""
     plan = _everyone(self, at, origin, came_from)
     return plan._replace(into=dict(list(plan.into.items())[:1]))
@@ -106,7 +106,7 @@ def forwards_on_arrival(self: Member, place: DomainPlace | LinkPlace, incoming: 
     return _take(self, place, incoming, now)
 
 
-def not_again(self: Member, plan: Plan, envelope: Envelope, work: Work) -> None:
+def not_again(self: Member, plan: RoutePlan, envelope: Envelope, work: Work) -> None:
     """What was forwarded on arrival is not forwarded when its turn has come."""
     if str(envelope.id) not in self.__dict__.get("planted", ()):
         _carry_out(self, plan, envelope, work)
@@ -119,7 +119,7 @@ def forwards_backwards(self: Member, work: Work) -> Deliverable:
     return _drain(self, work)
 
 
-def keeps_for_later(self: Member, plan: Plan, envelope: Envelope, work: Work) -> None:
+def keeps_for_later(self: Member, plan: RoutePlan, envelope: Envelope, work: Work) -> None:
     """A relay delivers first and forwards later, when its own application may have answered already."""
     if envelope.origin == self.name:
         _carry_out(self, plan, envelope, work)
@@ -135,7 +135,7 @@ class ForwardsLater(Node):
         if "planted" in self._member.__dict__:
             self._kernel.schedule(5_000_000, self._forward, self._member.__dict__.pop("planted"))
 
-    def _forward(self, kept: list[tuple[Plan, Envelope]]) -> None:
+    def _forward(self, kept: list[tuple[RoutePlan, Envelope]]) -> None:
         work = Work()
         for plan, envelope in kept:
             _carry_out(self._member, plan, envelope, work)
@@ -155,13 +155,13 @@ def takes_echoes(self: Member, place: DomainPlace | LinkPlace, frame: Frame[Any]
 # --- stamps ------------------------------------------------------------------------------------------------------------
 
 
-def one_by_one(self: Member, plan: Plan, envelope: Envelope, work: Work) -> None:
+def one_by_one(self: Member, plan: RoutePlan, envelope: Envelope, work: Work) -> None:
     """A message for several members of a domain is stamped once for each, so that none knows of the others."""
     into = [(name, members) for name, members in plan.into.items()]
     _carry_out(self, plan._replace(into={name: members for name, members in into if not members}), envelope, work)
     for name, members in into:
         for member in members or ():
-            _carry_out(self, Plan({name: (member,)}, ()), envelope, work)
+            _carry_out(self, RoutePlan({name: (member,)}, ()), envelope, work)
 
 
 def numbers_of_another(self: Member, name: str, *rest: Any) -> None:

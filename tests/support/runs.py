@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from thence.core.ordering import MAX_HELD, Arrival, Ordering, Output, make_ordering
+from thence.core.ordering import MAX_HELD, ArrivalOrder, Ordering, Output, make_ordering
 from thence.core.wire.messages import Envelope, Frame
 from thence.trace.events import Event
 from thence.trace.judge import judge
@@ -77,7 +77,7 @@ class Run:
 
     def flights(self) -> list[Flight]:
         """Return every frame that may arrive next."""
-        first_only = self.kind.traits.arrival is Arrival.FIFO
+        first_only = self.kind.traits.arrival is ArrivalOrder.FIFO
         return [
             Flight(source, target, place, frame)
             for (source, target), frames in self.on_the_way.items()

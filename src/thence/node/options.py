@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from thence.core.member.member import MemberOptions
-from thence.core.ordering import Arrival, make_ordering
+from thence.core.ordering import ArrivalOrder, make_ordering
 from thence.core.reconfig.retention import MAX_RETAINED_BYTES
 from thence.core.topology.model import Topology
 from thence.core.transport.spill_queue import SpillRoom
@@ -101,7 +101,7 @@ def shape_of(topology: Topology, name: str) -> budget.FabricShape:
     links = [link for link in topology.links.values() if name in link.members]
     orderings = [make_ordering(domain.ordering, name, domain.members, domain.options) for domain in domains]
     others = [[member for member in place.members if member != name] for place in (*domains, *links)]
-    fifo = [ordering.traits.arrival is not Arrival.ANY for ordering in orderings] + [link.mode == "fifo" for link in links]
+    fifo = [ordering.traits.arrival is not ArrivalOrder.ANY for ordering in orderings] + [link.mode == "fifo" for link in links]
     rings = [len(peers) for ordering, peers in zip(orderings, others, strict=False) if ordering.paths.circular]
     copying = [len(domain.members) for domain in domains if domain.acks.retransmission == "nearest"]
     return budget.FabricShape(

@@ -27,7 +27,7 @@ from typing import Any, Final
 import msgspec
 
 from thence.core.reconfig.flush import Inventory
-from thence.core.reconfig.protocol import Bar, Expel, Flush, Hold, Prepare, Resume, Standing, Switch, ViewInput
+from thence.core.reconfig.protocol import BarLost, Expel, Flush, Hold, Prepare, Resume, Standing, Switch, ViewInput
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse, write
 from thence.core.wire.messages import Envelope, MessageId, weight_of
@@ -147,7 +147,7 @@ class Reconfiguration:
         if request.action == "prepare":
             return Prepare(request.attempt)
         if request.action == "bar":
-            return Bar(request.attempt, request.lost)
+            return BarLost(request.attempt, request.lost)
         if request.action == "switch":
             return Switch(request.attempt, without=request.lost)
         return Resume(request.attempt, request.dead)

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from thence.client.client import Client
 from thence.core.reconfig.coordinator import Coordinator, Decision
 from thence.core.reconfig.flush import Settlement, settle
-from thence.core.reconfig.protocol import Bar, Hold, Prepare, Resume, Standing, Switch, ViewInput
+from thence.core.reconfig.protocol import BarLost, Hold, Prepare, Resume, Standing, Switch, ViewInput
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse, write
 from thence.core.wire.messages import Envelope, MessageId, weight_of
@@ -346,7 +346,7 @@ def _request(asked: ViewInput) -> ViewRequest:
         return ViewRequest("prepare", asked.attempt)
     if isinstance(asked, Resume):
         return ViewRequest("resume", asked.attempt, dead=asked.dead)
-    if isinstance(asked, Bar):
+    if isinstance(asked, BarLost):
         return ViewRequest("bar", asked.attempt, lost=asked.lost)
     if isinstance(asked, Switch):
         return ViewRequest("switch", asked.attempt, lost=asked.without)

@@ -18,7 +18,7 @@ from functools import partial
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-from thence.core.epochs.epoch import NEVER_MET, Claim, Comparison, Epoch
+from thence.core.epochs.epoch import NEVER_MET, Claim, Epoch, EpochFit
 from thence.core.epochs.handshake import Handshake, Own, Shown
 from thence.core.epochs.progress import Progress
 from thence.core.epochs.reach import Reach
@@ -411,7 +411,7 @@ class MeetingNode(Node):
         patience = CALL_AFTER_NS if self.name < peer else LONELY_NS
         self._call_at[peer] = self._kernel.now + self.chance.randrange(patience // 2, patience)
 
-    def _found(self, peer: str, found: Comparison) -> None:
+    def _found(self, peer: str, found: EpochFit) -> None:
         """The two do not go on, and say so."""
         self.refused[peer] = found.reason or "the other side refused"
         if found.behind == "me":

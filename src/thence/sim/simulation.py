@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from thence.core.member.contract import Delivery
 from thence.core.member.member import MemberOptions
-from thence.core.ordering import Arrival, ordering_named
+from thence.core.ordering import ArrivalOrder, ordering_named
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
 from thence.core.wire.messages import Packet
@@ -187,7 +187,7 @@ class Simulation:
     def _network_options(self, delays: Mapping[Link, Law], bandwidths: Mapping[Link, int]) -> NetworkOptions:
         options = self.options
         domains, links = self.topology.domains.values(), self.topology.links.values()
-        needs_fifo = any(ordering_named(domain.ordering).traits.arrival is Arrival.FIFO for domain in domains)
+        needs_fifo = any(ordering_named(domain.ordering).traits.arrival is ArrivalOrder.FIFO for domain in domains)
         needs_fifo = needs_fifo or any(link.mode == "fifo" for link in links)
         # Between two sites all may talk to each other; over a link only its pairs do.
         paired = [(one, other) for domain in domains for one, _ in domain.pairs for _, other in domain.pairs]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from thence.core.member.contract import Arrived, Delivery, Restored, Submit, Suspicion
 from thence.core.member.member import Member, MemberOptions
-from thence.core.ordering import Arrival, ordering_named
+from thence.core.ordering import ArrivalOrder, ordering_named
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
@@ -74,7 +74,7 @@ class World:
         routes = Routes(topology)
         options = MemberOptions(reliable=False, durable=False)
         arrivals = {name: ordering_named(domain.ordering).traits.arrival for name, domain in topology.domains.items()}
-        fifo = [name for name, arrival in arrivals.items() if arrival is Arrival.FIFO]
+        fifo = [name for name, arrival in arrivals.items() if arrival is ArrivalOrder.FIFO]
         fifo += [name for name, link in topology.links.items() if link.mode == "fifo"]
         return cls(routes, {name: member_type(name, routes, options) for name in topology.processes}, {}, 0, frozenset(fifo))
 

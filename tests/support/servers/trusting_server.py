@@ -12,11 +12,11 @@ from thence.core.epochs import epoch, handshake
 from thence.node.directory import homes
 
 
-def trust(me: epoch.Side, peer: epoch.Side) -> epoch.Comparison:
+def trust(me: epoch.Side, peer: epoch.Side) -> epoch.EpochFit:
     """Find nothing wrong."""
     mine, theirs = me.claim or epoch.NEVER_MET, peer.claim or epoch.NEVER_MET
     newest = max(held.epoch.number for claim in (mine, theirs) for held in claim.held)
-    return epoch.Comparison("nobody", "", epoch.common_epoch(mine, theirs) or mine.agreed.epoch, newest)
+    return epoch.EpochFit("nobody", "", epoch.common_epoch(mine, theirs) or mine.agreed.epoch, newest)
 
 
 if __name__ == "__main__":

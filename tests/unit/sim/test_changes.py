@@ -10,7 +10,7 @@ import pytest
 
 from thence.core.reconfig.coordinator import Coordinator, Decision
 from thence.core.reconfig.flush import Inventory, Settlement, settle
-from thence.core.reconfig.protocol import Bar, Resume, Standing, Switch, View, ViewInput
+from thence.core.reconfig.protocol import BarLost, Resume, Standing, Switch, View, ViewInput
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.sim.changes import ChangeCase, explore_change
@@ -96,7 +96,7 @@ class _Unbarred(Coordinator):
 
     def _make_way(self, before: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
         decision = super()._make_way(before, answers)
-        if any(isinstance(request, Bar) for request in decision.requests.values()):
+        if any(isinstance(request, BarLost) for request in decision.requests.values()):
             return Decision({name: Resume(standing.attempt, dead=True) for name, standing in answers.items()}, "")
         return decision
 

@@ -11,7 +11,7 @@ import typer
 from thence.cli import console
 from thence.cli.options import Authority, Token
 from thence.cli.servers.serve import tls_files
-from thence.core.reconfig.diff import Difference, differences
+from thence.core.reconfig.diff import DiffLine, differences
 from thence.core.reconfig.flush import Settlement
 from thence.core.reconfig.protocol import check_lost, check_successor
 from thence.core.topology.model import Topology
@@ -107,7 +107,7 @@ async def _abort(old: Topology, new: Topology, access: Access, told: Reporter, g
     await TopologyChange(old, new, access, told, gone, back=True).abort(timeout_s)
 
 
-def _described(old: Topology, new: Topology, found: list[Difference], gone: tuple[str, ...]) -> dict[str, Any]:
+def _described(old: Topology, new: Topology, found: list[DiffLine], gone: tuple[str, ...]) -> dict[str, Any]:
     return {
         "fabric": new.name,
         "from_version": old.version,
@@ -120,7 +120,7 @@ def _described(old: Topology, new: Topology, found: list[Difference], gone: tupl
     }
 
 
-def _show_plan(old: Topology, new: Topology, found: list[Difference], gone: tuple[str, ...], *, json: bool) -> None:
+def _show_plan(old: Topology, new: Topology, found: list[DiffLine], gone: tuple[str, ...], *, json: bool) -> None:
     if json:
         console.say_json(json_.dumps(_described(old, new, found, gone)))
         return
@@ -147,7 +147,7 @@ def _show_plan(old: Topology, new: Topology, found: list[Difference], gone: tupl
         console.say_plainly(f"afterwards: stop {', '.join(leaving)}, when their clients have read what waits for them")
 
 
-def _show_applied(applied: Applied, found: list[Difference], *, json: bool) -> None:
+def _show_applied(applied: Applied, found: list[DiffLine], *, json: bool) -> None:
     shortest, longest = pauses(applied)
     if json:
         described = _described(applied.old, applied.new, found, applied.lost)

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from thence.cli import console
-from thence.core.ordering import ORDERINGS, Arrival
+from thence.core.ordering import ORDERINGS, ArrivalOrder
 
 
 def command(json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
@@ -27,7 +27,7 @@ def command(json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
         listing = {
             name: {
                 "guarantees": sorted(ordering.traits.guarantees),
-                "needs_fifo_channels": ordering.traits.arrival is Arrival.FIFO,
+                "needs_fifo_channels": ordering.traits.arrival is ArrivalOrder.FIFO,
                 "direct": ordering.traits.direct,
                 "options": [field.name for field in msgspec.structs.fields(ordering.traits.options)],
             }
@@ -39,7 +39,7 @@ def command(json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
         (
             name,
             ", ".join(word for word in ("fifo", "causal", "total") if word in ordering.traits.guarantees) or "nothing",
-            "FIFO" if ordering.traits.arrival is Arrival.FIFO else "any",
+            "FIFO" if ordering.traits.arrival is ArrivalOrder.FIFO else "any",
             ", ".join(field.name for field in msgspec.structs.fields(ordering.traits.options)) or "-",
             _summary(ordering.__module__),
         )

@@ -114,7 +114,7 @@ NEVER_MET = Claim(Held(Epoch()))
 Behind = Literal["nobody", "me", "peer", "unclear"]
 
 
-class Comparison(NamedTuple):
+class EpochFit(NamedTuple):
     """What a meeting shows."""
 
     behind: Behind
@@ -142,21 +142,21 @@ class Side(NamedTuple):
     """How far it is with the other, by stream."""
 
 
-def compare(me: Side, peer: Side) -> Comparison:
+def compare(me: Side, peer: Side) -> EpochFit:
     """Compare what two sides show of themselves. Both come to the same finding, each from its own place."""
     mine, theirs = me.claim or NEVER_MET, peer.claim or NEVER_MET
     if peer.claim is None and mine.agreed.epoch == Epoch():
         return _compare_progress(me, peer, Epoch())
     newest = max(held.epoch.number for claim in (mine, theirs) for held in claim.held)
     if newest >= MAX_EPOCH_NUMBER:
-        return Comparison("unclear", f"{peer.name!r} shows an epoch with the number {newest} to {me.name!r}", Epoch())
+        return EpochFit("unclear", f"{peer.name!r} shows an epoch with the number {newest} to {me.name!r}", Epoch())
     common = common_epoch(mine, theirs)
     if common is None:
         return _no_common_epoch(me.name, mine, peer.name, theirs)
     if reason := _beyond_reach(peer, me, common):
-        return Comparison("peer", reason, Epoch())
+        return EpochFit("peer", reason, Epoch())
     if reason := _beyond_reach(me, peer, common):
-        return Comparison("me", reason, Epoch())
+        return EpochFit("me", reason, Epoch())
     return _compare_progress(me, peer, common)._replace(newest=newest)
 
 
@@ -167,18 +167,18 @@ def common_epoch(mine: Claim, theirs: Claim) -> Epoch | None:
     return max(found, key=lambda epoch: epoch.number, default=None)
 
 
-def _no_common_epoch(me: str, mine: Claim, peer: str, theirs: Claim) -> Comparison:
+def _no_common_epoch(me: str, mine: Claim, peer: str, theirs: Claim) -> EpochFit:
     here, there = mine.agreed.epoch, theirs.agreed.epoch
     said = f"{me!r} is in epoch {here} with {peer!r}, and {peer!r} is in epoch {there} with {me!r}"
     # What one has offered counts: it did so after it had met the other, or another run of it, in all epochs before.
     newest_here, newest_there = (max(held.epoch.number for held in claim.held) for claim in (mine, theirs))
     if newest_here == newest_there:
-        return Comparison("unclear", f"{said}: one of them runs on an old copy of its store, or there are two of it", Epoch())
+        return EpochFit("unclear", f"{said}: one of them runs on an old copy of its store, or there are two of it", Epoch())
     behind: Behind = "me" if newest_here < newest_there else "peer"
     older, epoch = (me, here) if behind == "me" else (peer, there)
     if epoch == Epoch():
-        return Comparison(behind, f"{said}: {older!r} has lost its state, or runs on an old copy of its store", Epoch())
-    return Comparison(behind, f"{said}: {older!r} runs on an old copy of its store, or another copy of it has its place", Epoch())
+        return EpochFit(behind, f"{said}: {older!r} has lost its state, or runs on an old copy of its store", Epoch())
+    return EpochFit(behind, f"{said}: {older!r} runs on an old copy of its store, or another copy of it has its place", Epoch())
 
 
 def _beyond_reach(who: Side, other: Side, common: Epoch) -> str:
@@ -196,16 +196,16 @@ def _beyond_reach(who: Side, other: Side, common: Epoch) -> str:
     return ""
 
 
-def _compare_progress(me: Side, peer: Side, common: Epoch) -> Comparison:
+def _compare_progress(me: Side, peer: Side, common: Epoch) -> EpochFit:
     for stream, theirs in peer.progress.items():
         mine = me.progress.get(stream)
         if mine is None:
             continue
         if reason := forgot(mine, theirs, me.name, peer.name, stream):
-            return Comparison("peer", reason, Epoch())
+            return EpochFit("peer", reason, Epoch())
         if reason := forgot(theirs, mine, peer.name, me.name, stream):
-            return Comparison("me", reason, Epoch())
-    return Comparison("nobody", "", common)
+            return EpochFit("me", reason, Epoch())
+    return EpochFit("nobody", "", common)
 
 
 def _started(held: Held, sent: Mapping[str, int]) -> Held:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Literal, NamedTuple
 
-from thence.core.epochs.epoch import MAX_EPOCH_ID_CHARACTERS, NEVER_MET, Claim, Comparison, Epoch, Side, compare
+from thence.core.epochs.epoch import MAX_EPOCH_ID_CHARACTERS, NEVER_MET, Claim, Epoch, EpochFit, Side, compare
 from thence.core.epochs.progress import Progress
 
 Stage = Literal["idle", "calling", "offering", "offered", "agreeing", "joined"]
@@ -66,7 +66,7 @@ class Handshake:
         """Return the claim to show."""
         return self.claim if own.reach is None else self.claim.started(own.reach)
 
-    def compare(self, own: Own, shown: Shown) -> Comparison:
+    def compare(self, own: Own, shown: Shown) -> EpochFit:
         """Compare what we have with what a peer shows. This changes nothing."""
         return compare(Side(self.me, self.shows(own), own.progress), Side(self.peer, shown.claim, shown.progress))
 
@@ -80,7 +80,7 @@ class Handshake:
         """We call on this link: whatever was before is over."""
         self._begin(link, "calling")
 
-    def welcome(self, link: Hashable, own: Own, shown: Shown) -> Comparison | None:
+    def welcome(self, link: Hashable, own: Own, shown: Shown) -> EpochFit | None:
         """The called side answers; None: the call was let go before. If nothing is wrong, store the claim, then ``agreeing``."""
         if self.stage != "calling" or self.link != link:
             return None
@@ -96,13 +96,13 @@ class Handshake:
             self.stage = "agreeing"
         return found
 
-    def _check_offer(self, found: Comparison, claim: Claim) -> Comparison:
+    def _check_offer(self, found: EpochFit, claim: Claim) -> EpochFit:
         offered = None if claim.offered is None else claim.offered.epoch
         fits = offered is not None and offered.number > found.common.number and 0 < len(offered.id) <= MAX_EPOCH_ID_CHARACTERS
         if offered is None or not fits:
             what = "nothing" if offered is None else f"epoch {offered.number}"
             behind = f"where epoch {found.common.number} is what they have in common"
-            return Comparison("unclear", f"{self.peer!r} offers {what} to {self.me!r}, {behind}", Epoch())
+            return EpochFit("unclear", f"{self.peer!r} offers {what} to {self.me!r}, {behind}", Epoch())
         self.fresh = offered
         return found
 
@@ -115,7 +115,7 @@ class Handshake:
 
     # The called side.
 
-    def hello(self, link: Hashable, own: Own, shown: Shown, fresh_id: str) -> Comparison:
+    def hello(self, link: Hashable, own: Own, shown: Shown, fresh_id: str) -> EpochFit:
         """A peer calls. If nothing is wrong, whatever was before is over: store the claim, then ``offering``.
 
         ``fresh_id`` was drawn for this call. A reason where nobody is behind means: later.
@@ -123,7 +123,7 @@ class Handshake:
         found = self.compare(own, shown)
         if found.reason and self.stage == "agreeing":
             # It may have called before it answered us, and what it showed then is old.
-            return Comparison("nobody", f"{self.me!r} agrees with {self.peer!r} on an epoch over another connection", Epoch())
+            return EpochFit("nobody", f"{self.me!r} agrees with {self.peer!r} on an epoch over another connection", Epoch())
         if found.reason:
             return found
         if shown.claim is None:

@@ -21,14 +21,14 @@ from thence.core.places.place import DomainPlace
 from thence.core.transport.acks import ACK_BYTES
 from thence.core.transport.base import Packets
 from thence.core.transport.channel import WINDOW
-from thence.core.transport.channels import Channels
+from thence.core.transport.channels import PeerChannels
 from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet
 
 
 def take_at_once(place: DomainPlace, peer: str, packet: Packet[Any], now: int) -> Frame[Any] | None:
     """Take the one frame of a packet and return it, for the application."""
     transport, ordering, frames = place.transport, place.ordering, packet.frames
-    if len(frames) != 1 or type(transport) is not Channels or type(ordering) is not Vector or peer not in transport.channels:
+    if len(frames) != 1 or type(transport) is not PeerChannels or type(ordering) is not Vector or peer not in transport.channels:
         return None
     frame, channel = frames[0], transport.channels[peer]
     state, upto, body = channel.state, packet.acked, frame.envelope
@@ -68,7 +68,7 @@ def take_at_once(place: DomainPlace, peer: str, packet: Packet[Any], now: int) -
 def send_at_once(place: DomainPlace, envelope: Envelope, now: int) -> tuple[Packets, list[Frame[Any]]] | None:
     """Send a message to all others, each in a packet of its own; return the packets, and what is for ourselves."""
     transport, ordering = place.transport, place.ordering
-    if type(transport) is not Channels or type(ordering) is not Vector or transport.to_visit or place.bodies.sent:
+    if type(transport) is not PeerChannels or type(ordering) is not Vector or transport.to_visit or place.bodies.sent:
         return None
     most = FRAME_WEIGHT + len(envelope.body)
     for channel in transport.channels.values():

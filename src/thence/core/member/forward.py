@@ -27,7 +27,7 @@ from thence.core.reconfig.protocol import FABRIC
 from thence.core.stability.accounts import IN_ORDER, OURS
 from thence.core.stability.layer import AckLayer
 from thence.core.stability.safe_notification import Notices, SafeNotification
-from thence.core.topology.routing import Plan
+from thence.core.topology.routing import RoutePlan
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import Envelope, Frame
 from thence.core.wire.records import Passed
@@ -326,7 +326,7 @@ class Forwarding(Restoring):
                 self._push(place, output.send, name)
                 work.domain += [(place, released) for released in output.deliver]
 
-    def _carry_out(self, plan: Plan, envelope: Envelope, work: Work) -> None:
+    def _carry_out(self, plan: RoutePlan, envelope: Envelope, work: Work) -> None:
         """Forward a message, before anything that is sent or delivered later."""
         takeover = self._takeover
         for name, members in plan.into.items():

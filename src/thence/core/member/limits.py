@@ -74,10 +74,10 @@ from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.stability.stable import UNSTABLE_SLACK_BYTES, unstable_bytes
 from thence.core.topology.ack_options import RESEND_AFTER_NS
 from thence.core.topology.model import Topology
-from thence.core.topology.routing import Plan
+from thence.core.topology.routing import RoutePlan
 from thence.core.transport.ack_all.copies import MAX_COPIES_BYTES
 from thence.core.transport.base import Incoming
-from thence.core.transport.quotas import FullQueue, Limit, Limits, first_full, fullest, harmless
+from thence.core.transport.quotas import FullQueue, Limit, QueueLimits, first_full, fullest, harmless
 from thence.core.transport.spill_queue import SpillRoom
 from thence.core.wire.messages import MAX_BODY_BYTES, Envelope, weight_of
 from thence.errors import Busy
@@ -191,14 +191,14 @@ class Limiting(Spilling):
             return True
         return self._notices is not None and self._notices.unsafe >= options.max_queued
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> QueueLimits:
         """Return the limits on what the application sends, for all domains and links together."""
         frames = Limit("max_queued", self.options.max_queued, "frames")
         most = self.options.max_queued_bytes
         part = unstable_bytes(len(self.topology.homes)) // 2  # The other half: one queue does not stop what goes to others.
         if self._ledger is not None and part < most:
-            return Limits(frames, Limit("half of unstable_bytes", part, "bytes"))
-        return Limits(frames, Limit("max_queued_bytes", most, "bytes"))
+            return QueueLimits(frames, Limit("half of unstable_bytes", part, "bytes"))
+        return QueueLimits(frames, Limit("max_queued_bytes", most, "bytes"))
 
     def full_queue(self, submit: Submit, *, hard: bool = False) -> FullQueue | None:
         """Return which queue keeps us from taking a message of the application, if one does.
@@ -243,7 +243,7 @@ class Limiting(Spilling):
         plan = self.routes.plan(self.name, self.name, to, None)
         return [(self._places[name], self._room_in(name, plan)) for name in (*plan.into, *plan.across)]
 
-    def _room_in(self, name: str, plan: Plan) -> list[str]:
+    def _room_in(self, name: str, plan: RoutePlan) -> list[str]:
         """Return the peers in whose queues a message needs room that is put into a domain or handed to a link."""
         if name not in plan.into:
             return self._links[name].end.carries_to()
@@ -347,7 +347,7 @@ class Limiting(Spilling):
         plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
         return next(filter(None, [self._full_in(name, envelope, plan) for name in (*plan.into, *plan.across)]), "")
 
-    def _full_in(self, name: str, envelope: Envelope, plan: Plan) -> str:
+    def _full_in(self, name: str, envelope: Envelope, plan: RoutePlan) -> str:
         """Say which limit keeps us from putting a message into a domain or link, if one does."""
         place = self._places[name]
         if full := self._full_of_echoes(place):
@@ -471,10 +471,10 @@ def full_of_unstable(
     return None
 
 
-def _hard_limits(options: MemberOptions) -> Limits:
+def _hard_limits(options: MemberOptions) -> QueueLimits:
     """Return the limits on what we send on for others, for each domain and link."""
     frames = Limit("MAX_QUEUED_HARD", MAX_QUEUED_HARD, "frames")
-    return Limits(frames, Limit("MAX_QUEUED_BYTES_HARD", hard_bytes(options), "bytes"))
+    return QueueLimits(frames, Limit("MAX_QUEUED_BYTES_HARD", hard_bytes(options), "bytes"))
 
 
 def _carries_to(place: DomainPlace, to: Collection[str] | None) -> list[str]:

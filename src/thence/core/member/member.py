@@ -52,7 +52,7 @@ from thence.core.member.limits import MemberOptions as MemberOptions  # noqa: PL
 from thence.core.member.reconfigure import Deliverable as Deliverable  # noqa: PLC0414  A name of this module, too.
 from thence.core.ordering import Predecessor, Wait
 from thence.core.places.place import DomainPlace, LinkPlace
-from thence.core.reconfig.protocol import FABRIC, Bar, Expel, Flush, Hold, Prepare, Resume, Switch, View, ViewInput
+from thence.core.reconfig.protocol import FABRIC, BarLost, Expel, Flush, Hold, Prepare, Resume, Switch, View, ViewInput
 from thence.core.reconfig.retention import Retention
 from thence.core.stability.accounts import Accounts
 from thence.core.topology.domain import Domain
@@ -179,7 +179,7 @@ class Member(Limiting):
             return self._connected(step_input.peer, now)
         if isinstance(step_input, Suspicion):
             return self._suspicion(step_input, now)
-        if isinstance(step_input, Hold | Prepare | Flush | Bar | Switch | Resume | Expel):
+        if isinstance(step_input, Hold | Prepare | Flush | BarLost | Switch | Resume | Expel):
             return self._change(step_input, now)
         for place in self._places.values():
             place.transport.visit_all()

@@ -17,7 +17,7 @@ from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.reconfig.flush import Inventory, copy_of
 from thence.core.reconfig.protocol import (
     FABRIC,
-    Bar,
+    BarLost,
     Expel,
     Flush,
     Hold,
@@ -162,7 +162,7 @@ class Reconfiguring(ABC):
             record = self.view.flush(change)
         elif isinstance(change, Expel):
             record = self.view.expel(change, self.topology)
-        elif isinstance(change, Bar):
+        elif isinstance(change, BarLost):
             record = self.view.bar(change, self.name)
         elif isinstance(change, Prepare):
             record = self.view.prepare(change)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from thence.core.member.contract import Fetched, Ready, Spilled
 from thence.core.member.forward import Forwarding
 from thence.core.transport.channel import Channel
-from thence.core.transport.channels import Channels
+from thence.core.transport.channels import PeerChannels
 from thence.core.transport.spill_queue import Numbered
 from thence.errors import UsageError
 
@@ -69,7 +69,7 @@ class Spilling(Forwarding):
     def ways(self) -> Iterator[Way]:
         """Give all ways on which frames may be elsewhere."""
         for name, place in self._places.items():
-            if isinstance(place.transport, Channels):
+            if isinstance(place.transport, PeerChannels):
                 yield from [Way(name, peer) for peer in place.transport.channels]
 
     def ways_elsewhere(self) -> list[Way]:
@@ -78,13 +78,13 @@ class Spilling(Forwarding):
 
     def _way(self, way: Way) -> Channel | None:
         place = self._places.get(way.place)
-        if place is None or not isinstance(place.transport, Channels):
+        if place is None or not isinstance(place.transport, PeerChannels):
             return None
         return place.transport.channels.get(way.peer)
 
     def _moved_elsewhere(self, change: Spilled | Fetched, now: int) -> Ready:
         place = self._places.get(change.place)
-        if place is None or not isinstance(place.transport, Channels) or change.peer not in place.transport.channels:
+        if place is None or not isinstance(place.transport, PeerChannels) or change.peer not in place.transport.channels:
             raise UsageError(f"{change.peer!r} in {change.place!r} is no way of {self.name!r}")
         if isinstance(change, Spilled):
             place.transport.spilled(change.peer, change.upto)

@@ -14,14 +14,14 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from thence.core.ordering.base import Arrival, Ordering, Output, Predecessor, Traits, Wait
+from thence.core.ordering.base import ArrivalOrder, Ordering, Output, Predecessor, Traits, Wait
 from thence.core.ordering.pending import MAX_HELD, Gate
 from thence.errors import ConfigError
 
 __all__ = [
     "MAX_HELD",
     "ORDERINGS",
-    "Arrival",
+    "ArrivalOrder",
     "Gate",
     "Ordering",
     "Output",

@@ -47,7 +47,7 @@ from thence.errors import (
 from thence.words import article
 
 
-class Arrival(enum.Enum):
+class ArrivalOrder(enum.Enum):
     """In which order an ordering needs frames to arrive. Each arrives exactly once in either case."""
 
     ANY = "any"
@@ -97,7 +97,7 @@ class Traits(NamedTuple):
     state: type[msgspec.Struct]
     """The type of ``Ordering.state``."""
     options: type[msgspec.Struct] = NoOptions
-    arrival: Arrival = Arrival.ANY
+    arrival: ArrivalOrder = ArrivalOrder.ANY
     direct: bool = True
     """Whether a message goes from its sender straight to all who need it: accepting a frame never sends another one."""
     passes_on: bool = False

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from thence.core.ordering.base import Arrival, Ordering, Output, Traits
+from thence.core.ordering.base import ArrivalOrder, Ordering, Output, Traits
 from thence.core.ordering.paths import Paths
 from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
@@ -77,7 +77,7 @@ class Flood(Ordering):
         (FloodStamp,),
         FloodState,
         FloodOptions,
-        arrival=Arrival.FIFO,
+        arrival=ArrivalOrder.FIFO,
         direct=False,
         passes_on=True,
         interchangeable=True,

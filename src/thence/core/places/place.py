@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from thence.core.failover.early_payloads import Bodies, SavedBodies
-from thence.core.ordering import Arrival, Ordering, make_ordering
+from thence.core.ordering import ArrivalOrder, Ordering, make_ordering
 from thence.core.places.link_end import LINK_STAMPS, MAX_EARLY_BYTES, LinkEnd, LinkState
 from thence.core.stability.layer import AckLayer
 from thence.core.stability.safe_delivery import SavedSafeDelivery
@@ -28,7 +28,7 @@ from thence.core.transport.ack_all.state import AckAllState
 from thence.core.transport.ack_all.transport import AckAll
 from thence.core.transport.base import Incoming, Packets, Transport
 from thence.core.transport.channel import UNHURRIED, ChannelState, Pace
-from thence.core.transport.channels import Channels
+from thence.core.transport.channels import PeerChannels
 from thence.core.transport.direct import Direct
 from thence.core.wire.messages import Envelope, Packet, weight_of
 from thence.errors import StorageError, StrangerFrame
@@ -177,7 +177,7 @@ class DomainPlace(Place):
             acks, most = domain.acks, self._max_copies_bytes
             return AckAll(domain.name, me, domain.members, resend_after_ns, acks, domain.pairs, most)
         arrival = self.ordering.traits.arrival
-        return Channels(domain.name, me, peers, arrival, resend_after_ns, domain.acks, pace)
+        return PeerChannels(domain.name, me, peers, arrival, resend_after_ns, domain.acks, pace)
 
     def hands_on_to(self, peer: str) -> Collection[str]:
         return self.ordering.paths.hands_on_to(peer)
@@ -226,12 +226,12 @@ class LinkPlace(Place):
         """Take part in ``link`` as ``me``; ``notify``: between domains that tell when all have a message."""
         self.end = LinkEnd(link, me, max_early_bytes)
         # Without numbers, the order in which a relay transfers is the order that the far side must keep.
-        arrival = Arrival.FIFO if link.mode == "fifo" else Arrival.ANY
+        arrival = ArrivalOrder.FIFO if link.mode == "fifo" else ArrivalOrder.ANY
         peers = [member for member in link.members if member != me]
         transport: Transport = Direct(link.name, me, peers)
         if resend_after_ns is not None:
             pace = pace._replace(spill=None) if stability else pace
-            transport = Channels(link.name, me, peers, arrival, resend_after_ns, pace=pace)
+            transport = PeerChannels(link.name, me, peers, arrival, resend_after_ns, pace=pace)
         if stability or notify:
             transport = AckLayer(transport, resend_after_ns, stable=stability, delivery="notify" if notify else "")
         super().__init__(link.name, me, transport)

@@ -48,7 +48,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from thence.core.reconfig.protocol import (
-    Bar,
+    BarLost,
     Hold,
     Prepare,
     Resume,
@@ -210,7 +210,7 @@ class Coordinator:
         if len(prepared) == len(answers) and len({standing.attempt for standing in answers.values()}) == 1:
             free = [name for name, standing in answers.items() if standing.barred != self.lost]
             if free:
-                bars = {name: Bar(answers[name].attempt, self.lost) for name in free}
+                bars = {name: BarLost(answers[name].attempt, self.lost) for name in free}
                 return Decision(bars, f"all are prepared, and {_named(list(self.lost))} with them: barring {_named(free)}")
             return Decision({name: Resume(standing.attempt, dead=True) for name, standing in answers.items()}, said)
         holding: dict[str, ViewInput] = {

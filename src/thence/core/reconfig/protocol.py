@@ -73,7 +73,7 @@ class Flush(NamedTuple):
     envelopes: tuple[Envelope, ...]
 
 
-class Bar(NamedTuple):
+class BarLost(NamedTuple):
     """These are lost by now: do not switch in this attempt unless one who is not among them has."""
 
     attempt: int
@@ -106,7 +106,7 @@ class Expel(NamedTuple):
     version: int
 
 
-ViewInput = Hold | Prepare | Flush | Bar | Switch | Resume | Expel
+ViewInput = Hold | Prepare | Flush | BarLost | Switch | Resume | Expel
 
 
 class NewView(msgspec.Struct, frozen=True):
@@ -275,7 +275,7 @@ class View:
             )
         return Owed(change.attempt, change.list_id, change.at, change.last, change.envelopes)
 
-    def bar(self, change: Bar, me: str) -> Changed | None:
+    def bar(self, change: BarLost, me: str) -> Changed | None:
         """Return the record of being barred; None if we are, with the same ones."""
         self._check("bar", change.attempt)
         state = self.state

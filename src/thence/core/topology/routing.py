@@ -23,7 +23,7 @@ from thence.core.topology.model import Link, Topology
 from thence.errors import UsageError
 
 
-class Plan(NamedTuple):
+class RoutePlan(NamedTuple):
     """What one process does with one message: send it in these domains, to these members, and hand it to these links."""
 
     into: dict[str, tuple[str, ...] | None]
@@ -78,7 +78,7 @@ class Routes:
             at = far
         return way
 
-    def plan(self, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> Plan:
+    def plan(self, at: str, origin: str, to: Collection[str] | None, came_from: str | None) -> RoutePlan:
         """Return what ``at`` does with a message of ``origin`` that came by a domain or link (None: it is the origin itself)."""
         if to is None:
             return self._plan_for_everyone(at, origin, came_from)
@@ -109,9 +109,9 @@ class Routes:
                     if handler != at:
                         into.setdefault(domain, {})[handler] = None
         self._add_fellows(at, came_from, into)
-        return Plan({domain: tuple(members) for domain, members in into.items()}, tuple(across))
+        return RoutePlan({domain: tuple(members) for domain, members in into.items()}, tuple(across))
 
-    def _plan_for_everyone(self, at: str, origin: str, came_from: str | None) -> Plan:
+    def _plan_for_everyone(self, at: str, origin: str, came_from: str | None) -> RoutePlan:
         # Without cycles, all domains but the one that it came by lie away from the origin.
         into: dict[str, tuple[str, ...] | None] = {domain: None for domain in self.topology.homes[at] if domain != came_from}
         links = self._links_for(origin)
@@ -121,7 +121,7 @@ class Routes:
                 continue
             if not self.beyond(link, domain, origin) and at in self.handlers(link, domain, origin):
                 across.append(link.name)
-        return Plan(into, tuple(across))
+        return RoutePlan(into, tuple(across))
 
     def _add_fellows(self, at: str, came_from: str | None, into: dict[str, dict[str, None]]) -> None:
         """As printed, what came over a link is also for that link's other relays here: they count it, and wait for it."""

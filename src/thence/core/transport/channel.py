@@ -29,7 +29,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from thence.core.epochs.progress import Progress
-from thence.core.ordering import Arrival
+from thence.core.ordering import ArrivalOrder
 from thence.core.topology.ack_options import AT_ONCE, RESEND_AFTER_NS, AckOptions
 from thence.core.transport.acks import ReceivedAcks
 from thence.core.transport.spill_queue import Elsewhere, Numbered, SpillRoom, cut_block
@@ -93,9 +93,9 @@ class ChannelState(msgspec.Struct, Generic[StampT], rename={"received": "taken"}
 class Inbound:
     """What comes in from the peer: each number once, and in order where that is needed."""
 
-    def __init__(self, arrival: Arrival) -> None:
+    def __init__(self, arrival: ArrivalOrder) -> None:
         """Nothing has come yet."""
-        self._fifo = arrival is not Arrival.ANY
+        self._fifo = arrival is not ArrivalOrder.ANY
         self.early: dict[int, Frame[Any]] = {}
         """Frames before their turn, unacknowledged."""
         self._early_bytes = 0
@@ -135,7 +135,7 @@ class Channel:
 
     def __init__(
         self,
-        arrival: Arrival,
+        arrival: ArrivalOrder,
         resend_after_ns: int = RESEND_AFTER_NS,
         acks: AckOptions = AT_ONCE,
         pace: Pace = UNHURRIED,

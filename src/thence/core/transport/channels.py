@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from thence.core.epochs.progress import Progress
-from thence.core.ordering import Arrival
+from thence.core.ordering import ArrivalOrder
 from thence.core.topology.ack_options import AT_ONCE, AckOptions
 from thence.core.transport.base import Frames, Incoming, Packets, Transport, refuse_snapshot
 from thence.core.transport.channel import UNHURRIED, Channel, ChannelState, Pace
@@ -16,7 +16,7 @@ from thence.core.wire.messages import Envelope, Packet
 from thence.errors import MalformedFrame
 
 
-class Channels(Transport):
+class PeerChannels(Transport):
     """A channel to each peer: the receiver of a frame acks it to the sender, and the sender repeats it."""
 
     def __init__(
@@ -24,7 +24,7 @@ class Channels(Transport):
         name: str,
         me: str,
         peers: Iterable[str],
-        arrival: Arrival,
+        arrival: ArrivalOrder,
         resend_after_ns: int,
         acks: AckOptions = AT_ONCE,
         pace: Pace = UNHURRIED,

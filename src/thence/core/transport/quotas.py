@@ -38,7 +38,7 @@ class Limit(NamedTuple):
         return max(0, self.most - queues * self.share(queues))
 
 
-class Limits(NamedTuple):
+class QueueLimits(NamedTuple):
     """What some queues may hold together, by frames and by bytes: in the order of ``Queues.size``."""
 
     frames: Limit
@@ -62,7 +62,7 @@ def harmless(most: int) -> int:
 
 
 def first_full(
-    limits: Limits, transports: Sequence[Transport], asked: Collection[tuple[Transport, str]], *, unacked: bool = False
+    limits: QueueLimits, transports: Sequence[Transport], asked: Collection[tuple[Transport, str]], *, unacked: bool = False
 ) -> FullQueue | None:
     """Return the first full queue of those that are ``asked`` for, each by its transport and peer; None if all have room.
 
@@ -85,7 +85,7 @@ def first_full(
     return None
 
 
-def fullest(limits: Limits, transports: Sequence[Transport]) -> float:
+def fullest(limits: QueueLimits, transports: Sequence[Transport]) -> float:
     """Return how full the fullest queue is, as a part of what it may hold now; 1 is full."""
     queues = [one.queues for one in transports]
     count = sum([one.count for one in queues])

@@ -25,7 +25,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from thence.core.epochs.epoch import MAX_EPOCH_ID_CHARACTERS, NEVER_MET, Comparison, Epoch, Side, compare
+from thence.core.epochs.epoch import MAX_EPOCH_ID_CHARACTERS, NEVER_MET, Epoch, EpochFit, Side, compare
 from thence.core.epochs.progress import Progress
 from thence.errors import MalformedFrame
 from thence.net.protocol import PROGRAM_BYTES, ClientHello, Refused
@@ -156,7 +156,7 @@ class Homes:
         if mailbox.claim.offered is not None and mailbox.claim.offered.epoch == epoch:
             mailbox.claim = mailbox.claim.agree(epoch)
 
-    def _compare(self, hello: ClientHello, mailbox: Mailbox) -> Comparison:
+    def _compare(self, hello: ClientHello, mailbox: Mailbox) -> EpochFit:
         mine = Progress(
             mailbox.position, 0, mailbox.sent, mailbox.sent
         )  # A program forgets nothing: it has no store to go back to.
@@ -173,7 +173,7 @@ class Homes:
             why = "its name was given up"
         return f"{self._server!r} has {what} of {hello.name!r}: {why}, or the server has lost its store. {_known(hello, mailbox)}"
 
-    def _lost(self, hello: ClientHello, comparison: Comparison) -> str:
+    def _lost(self, hello: ClientHello, comparison: EpochFit) -> str:
         mailbox = self._directory.state.mailboxes[hello.name]
         also = "" if comparison.behind == "me" else ", or another program has had the name since"
         what = f"{self._server!r} has lost what it had of {hello.name!r}: it runs on an old copy of its store{also}"

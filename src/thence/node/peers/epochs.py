@@ -27,7 +27,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from thence.core.epochs.epoch import NEVER_MET, Behind, Claim, Comparison, Epoch
+from thence.core.epochs.epoch import NEVER_MET, Behind, Claim, Epoch, EpochFit
 from thence.core.epochs.handshake import Handshake, Own, Shown
 from thence.core.epochs.progress import Progress
 from thence.core.epochs.reach import Reach
@@ -266,7 +266,7 @@ class PeerEpochs:
             + _what_to_do(peer)
         )
 
-    def _finding(self, peer: str, found: Comparison, *, restored: bool) -> Finding:
+    def _finding(self, peer: str, found: EpochFit, *, restored: bool) -> Finding:
         me = self._server
         said = [name for name, was in ((me, bool(self.restored)), (peer, restored)) if was]
         restorings = f" ({' and '.join(map(repr, said))} was restored from a copy)" if said else ""

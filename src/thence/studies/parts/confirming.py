@@ -21,7 +21,7 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.transport.ack_all.transport import AckAll
 from thence.core.transport.base import Transport
-from thence.core.transport.channels import Channels
+from thence.core.transport.channels import PeerChannels
 from thence.core.wire.messages import Packet
 from thence.sim.laws import Constant, parse_law
 from thence.sim.node import Node
@@ -204,7 +204,7 @@ def kept(transport: Transport) -> int:
     """Return how many messages a member keeps to repeat them; one that several lack counts once."""
     if isinstance(transport, AckAll):
         return len(transport.state.queue) + sum(map(len, transport.state.copies))
-    if not isinstance(transport, Channels):
+    if not isinstance(transport, PeerChannels):
         return 0
     queues = [channel.state.queue.values() for channel in transport.channels.values()]
     return len({frame.envelope.id for queue in queues for frame in queue if frame.envelope is not None})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.unit.cli import run
-from thence.core.ordering import ORDERINGS, Arrival
+from thence.core.ordering import ORDERINGS, ArrivalOrder
 
 NARROWEST_TERMINAL_COLUMNS = 80
 
@@ -16,7 +16,7 @@ def test_every_ordering_is_listed_with_what_it_keeps() -> None:
     rows = {line.split()[0]: line for line in ended.out.splitlines() if line.strip() and line.split()[0] in ORDERINGS}
     assert list(rows) == list(ORDERINGS)
     for name, row in rows.items():
-        kept = row.split("any" if ORDERINGS[name].traits.arrival is Arrival.ANY else "FIFO")[0].split()[1:]
+        kept = row.split("any" if ORDERINGS[name].traits.arrival is ArrivalOrder.ANY else "FIFO")[0].split()[1:]
         assert {word.strip(",") for word in kept} - {"nothing"} == ORDERINGS[name].traits.guarantees
     assert "nothing" in rows["unordered"]
 

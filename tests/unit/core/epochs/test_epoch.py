@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from thence.core.epochs.epoch import NEVER_MET, Claim, Comparison, Epoch, Held, Side, compare
+from thence.core.epochs.epoch import NEVER_MET, Claim, Epoch, EpochFit, Held, Side, compare
 from thence.core.epochs.progress import Progress
 
 SEEDS = 400
@@ -67,7 +67,7 @@ class World:
         self.chance = Random(seed)
         self.a, self.b = Run("a"), Run("b")
         self.ids = 0
-        self.refused: Comparison | None = None
+        self.refused: EpochFit | None = None
 
     def meet(self) -> None:
         """Let one call the other; a crash may come between any two steps, and then nothing more happens."""

@@ -11,13 +11,13 @@ from thence.core.member import limits
 from thence.core.member.contract import Arrived, Submit
 from thence.core.member.limits import MAX_LATE_BYTES_HARD, MIN_LATE_BYTES_HARD, MemberOptions, late_bytes
 from thence.core.member.member import Member
-from thence.core.ordering import Arrival
+from thence.core.ordering import ArrivalOrder
 from thence.core.places.link_end import LinkTransfer
 from thence.core.topology.toml import parse
 from thence.core.transport import channel as channel_module
 from thence.core.transport.ack_all import copies as copies_module
 from thence.core.transport.ack_all.copies import Copies
-from thence.core.transport.ack_all.state import Message
+from thence.core.transport.ack_all.state import StreamMessage
 from thence.core.transport.channel import Channel
 from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet, StableAck
 from thence.errors import Busy, OverflowingFrame
@@ -37,7 +37,7 @@ def packet(*numbers: int) -> Packet[None]:
 def test_frames_before_their_turn_are_few_by_bytes_and_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A captured peer leaves the first one out, and sends a window full of large ones."""
     monkeypatch.setattr(channel_module, "WINDOW_BYTES", 2 * (FRAME_WEIGHT + 100))
-    channel = Channel(Arrival.FIFO)
+    channel = Channel(ArrivalOrder.FIFO)
     assert channel.arrived(packet(*range(2, 12)), 0) == []
     assert list(channel.inbound.early) == [2, 3]
     assert [number for number, _ in channel.arrived(packet(1), 0)] == [1, 2, 3]
@@ -91,7 +91,7 @@ def test_copies_to_repeat_follow_the_options(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(copies_module, "WINDOW_BYTES", 4 * (FRAME_WEIGHT + 100))
     copies = Copies([{}], [0], limit_bytes=0)
     for number in range(1, 21):
-        copies.add(0, number, Message(None, message(number), None), number)
+        copies.add(0, number, StreamMessage(None, message(number), None), number)
     assert copies.count == 4
     nearest = 'name = "f"\n[domains.d]\nmembers = ["a", "b", "c"]\nordering = "vector"\n'
     nearest += 'confirmation = {scheme = "distributed", retransmission = "nearest"}\n'

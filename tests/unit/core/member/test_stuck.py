@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.core.reconfig.test_protocol import NEW, NORMAL, OLD, SWITCHED, Life, fabric, held, standing
 from thence.core.reconfig.coordinator import Coordinator
-from thence.core.reconfig.protocol import Bar, Expel, Flush, Hold, Prepare, Resume, Standing, Switch
+from thence.core.reconfig.protocol import BarLost, Expel, Flush, Hold, Prepare, Resume, Standing, Switch
 from thence.errors import ConfigError, UsageError
 
 INSTEAD = fabric(2, d="AB")
@@ -30,8 +30,8 @@ def both(answer: Standing, **others: Standing) -> dict[str, Standing]:
 
 def test_all_are_barred_before_anybody_goes_back_and_then_the_removal_begins() -> None:
     lead = rescue()
-    assert lead.decide(both(PREPARED), 9).requests == dict.fromkeys("AB", Bar(3, ("C",)))
-    assert lead.decide(both(PREPARED, A=BARRED), 9).requests == {"B": Bar(3, ("C",))}
+    assert lead.decide(both(PREPARED), 9).requests == dict.fromkeys("AB", BarLost(3, ("C",)))
+    assert lead.decide(both(PREPARED, A=BARRED), 9).requests == {"B": BarLost(3, ("C",))}
     assert lead.decide(both(BARRED), 9).requests == dict.fromkeys("AB", Resume(3, dead=True))
     # One was not reached: the other has left an attempt in which it was seen.
     assert lead.decide(both(BARRED, A=standing(attempt=3)), 9).requests == {"B": Resume(3, dead=True)}
@@ -54,7 +54,7 @@ def test_if_one_has_switched_the_others_do_and_people_are_told_which_version_com
 
 def test_an_abort_frees_those_who_are_prepared_if_one_of_them_is_lost() -> None:
     lead = Coordinator(OLD, NEW, ("C",), back=True)
-    assert lead.decide_abort(both(PREPARED)).requests == dict.fromkeys("AB", Bar(3, ("C",)))
+    assert lead.decide_abort(both(PREPARED)).requests == dict.fromkeys("AB", BarLost(3, ("C",)))
     assert lead.decide_abort(both(BARRED)).requests == dict.fromkeys("AB", Resume(3, dead=True))
     assert lead.decide_abort(both(NORMAL)).done
     with pytest.raises(UsageError, match="some have switched to version 2 already"):
@@ -113,7 +113,7 @@ def prepared(lost: tuple[str, ...] = ()) -> Life:
 
 def test_who_is_barred_switches_only_on_a_word_that_names_the_same() -> None:
     life = prepared()
-    life.step(Bar(1, ("C",)))
+    life.step(BarLost(1, ("C",)))
     for member in (life.member, life.restarted()[0]):
         assert member.standing().barred == ("C",)
         for without in ((), ("B",), ("B", "C")):
@@ -128,7 +128,7 @@ def test_who_is_barred_switches_only_on_a_word_that_names_the_same() -> None:
 
 def test_who_is_barred_goes_back_with_all_others_and_can_hold_anew() -> None:
     life = prepared()
-    life.step(Bar(1, ("C",)))
+    life.step(BarLost(1, ("C",)))
     with pytest.raises(UsageError, match="others may have switched"):
         life.step(Resume(1))
     life.step(Resume(1, dead=True))
@@ -139,13 +139,13 @@ def test_who_is_barred_goes_back_with_all_others_and_can_hold_anew() -> None:
 
 def test_sets_of_the_lost_only_grow() -> None:
     life = prepared()
-    assert not life.step(Bar(1, ("C",))).persist[1:]
-    assert not life.step(Bar(1, ("C",))).persist
+    assert not life.step(BarLost(1, ("C",))).persist[1:]
+    assert not life.step(BarLost(1, ("C",))).persist
     with pytest.raises(UsageError, match="barred without C, and nobody who was declared lost is taken back"):
-        life.step(Bar(1, ("B",)))
+        life.step(BarLost(1, ("B",)))
     with pytest.raises(UsageError, match="'A' is not lost"):
-        life.step(Bar(1, ("A", "C")))
-    life.step(Bar(1, ("B", "C")))
+        life.step(BarLost(1, ("A", "C")))
+    life.step(BarLost(1, ("B", "C")))
     assert life.member.standing().barred == ("B", "C")
 
 
@@ -153,10 +153,10 @@ def test_nobody_is_barred_who_may_still_leave_or_whose_attempt_counts_on_nobody_
     life = keeping()
     life.step(Hold(1, INSTEAD, ("C",)))
     with pytest.raises(UsageError, match="not prepared in attempt 1: it can be left"):
-        life.step(Bar(1, ("B", "C")))
+        life.step(BarLost(1, ("B", "C")))
     life.step(Prepare(1))
     with pytest.raises(UsageError, match="attempt 1 goes on without C already"):
-        life.step(Bar(1, ("C",)))
+        life.step(BarLost(1, ("C",)))
 
 
 def test_who_is_flushed_goes_back_only_if_it_is_barred() -> None:
@@ -164,7 +164,7 @@ def test_who_is_flushed_goes_back_only_if_it_is_barred() -> None:
     life.step(Flush(1, "list", 0, True, ()))
     with pytest.raises(UsageError, match="flushed in attempt 1: others may have switched"):
         life.step(Resume(1, dead=True))
-    life.step(Bar(1, ("B", "C")))
+    life.step(BarLost(1, ("B", "C")))
     life.step(Resume(1, dead=True))
     assert (life.member.standing().phase, life.member.standing().lost) == ("normal", ())
 

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from thence.core.ordering import Arrival
+from thence.core.ordering import ArrivalOrder
 from thence.core.ordering.vector import VectorStamp
 from thence.core.stability.layer import AckLayer
 from thence.core.stability.stable import MAX_BEYOND, STABLE_WITHIN_NS, SavedStable, StableAcks
 from thence.core.transport.channel import RESEND_AT_MOST_NS
-from thence.core.transport.channels import Channels
+from thence.core.transport.channels import PeerChannels
 from thence.core.transport.direct import Direct
 from thence.core.wire.messages import Envelope, Frame, Packet, StableAck
 from thence.core.wire.number_set import NumberSet
@@ -26,7 +26,7 @@ def pair(*, exact: bool = False) -> tuple[AckLayer, AckLayer]:
     """Return the two ends between a and b."""
     if exact:
         return AckLayer(Direct("d", "a", ["b"]), None, stable=True), AckLayer(Direct("d", "b", ["a"]), None, stable=True)
-    ends = [Channels("d", me, [peer], Arrival.ANY, RESEND) for me, peer in ("ab", "ba")]
+    ends = [PeerChannels("d", me, [peer], ArrivalOrder.ANY, RESEND) for me, peer in ("ab", "ba")]
     return AckLayer(ends[0], RESEND, stable=True), AckLayer(ends[1], RESEND, stable=True)
 
 
@@ -193,13 +193,13 @@ def test_a_frame_that_is_refused_for_good_holds_up_nothing() -> None:
 
 def test_a_snapshot_keeps_what_is_not_settled_and_each_message_once() -> None:
     peers = ["b", "c"]
-    a = AckLayer(Channels("d", "a", peers, Arrival.ANY, RESEND), RESEND, stable=True)
+    a = AckLayer(PeerChannels("d", "a", peers, ArrivalOrder.ANY, RESEND), RESEND, stable=True)
     for number in (1, 2):
         a.push([("b", Frame(VectorStamp(number, ()), message(number))), ("c", Frame(VectorStamp(number, ()), None))], "x")
     a.frames_in("b", Packet("d", (), (), 2, (), None, StableAck(1)), 1)
     saved = stable(a).save()
     assert saved.messages == [(message(2), "x")]
-    again = AckLayer(Channels("d", "a", peers, Arrival.ANY, RESEND), RESEND, stable=True)
+    again = AckLayer(PeerChannels("d", "a", peers, ArrivalOrder.ANY, RESEND), RESEND, stable=True)
     again.load(a.save())
     again.load_acks((msgspec.convert(msgspec.to_builtins(saved), SavedStable), None, None))
     assert (again.queued, again.queued_bytes, again.queues.by_peer()) == (a.queued, a.queued_bytes, {"b": 1, "c": 2})

@@ -16,7 +16,7 @@ from tests.support.fabrics import fabric_for
 from thence.core.topology.domain import Domain
 from thence.core.topology.figures import SHAPES, interconnect_fig4
 from thence.core.topology.model import Link, Topology
-from thence.core.topology.routing import Plan, Routes
+from thence.core.topology.routing import RoutePlan, Routes
 from thence.core.topology.shapes import hierarchy, linked
 from thence.errors import UsageError
 
@@ -116,7 +116,7 @@ def follow(routes: Routes, origin: str, to: tuple[str, ...] | None) -> tuple[Cou
         assert came[at] < MAX_COPIES, f"it goes round and round at {at}"
         if by is not None and by not in topology.links:
             came[at] += 1
-        plan: Plan = routes.plan(at, origin, to, by)
+        plan: RoutePlan = routes.plan(at, origin, to, by)
         assert by not in plan.into, "back where it came from"
         for domain, members in plan.into.items():
             travelled[domain] += 1

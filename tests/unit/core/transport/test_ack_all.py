@@ -18,7 +18,7 @@ from thence.core.transport.ack_all.claims import MAX_CLAIMED_RANGES, MAX_REQUEST
 from thence.core.transport.ack_all.state import AckAllState
 from thence.core.transport.ack_all.transport import AckAll
 from thence.core.transport.channel import RESEND_BURST, WINDOW
-from thence.core.transport.channels import Channels
+from thence.core.transport.channels import PeerChannels
 from thence.core.wire.messages import Envelope, Frame, GroupAcks, Packet
 from thence.core.wire.number_set import NumberSet
 from thence.errors import FrameRefused, ImpossibleFrame, MalformedFrame, StorageError, StrangerFrame
@@ -442,10 +442,10 @@ def test_a_packet_that_cannot_be_is_refused_and_changes_nothing(packet: Packet[A
 
 
 def test_who_confirms_to_everybody_is_not_understood_by_channels() -> None:
-    from thence.core.ordering import Arrival
+    from thence.core.ordering import ArrivalOrder
 
     with pytest.raises(MalformedFrame, match="nobody acks to everybody"):
-        Channels("d", "a", ["b"], Arrival.ANY, RESEND).frames_in("b", claiming(), 0)
+        PeerChannels("d", "a", ["b"], ArrivalOrder.ANY, RESEND).frames_in("b", claiming(), 0)
 
 
 # --- who is suspected ---------------------------------------------------------------------------------------------------

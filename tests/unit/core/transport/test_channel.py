@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thence.core.ordering import Arrival
+from thence.core.ordering import ArrivalOrder
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.topology.ack_options import RESEND_AFTER_NS, AckOptions
 from thence.core.transport.acks import ACK_BYTES
@@ -20,14 +20,14 @@ from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet
 from thence.errors import ImpossibleFrame, MalformedFrame
 
 MS = 1_000_000
-BOTH = pytest.mark.parametrize("arrival", list(Arrival), ids=lambda arrival: arrival.value)
+BOTH = pytest.mark.parametrize("arrival", list(ArrivalOrder), ids=lambda arrival: arrival.value)
 
 
 def frame(number: int) -> Frame[FifoStamp]:
     return Frame(FifoStamp(number), Envelope("A", number, None, b""))
 
 
-def sending(count: int, arrival: Arrival = Arrival.ANY) -> Channel:
+def sending(count: int, arrival: ArrivalOrder = ArrivalOrder.ANY) -> Channel:
     channel = Channel(arrival)
     for number in range(1, count + 1):
         channel.push(frame(number))
@@ -68,7 +68,7 @@ def test_frames_go_out_once_and_in_order() -> None:
 
 
 def test_nothing_to_say_is_no_packet() -> None:
-    assert Channel(Arrival.ANY).collect("d", 0) is None
+    assert Channel(ArrivalOrder.ANY).collect("d", 0) is None
 
 
 def test_what_is_acknowledged_is_dropped() -> None:
@@ -123,7 +123,7 @@ def test_the_window_bounds_what_is_on_its_way() -> None:
 
 
 def test_the_window_bounds_bytes_too() -> None:
-    channel = Channel(Arrival.ANY)
+    channel = Channel(ArrivalOrder.ANY)
     third = FIRST_WINDOW_BYTES // 3
     for number in range(1, 6):
         channel.push(Frame(FifoStamp(number), Envelope("A", number, None, bytes(third - FRAME_WEIGHT))))
@@ -137,7 +137,7 @@ def test_the_window_bounds_bytes_too() -> None:
 
 
 def test_what_is_more_than_a_packet_goes_in_several() -> None:
-    channel = Channel(Arrival.ANY, pace=Pace(least_window_bytes=WINDOW_BYTES))
+    channel = Channel(ArrivalOrder.ANY, pace=Pace(least_window_bytes=WINDOW_BYTES))
     count = WINDOW_BYTES // (64 * 1024)
     for number in range(1, count + 1):
         channel.push(large(number))
@@ -192,7 +192,7 @@ def test_the_window_stays_small_where_more_would_only_wait() -> None:
 
 
 def test_where_a_disk_is_waited_for_the_window_is_large_from_the_beginning() -> None:
-    channel = Channel(Arrival.ANY, pace=Pace(least_window_bytes=WINDOW_BYTES))
+    channel = Channel(ArrivalOrder.ANY, pace=Pace(least_window_bytes=WINDOW_BYTES))
     sent_first = rounds(channel, lambda flying: flying * 10)
     assert set(sent_first) == {WINDOW_BYTES}
 
@@ -229,7 +229,7 @@ def test_after_a_restart_everything_unacknowledged_is_due() -> None:
     channel = sending(3)
     sent(channel)
     channel.arrived(packet(taken=1), 1)
-    reborn = Channel(Arrival.ANY)
+    reborn = Channel(ArrivalOrder.ANY)
     reborn.state = channel.state
     assert sent(reborn, 5).numbers == (2, 3)
 
@@ -251,7 +251,7 @@ DELAYED = AckOptions(after_messages=3, after_ns=50 * MS)
 
 
 def test_a_confirmation_waits_for_frames_or_for_time() -> None:
-    channel = Channel(Arrival.ANY, RESEND_AFTER_NS, DELAYED)
+    channel = Channel(ArrivalOrder.ANY, RESEND_AFTER_NS, DELAYED)
     take_all(channel, packet(1), 0)
     assert channel.collect("d", 0) is None
     take_all(channel, packet(2), 10 * MS)
@@ -267,7 +267,7 @@ def test_a_confirmation_waits_for_frames_or_for_time() -> None:
 
 
 def test_a_confirmation_travels_along() -> None:
-    channel = Channel(Arrival.ANY, RESEND_AFTER_NS, DELAYED)
+    channel = Channel(ArrivalOrder.ANY, RESEND_AFTER_NS, DELAYED)
     take_all(channel, packet(1), 0)
     channel.push(frame(1))
     assert sent(channel, 1).acked == 1
@@ -276,7 +276,7 @@ def test_a_confirmation_travels_along() -> None:
 
 
 def test_what_comes_again_is_confirmed_at_once() -> None:
-    channel = Channel(Arrival.ANY, RESEND_AFTER_NS, DELAYED)
+    channel = Channel(ArrivalOrder.ANY, RESEND_AFTER_NS, DELAYED)
     take_all(channel, packet(1), 0)
     assert channel.collect("d", 0) is None
     take_all(channel, packet(1), 1)
@@ -287,7 +287,7 @@ def test_what_comes_again_is_confirmed_at_once() -> None:
 
 
 @BOTH
-def test_each_number_is_let_through_once(arrival: Arrival) -> None:
+def test_each_number_is_let_through_once(arrival: ArrivalOrder) -> None:
     channel = Channel(arrival)
     assert take_all(channel, packet(1, 2)) == [1, 2]
     assert take_all(channel, packet(2, 1, 3)) == [3]
@@ -295,14 +295,14 @@ def test_each_number_is_let_through_once(arrival: Arrival) -> None:
 
 
 def test_any_order_is_let_through_where_any_will_do() -> None:
-    channel = Channel(Arrival.ANY)
+    channel = Channel(ArrivalOrder.ANY)
     assert take_all(channel, packet(3, 1)) == [3, 1]
     answer = sent(channel)
     assert (answer.acked, answer.acked_beyond) == (1, (3,))
 
 
 def test_early_frames_wait_unacknowledged_where_fifo_is_needed() -> None:
-    channel = Channel(Arrival.FIFO)
+    channel = Channel(ArrivalOrder.FIFO)
     assert take_all(channel, packet(3, 2)) == []
     answer = sent(channel)
     assert (answer.acked, answer.acked_beyond) == (0, ())
@@ -311,16 +311,16 @@ def test_early_frames_wait_unacknowledged_where_fifo_is_needed() -> None:
 
 
 @BOTH
-def test_a_number_beyond_the_window_is_ignored(arrival: Arrival) -> None:
+def test_a_number_beyond_the_window_is_ignored(arrival: ArrivalOrder) -> None:
     """Who keeps to the window never sends it; it would make us remember holes without bound."""
     channel = Channel(arrival)
     assert take_all(channel, packet(WINDOW + 1)) == []
     assert sent(channel).acked_beyond == ()
-    assert take_all(channel, packet(WINDOW)) == ([WINDOW] if arrival is Arrival.ANY else [])
+    assert take_all(channel, packet(WINDOW)) == ([WINDOW] if arrival is ArrivalOrder.ANY else [])
 
 
 def test_a_repeated_frame_is_acknowledged_again() -> None:
-    channel = Channel(Arrival.ANY)
+    channel = Channel(ArrivalOrder.ANY)
     take_all(channel, packet(1))
     sent(channel)
     take_all(channel, packet(1))
@@ -330,7 +330,7 @@ def test_a_repeated_frame_is_acknowledged_again() -> None:
 
 def test_numbers_and_frames_must_match() -> None:
     with pytest.raises(MalformedFrame, match=r"'B'.*1 frame and 0 numbers"):
-        Channel(Arrival.ANY).check("B", Packet("d", (frame(1),)))
+        Channel(ArrivalOrder.ANY).check("B", Packet("d", (frame(1),)))
 
 
 @pytest.mark.parametrize("claim", [packet(taken=3), packet(beyond=(7,)), packet(taken=1, beyond=(3,))])
@@ -347,7 +347,7 @@ def test_what_was_never_sent_cannot_be_acknowledged(claim: Packet[Any]) -> None:
 class Pair:
     """Two ends of a channel and a bad network between them."""
 
-    def __init__(self, arrival: Arrival, chance: random.Random) -> None:
+    def __init__(self, arrival: ArrivalOrder, chance: random.Random) -> None:
         self.ends = (Channel(arrival), Channel(arrival))
         self.network: list[tuple[int, Packet[Any]]] = []
         self.got: tuple[list[int], list[int]] = ([], [])
@@ -382,7 +382,7 @@ class Pair:
 
 @BOTH
 @given(seed=st.integers(0, 2**32), loss=st.sampled_from([0.0, 0.3, 0.8]))
-def test_exactly_once_whatever_the_network_does(arrival: Arrival, seed: int, loss: float) -> None:
+def test_exactly_once_whatever_the_network_does(arrival: ArrivalOrder, seed: int, loss: float) -> None:
     chance = random.Random(seed)
     pair = Pair(arrival, chance)
     pushed = [0, 0]
@@ -399,7 +399,7 @@ def test_exactly_once_whatever_the_network_does(arrival: Arrival, seed: int, los
     for end in (0, 1):
         expected = list(range(1, pushed[1 - end] + 1))
         assert sorted(pair.got[end]) == expected
-        if arrival is Arrival.FIFO:
+        if arrival is ArrivalOrder.FIFO:
             assert pair.got[end] == expected
 
 
@@ -408,7 +408,7 @@ def test_exactly_once_whatever_the_network_does(arrival: Arrival, seed: int, los
 
 def waiting(frames: int) -> Channel:
     """A channel that has taken some small frames, one at a time, and may wait a little before it says so."""
-    channel = Channel(Arrival.ANY, pace=Pace(ack_within_ns=5 * MS))
+    channel = Channel(ArrivalOrder.ANY, pace=Pace(ack_within_ns=5 * MS))
     for number in range(1, frames + 1):
         take_all(channel, packet(number))
     return channel

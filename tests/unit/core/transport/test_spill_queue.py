@@ -11,7 +11,7 @@ from thence.core.member import limits
 from thence.core.member.contract import Arrived, Connected, Fetched, Restored, Spilled, Submit
 from thence.core.member.member import Member, MemberOptions
 from thence.core.member.spill import Way
-from thence.core.ordering import Arrival
+from thence.core.ordering import ArrivalOrder
 from thence.core.topology.domain import Domain
 from thence.core.topology.toml import parse
 from thence.core.transport import channel as channel_module
@@ -29,7 +29,7 @@ def _small_window(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spilling(room: SpillRoom | None = ROOM) -> Channel:
-    return Channel(Arrival.FIFO, pace=Pace(spill=room))
+    return Channel(ArrivalOrder.FIFO, pace=Pace(spill=room))
 
 
 def pushed(channel: Channel, *numbers: int) -> None:
@@ -112,7 +112,7 @@ def test_it_is_asked_for_when_the_window_gets_there_and_comes_in_order() -> None
 
 
 def test_nothing_is_put_between_numbers_that_were_confirmed_out_of_turn() -> None:
-    channel = Channel(Arrival.ANY, pace=Pace(spill=ROOM))
+    channel = Channel(ArrivalOrder.ANY, pace=Pace(spill=ROOM))
     pushed(channel, *range(1, 8))
     sent(channel)
     channel.arrived(packet(taken=1, beyond=(4,)), 0)
@@ -142,7 +142,7 @@ def test_a_peer_may_have_taken_what_is_elsewhere_before_we_came_back(upto: int) 
     assert again.queued == 15 - upto
     assert again.progress.acked == upto
     assert [again.state.lacks(number) for number in (upto, upto + 1)] == [False, upto < 15]
-    receiver = Channel(Arrival.FIFO)
+    receiver = Channel(ArrivalOrder.FIFO)
     receiver.state.received.upto = upto
     taken: list[int] = []
     for _ in range(20):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from thence.core.transport.ack_all.state import AckAllState, AckGroup, Attempt, Drafts, Message
+from thence.core.transport.ack_all.state import AckAllState, AckGroup, Attempt, Drafts, StreamMessage
 from thence.core.transport.channel import WINDOW
 from thence.core.transport.window import WINDOW_BYTES
 
@@ -31,7 +31,7 @@ class Copies:
     """See the module's text. Streams are numbered."""
 
     def __init__(
-        self, kept: list[dict[int, Message[Any]]], received_upto: list[int], limit_bytes: int = MAX_COPIES_BYTES
+        self, kept: list[dict[int, StreamMessage[Any]]], received_upto: list[int], limit_bytes: int = MAX_COPIES_BYTES
     ) -> None:
         """Look after what is ``kept`` of each stream, of which all up to a number was taken.
 
@@ -49,7 +49,7 @@ class Copies:
         for stream in range(len(kept)):
             self._count_beside(stream)
 
-    def add(self, stream: int, number: int, message: Message[Any], received_upto: int) -> None:
+    def add(self, stream: int, number: int, message: StreamMessage[Any], received_upto: int) -> None:
         """Keep a message; all up to a number of its stream were taken."""
         self.kept[stream][number] = message
         self.count += 1
@@ -123,7 +123,7 @@ class KeptCopies:
         """Note that we or others have more of a stream."""
         self._changed[stream] = None
 
-    def add(self, stream: int, number: int, message: Message[Any]) -> None:
+    def add(self, stream: int, number: int, message: StreamMessage[Any]) -> None:
         """Keep a message that was taken."""
         self._copies.add(stream, number, message, self._state.received[stream].upto)
 

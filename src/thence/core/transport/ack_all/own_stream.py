@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from thence.core.transport.ack_all.state import AckAllState, AckGroup, Attempt, Attempts, Drafts, Message, Unacked
+from thence.core.transport.ack_all.state import AckAllState, AckGroup, Attempt, Attempts, Drafts, StreamMessage, Unacked
 from thence.core.transport.channel import RESEND_BURST, WINDOW
 from thence.core.transport.window import WINDOW_BYTES
 
@@ -50,7 +50,7 @@ class OwnStream:
         self._begins[number] = self._pushed
         self._pushed += weight
 
-    def push(self, message: Message[Any]) -> None:
+    def push(self, message: StreamMessage[Any]) -> None:
         """Queue a message."""
         state, others = self._state, self._group.others
         state.last_number += 1
@@ -170,7 +170,7 @@ class OwnStream:
         for number in without_takers:
             del self.attempts.table[number]  # Until whoever lacks it has caught up so far.
 
-    def again(self, number: int, now: int) -> Message[Any] | None:
+    def again(self, number: int, now: int) -> StreamMessage[Any] | None:
         """Return a message that somebody asks for, if it was sent; it need not be repeated soon."""
         if number not in self._state.queue or number > self.sent_upto:
             return None

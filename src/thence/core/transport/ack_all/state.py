@@ -35,7 +35,7 @@ class AckGroup(NamedTuple):
     max_copies_bytes: int
 
 
-class Message(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=False):
+class StreamMessage(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=False):
     """A message of a stream: its recipients (None: all), and its envelope, unless we got only its marker."""
 
     stamp: StampT
@@ -57,7 +57,7 @@ class Message(msgspec.Struct, Generic[StampT], frozen=True, array_like=True, gc=
 class Unacked(msgspec.Struct, Generic[StampT], array_like=True):
     """A message of ours that some have not acknowledged."""
 
-    message: Message[StampT]
+    message: StreamMessage[StampT]
     lacking: dict[int, None]
 
 
@@ -70,7 +70,7 @@ class AckAllState(msgspec.Struct, Generic[StampT], array_like=True):
     received: list[NumberSet]
     known: list[dict[int, NumberSet]]
     """What each member has said that it has: of our stream, and with ``nearest`` of all."""
-    copies: list[dict[int, Message[StampT]]]
+    copies: list[dict[int, StreamMessage[StampT]]]
     """With ``nearest``: messages of each stream that we may have to repeat."""
 
     def known_of(self, member: int, stream: int) -> NumberSet:
@@ -123,7 +123,7 @@ class Attempts(Generic[KeyT]):
         self.wake_at = min([attempt.due for attempt in self.table.values()], default=None)
 
 
-class Draft:
+class PacketDraft:
     """What one member is to be sent."""
 
     def __init__(self) -> None:
@@ -152,19 +152,19 @@ class Drafts:
     def __init__(self, group: AckGroup) -> None:
         """There is nothing to send yet."""
         self._group = group
-        self.table: dict[int, Draft] = {}
+        self.table: dict[int, PacketDraft] = {}
 
-    def to(self, member: int) -> Draft:
+    def to(self, member: int) -> PacketDraft:
         """Return the draft for a member, which is sent even if it stays empty."""
-        return self.table.setdefault(member, Draft())
+        return self.table.setdefault(member, PacketDraft())
 
-    def carry(self, member: int, stream: int, number: int, message: Message[Any] | None) -> None:
+    def carry(self, member: int, stream: int, number: int, message: StreamMessage[Any] | None) -> None:
         """Send a message to a member, if we have what it is to get."""
         frame = None if message is None else message.frame_for(member)
         if message is not None and frame is not None:
             self.to(member).carried.append((stream, number, frame, message.to))
 
-    def carry_all(self, members: Collection[int], stream: int, number: int, message: Message[Any] | None) -> None:
+    def carry_all(self, members: Collection[int], stream: int, number: int, message: StreamMessage[Any] | None) -> None:
         """Send a message to several members."""
         for member in members:
             self.carry(member, stream, number, message)

@@ -27,7 +27,7 @@ from thence.core.transport.ack_all.copies import MAX_COPIES_BYTES, KeptCopies, O
 from thence.core.transport.ack_all.lanes import Lanes
 from thence.core.transport.ack_all.missing import Missing
 from thence.core.transport.ack_all.own_stream import OwnStream
-from thence.core.transport.ack_all.state import AckAllState, AckGroup, Drafts, Message
+from thence.core.transport.ack_all.state import AckAllState, AckGroup, Drafts, StreamMessage
 from thence.core.transport.acks import ReceivedAcks
 from thence.core.transport.base import Frames, Incoming, Packets, Transport, refuse_snapshot
 from thence.core.transport.queues import Queues
@@ -169,7 +169,7 @@ class AckAll(Transport):
         stream, number = self.group.numbers[incoming.peer], incoming.number
         self.skip(incoming.peer, number)
         if self.group.copying:
-            self.copies.add(stream, number, Message(incoming.frame.stamp, incoming.frame.envelope, incoming.to))
+            self.copies.add(stream, number, StreamMessage(incoming.frame.stamp, incoming.frame.envelope, incoming.to))
             self.onward.took(stream, number, self.own.suspected)
 
     def skip(self, peer: str, number: int) -> None:
@@ -186,7 +186,7 @@ class AckAll(Transport):
             return
         message = next((frame for _, frame in frames if frame.envelope is not None), frames[0][1])
         to = tuple(self.group.numbers[peer] for peer, frame in frames if frame.envelope is not None)
-        self.own.push(Message(message.stamp, message.envelope, None if len(to) == len(frames) else to))
+        self.own.push(StreamMessage(message.stamp, message.envelope, None if len(to) == len(frames) else to))
         self.queued, self.queued_bytes = self.own.queued, self.own.queued_bytes
         self._visit = max(self._visit, _TOUCHED)
 
