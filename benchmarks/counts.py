@@ -20,11 +20,11 @@ from typing import Any, Final, NamedTuple
 from benchmarks.table import as_csv
 from thence.core.member.contract import Arrived, Ready, Submit
 from thence.core.member.member import Member, MemberOptions
-from thence.core.topology import shapes
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
 from thence.core.wire.messages import Packet, control_bytes
+from thence.studies.parts import shapes
 
 SIZES: Final = (60, 250, 1_000, 4_000)
 SHOWN_SIZE: Final = 1_000

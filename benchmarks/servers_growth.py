@@ -34,12 +34,12 @@ from benchmarks.peers.processes import run as run_workers
 from benchmarks.table import Row, markdown
 from thence.client.embedded import Member
 from thence.client.message import Message
-from thence.core.topology import shapes
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse, write
 from thence.node.peers import connections as peers_connections
 from thence.node.peers import outgoing_calls
+from thence.studies.parts import shapes
 
 NOTES = """
 ![Bytes of a round trip](images/servers_growth_bytes.svg)

@@ -14,16 +14,16 @@ from tests.properties.test_equivalence import pairs
 from tests.support.planted_orderings import AsPrinted, LateStart
 from thence.core.ordering import Ordering
 from thence.core.topology.domain import Domain
-from thence.core.topology.figures import SHAPES, domains_fig2
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
-from thence.core.topology.shapes import bus, flat, tree
 from thence.errors import TopologyError
 from thence.sim.explorer import Case, explore
 from thence.sim.options import Pattern, SimulationOptions
 from thence.sim.scenario import from_actions, run_text
 from thence.sim.simulation import Result, simulate
 from thence.sim.world import World
+from thence.studies.parts.figures import SHAPES, domains_fig2
+from thence.studies.parts.shapes import bus, flat, tree
 from thence.trace.events import Event
 from thence.trace.judge import judge
 

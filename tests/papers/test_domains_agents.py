@@ -24,10 +24,10 @@ from thence.agents import engine
 from thence.agents.kinds import kinds_of
 from thence.cli.servers.up import free_addresses
 from thence.core.ordering.matrix import Matrix
-from thence.core.topology.figures import domains_fig2
 from thence.core.topology.model import Topology
 from thence.node.options import NodeOptions
 from thence.server.server import Server
+from thence.studies.parts.figures import domains_fig2
 
 
 @asynccontextmanager

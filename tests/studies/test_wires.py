@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from thence.core.topology import shapes
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.sim.laws import Constant
 from thence.sim.network import NetworkOptions
+from thence.studies.parts import shapes
 from thence.studies.parts.wires import TimedWires, Wires
 from thence.trace.events import Event
 

@@ -15,12 +15,12 @@ from thence.cli.servers import drawing, picture, topology_apply
 from thence.core.ordering import ordering_named
 from thence.core.topology.ack_options import AT_ONCE, AckOptions
 from thence.core.topology.durations import format_duration
-from thence.core.topology.figures import SHAPES
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
 from thence.core.topology.toml import write
 from thence.errors import ConfigError, UsageError
 from thence.runtime.topology_file import read_topology
+from thence.studies.parts.figures import SHAPES
 
 command = typer.Typer(
     cls=Group,

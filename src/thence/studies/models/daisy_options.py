@@ -28,13 +28,13 @@ from typing import Any, Final, NamedTuple
 from thence.core.member.contract import Delivery
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
-from thence.core.topology.shapes import daisy
 from thence.core.wire.messages import Envelope, MessageId, Packet
 from thence.sim.laws import parse_law
 from thence.sim.network import Link
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
+from thence.studies.parts.shapes import daisy
 from thence.studies.study import Measures, Point
 from thence.trace.events import Event
 from thence.trace.recorder import Sink

@@ -23,9 +23,9 @@ from typing import Final, NamedTuple
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
-from thence.core.topology.shapes import hierarchy
 from thence.sim.laws import Law
 from thence.sim.network import Link
+from thence.studies.parts.shapes import hierarchy
 
 INTEGER_BYTES: Final = 4
 """§5.1 assumes integers of 32 bits."""

@@ -1,4 +1,4 @@
-"""Any number of servers divided into domains: what ``core.topology.shapes`` makes for some numbers only.
+"""Any number of servers divided into domains: what ``studies.parts.shapes`` makes for some numbers only.
 
 A study compares shapes at the same numbers of servers, and these are seldom squares, cubes and full trees at once. So here
 the servers are dealt out as evenly as possible, and a tree is filled level by level.
@@ -6,7 +6,7 @@ the servers are dealt out as evenly as possible, and a tree is filled level by l
 Rules:
 
 * A server is called s0, s1, …; every shape of n servers has exactly n of them.
-* Where a domain has a relay upwards, it is its first server, as in ``core.topology.shapes``.
+* Where a domain has a relay upwards, it is its first server, as in ``studies.parts.shapes``.
 * Domains keep order by one ordering with the same options.
 
 Sources: domains §6.2 and Fig. 10 (bus, tree), daisy §3.2 (levels), clusters §III-B.

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.cli import refusal, run
 from thence.cli.servers import picture
-from thence.core.topology.figures import SHAPES
 from thence.core.topology.toml import parse, write
+from thence.studies.parts.figures import SHAPES
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from tests.support.fabrics import fabric_for
 from thence.core.topology.domain import Domain
-from thence.core.topology.figures import SHAPES, interconnect_fig4
 from thence.core.topology.model import Link, Topology
 from thence.core.topology.routing import RoutePlan, Routes
-from thence.core.topology.shapes import hierarchy, linked
 from thence.errors import UsageError
+from thence.studies.parts.figures import SHAPES, interconnect_fig4
+from thence.studies.parts.shapes import hierarchy, linked
 
 SEEDS = st.integers(0, 2**32)
 MAX_COPIES = 5

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from thence.core.topology import shapes
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
-from thence.core.topology.shapes import Orderings, fabric, in_turn
 from thence.errors import ConfigError
+from thence.studies.parts import shapes
+from thence.studies.parts.shapes import Orderings, fabric, in_turn
 
 
 def domains_fig2(ordering: Orderings = "matrix") -> Topology:
@@ -153,7 +153,7 @@ def _called(name: str, topology: Topology) -> Topology:
     return topology
 
 
-class Shape(NamedTuple):
+class FabricShape(NamedTuple):
     """A way to make a fabric: its parameters are those of ``make``, its one-line description that function's."""
 
     make: Callable[..., Topology]
@@ -165,8 +165,8 @@ class Shape(NamedTuple):
         return (self.make.__doc__ or "").partition("\n")[0]
 
 
-SHAPES: dict[str, Shape] = {
-    make.__name__.replace("_", "-"): Shape(make, is_figure)
+SHAPES: dict[str, FabricShape] = {
+    make.__name__.replace("_", "-"): FabricShape(make, is_figure)
     for is_figure, makers in (
         (False, (shapes.flat, shapes.bus, shapes.daisy, shapes.hierarchy, shapes.tree, shapes.chain, shapes.star, shapes.linked)),
         (

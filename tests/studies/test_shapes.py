@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thence.core.topology.figures import CLUSTERS_FIG6, SHAPES, clusters_fig2, clusters_fig6, daisy_fig5, interconnect_fig3
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
-from thence.core.topology.shapes import bus, chain, daisy, fabric, flat, hierarchy, linked, star, tree
 from thence.core.topology.toml import parse, write
 from thence.errors import ConfigError
 from thence.sim.options import Pattern, SimulationOptions
 from thence.sim.simulation import simulate
+from thence.studies.parts.figures import CLUSTERS_FIG6, SHAPES, clusters_fig2, clusters_fig6, daisy_fig5, interconnect_fig3
+from thence.studies.parts.shapes import bus, chain, daisy, fabric, flat, hierarchy, linked, star, tree
 from thence.trace.judge import judge
 
 ALWAYS = {"well-formed", "creation", "duplication", "completeness"}
