@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.table import Row, markdown
-from thence.studies.parts.confirming import WAYS, Cost, Group
+from thence.studies.parts.site_groups import WAYS, AckCost, SiteGroup
 
 SIZES = (4, 8, 16)
 LOSSES = (0.0, 0.01, 0.05, 0.2)
@@ -32,15 +32,12 @@ def run() -> Iterator[Row]:
                 yield Row(what, described(ours), described(peer), peer.packets / ours.packets)
 
 
-def measure(how: str, loss: float, members: int) -> Cost:
+def measure(how: str, loss: float, members: int) -> AckCost:
     """Run one way of acknowledging."""
-    group = Group(how, members=members, loss=loss, seed=SEED)
-    group.send(MESSAGES)
-    group.run()
-    return group.cost()
+    return SiteGroup(how, members=members, loss=loss, seed=SEED).run(MESSAGES)
 
 
-def described(cost: Cost) -> str:
+def described(cost: AckCost) -> str:
     """Return the figures of a run, per message."""
     return (
         f"{cost.packets / MESSAGES:.1f} packets and {cost.bytes / MESSAGES:.0f} B, "

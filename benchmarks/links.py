@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from benchmarks.table import Row, markdown
-from thence.studies.parts.joined import MS, Mode, Wait, drive, two
+from thence.studies.parts.linked_systems import MS, Mode, Wait, drive, two
 
 PAIRS = (1, 2, 4, 8)
 LAN_MS = (1, 5)

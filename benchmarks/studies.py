@@ -23,8 +23,9 @@ from thence.pipeline.session import spark_session
 from thence.pipeline.work import Work
 from thence.sim import simulation
 from thence.sim.kernel import MAX_EVENTS, Kernel, Timer
-from thence.studies.runs import Task, nowhere, run_once, run_task
+from thence.studies.runs import RunTask, run_once, run_task
 from thence.studies.study import Study, canonical, study_named
+from thence.trace.recorder import nowhere
 
 STUDY = "daisy-load"
 CORES = (1, 2)
@@ -98,11 +99,11 @@ def chosen(study: Study, count: int) -> list[tuple[str, int]]:
     return [(point, repetition) for repetition in range(count)]
 
 
-def tasks_of(study: Study, folder: str, keys: Keys, count: int) -> list[Task]:
-    return [Task(study, folder, "none", tuple(keys[at::count])) for at in range(count)]
+def tasks_of(study: Study, folder: str, keys: Keys, count: int) -> list[RunTask]:
+    return [RunTask(study, folder, "none", tuple(keys[at::count])) for at in range(count)]
 
 
-def inside(engine: OnSpark, tasks: Sequence[Task]) -> tuple[int, float]:
+def inside(engine: OnSpark, tasks: Sequence[RunTask]) -> tuple[int, float]:
     """Events and seconds of runs on Spark."""
     began = time.perf_counter()
     rows = [row for some in engine.each("bench", run_task, tasks) for row in some]

@@ -35,7 +35,7 @@ from thence.core.wire.messages import Envelope, Frame, Packet, control_bytes
 from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
 from thence.sim.world import World
-from thence.studies.models.daisy_options import Cost
+from thence.studies.models.daisy_options import OptionCost
 
 Sent = tuple[str, Frame[object]]
 """A frame, and the domain that it went through."""
@@ -197,17 +197,17 @@ def bytes_per_frame(topology: Topology, options: SimulationOptions) -> float:
 
 
 @pytest.fixture(scope="module")
-def costs() -> dict[str, Cost]:
+def costs() -> dict[str, OptionCost]:
     return daisy_study.costs()
 
 
-def test_d7_the_page_shows_what_is_measured(costs: dict[str, Cost]) -> None:
+def test_d7_the_page_shows_what_is_measured(costs: dict[str, OptionCost]) -> None:
     """D7: the table of docs/research/configurations.md is what ``python -m tests.support.papers.daisy_study`` prints."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "research" / "configurations.md").read_text(encoding="utf-8")
     assert daisy_study.table(costs) in page
 
 
-def test_d7_recipients_only(costs: dict[str, Cost]) -> None:
+def test_d7_recipients_only(costs: dict[str, OptionCost]) -> None:
     """D7, §3.4 (ii): fewer frames than a broadcast in each group, for a matrix of m² integers instead of a vector of m."""
     daisy, matrix = costs["daisy"], costs["recipients only"]
     assert matrix.frames < 0.6 * daisy.frames
@@ -216,7 +216,7 @@ def test_d7_recipients_only(costs: dict[str, Cost]) -> None:
     assert costs["recipients only, updates"].frame_control_bytes < matrix.frame_control_bytes, "what changed is less than all"
 
 
-def test_d7_with_copies(costs: dict[str, Cost]) -> None:
+def test_d7_with_copies(costs: dict[str, OptionCost]) -> None:
     """D7, §3.4 (ii): to survive k failures a message waits for k more who have it: longer delays and more frames with each k."""
     plain, one, two = (costs[f"recipients only, {what}"] for what in ("updates", "1 copy", "2 copies"))
     assert plain.delay_ms < one.delay_ms < two.delay_ms
@@ -233,7 +233,7 @@ def test_d7_copies_in_every_group(seed: int, copies: int, recipients: int) -> No
     assert_order_kept(built.topology, multicasts(seed, recipients, "exponential:10ms"))
 
 
-def test_d7_star(costs: dict[str, Cost]) -> None:
+def test_d7_star(costs: dict[str, OptionCost]) -> None:
     """D7, §3.4 (iii): through the server: fewer frames and one integer a frame in the local groups, for one hop more."""
     daisy, star = costs["daisy"], costs["star"]
     assert star.frames < daisy.frames

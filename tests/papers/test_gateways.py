@@ -27,7 +27,7 @@ from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.scenario import run_file
 from thence.sim.simulation import Simulation, simulate
-from thence.studies.parts.gateway_clocks import Causes, GatewayClock, MergedVectors, Seen, Setup, before, dense, watch
+from thence.studies.parts.gateway_clocks import Causes, GatewayClock, MergedVectors, Setup, VectorFindings, before, dense, watch
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
@@ -252,14 +252,14 @@ def test_g2_vectors_are_sized_by_the_number_of_subgroups(size: int) -> None:
 SEEDS = range(20)
 
 
-def total(kind: type[Grouped], subgroups: int = 4) -> Seen:
+def total(kind: type[Grouped], subgroups: int = 4) -> VectorFindings:
     """Add up what several runs of twelve processes showed; the judge must be content with each."""
     rows = []
     for seed in SEEDS:
         events: list[Event] = []
         rows.append(watch(kind, Setup(subgroups=subgroups), seed, events.append))
         assert judge(events).verdict == "kept"
-    return Seen(*(sum(column) for column in zip(*rows, strict=True)))
+    return VectorFindings(*(sum(column) for column in zip(*rows, strict=True)))
 
 
 def test_g3_concurrent_messages_stay_concurrent() -> None:

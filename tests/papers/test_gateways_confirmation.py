@@ -10,25 +10,23 @@ from functools import cache
 
 import pytest
 
-from thence.studies.parts.confirming import Cost, Group
+from thence.studies.parts.site_groups import AckCost, SiteGroup
 from thence.trace.judge import judge
 
 LOSSES = (0.0, 0.05, 0.2)
 
 
 @cache
-def cost(how: str, loss: float, senders: int | None = None) -> Cost:
+def cost(how: str, loss: float, senders: int | None = None) -> AckCost:
     """Add up what several runs of a domain of eight at two sites cost: 1 ms within a site, 40 ms between them."""
     rows = []
     for seed in range(3):
-        group = Group(how, members=8, loss=loss, seed=seed)
-        group.send(100, senders)
-        group.run()
+        group = SiteGroup(how, members=8, loss=loss, seed=seed)
+        rows.append(group.run(100, senders))
         assert not any(judge(group.events).properties.values()), "everything exactly once, in causal order"
-        rows.append(group.cost())
     assert [row.deliveries for row in rows] == [800, 800, 800]
     assert [row.left for row in rows] == [0, 0, 0], "nobody keeps anything in the end"
-    added = Cost(*(sum(column) for column in zip(*rows, strict=True)))
+    added = AckCost(*(sum(column) for column in zip(*rows, strict=True)))
     return added._replace(peak=max(row.peak for row in rows))
 
 
@@ -84,9 +82,8 @@ def test_g5_the_nearest_destination_repeats_sooner_than_a_far_sender(loss: float
 @pytest.mark.parametrize("loss", LOSSES)
 def test_g5_centralised_is_totally_ordered_and_waits_for_it(loss: float) -> None:
     """G5, §2.3, Fig. 2: through a controller, which repeats. All deliver in one order, so a loss holds up what follows."""
-    group = Group("centralised", members=8, loss=loss, seed=5)
-    group.send(100)
-    group.run()
+    group = SiteGroup("centralised", members=8, loss=loss, seed=5)
+    group.run(100)
     assert not judge(group.events, ["total"]).violations
     centralised, decentralised = cost("centralised", loss), cost("decentralised", loss)
     assert centralised.frames > decentralised.frames, "one hop more, unless the controller sends"

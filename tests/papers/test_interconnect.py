@@ -23,7 +23,7 @@ from thence.sim.explorer import Action, Case, explore
 from thence.sim.options import Pattern, SimulationOptions
 from thence.sim.scenario import Stage, from_actions, parse, run_text
 from thence.sim.simulation import simulate
-from thence.studies.parts.joined import Mode, Wait, drive, names, two
+from thence.studies.parts.linked_systems import Mode, Wait, drive, names, two
 from thence.trace.judge import judge
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"

@@ -15,7 +15,7 @@ from thence.core.places.link_end import LinkEnd, LinkOutput
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.sim.explorer import Case, explore
-from thence.studies.parts.joined import MS, Cost, Mode, Run, Send, Wait, costs, daisy, drive, names, two
+from thence.studies.parts.linked_systems import MS, BroadcastCost, DrivenRun, Mode, Send, Wait, costs, daisy, drive, names, two
 
 # --- I8 ----------------------------------------------------------------------------------------------------------------
 
@@ -23,7 +23,7 @@ from thence.studies.parts.joined import MS, Cost, Mode, Run, Send, Wait, costs, 
 @pytest.mark.parametrize("n", [3, 4, 5, 6])
 def test_i8_the_daisy_takes_three_slow_messages(n: int) -> None:
     """I8, §8.2: (n-1) + 5 + 5(n-1) = 6n-1 messages, three of them over slow links, and three hops."""
-    assert costs(daisy(3 * n, 3), [f"a{3 * n}"], frozenset(names("a", 3 * n))) == [Cost(6 * n - 4, 3, 3)]
+    assert costs(daisy(3 * n, 3), [f"a{3 * n}"], frozenset(names("a", 3 * n))) == [BroadcastCost(6 * n - 4, 3, 3)]
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6])
@@ -36,7 +36,7 @@ def test_i8_fig_5_takes_one_slow_message(n: int, wait: Wait) -> None:
     """
     topology = two((3 * n, 3 * n), 3, "printed", wait)
     first = frozenset(names("a", 3 * n))
-    best, worst = Cost(6 * n - 2, 1, 3), Cost(6 * n - 1, 1, 4)
+    best, worst = BroadcastCost(6 * n - 2, 1, 3), BroadcastCost(6 * n - 1, 1, 4)
     assert costs(topology, ["a4"], first) == [best]
     assert costs(topology, ["a5"], first) == [worst]
     assert (best.total, worst.total) == (6 * n - 1, 6 * n)
@@ -50,7 +50,7 @@ def test_i8_our_links_take_one_slow_message_and_up_to_two_hand_overs(n: int) -> 
     message and one hop more than Fig. 5 at its worst, and 2(1 - 1/k) hand-overs on the average of k pairs.
     """
     topology = two((3 * n, 3 * n), 3)
-    own, other = Cost(6 * n - 2, 1, 3), Cost(6 * n, 1, 5)
+    own, other = BroadcastCost(6 * n - 2, 1, 3), BroadcastCost(6 * n, 1, 5)
     assert costs(topology, [f"a{3 * n}"] * 6, frozenset(names("a", 3 * n))) == [own, other, other] * 2
     assert (own.total, other.total) == (6 * n - 1, 6 * n + 1)
 
@@ -58,7 +58,7 @@ def test_i8_our_links_take_one_slow_message_and_up_to_two_hand_overs(n: int) -> 
 # --- I9 ----------------------------------------------------------------------------------------------------------------
 
 
-def local(run: Run) -> dict[tuple[str, str], int]:
+def local(run: DrivenRun) -> dict[tuple[str, str], int]:
     """Return how long the messages of A took within A."""
     return {key: delay for key, delay in run.delays().items() if key[0].startswith("a") and key[1].startswith("a")}
 

@@ -26,7 +26,7 @@ from thence.core.transport.base import Frames, Incoming, Packets
 from thence.core.wire.messages import Packet
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
-from thence.studies.parts.confirming import kept
+from thence.studies.parts.site_groups import kept
 from thence.trace.events import Event
 from thence.trace.judge import judge
 

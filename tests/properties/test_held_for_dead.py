@@ -17,7 +17,7 @@ from thence.core.transport.ack_all.own_stream import OwnStream
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
-from thence.studies.parts.confirming import kept
+from thence.studies.parts.site_groups import kept
 from thence.trace.events import Event
 from thence.trace.judge import judge
 

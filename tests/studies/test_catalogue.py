@@ -9,7 +9,7 @@ import pytest
 from thence.studies.claims import judge
 from thence.studies.report import write_report
 from thence.studies.results import Folder
-from thence.studies.running import Alone, run_study
+from thence.studies.rounds import Alone, run_study
 from thence.studies.study import study_named, study_names
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from thence.errors import ConfigError
-from thence.studies.models.clusters_cost import Shape, corrected_load, printed_load, run, tree
+from thence.studies.models.clusters_cost import ClusterShape, corrected_load, printed_load, run, tree
 from thence.trace.events import Event
 
 POINT: dict[str, Any] = {"layout": "three-layers", "sites": 16, "b": 2, "smallest": 4, "messages": 600, "headers": 2}
-TWO_TO_FIVE_LAYERS = [Shape(b, layers, size) for b in (2, 3, 4) for layers in (2, 3, 4, 5) for size in (2, 5)]
+TWO_TO_FIVE_LAYERS = [ClusterShape(b, layers, size) for b in (2, 3, 4) for layers in (2, 3, 4, 5) for size in (2, 5)]
 
 
 def measured(seed: int = 1, **changed: Any) -> dict[str, float]:
@@ -27,7 +27,7 @@ def test_one_seed_one_result() -> None:
     assert traces[0] == traces[1] != traces[2]
 
 
-def counted(shape: Shape, layer: int) -> float:
+def counted(shape: ClusterShape, layer: int) -> float:
     """Every site writes to every site once: return what arrives at the first coordinator of the layer, for a rate of 1."""
     size = [1, *(shape.below(at) for at in range(1, shape.layers + 1))]
     arrivals = 0
@@ -39,13 +39,13 @@ def counted(shape: Shape, layer: int) -> float:
 
 
 @pytest.mark.parametrize("shape", [shape for shape in TWO_TO_FIVE_LAYERS if shape.sites <= 100], ids=str)
-def test_the_corrected_formula_counts_all_pairs(shape: Shape) -> None:
+def test_the_corrected_formula_counts_all_pairs(shape: ClusterShape) -> None:
     for layer in range(1, shape.layers + 1):
         assert corrected_load(shape, layer) == pytest.approx(counted(shape, layer))
 
 
 @pytest.mark.parametrize("shape", TWO_TO_FIVE_LAYERS, ids=str)
-def test_printed_and_corrected_agree_on_two_layers_only(shape: Shape) -> None:
+def test_printed_and_corrected_agree_on_two_layers_only(shape: ClusterShape) -> None:
     loads = [(printed_load(shape, layer), corrected_load(shape, layer)) for layer in range(1, shape.layers + 1)]
     if shape.layers == 2:
         assert all(printed == pytest.approx(corrected) for printed, corrected in loads)
@@ -55,7 +55,7 @@ def test_printed_and_corrected_agree_on_two_layers_only(shape: Shape) -> None:
 
 def test_the_printed_formula_by_hand() -> None:
     """§IV-B, b = 2 and three layers: L(n) = (4-1)(2-1)/8 of everything, R(n, 2) = (4-1)/8, S(n, k) = L(n)/2^(3-k)."""
-    shape = Shape(2, 3, 4)
+    shape = ClusterShape(2, 3, 4)
     assert printed_load(shape, 3) == 16 * 3 / 8
     assert printed_load(shape, 2) == 16 * 3 / 8 + 16 * 3 / 16
     assert printed_load(shape, 1) == 16 / 4 + 16 * 3 / 32
@@ -98,11 +98,11 @@ def test_matrices_on_the_longest_route(layout: str, sites: int, b: int, layers: 
 
 
 def test_coordinators_are_processes_of_their_own() -> None:
-    built = tree(Shape(2, 3, 4), "sequenced", coordinators=True)
+    built = tree(ClusterShape(2, 3, 4), "sequenced", coordinators=True)
     assert [len(leaders) for leaders in built.leaders] == [4, 2, 1]
     assert not set(built.sites) & {leader for leaders in built.leaders for leader in leaders}
     assert built.topology.domains["g2-1"].members == ("c1-1", "c1-2", "c2-1")
-    assert tree(Shape(2, 3, 4), "matrix", coordinators=False).topology.domains["g2-2"].members == ("s9", "s13")
+    assert tree(ClusterShape(2, 3, 4), "matrix", coordinators=False).topology.domains["g2-2"].members == ("s9", "s13")
 
 
 def test_what_does_not_come_out_even_is_refused() -> None:

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from thence.studies.models.daisy_load import Load, Tree, Window, run
-from thence.studies.parts.campus import NS_PER_MS, Campus, Map, Way, stamp_bytes
+from thence.studies.models.daisy_load import Load, MessageTree, TimeAverage, run
+from thence.studies.parts.campus import NS_PER_MS, Campus, Map, WayDelay, stamp_bytes
 from thence.studies.study import Point
 from thence.trace.events import Event
 from thence.trace.judge import judge
@@ -35,9 +35,9 @@ def test_sixty_processes_in_three_levels() -> None:
 def test_ways() -> None:
     """What lies between two processes: LANs, which are constant, and backbones with their own means and the speed."""
     where = Map(PAPER)
-    assert where.way("p1-1-2", "p1-1-3", 20) == Way(50_000)
-    assert where.way("p1-2-2", "p1-3-2", 250) == Way(100_000 + 20_000, 2_000_000)
-    assert where.way("p1-2-2", "p2-3-2", 250) == Way(100_000 + 60_000, 2_000_000, 10_000_000, 2_000_000)
+    assert where.way("p1-1-2", "p1-1-3", 20) == WayDelay(50_000)
+    assert where.way("p1-2-2", "p1-3-2", 250) == WayDelay(100_000 + 20_000, 2_000_000)
+    assert where.way("p1-2-2", "p2-3-2", 250) == WayDelay(100_000 + 60_000, 2_000_000, 10_000_000, 2_000_000)
     assert where.hops("p1-2-2", "p2-3-2") == 3
     assert where.hops("p1-1-2", "p2-1-2") == 1, "the first server of each daisy is its hyper-server"
 
@@ -58,7 +58,7 @@ def test_the_slowest_acknowledgement() -> None:
 
 
 def test_a_window_averages_over_time() -> None:
-    window = Window(100, 200)
+    window = TimeAverage(100, 200)
     window.add(0, 150, 8)
     window.add(175, 400, 4)
     window.add(300, 400, 1000)
@@ -78,9 +78,9 @@ def test_all_is_delivered_by_all_in_causal_order(architecture: str) -> None:
     """§5.2: every message that is measured is delivered by all; nothing of the model gets in the way of the ordering."""
     events: list[Event] = []
     load = Load({**SMALL, "architecture": architecture}, 3, events.append)
-    load.run()
-    assert len(load.delivered) == 80 * len(load.names)
-    assert len(load.arrivals) == 80 * (len(load.names) - 1)
+    load.simulation.run()
+    assert len(load.log.deliveries) == 80 * len(load.names)
+    assert len(load.log.arrivals) == 80 * (len(load.names) - 1)
     assert not any(judge(events).properties.values())
 
 
@@ -103,9 +103,9 @@ def test_who_passes_on_acknowledges_what_is_stable_behind(architecture: str) -> 
     """§3.1.2: where only LANs take time, the sender waits for the farthest process: over its own LAN, over that one, and back."""
     still: Point = {**SMALL, "building_ms": 1e-6, "campus_ms": 1e-6, "lan_ms": 1.0, "rate_per_s": 0.01, "warm_up": 1}
     load = Load({**still, "architecture": architecture}, 1, ignore)
-    load.run()
-    for message, (sent_at, _) in load.sent.items():
-        tree = Tree(message, load, Random(0))
+    load.simulation.run()
+    for message, (sent_at, _) in load.log.sends.items():
+        tree = MessageTree(message, load, Random(0))
         lans = 2 if message.origin.endswith("-1") else 4
         assert tree.stable_at[message.origin] - sent_at == pytest.approx(lans * NS_PER_MS, rel=0.01), "a server is on backbones"
         assert len(list(tree.kept())) == len(load.names), "everybody keeps it for a while"

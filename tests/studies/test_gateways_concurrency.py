@@ -7,7 +7,7 @@ import math
 import pytest
 
 from thence.studies.models.gateways_concurrency import CLOCKS, MEASURES, run
-from thence.studies.parts.confirming import WAYS
+from thence.studies.parts.site_groups import WAYS
 from thence.studies.study import Point
 from thence.trace.events import Event
 from thence.trace.judge import judge

@@ -16,7 +16,7 @@ from thence.studies.markdown import MAX_NUMBERS, data, markdown
 from thence.studies.rankings import rank
 from thence.studies.report import html, write_report
 from thence.studies.results import Folder
-from thence.studies.running import Alone, run_study
+from thence.studies.rounds import Alone, run_study
 from thence.studies.runs import replay_command
 from thence.studies.statistics import Summary
 from thence.studies.study import Study, canonical

@@ -18,8 +18,8 @@ from tests.studies.made import TEXT, same_tables, study
 from tests.support.pipeline.cluster import Cluster
 from thence.pipeline.means import means_in
 from thence.studies.results import Folder, by_point, means_of
-from thence.studies.running import Alone, Told, WithSpark, run_study
-from thence.studies.runs import Row
+from thence.studies.rounds import Alone, StudyProgress, WithSpark, run_study
+from thence.studies.runs import RunRow
 from thence.studies.statistics import summary_of
 from thence.studies.study import Study, parse
 
@@ -70,7 +70,7 @@ def run_file(text: str, folder: Path, master: str) -> Folder:
 def test_on_two_cores_as_in_one_process(alone: Folder, tmp_path: Path) -> None:
     made, folder = study(), Folder(tmp_path)
     folder.begin(made, "first")
-    told: list[Told] = []
+    told: list[StudyProgress] = []
     crew = WithSpark()
     outcome = run_study(made, folder, crew, "first", told.append)
     assert crew.cores == 2
@@ -100,7 +100,7 @@ def test_the_means_are_the_same_however_rows_are_spread(spark: SparkSession, alo
     frame = spark.read.parquet(str(alone.path / "results"))
     # Doubled, shuffled, in other files, and with a run that failed and one that is not wanted.
     doubled = frame.union(frame).repartition(5)
-    failed = Row("queue", counted[0].point, 0, 1, {}, 0.0, None, "lost")
+    failed = RunRow("queue", counted[0].point, 0, 1, {}, 0.0, None, "lost")
     bad = spark.createDataFrame([tuple(failed)], frame.schema)
     doubled.union(bad).write.parquet(str(tmp_path / "spread"))
     assert repr(by_point(means_in(spark, str(tmp_path / "spread"), wanted, summary_of))) == expected

@@ -11,7 +11,7 @@ from tests.studies.made import TEXT, same_tables
 from tests.unit.cli import refusal, run
 from thence.cli.traces.study import left
 from thence.studies.results import Folder
-from thence.studies.running import Told
+from thence.studies.rounds import StudyProgress
 from thence.studies.study import canonical, study_named, study_names
 from thence.trace.files import read_trace
 
@@ -97,6 +97,6 @@ def test_the_list_names_every_study() -> None:
 
 
 def test_the_time_left_is_said_as_far_as_it_is_known() -> None:
-    assert left(Told("round 1", 0, 9, float("nan"), True)) == ""
-    assert left(Told("round 1", 0, 9, 61.2, True)) == "at least 62 s left"
-    assert left(Told("round 2", 0, 9, 599.0, False)) == "about 10 min left"
+    assert left(StudyProgress("round 1", 0, 9, float("nan"), True)) == ""
+    assert left(StudyProgress("round 1", 0, 9, 61.2, True)) == "at least 62 s left"
+    assert left(StudyProgress("round 2", 0, 9, 599.0, False)) == "about 10 min left"

@@ -36,7 +36,7 @@ from thence.core.topology.routing import RoutePlan
 from thence.core.topology.toml import parse
 from thence.core.wire.messages import Envelope
 from thence.errors import ThenceError
-from thence.studies.parts.joined import two
+from thence.studies.parts.linked_systems import two
 from thence.trace.judge import judge
 
 # --- where, and what happens there -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from thence.core.topology.routing import RoutePlan, Routes
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import Envelope, Frame
 from thence.sim.world import World
-from thence.studies.parts.joined import two
+from thence.studies.parts.linked_systems import two
 
 # --- links -------------------------------------------------------------------------------------------------------------
 

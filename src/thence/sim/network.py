@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from thence.errors import Busy, ConfigError
 from thence.sim.kernel import Kernel
@@ -36,6 +36,16 @@ Link = tuple[str, str]
 
 Receive = Callable[[str, str, Any], object]
 """Called with target, source and payload."""
+
+
+class Tap(Protocol):
+    """Hears of every frame that a network carries; it changes nothing."""
+
+    def sent(self, source: str, target: str, payload: Any) -> None:
+        """Hear that a frame is sent, before it is decided whether it gets lost."""
+
+    def arrived(self, source: str, target: str, payload: Any) -> None:
+        """Hear that a frame has arrived, after its target has handled it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +133,7 @@ class Network:
 
     def __init__(self, kernel: Kernel, options: NetworkOptions, rng: Random, receive: Receive) -> None:
         self.options = options
+        self.taps: list[Tap] = []
         self.in_flight = 0  # those that drop_in_flight condemned included, until their time comes
         self._kernel = kernel
         self._rng = rng
@@ -144,6 +155,8 @@ class Network:
         """Send a frame; what becomes of it, chance decides."""
         if self.in_flight > self._room:
             raise Busy(f"{self.in_flight} frames are in flight, and max_in_flight is {self.options.max_in_flight}")
+        for tap in self.taps:
+            tap.sent(source, target, payload)
         options, counters, rng = self.options, self._counters, self._rng
         counters.sent += 1
         counters.bytes += size_bytes
@@ -215,6 +228,8 @@ class Network:
             return
         self._counters.delivered += 1
         self._receive(target, source, payload)
+        for tap in self.taps:
+            tap.arrived(source, target, payload)
 
 
 def _check_known(option: str, names: Collection[str], processes: Collection[str]) -> None:

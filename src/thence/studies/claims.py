@@ -30,7 +30,7 @@ FEWEST_FOR_LOG: Final = 3
 """Two points are on every curve."""
 
 
-class Comparison(NamedTuple):
+class ClaimComparison(NamedTuple):
     """One place where a claim was looked at: the paper's side, ours, and how they compare."""
 
     where: str
@@ -47,15 +47,15 @@ class Judged(NamedTuple):
 
     claim: Claim
     verdict: Verdict
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ClaimComparison, ...]
 
     @property
-    def agreeing(self) -> list[Comparison]:
+    def agreeing(self) -> list[ClaimComparison]:
         """The places that have the verdict of the whole."""
         return [one for one in self.comparisons if one.verdict == self.verdict]
 
     @property
-    def telling(self) -> Comparison | None:
+    def telling(self) -> ClaimComparison | None:
         """The place that tells most: the closest call, or of a claim that does not hold the clearest."""
         return (max if self.verdict == FAILS else min)(self.agreeing, key=lambda one: one.margin, default=None)
 
@@ -97,7 +97,7 @@ def _together(verdicts: Iterable[Verdict]) -> Verdict:
 Measured = list[tuple[Point, Mapping[str, Summary]]]
 
 
-def _comparisons(study: Study, claim: Claim, points: Measured) -> Iterator[Comparison]:
+def _comparisons(study: Study, claim: Claim, points: Measured) -> Iterator[ClaimComparison]:
     if isinstance(claim, Order):
         return _orders(study, claim, points)
     if isinstance(claim, Equal):
@@ -141,12 +141,12 @@ def _near(one: Summary, other: Summary, within: float) -> Verdict:
     return _verdict(apart + doubt <= allowed, apart - doubt > allowed)
 
 
-def _compared(where: str, one: Summary, other: Summary, verdict: Verdict) -> Comparison:
+def _compared(where: str, one: Summary, other: Summary, verdict: Verdict) -> ClaimComparison:
     share = (one.mean - other.mean) / abs(other.mean) if other.mean else math.copysign(math.inf, one.mean) if one.mean else 0.0
-    return Comparison(where, words(one), words(other), _percent(share), verdict, abs(share))
+    return ClaimComparison(where, words(one), words(other), _percent(share), verdict, abs(share))
 
 
-def _orders(study: Study, claim: Order, points: Measured) -> Iterator[Comparison]:
+def _orders(study: Study, claim: Order, points: Measured) -> Iterator[ClaimComparison]:
     sides: dict[str, dict[bool, list[Summary]]] = {}
     for point, measured in points:
         for is_this, chosen in ((True, claim.this), (False, claim.that)):
@@ -161,7 +161,7 @@ def _orders(study: Study, claim: Order, points: Measured) -> Iterator[Comparison
                     yield _compared(where, one, other, verdict)
 
 
-def _equals(study: Study, claim: Equal, points: Measured) -> Iterator[Comparison]:
+def _equals(study: Study, claim: Equal, points: Measured) -> Iterator[ClaimComparison]:
     for point, measured in points:
         one, other = measured.get(claim.measure), measured.get(claim.formula)
         if one and other and one.is_known and other.is_known:
@@ -170,7 +170,7 @@ def _equals(study: Study, claim: Equal, points: Measured) -> Iterator[Comparison
             yield compared if compared.verdict == FAILS else compared._replace(margin=-compared.margin)
 
 
-def _trends(study: Study, claim: Trend, points: Measured) -> Iterator[Comparison]:
+def _trends(study: Study, claim: Trend, points: Measured) -> Iterator[ClaimComparison]:
     for where, line in _lines(study, claim.measure, claim.against, points).items():
         if len(line) < 2:
             continue
@@ -186,7 +186,7 @@ def _trends(study: Study, claim: Trend, points: Measured) -> Iterator[Comparison
                 yield _compared(place, value, first, _order(value, first) if rises else _order(first, value))
 
 
-def _growths(study: Study, claim: Growth, points: Measured) -> Iterator[Comparison]:
+def _growths(study: Study, claim: Growth, points: Measured) -> Iterator[ClaimComparison]:
     for where, line in _lines(study, claim.measure, claim.against, points).items():
         good = [(float(x), y) for x, y in line if float(x) > 0 and (claim.law == "log" or y.mean > 0)]
         xs, ys = [x for x, _ in good], [y for _, y in good]
@@ -199,12 +199,12 @@ def _bounds(claim: Growth) -> tuple[float, float]:
     return (-math.inf if claim.low is None else claim.low), (math.inf if claim.high is None else claim.high)
 
 
-def _power(claim: Growth, where: str, fit: Fit, points: int) -> Comparison:
+def _power(claim: Growth, where: str, fit: Fit, points: int) -> ClaimComparison:
     low, high = _bounds(claim)
     one, other = fit.slope - fit.half_width, fit.slope + fit.half_width
     verdict = _verdict(low <= one and other <= high, other < low or one > high)
     outside = max(low - fit.slope, fit.slope - high)
-    return Comparison(
+    return ClaimComparison(
         where,
         f"exponent {fit.slope:.3f} ± {fit.half_width:.3f}",
         f"{number(low)} to {number(high)}",
@@ -214,12 +214,12 @@ def _power(claim: Growth, where: str, fit: Fit, points: int) -> Comparison:
     )
 
 
-def _log(claim: Growth, where: str, fit: Fit, xs: list[float], ys: list[Summary]) -> Comparison:
+def _log(claim: Growth, where: str, fit: Fit, xs: list[float], ys: list[Summary]) -> ClaimComparison:
     low, high = _bounds(claim)
     fits = fit.explains >= claim.fit and low <= fit.slope + fit.half_width and fit.slope - fit.half_width <= high
     within = all(abs(fit.intercept + fit.slope * math.log(x) - y.mean) <= y.half_width for x, y in zip(xs, ys, strict=True))
     enough = len(xs) >= FEWEST_FOR_LOG
-    return Comparison(
+    return ClaimComparison(
         where,
         f"R² {fit.explains:.4f}, {len(xs)} points",
         f"R² of at least {claim.fit}",

@@ -23,7 +23,7 @@ from thence.studies.claims import Judged, judge, words
 from thence.studies.markdown import data, markdown
 from thence.studies.plots import draw
 from thence.studies.rankings import rank
-from thence.studies.results import Cost, Folder, Means
+from thence.studies.results import Folder, Means, StudyCost
 from thence.studies.runs import replay_command
 from thence.studies.statistics import Summary
 from thence.studies.study import Study, canonical, shown
@@ -54,7 +54,7 @@ def html(document: Document) -> str:
     return rendered("study.html", title=document.title, blocks=[(type(block).__name__, block) for block in document.blocks])
 
 
-def compose(study: Study, means: Means, cost: Cost) -> Document:
+def compose(study: Study, means: Means, cost: StudyCost) -> Document:
     """The whole report as a value."""
     return Document(
         study.title,
@@ -69,7 +69,7 @@ def compose(study: Study, means: Means, cost: Cost) -> Document:
     )
 
 
-def _opening(study: Study, cost: Cost) -> Iterator[Block]:
+def _opening(study: Study, cost: StudyCost) -> Iterator[Block]:
     if study.is_small:
         yield Paragraph("This is the small version of the study, which shows that it runs: its numbers decide little.")
     if cost.failures:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from thence.errors import ConfigError
-from thence.studies.runs import RESULTS, TRACES, Row, Traces
+from thence.studies.runs import RESULTS, TRACES, RunRow, Traces
 from thence.studies.statistics import Summary, summary_of
 from thence.studies.study import Study, parse
 
@@ -59,7 +59,7 @@ class Failure(msgspec.Struct, frozen=True):
     error: str
 
 
-class Cost(msgspec.Struct, frozen=True):
+class StudyCost(msgspec.Struct, frozen=True):
     """What a study took."""
 
     runs: int
@@ -112,17 +112,17 @@ class Folder:
             raise ConfigError(f"{self._shown}/run.json: {error}") from None
         return parse(text, f"{self._shown}/study.toml", source=settings.source, small=settings.small), settings
 
-    def rows(self) -> dict[tuple[str, int], Row]:
+    def rows(self) -> dict[tuple[str, int], RunRow]:
         """What was run so far, each run once; one that succeeded when tried again counts as such."""
-        rows: dict[tuple[str, int], Row] = {}
+        rows: dict[tuple[str, int], RunRow] = {}
         for path in sorted((self.path / RESULTS).glob("*.parquet")):
             for values in pq.read_table(path).to_pylist():
-                row = Row(**{**values, "measures": dict(values["measures"])})
+                row = RunRow(**{**values, "measures": dict(values["measures"])})
                 if row.key not in rows or rows[row.key].error is not None:
                     rows[row.key] = row
         return rows
 
-    def finish(self, study: Study, rows: Iterable[Row], means: Means, failures: Iterable[Failure]) -> None:
+    def finish(self, study: Study, rows: Iterable[RunRow], means: Means, failures: Iterable[Failure]) -> None:
         """Write the tables of a study that is done."""
         done = sorted(rows, key=lambda row: row.key)
         columns = {name: [getattr(row, name) for row in done] for name in ("study", "point", "repetition", "seed", "events")}
@@ -134,7 +134,7 @@ class Folder:
         summed = [(point, measure, *means[point][measure]) for point in sorted(means) for measure in sorted(means[point])]
         rows_of_means = [dict(zip(MEANS_SCHEMA.names, row, strict=True)) for row in summed]
         self._write("means.parquet", pa.Table.from_pylist(rows_of_means, MEANS_SCHEMA))
-        cost = Cost(
+        cost = StudyCost(
             runs=len(done),
             seconds=math.fsum(row.seconds for row in done),
             events=sum(row.events or 0 for row in done),
@@ -151,10 +151,10 @@ class Folder:
         """The table of means of a study that is done."""
         return by_point(self._finished("means.parquet").to_pylist())
 
-    def cost(self) -> Cost:
+    def cost(self) -> StudyCost:
         """What the study took."""
         self._finished("means.parquet")
-        return msgspec.json.decode((self.path / "cost.json").read_bytes(), type=Cost)
+        return msgspec.json.decode((self.path / "cost.json").read_bytes(), type=StudyCost)
 
     def _finished(self, name: str) -> pa.Table:
         if not (self.path / name).exists():
@@ -172,7 +172,7 @@ def by_point(rows: Iterable[Mapping[str, Any]]) -> Means:
     return means
 
 
-def means_of(rows: Sequence[Row]) -> Means:
+def means_of(rows: Sequence[RunRow]) -> Means:
     """The same as on Spark, in this process."""
     values: dict[str, dict[str, list[float]]] = {}
     for row in rows:

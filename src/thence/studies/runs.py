@@ -28,7 +28,7 @@ from thence.studies.models import model_named
 from thence.studies.study import Point, Study, canonical
 from thence.trace.events import Event
 from thence.trace.files import TraceWriter
-from thence.trace.recorder import Sink
+from thence.trace.recorder import Sink, nowhere
 
 RESULTS: Final = "results"
 TRACES: Final = "traces"
@@ -51,7 +51,7 @@ SCHEMA: Final = pa.schema(
 )
 
 
-class Row(NamedTuple):
+class RunRow(NamedTuple):
     """What one run gave. ``seconds`` are of the processor; ``error`` says why it gave nothing."""
 
     study: str
@@ -69,7 +69,7 @@ class Row(NamedTuple):
         return self.point, self.repetition
 
 
-class Task(NamedTuple):
+class RunTask(NamedTuple):
     """A few runs: canonical points and repetitions."""
 
     study: Study
@@ -78,11 +78,7 @@ class Task(NamedTuple):
     runs: tuple[tuple[str, int], ...]
 
 
-def nowhere(event: Event) -> None:
-    """Drop an event: no trace was asked for."""
-
-
-def run_once(study: Study, point: Point, repetition: int, sink: Sink = nowhere) -> Row:
+def run_once(study: Study, point: Point, repetition: int, sink: Sink = nowhere) -> RunRow:
     """Do one run; what goes wrong in the model is in the row."""
     seed = study.seed(point, repetition)
     name = canonical(point)
@@ -92,10 +88,10 @@ def run_once(study: Study, point: Point, repetition: int, sink: Sink = nowhere) 
         measures = {measure: _measured(study, measure, returned) for measure in sorted(study.measures)}
     except Exception as error:  # noqa: BLE001 - a model may raise anything, and the other runs go on
         seconds = time.process_time() - before
-        return Row(study.name, name, repetition, seed, {}, seconds, None, f"{type(error).__name__}: {error}")
+        return RunRow(study.name, name, repetition, seed, {}, seconds, None, f"{type(error).__name__}: {error}")
     seconds = time.process_time() - before
     events = returned.get(EVENTS)
-    return Row(study.name, name, repetition, seed, measures, seconds, None if events is None else int(events), None)
+    return RunRow(study.name, name, repetition, seed, measures, seconds, None if events is None else int(events), None)
 
 
 def _measured(study: Study, measure: str, returned: Mapping[str, float]) -> float:
@@ -107,7 +103,7 @@ def _measured(study: Study, measure: str, returned: Mapping[str, float]) -> floa
     return float(value) + 0.0  # Of two zeros, one.
 
 
-def run_task(task: Task) -> list[Row]:
+def run_task(task: RunTask) -> list[RunRow]:
     """Do the runs of a task and leave their rows in the folder of results."""
     rows = []
     for name, repetition in task.runs:
@@ -122,7 +118,7 @@ def run_task(task: Task) -> list[Row]:
     return rows
 
 
-def to_batch(rows: Iterable[Row]) -> pa.RecordBatch:
+def to_batch(rows: Iterable[RunRow]) -> pa.RecordBatch:
     """Rows as Arrow."""
     columns = zip(*((*row[:4], sorted(row.measures.items()), *row[5:]) for row in rows), strict=True)
     return pa.record_batch([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)

@@ -14,6 +14,21 @@ from thence.trace.events import ARRIVE, VIEW, Event
 Sink = Callable[[Event], None]
 
 
+def nowhere(event: Event) -> None:
+    """Drop an event: no trace was asked for."""
+
+
+def kept(sink: Sink) -> tuple[list[Event], Sink]:
+    """Return a list, and a sink that adds each event to it and passes the event on."""
+    events: list[Event] = []
+
+    def keep(event: Event) -> None:
+        events.append(event)
+        sink(event)
+
+    return events, keep
+
+
 class Recorder:
     """Numbers the events of each process and hands them to a sink."""
 

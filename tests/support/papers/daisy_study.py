@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from thence.studies.models.daisy_options import TRAFFIC, Cost, measure
+from thence.studies.models.daisy_options import TRAFFIC, OptionCost, measure
 from thence.studies.study import Point
 from thence.trace.events import Event
 
@@ -30,22 +30,22 @@ CONFIGURATIONS: Final[Mapping[str, str]] = {
 LINES: Final = tuple(name for name, traffic in TRAFFIC.items() if traffic.line_bytes_per_s is not None)
 
 
-def mean_cost(option: str, traffic: str, load: float = 1) -> Cost:
+def mean_cost(option: str, traffic: str, load: float = 1) -> OptionCost:
     """Return what an option costs, on average over the seeds."""
     rows = [measure(option, TRAFFIC[traffic].times(load), POINT, seed, _ignore) for seed in SEEDS]
-    return Cost(*(sum(column) / len(rows) for column in zip(*rows, strict=True)))
+    return OptionCost(*(sum(column) / len(rows) for column in zip(*rows, strict=True)))
 
 
 def _ignore(_: Event) -> None:
     """Take an event."""
 
 
-def costs() -> dict[str, Cost]:
+def costs() -> dict[str, OptionCost]:
     """Measure all configurations under the even traffic."""
     return {name: mean_cost(option, "even") for name, option in CONFIGURATIONS.items()}
 
 
-def table(measured: Mapping[str, Cost]) -> str:
+def table(measured: Mapping[str, OptionCost]) -> str:
     """Return what was measured as Markdown, with the bound below."""
     lines = ["| configuration | mean delay, ms | frames | control bytes | bytes per frame |", "|---|---|---|---|---|"]
     for name, cost in measured.items():
@@ -55,12 +55,12 @@ def table(measured: Mapping[str, Cost]) -> str:
     return "\n".join(lines)
 
 
-def bodies_ahead() -> dict[str, tuple[Cost, Cost]]:
+def bodies_ahead() -> dict[str, tuple[OptionCost, OptionCost]]:
     """Measure every traffic over slow lines, without and with bodies that go ahead."""
     return {name: (mean_cost("plain", name), mean_cost("early", name)) for name in LINES}
 
 
-def table_of_lines(found: Mapping[str, tuple[Cost, Cost]]) -> str:
+def table_of_lines(found: Mapping[str, tuple[OptionCost, OptionCost]]) -> str:
     """Return what was measured as Markdown."""
     lines = [
         "| traffic | mean delay | with bodies ahead | gain | frames | bytes |",

@@ -18,6 +18,7 @@ from thence.sim.options import MAX_LOSS, SimulationOptions
 from thence.sim.simulation import Result, Simulation
 from thence.trace.files import TraceWriter
 from thence.trace.live import LiveTraceWriter
+from thence.trace.recorder import nowhere
 
 DEFAULT = SimulationOptions()
 TRAFFIC, NETWORK, FAULTS = "Traffic", "Network", "Faults"
@@ -147,13 +148,9 @@ def _simulate(options: SimulationOptions, topology: Path | None, trace: Path | N
     kind = CopiesSimulation if options.copied else Simulation
     with console.progress("simulating (messages)", options.messages) as advance:
         if trace is None:
-            return kind(options, _nowhere, where=fabric, progress=advance).run()
+            return kind(options, nowhere, where=fabric, progress=advance).run()
         with LiveTraceWriter(trace) if live else TraceWriter(trace) as writer:
             return kind(options, writer.write, where=fabric, progress=advance).run()
-
-
-def _nowhere(event: object) -> None:
-    """Drop an event: no trace was asked for."""
 
 
 def _summary(result: Result) -> dict[str, Any]:

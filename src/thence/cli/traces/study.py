@@ -24,7 +24,7 @@ from thence.errors import ConfigError
 
 if TYPE_CHECKING:
     from thence.studies.results import Folder
-    from thence.studies.running import Crew, Outcome, Tell, Told
+    from thence.studies.rounds import Crew, Outcome, StudyProgress, Tell
     from thence.studies.study import Study
 
 RUNS: Final = "study-runs"
@@ -188,7 +188,7 @@ def replay(
 
 
 def _crew(master: str | None) -> Crew:
-    from thence.studies.running import Alone, WithSpark
+    from thence.studies.rounds import Alone, WithSpark
 
     return Alone() if master == HERE else WithSpark(master)
 
@@ -197,7 +197,7 @@ def _run(study: Study, folder: Folder, crew: Crew, traces: Traces) -> bool:
     """Run a study to its end and say what came out; return whether some runs failed."""
     from thence.studies.claims import judge
     from thence.studies.report import write_report
-    from thence.studies.running import run_study
+    from thence.studies.rounds import run_study
 
     begun = time.monotonic()
     with _telling(study.name) as tell:
@@ -248,7 +248,7 @@ def _telling(name: str) -> Iterator[Tell]:
     with Progress(*columns, console=console.err, transient=True) as bar:
         task = bar.add_task(name, total=None, left="")
 
-        def tell(told: Told) -> None:
+        def tell(told: StudyProgress) -> None:
             bar.update(task, description=f"{name}, {told.round}", completed=told.done, total=told.total, left=left(told))
 
         yield tell
@@ -260,7 +260,7 @@ class _Lines:
     def __init__(self, name: str) -> None:
         self._name, self._round, self._said_s = name, "", -math.inf
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: StudyProgress) -> None:
         now_s = time.monotonic()
         if told.round != self._round or now_s - self._said_s >= LINE_EVERY_S:
             self._round, self._said_s = told.round, now_s
@@ -271,7 +271,7 @@ def _comma(text: str) -> str:
     return f", {text}" if text else ""
 
 
-def left(told: Told) -> str:
+def left(told: StudyProgress) -> str:
     """The time left, in words; nothing before it can be known."""
     if math.isnan(told.left_s):
         return ""

@@ -29,7 +29,7 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import control_bytes
 from thence.errors import ConfigError, InternalError
-from thence.studies.parts.joined import SECOND, Run, Send, drive
+from thence.studies.parts.linked_systems import SECOND, DrivenRun, Send, drive
 from thence.studies.study import Measures, Point
 from thence.trace.events import Event
 from thence.trace.recorder import Sink
@@ -42,7 +42,7 @@ GAP_NS: Final = SECOND
 LAYERS: Final = {"flat": 1, "square-root": 2, "two-layers": 2, "three-layers": 3, "four-layers": 4}
 
 
-class Setting(msgspec.Struct, frozen=True):
+class ClustersSetting(msgspec.Struct, frozen=True):
     """A point with its types. ``deep`` has as many layers as clusters of ``smallest`` sites take (Eq. 1)."""
 
     layout: Literal["flat", "square-root", "deep", "two-layers", "three-layers", "four-layers"]
@@ -53,7 +53,7 @@ class Setting(msgspec.Struct, frozen=True):
     headers: int
 
 
-class Shape(NamedTuple):
+class ClusterShape(NamedTuple):
     """``layers`` layers, ``b`` parts each, and ``size`` sites in each cluster of the lowest."""
 
     b: int
@@ -70,7 +70,7 @@ class Shape(NamedTuple):
         return self.size * int(self.b ** (layer - 1))
 
 
-class Tree(NamedTuple):
+class ClusterTree(NamedTuple):
     """The fabric; its sites in order; who leads the clusters, layer by layer from the lowest."""
 
     topology: Topology
@@ -80,7 +80,7 @@ class Tree(NamedTuple):
 
 def run(point: Point, seed: int, sink: Sink) -> Measures:
     """Simulate one point: the headers, and then the load, whose trace is the one that is kept."""
-    setting = msgspec.convert(dict(point), Setting)
+    setting = msgspec.convert(dict(point), ClustersSetting)
     shape = shape_of(setting)
     middle = shape.layers > 2
     arrivals = loads(shape, setting.messages, seed, sink)
@@ -104,14 +104,14 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
     }
 
 
-def shape_of(setting: Setting) -> Shape:
+def shape_of(setting: ClustersSetting) -> ClusterShape:
     """Return the shape, which must come out even."""
     b = {"flat": 1, "square-root": math.isqrt(setting.sites)}.get(setting.layout, setting.b)
     layers = LAYERS.get(setting.layout, 1)
     if setting.layout == "deep":
         while setting.sites > setting.smallest * b ** (layers - 1):
             layers += 1
-    shape = Shape(b, layers, setting.sites // b ** (layers - 1))
+    shape = ClusterShape(b, layers, setting.sites // b ** (layers - 1))
     if shape.sites != setting.sites or shape.size < 2 or (layers > 1 and b < 2):
         raise ConfigError(f"{setting.sites} sites do not make {layers} layers of {b} parts each")
     return shape
@@ -120,14 +120,14 @@ def shape_of(setting: Setting) -> Shape:
 # What the paper says, and what follows from its assumptions.
 
 
-def printed_entries(shape: Shape) -> int:
+def printed_entries(shape: ClusterShape) -> int:
     """§IV-A: C(n) in entries, with the recurrence of D(n) solved."""
     if shape.layers == 1:
         return shape.size**2
     return 2 * (shape.size**2 + (shape.layers - 2) * shape.b**2) + shape.b**2
 
 
-def printed_load(shape: Shape, layer: int) -> float:
+def printed_load(shape: ClusterShape, layer: int) -> float:
     """§IV-B: R(n, k) + S(n, k), in units of one site's rate.
 
     The share that goes up is applied anew on each layer, as if a message that has left one cluster were again for any of all
@@ -144,7 +144,7 @@ def printed_load(shape: Shape, layer: int) -> float:
     return going_up(layer) + (going_up(layers) / parts[layers - layer] if layer < layers else 0)
 
 
-def corrected_load(shape: Shape, layer: int) -> float:
+def corrected_load(shape: ClusterShape, layer: int) -> float:
     """Return the same from the assumptions of §IV-B: any site writes to any site.
 
     Up come the messages of all sites below whose destination is not below the same coordinator one layer down. Down come those
@@ -158,7 +158,7 @@ def corrected_load(shape: Shape, layer: int) -> float:
 # The simulation.
 
 
-def tree(shape: Shape, ordering: str, *, coordinators: bool) -> Tree:
+def tree(shape: ClusterShape, ordering: str, *, coordinators: bool) -> ClusterTree:
     """Build the clusters. Their agents are their first members or, with ``coordinators``, processes of their own."""
     sites = tuple(f"s{number}" for number in range(1, shape.sites + 1))
     domains, leaders = [], []
@@ -173,14 +173,14 @@ def tree(shape: Shape, ordering: str, *, coordinators: bool) -> Tree:
             domains.append(Domain(f"g{layer}-{number}", cluster, ordering, _options(ordering, agents[-1])))
         leaders.append(tuple(agents))
         members, size = tuple(agents), shape.b
-    return Tree(Topology("clusters", domains), sites, leaders)
+    return ClusterTree(Topology("clusters", domains), sites, leaders)
 
 
 def _options(ordering: str, agent: str) -> dict[str, Any]:
     return {"stamps": "full"} if ordering == "matrix" else {"coordinator": agent}
 
 
-def header(shape: Shape, messages: int, seed: int) -> tuple[float, float]:
+def header(shape: ClusterShape, messages: int, seed: int) -> tuple[float, float]:
     """Return the control bytes of a message on the longest route, over all its hops; and those of its matrices alone."""
     chance = Random(f"{seed}/headers")
     built = tree(shape, "matrix", coordinators=False)
@@ -194,7 +194,7 @@ def header(shape: Shape, messages: int, seed: int) -> tuple[float, float]:
     return sum(control_bytes(stamp) for stamp in stamps) / messages, matrices / messages
 
 
-def _apart(shape: Shape, chance: Random) -> tuple[int, int]:
+def _apart(shape: ClusterShape, chance: Random) -> tuple[int, int]:
     """Draw two sites that only the top layer joins, and that are led by another process on each layer below it."""
     if shape.layers == 1:
         source, target = chance.sample(range(shape.size), 2)
@@ -208,7 +208,7 @@ def _apart(shape: Shape, chance: Random) -> tuple[int, int]:
     return ends[0], ends[1]
 
 
-def loads(shape: Shape, messages: int, seed: int, sink: Sink) -> list[float]:
+def loads(shape: ClusterShape, messages: int, seed: int, sink: Sink) -> list[float]:
     """Return what arrives at a coordinator of each layer, from the lowest, on average and in units of one site's rate."""
     chance = Random(f"{seed}/load")
     built = tree(shape, "sequenced", coordinators=True)
@@ -223,7 +223,7 @@ def loads(shape: Shape, messages: int, seed: int, sink: Sink) -> list[float]:
     return [share * shape.sites for share in per_message]
 
 
-def _complete(done: Run, messages: int) -> Run:
+def _complete(done: DrivenRun, messages: int) -> DrivenRun:
     """Refuse a run in which something got lost: its counts would mean nothing."""
     delivered = _delivered(done.events)
     if delivered != messages or done.waiting:

@@ -25,21 +25,24 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, NamedTuple
 
-from thence.core.member.contract import Delivery
-from thence.core.wire.messages import Envelope, MessageId, Packet, control_bytes
+import msgspec
+
+from thence.core.wire.messages import MessageId, Packet, control_bytes
+from thence.sim.kernel import Kernel
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.studies.parts.campus import NS_PER_MS, NS_PER_S, WORST_HOPS, Campus, Map, stamp_bytes
 from thence.studies.study import Measures, Point
+from thence.trace.events import Event
 from thence.trace.recorder import Sink
 
 
-class Arrival(NamedTuple):
+class MessageArrival(NamedTuple):
     """A message came to a process: when, by whom, in which group, and with how much control information."""
 
     at: int
@@ -49,72 +52,87 @@ class Arrival(NamedTuple):
     encoded: int
 
 
-class Observed(Node):
-    """A process that writes down when each message comes in and when it is delivered, and sends each in a packet of its own.
+class CampusLog:
+    """Writes down when each message is sent, comes to each process and is delivered there."""
 
-    A server that may pass on several messages at once would put them into one packet, in which they stay in order.
-    """
+    def __init__(self, kernel: Kernel, *, flat: bool) -> None:
+        """Take the time from ``kernel``; ``flat`` says how control information is counted."""
+        self.sends: dict[MessageId, tuple[int, int]] = {}
+        """When each message was sent, and how long it is; in the order of sending."""
+        self.arrivals: dict[tuple[str, MessageId], MessageArrival] = {}
+        self.deliveries: dict[tuple[str, MessageId], int] = {}
+        self._kernel, self._flat = kernel, flat
 
-    load: Load
+    def hear(self, event: Event) -> None:
+        """Write down a sending or a delivery of the trace."""
+        origin, _, number = (event.message or "").rpartition(":")
+        message = MessageId(origin, int(number))
+        if event.kind == "send":
+            self.sends[message] = (event.time or 0, event.bytes or 0)
+        else:
+            self.deliveries[event.process, message] = event.time or 0
 
-    def receive(self, source: str, packet: Packet[Any]) -> None:
+    def sent(self, source: str, target: str, packet: Packet[Any]) -> None:
+        """Do nothing: the trace has it."""
+
+    def arrived(self, source: str, target: str, packet: Packet[Any]) -> None:
+        """Write down the messages of a packet."""
         for frame in packet.frames:
             if frame.envelope is not None:
-                self.load.arrived(self.name, source, packet.domain, frame.envelope, frame.stamp)
-        super().receive(source, packet)
-
-    def _transmit(self, peer: str, packet: Packet[Any]) -> None:
-        for frame in packet.frames:
-            super()._transmit(peer, Packet(packet.domain, (frame,)))
-
-    def _accepted(self, envelope: Envelope) -> None:
-        self.load.sent[envelope.id] = (self._kernel.now, len(envelope.body))
-        super()._accepted(envelope)
-
-    def _deliver(self, delivery: Delivery) -> None:
-        self.load.delivered[self.name, delivery.envelope.id] = self._kernel.now
-        super()._deliver(delivery)
+                control = stamp_bytes(len(frame.stamp.clock), flat=self._flat)
+                arrival = MessageArrival(self._kernel.now, source, packet.domain, control, control_bytes(frame.stamp))
+                self.arrivals[target, frame.envelope.id] = arrival
 
 
-class Load(Simulation):
-    """A run: Poisson senders, who broadcast bodies of changing length, and all that was seen of it."""
+class Load:
+    """A run: Poisson senders, who broadcast bodies of changing length, and what was seen of it."""
 
     def __init__(self, point: Point, seed: int, sink: Sink) -> None:
         """Set up what the point says."""
-        self.map = Map(_campus(point))
+        self.map = Map(msgspec.convert(dict(point), Campus))
         self.is_flat = point["architecture"] == "flat"
-        where = self.map.flat if self.is_flat else self.map.daisy
-        self.warm_up, self.measured = int(point["warm_up"]), int(point["messages"])
-        gap_ns = NS_PER_S / (float(point["rate_per_s"]) * len(self.map.names))
-        self.arrivals: dict[tuple[str, MessageId], Arrival] = {}
-        self.delivered: dict[tuple[str, MessageId], int] = {}
-        self.sent: dict[MessageId, tuple[int, int]] = {}
-        """When each message was sent, and how long it is; in the order of sending."""
-        self._lengths = Random(f"{seed}/lengths")
-        self._mean_length = float(point["body_bytes"])
+        self.topology = self.map.flat if self.is_flat else self.map.daisy
+        self.names = self.topology.processes
+        self.warm_up = int(point["warm_up"])
+        gap_ns = NS_PER_S / (float(point["rate_per_s"]) * len(self.names))
         options = SimulationOptions(
-            messages=self.warm_up + self.measured,
+            messages=self.warm_up + int(point["messages"]),
             pattern="broadcast",
             replies=0.0,
             gap=f"exponential:{round(gap_ns)}ns",
             seed=seed,
         )
-        super().__init__(options, sink, where=where, node_type=Observed, delays=self.map.ways(where))
-        for node in self.nodes.values():
-            if isinstance(node, Observed):
-                node.load = self
+        lengths = Random(f"{seed}/lengths")
+        node_type = sender_of(lambda: bytes(round(lengths.expovariate(1 / float(point["body_bytes"])))))
 
-    def _send(self, node: Node) -> None:
-        self._body = bytes(round(self._lengths.expovariate(1 / self._mean_length)))
-        super()._send(node)
+        def hear(event: Event) -> None:
+            self.log.hear(event)
+            sink(event)
 
-    def arrived(self, process: str, source: str, domain: str, envelope: Envelope, stamp: Any) -> None:
-        """A message came in."""
-        control = stamp_bytes(len(stamp.clock), flat=self.is_flat)
-        self.arrivals[process, envelope.id] = Arrival(self.kernel.now, source, domain, control, control_bytes(stamp))
+        delays = self.map.ways(self.topology)
+        self.simulation = Simulation(options, hear, where=self.topology, node_type=node_type, delays=delays)
+        self.log = CampusLog(self.simulation.kernel, flat=self.is_flat)
+        self.simulation.network.taps.append(self.log)
 
 
-class Tree:
+def sender_of(body: Callable[[], bytes]) -> type[Node]:
+    """Return a process that draws each body that it sends, and sends each message in a packet of its own.
+
+    A server that may pass on several messages at once would put them into one packet, in which they stay in order.
+    """
+
+    class CampusNode(Node):
+        def submit(self, to: tuple[str, ...] | None, _: bytes) -> bool:
+            return super().submit(to, body())
+
+        def _transmit(self, peer: str, packet: Packet[Any]) -> None:
+            for frame in packet.frames:
+                super()._transmit(peer, Packet(packet.domain, (frame,)))
+
+    return CampusNode
+
+
+class MessageTree:
     """The way of one message through the groups, and when it became stable in each."""
 
     def __init__(self, message: MessageId, load: Load, chance: Random) -> None:
@@ -125,7 +143,7 @@ class Tree:
         self.children: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         """By whom it was sent, in which group, to whom."""
         for process in load.names:
-            arrival = load.arrivals.get((process, message))
+            arrival = load.log.arrivals.get((process, message))
             if arrival is not None:
                 self.children[arrival.source][arrival.domain].append(process)
         self.stable_at: dict[str, int] = {}
@@ -142,31 +160,31 @@ class Tree:
 
     def _acknowledged(self, receiver: str, sender: str) -> int:
         passes_on = receiver in self.children
-        ready = self._settle(receiver) if passes_on else self._load.arrivals[receiver, self.message].at
+        ready = self._settle(receiver) if passes_on else self._load.log.arrivals[receiver, self.message].at
         return ready + self._load.map.acknowledgement(receiver, sender).draw_ns(self._chance)
 
     def kept(self) -> Iterable[tuple[int, int, int]]:
         """Give from when until when each process keeps it, and the control information with which it does."""
-        origin, arrivals = self.message.origin, self._load.arrivals
+        origin, arrivals = self.message.origin, self._load.log.arrivals
         for sender, groups in self.children.items():
             for domain, receivers in groups.items():
                 for receiver in receivers:
                     arrival = arrivals[receiver, self.message]
                     yield arrival.at, self._known[sender, domain], arrival.control
-        yield self._load.sent[self.message][0], self.stable_at[origin], self._own_control(origin)
+        yield self._load.log.sends[self.message][0], self.stable_at[origin], self._own_control(origin)
 
     def kept_by_senders(self) -> Iterable[tuple[int, int, int]]:
         """Give the same for those only who sent it into a group: its origin, and whoever passed it on."""
         for sender, until in self.stable_at.items():
-            start = self._load.delivered[sender, self.message]
+            start = self._load.log.deliveries[sender, self.message]
             yield start, until, self._own_control(sender)
 
     def _own_control(self, sender: str) -> int:
         first = next(iter(self.children[sender].values()))[0]
-        return self._load.arrivals[first, self.message].control
+        return self._load.log.arrivals[first, self.message].control
 
 
-class Window:
+class TimeAverage:
     """Adds up how much was there over a stretch of time, for an average."""
 
     def __init__(self, start: int, end: int) -> None:
@@ -187,26 +205,26 @@ class Window:
 def run(point: Point, seed: int, sink: Sink) -> Measures:
     """Simulate one architecture under one load."""
     load = Load(point, seed, sink)
-    events = load.run().events
-    messages = list(load.sent)
+    events, log = load.simulation.run().events, load.log
+    messages = list(log.sends)
     measured = messages[load.warm_up :]
-    span = (load.sent[measured[0]][0], load.sent[measured[-1]][0])
-    waiting, kept, kept_by_senders = Window(*span), Window(*span), Window(*span)
+    span = (log.sends[measured[0]][0], log.sends[measured[-1]][0])
+    waiting, kept, kept_by_senders = TimeAverage(*span), TimeAverage(*span), TimeAverage(*span)
     chance = Random(f"{seed}/acknowledgements")
     stability_ns = 0
     for number, message in enumerate(messages):
-        sent_at, length = load.sent[message]
-        tree = Tree(message, load, chance)
+        sent_at, length = log.sends[message]
+        tree = MessageTree(message, load, chance)
         for start, end, control in tree.kept():
             kept.add(start, end, length + control)
         for start, end, control in tree.kept_by_senders():
             kept_by_senders.add(start, end, length + control)
         if number >= load.warm_up:
             stability_ns += tree.stable_at[message.origin] - sent_at
-    for (process, message), arrival in load.arrivals.items():
-        waiting.add(arrival.at, load.delivered[process, message], load.sent[message][1] + arrival.control)
+    for (process, message), arrival in log.arrivals.items():
+        waiting.add(arrival.at, log.deliveries[process, message], log.sends[message][1] + arrival.control)
     processes, holders = len(load.names), _resequencing(load)
-    frames = load.arrivals.values()
+    frames = log.arrivals.values()
     delays = _delays_ns(load, set(measured))
     return {
         "delay_ms": sum(delays) / len(delays) / NS_PER_MS,
@@ -228,8 +246,8 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
 def _delays_ns(load: Load, measured: set[MessageId]) -> list[int]:
     """Return the end-to-end delays in the worst case."""
     return [
-        at - load.sent[message][0]
-        for (process, message), at in load.delivered.items()
+        at - load.log.sends[message][0]
+        for (process, message), at in load.log.deliveries.items()
         if message in measured and load.map.hops(message.origin, process) == WORST_HOPS
     ]
 
@@ -237,15 +255,3 @@ def _delays_ns(load: Load, measured: set[MessageId]) -> list[int]:
 def _resequencing(load: Load) -> int:
     """Return how many processes get messages out of order: all, or those who are on a backbone."""
     return sum(load.is_flat or len(load.topology.homes[name]) > 1 for name in load.names)
-
-
-def _campus(point: Point) -> Campus:
-    return Campus(
-        daisies=int(point["daisies"]),
-        groups=int(point["groups"]),
-        size=int(point["group_size"]),
-        building_ms=float(point["building_ms"]),
-        campus_ms=float(point["campus_ms"]),
-        lan_ms=float(point["lan_ms"]),
-        speed_bytes_per_s=int(point["speed_bytes_per_s"]),
-    )

@@ -25,19 +25,17 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from thence.core.member.contract import Delivery
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
-from thence.core.wire.messages import Envelope, MessageId, Packet
+from thence.core.wire.messages import Packet
 from thence.sim.laws import parse_law
 from thence.sim.network import Link
-from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.studies.parts.shapes import daisy
 from thence.studies.study import Measures, Point
 from thence.trace.events import Event
-from thence.trace.recorder import Sink
+from thence.trace.recorder import Sink, nowhere
 
 GROUPS: Final = 4
 SIZE: Final = 5
@@ -120,38 +118,32 @@ OPTIONS: Final[Mapping[str, Callable[[Domain], Domain]]] = {
 """What each option makes of a group of the plain daisy, which keeps order by full vectors."""
 
 
-class Tally:
-    """What the processes of a run write down: the frames that each handles, and the delays of what does not leave its group."""
+class OptionTally:
+    """Counts the frames that each process handles, and the delays of what does not leave its group."""
 
-    def __init__(self) -> None:
-        """Nothing has happened yet."""
+    def __init__(self, sink: Sink) -> None:
+        """Start from nothing; ``sink`` gets the events too."""
         self.handled: Counter[str] = Counter()
-        self.sent_at: dict[MessageId, int] = {}
         self.local_delays_ns: list[int] = []
+        self._sent_at: dict[str | None, int] = {}
+        self._sink = sink
 
+    def hear(self, event: Event) -> None:
+        """Take an event of the trace."""
+        self._sink(event)
+        origin, time = (event.message or "").rpartition(":")[0], event.time or 0
+        if event.kind == "send":
+            self._sent_at[event.message] = time
+        elif origin != event.process and _group(origin) == _group(event.process):
+            self.local_delays_ns.append(time - self._sent_at[event.message])
 
-class Counting(Node):
-    """A process that writes down what it sends, gets and delivers."""
+    def sent(self, source: str, target: str, packet: Packet[Any]) -> None:
+        """Count the frames of a packet for its sender."""
+        self.handled[source] += len(packet.frames)
 
-    tally: Tally
-
-    def receive(self, source: str, packet: Packet[Any]) -> None:
-        self.tally.handled[self.name] += len(packet.frames)
-        super().receive(source, packet)
-
-    def _transmit(self, peer: str, packet: Packet[Any]) -> None:
-        self.tally.handled[self.name] += len(packet.frames)
-        super()._transmit(peer, packet)
-
-    def _accepted(self, envelope: Envelope) -> None:
-        self.tally.sent_at[envelope.id] = self._kernel.now
-        super()._accepted(envelope)
-
-    def _deliver(self, delivery: Delivery) -> None:
-        envelope = delivery.envelope
-        if envelope.origin != self.name and _group(envelope.origin) == _group(self.name):
-            self.tally.local_delays_ns.append(self._kernel.now - self.tally.sent_at[envelope.id])
-        super()._deliver(delivery)
+    def arrived(self, source: str, target: str, packet: Packet[Any]) -> None:
+        """Count the frames of a packet for its receiver."""
+        self.handled[target] += len(packet.frames)
 
 
 def _group(process: str) -> str:
@@ -159,7 +151,7 @@ def _group(process: str) -> str:
     return process.partition("-")[0]
 
 
-class Cost(NamedTuple):
+class OptionCost(NamedTuple):
     """What one option comes to under one traffic. All but the delay and the load are per delivery."""
 
     delay_ms: float
@@ -184,24 +176,21 @@ def where(option: str) -> Topology:
     return Topology("daisy", [OPTIONS[option](domain) for domain in plain], promise=promise)
 
 
-def simulate_option(option: str, traffic: Traffic, point: Point, seed: int, sink: Sink) -> tuple[Simulation, Tally]:
+def simulate_option(option: str, traffic: Traffic, point: Point, seed: int, sink: Sink) -> tuple[Simulation, OptionTally]:
     """Run one option to its end; return the run and what its processes wrote down."""
     topology = where(option)
     servers = topology.domains[SERVERS].members
     pairs: list[Link] = [(one, other) for one in servers for other in servers if one != other]
     speed = traffic.line_bytes_per_s
+    tally = OptionTally(sink)
     simulation = Simulation(
         SimulationOptions(messages=0, delay=traffic.local, loss=traffic.loss, seed=seed),
-        sink,
+        tally.hear,
         where=topology,
-        node_type=Counting,
         delays=dict.fromkeys(pairs, parse_law(traffic.line)),
         bandwidths_bytes_per_s={} if speed is None else dict.fromkeys(pairs, speed),
     )
-    tally = Tally()
-    for node in simulation.nodes.values():
-        if isinstance(node, Counting):
-            node.tally = tally
+    simulation.network.taps.append(tally)
     _send(simulation, traffic, int(point["messages"]), seed)
     simulation.run()
     return simulation, tally
@@ -219,13 +208,13 @@ def _send(simulation: Simulation, traffic: Traffic, messages: int, seed: int) ->
             simulation.kernel.at(at, simulation.nodes[sender].submit, to, first if number == 0 else body)
 
 
-def measure(option: str, traffic: Traffic, point: Point, seed: int, sink: Sink) -> Cost:
+def measure(option: str, traffic: Traffic, point: Point, seed: int, sink: Sink) -> OptionCost:
     """Run one option and add up what it cost."""
     if option == ORACLE:
         return _bound(traffic, point, seed, sink)
     simulation, tally = simulate_option(option, traffic, point, seed, sink)
     counted = simulation.statistics
-    return Cost(
+    return OptionCost(
         _mean_ms(counted.delays_ns),
         _mean_ms(tally.local_delays_ns),
         counted.frames / counted.deliveries,
@@ -236,7 +225,7 @@ def measure(option: str, traffic: Traffic, point: Point, seed: int, sink: Sink) 
     )
 
 
-def _bound(traffic: Traffic, point: Point, seed: int, sink: Sink) -> Cost:
+def _bound(traffic: Traffic, point: Point, seed: int, sink: Sink) -> OptionCost:
     """Let an oracle order what a network without any order did; only its delay means something."""
     oracle = Oracle()
 
@@ -245,7 +234,7 @@ def _bound(traffic: Traffic, point: Point, seed: int, sink: Sink) -> Cost:
         oracle.hear(event)
 
     simulate_option(ORACLE, traffic, point, seed, hear)
-    return Cost(_mean_ms(oracle.delays_ns), *[math.nan] * (len(Cost._fields) - 1))
+    return OptionCost(_mean_ms(oracle.delays_ns), *[math.nan] * (len(OptionCost._fields) - 1))
 
 
 def _mean_ms(delays_ns: list[int]) -> float:
@@ -289,7 +278,7 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
     """Run one option under one traffic, and the plain daisy beside it."""
     option, traffic = str(point["option"]), TRAFFIC[str(point["traffic"])].times(float(point["load"]))
     cost = measure(option, traffic, point, seed, sink)
-    plain = cost if option == PLAIN else measure(PLAIN, traffic, point, seed, _ignore)
+    plain = cost if option == PLAIN else measure(PLAIN, traffic, point, seed, nowhere)
     return {
         **cost._asdict(),
         "delay_share": cost.delay_ms / plain.delay_ms,
@@ -298,7 +287,3 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
         "control_share": cost.control_bytes / plain.control_bytes,
         "bytes_share": cost.bytes / plain.bytes,
     }
-
-
-def _ignore(_: Event) -> None:
-    """Take an event of a run that is there for comparison only."""

@@ -5,7 +5,7 @@ each way of acknowledging sends, keeps and takes to recover.
 
 Rules:
 
-* A *scheme* is a way to put vectors on what gateways pass on (``gateway_clocks``), or a way to ack (``confirming``). What
+* A *scheme* is a way to put vectors on what gateways pass on (``gateway_clocks``), or a way to ack (``site_groups``). What
   makes no sense for one of them is ``math.nan``.
 * All schemes run over the same processes, in as many subgroups as the point says. For a way to ack a subgroup is a site: its
   members are near to each other and far from all others.
@@ -20,9 +20,11 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from thence.core.ordering.grouped import Grouped
-from thence.studies.parts.confirming import Group
 from thence.studies.parts.gateway_clocks import GatewayClock, MergedVectors, Setup, watch
+from thence.studies.parts.site_groups import SiteGroup
 from thence.studies.study import Measures, Point
 from thence.trace.recorder import Sink
 
@@ -46,14 +48,7 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
 
 
 def _order(kind: type[Grouped], point: Point, seed: int, sink: Sink) -> Measures:
-    setup = Setup(
-        processes=int(point["processes"]),
-        subgroups=int(point["subgroups"]),
-        messages=int(point["messages"]),
-        recipients=int(point["recipients"]),
-        loss=float(point["loss"]),
-    )
-    seen = watch(kind, setup, seed, sink)
+    seen = watch(kind, msgspec.convert(dict(point), Setup), seed, sink)
     return {
         "delay_ms": seen.delay_ms,
         "false_share": seen.falsely_ordered / seen.concurrent if seen.concurrent else math.nan,
@@ -64,17 +59,15 @@ def _order(kind: type[Grouped], point: Point, seed: int, sink: Sink) -> Measures
 
 def _ack(how: str, point: Point, seed: int, sink: Sink) -> Measures:
     messages, members, loss = int(point["messages"]), int(point["processes"]), float(point["loss"])
-    group = Group(how, members=members, loss=loss, seed=seed, sites=int(point["subgroups"]), sink=sink)
-    group.send(messages)
-    group.run()
-    cost = group.cost()
-    delays = group.statistics.delays_ns
+    group = SiteGroup(how, members=members, loss=loss, seed=seed, sites=int(point["subgroups"]), sink=sink)
+    cost = group.run(messages)
+    delays = group.simulation.statistics.delays_ns
     return {
         "delay_ms": sum(delays) / len(delays) / 1e6,
         "packets": cost.packets / messages,
         "bytes": cost.bytes / messages,
         "confirmations": cost.confirmations / messages,
-        "repeats": (cost.frames - group.first_frames) / messages,
+        "repeats": (cost.frames - cost.first_frames) / messages,
         "requests": cost.requests / messages,
         "recovery_ms": cost.recovery_ms if loss else math.nan,
         "late_share": cost.late / cost.deliveries,

@@ -26,7 +26,7 @@ import msgspec
 
 from thence.core.topology.model import Topology
 from thence.errors import InternalError
-from thence.studies.parts.joined import MS, SECOND, Run, Send, costs, daisy, drive, names, two
+from thence.studies.parts.linked_systems import MS, SECOND, DrivenRun, Send, costs, daisy, drive, names, two
 from thence.studies.study import Measures, Point
 from thence.trace.recorder import Sink
 
@@ -44,7 +44,7 @@ MEGA: Final = 1_000_000
 Architecture = Literal["causal", "printed-delivered", "printed-sent", "daisy", "daisy-all-pairs"]
 
 
-class Setting(msgspec.Struct, frozen=True):
+class LinksSetting(msgspec.Struct, frozen=True):
     """A point with its types."""
 
     architecture: Architecture
@@ -87,7 +87,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 def run(point: Point, seed: int, sink: Sink) -> Measures:
     """Simulate one point."""
-    setting = msgspec.convert(dict(point), Setting)
+    setting = msgspec.convert(dict(point), LinksSetting)
     senders, receivers = names("a", setting.processes)[setting.links :], names("b", setting.processes)[setting.links :]
     topology, first_system = fabric(setting), frozenset(names("a", setting.processes))
     traffic = _traffic(setting, senders, seed)
@@ -121,23 +121,23 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
 # What the paper says, and what follows from what is really done.
 
 
-def eq12_per_s(setting: Setting) -> float:
+def eq12_per_s(setting: LinksSetting) -> float:
     """Eq. 1 and Eq. 2: the sending rate stays below what one system carries, and below what all links carry."""
     return min(1 / setting.intra_s, setting.links / setting.inter_s)
 
 
-def eq3_s(setting: Setting) -> float:
+def eq3_s(setting: LinksSetting) -> float:
     """Eq. 3: two hops within a system, or three where the sequencer has to send a number, and one in between."""
     within = 3 - 1 / setting.links
     return within * (setting.intra_delay_ms / 1_000 + setting.intra_s) + setting.inter_delay_ms / 1_000 + setting.inter_s
 
 
-def eq4_links(setting: Setting) -> int:
+def eq4_links(setting: LinksSetting) -> int:
     """Eq. 4: so many links are as fast as one system."""
     return math.ceil(setting.intra_mbps / setting.inter_mbps)
 
 
-def derived_s(setting: Setting) -> float:
+def derived_s(setting: LinksSetting) -> float:
     """What a message takes when nobody else sends.
 
     As printed the number is small, which Eq. 3 leaves out of account: it costs a delay, but hardly bandwidth. In causal mode
@@ -154,7 +154,7 @@ def derived_s(setting: Setting) -> float:
     return within + setting.inter_delay_ms / 1_000 + setting.shared * setting.inter_s
 
 
-def derived_messages(setting: Setting) -> float:
+def derived_messages(setting: LinksSetting) -> float:
     """What a broadcast takes on average: everybody but the sender gets it once, and what the relays tell each other comes on top.
 
     §8.2 gives 2 * ``processes`` - 1 for all, which is right for the daisy alone.
@@ -163,7 +163,7 @@ def derived_messages(setting: Setting) -> float:
     return 2 * setting.processes - 1 + told * (1 - 1 / setting.links)
 
 
-def derived_per_s(setting: Setting) -> float:
+def derived_per_s(setting: LinksSetting) -> float:
     """What goes through when more is sent.
 
     As printed, a relay passes a message on when it has delivered the one before: a local delay, unless it passed that on
@@ -180,7 +180,7 @@ def derived_per_s(setting: Setting) -> float:
 # The simulation.
 
 
-def fabric(setting: Setting) -> Topology:
+def fabric(setting: LinksSetting) -> Topology:
     """Return the two systems, joined."""
     sizes = (setting.processes, setting.processes)
     if setting.architecture == "causal":
@@ -192,7 +192,7 @@ def fabric(setting: Setting) -> Topology:
     return daisy(setting.processes, setting.links)
 
 
-def _traffic(setting: Setting, senders: tuple[str, ...], seed: int) -> list[Send]:
+def _traffic(setting: LinksSetting, senders: tuple[str, ...], seed: int) -> list[Send]:
     """Draw who sends when."""
     chance = Random(f"{seed}/traffic")
     count = setting.messages if setting.load else setting.idle_messages
@@ -208,7 +208,7 @@ def _traffic(setting: Setting, senders: tuple[str, ...], seed: int) -> list[Send
     return traffic
 
 
-def _drive(setting: Setting, topology: Topology, traffic: list[Send], sink: Sink) -> Run:
+def _drive(setting: LinksSetting, topology: Topology, traffic: list[Send], sink: Sink) -> DrivenRun:
     near, far = names("a", setting.processes)[: setting.links], names("b", setting.processes)[: setting.links]
     across = [way for one in near for other in far for way in ((one, other), (other, one))]
     speed = int(setting.inter_mbps * MEGA / BITS / setting.shared)
@@ -224,7 +224,7 @@ def _drive(setting: Setting, topology: Topology, traffic: list[Send], sink: Sink
     )
 
 
-def _mean_ms(done: Run, processes: tuple[str, ...]) -> float:
+def _mean_ms(done: DrivenRun, processes: tuple[str, ...]) -> float:
     """Return how long messages took to these processes, their own ones left out."""
     wanted = frozenset(processes)
     delays = done.delays().items()

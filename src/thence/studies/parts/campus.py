@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
@@ -31,7 +33,7 @@ INTEGER_BYTES: Final = 4
 """§5.1 assumes integers of 32 bits."""
 
 ACKNOWLEDGEMENT_BYTES: Final = 2 * INTEGER_BYTES
-"""Whose message it is, and its how-manieth."""
+"""The origin of a message and its number."""
 
 WORST_HOPS: Final = 3
 """Building, campus, building: §5.2's worst case."""
@@ -50,13 +52,13 @@ CERTAIN: Final = 1e-7
 """From where on it is as good as certain that all acknowledgements are there."""
 
 
-class Campus(NamedTuple):
-    """What the model is given."""
+class Campus(msgspec.Struct, frozen=True):
+    """What the model is given of a campus."""
 
     daisies: int
     groups: int
     """Local groups in each daisy."""
-    size: int
+    group_size: int
     """Processes in a local group, its causal server included."""
     building_ms: float
     campus_ms: float
@@ -65,7 +67,7 @@ class Campus(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Way(Law):
+class WayDelay(Law):
     """How long the hops of a way take together: a constant, and an exponential part for each backbone on it."""
 
     name = "way"
@@ -94,14 +96,14 @@ class Map:
     def __init__(self, campus: Campus) -> None:
         """Build the daisy of three levels; the lowest groups are LANs, those above them backbones."""
         self.campus = campus
-        built = hierarchy(3, [campus.daisies, campus.groups], campus.size, "vector")
+        built = hierarchy(3, [campus.daisies, campus.groups], campus.group_size, "vector")
         self.daisy = Topology("daisy", [domain._replace(options=FULL) for domain in built.domains.values()])
         self.names = self.daisy.processes
         self.flat = Topology.flat(Domain("flat", self.names, "vector", FULL))
         self._routes = Routes(self.daisy)
         self._average_ns = {name: self._backbone_ns(name) for name in self.daisy.domains}
         self._backbones: dict[Link, tuple[int, ...]] = {}
-        self._acknowledgements: dict[Link, Way] = {}
+        self._acknowledgements: dict[Link, WayDelay] = {}
 
     def _backbone_ns(self, domain: str) -> int:
         """Return the mean of the backbone that joins a domain; 0: it is a LAN."""
@@ -122,15 +124,15 @@ class Map:
             self._backbones[one, other] = found
         return found
 
-    def way(self, one: str, other: str, size_bytes: int) -> Way:
+    def way(self, one: str, other: str, size_bytes: int) -> WayDelay:
         """Return how long so many bytes take from one process to another; only backbones have a speed."""
         averages = self._averages(one, other)
         backbones = [average for average in averages if average]
         lans = len(averages) - len(backbones)
         once_ns = size_bytes * NS_PER_S / self.campus.speed_bytes_per_s
-        return Way(round(lans * self.campus.lan_ms * NS_PER_MS + len(backbones) * once_ns), *backbones)
+        return WayDelay(round(lans * self.campus.lan_ms * NS_PER_MS + len(backbones) * once_ns), *backbones)
 
-    def acknowledgement(self, one: str, other: str) -> Way:
+    def acknowledgement(self, one: str, other: str) -> WayDelay:
         """Return how long an acknowledgement takes."""
         found = self._acknowledgements.get((one, other))
         if found is None:

@@ -16,9 +16,11 @@ Source: gateways §3, §4 and Fig. 8; docs/concepts/orderings/grouped.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
+
+import msgspec
 
 from thence.core.member.contract import Delivery
 from thence.core.ordering import Ordering, Output
@@ -31,7 +33,7 @@ from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
-from thence.trace.recorder import Sink
+from thence.trace.recorder import Sink, kept
 
 Clock = tuple[int, ...]
 
@@ -82,7 +84,7 @@ class Causes:
         return one not in self.of[other] and other not in self.of[one]
 
 
-class Seen(NamedTuple):
+class VectorFindings(NamedTuple):
     """What a run showed."""
 
     concurrent: int
@@ -99,20 +101,6 @@ class Seen(NamedTuple):
     """From sending to delivering, on average."""
 
 
-class Watched(Node):
-    """A process that writes down the vector of each message that it delivers."""
-
-    def _deliver(self, delivery: Delivery) -> None:
-        self.vectors[str(delivery.envelope.id)] = delivery.frame.stamp
-        super()._deliver(delivery)
-
-    @property
-    def vectors(self) -> dict[str, Any]:
-        """Message to the stamp with which it came."""
-        found: dict[str, Any] = self.__dict__.setdefault("_vectors", {})
-        return found
-
-
 class Waits:
     """How many global messages came to a gateway, and how many of them had to wait for one of another subgroup."""
 
@@ -126,7 +114,7 @@ def counting_waits(kind: type[Grouped]) -> tuple[type[Ordering], Waits]:
     """Return the ordering with a counter of the messages that wait for one of another subgroup."""
     waits = Waits()
 
-    class Counting(kind):  # type: ignore[misc, valid-type]
+    class WaitCounter(kind):  # type: ignore[misc, valid-type]
         def accept(self, peer: str, frame: Frame[Any], now: int) -> Output:
             if isinstance(frame.stamp, GroupedGlobal):
                 sender = self.index[peer]
@@ -137,10 +125,10 @@ def counting_waits(kind: type[Grouped]) -> tuple[type[Ordering], Waits]:
             output: Output = super().accept(peer, frame, now)
             return output
 
-    return Counting, waits
+    return WaitCounter, waits
 
 
-class Setup(NamedTuple):
+class Setup(msgspec.Struct, frozen=True):
     """What to run: so many processes in so many subgroups."""
 
     processes: int = 12
@@ -150,7 +138,7 @@ class Setup(NamedTuple):
     loss: float = 0.0
 
 
-def watch(kind: type[Grouped], wanted: Setup, seed: int, sink: Sink) -> Seen:
+def watch(kind: type[Grouped], wanted: Setup, seed: int, sink: Sink) -> VectorFindings:
     """Run a group and look at the vectors of what is delivered."""
     names = [f"p{number}" for number in range(wanted.processes)]
     size = wanted.processes // wanted.subgroups
@@ -165,22 +153,33 @@ def watch(kind: type[Grouped], wanted: Setup, seed: int, sink: Sink) -> Seen:
         loss=wanted.loss,
         seed=seed,
     )
-    events: list[Event] = []
-
-    def keep(event: Event) -> None:
-        events.append(event)
-        sink(event)
-
-    where = Topology.flat(Domain("d", tuple(names), ordering, {"groups": groups}))
-    simulation = Simulation(options, keep, where=where, node_type=Watched)
+    events, keep = kept(sink)
+    simulation = Simulation(options, keep, where=Topology.flat(Domain("d", tuple(names), ordering, {"groups": groups})))
+    stamps: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for node in simulation.nodes.values():
+        node.on_deliver = _noting(stamps[node.name], node.on_deliver)
     simulation.run()
     home = {name: number for number, group in enumerate(groups) for name in group}
-    concurrent, falsely, overlooked = _pairs(events, simulation.nodes.values(), home)
+    concurrent, falsely, overlooked = _pairs(events, stamps.values(), home)
     delays = simulation.statistics.delays_ns
-    return Seen(concurrent, falsely, overlooked, waits.waited, waits.arrived, sum(delays) / len(delays) / 1e6)
+    return VectorFindings(concurrent, falsely, overlooked, waits.waited, waits.arrived, sum(delays) / len(delays) / 1e6)
 
 
-def _pairs(events: list[Event], nodes: Iterable[Node], home: Mapping[str, int]) -> tuple[int, int, int]:
+OnDeliver = Callable[[Node, Delivery], None]
+
+
+def _noting(stamps: dict[str, Any], then: OnDeliver | None) -> OnDeliver:
+    """Return what notes the stamp with which each message is delivered, and goes on as before."""
+
+    def note(node: Node, delivery: Delivery) -> None:
+        stamps[str(delivery.envelope.id)] = delivery.frame.stamp
+        if then is not None:
+            then(node, delivery)
+
+    return note
+
+
+def _pairs(events: list[Event], noted: Iterable[Mapping[str, Any]], home: Mapping[str, int]) -> tuple[int, int, int]:
     """Count the pairs that are concurrent, those of them that are ordered all the same, and causes that are not ordered."""
     causes = Causes(events)
     global_messages = {
@@ -190,8 +189,7 @@ def _pairs(events: list[Event], nodes: Iterable[Node], home: Mapping[str, int]) 
     }
     subgroups = len(set(home.values()))
     concurrent = falsely = overlooked = 0
-    for node in nodes:
-        stamps = node.vectors if isinstance(node, Watched) else {}
+    for stamps in noted:
         clocks = {message: dense(stamp.clock, subgroups) for message, stamp in stamps.items() if message in global_messages}
         for one, other in combinations(clocks, 2):
             ordered = before(clocks[one], clocks[other]) or before(clocks[other], clocks[one])

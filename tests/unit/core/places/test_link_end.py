@@ -16,8 +16,8 @@ from thence.errors import FrameRefused, MalformedFrame, OverflowingFrame, Replay
 from thence.sim.options import SimulationOptions
 from thence.sim.scenario import Stage
 from thence.sim.simulation import Simulation, simulate
-from thence.studies.parts.joined import Mode, two
-from thence.studies.parts.joined import Wait as WaitFor
+from thence.studies.parts.linked_systems import Mode, two
+from thence.studies.parts.linked_systems import Wait as WaitFor
 from thence.trace.events import Event
 from thence.trace.judge import judge
 

@@ -9,7 +9,7 @@ from thence.core.topology.model import Link
 from thence.core.topology.routing import Routes
 from thence.core.topology.toml import parse, write
 from thence.errors import ConfigError, TopologyError
-from thence.studies.parts.joined import drive
+from thence.studies.parts.linked_systems import drive
 
 MESSAGE_BYTES = 1_056
 """Of 1,000 bytes, on the line, at most: so a pair carries 100 of them a second."""

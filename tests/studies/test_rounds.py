@@ -11,10 +11,10 @@ import pytest
 from tests.studies.made import same_tables, study, tables
 from thence.errors import ConfigError
 from thence.pipeline.jobs import Engine, Here
-from thence.studies import running
+from thence.studies import rounds
 from thence.studies.results import Folder
-from thence.studies.running import Alone, Told, run_study
-from thence.studies.runs import Row, Task, replay_command, run_once, run_task, same, trace_folder
+from thence.studies.rounds import Alone, StudyProgress, run_study
+from thence.studies.runs import RunRow, RunTask, replay_command, run_once, run_task, same, trace_folder
 from thence.studies.statistics import repetitions_needed
 from thence.studies.study import Study, canonical, seed_of
 from thence.trace.files import read_trace
@@ -41,7 +41,7 @@ def test_each_point_is_repeated_until_its_interval_is_narrow_or_the_most_is_reac
 
 def test_a_round_at_most_doubles(tmp_path: Path) -> None:
     made = study(("share = 0.1", "share = 0.001"), ("most = 20", "most = 11"))
-    told: list[Told] = []
+    told: list[StudyProgress] = []
     run_study(made, begun(tmp_path, made), Alone(), tell=told.append)
     rounds = {one.round: one.total for one in told}
     assert rounds == {"first runs": 5, "round 1": 15, "round 2": 20, "round 3": 15}
@@ -132,7 +132,7 @@ def test_runs_of_a_later_round_do_not_count_before_their_round(tmp_path: Path) -
     whole, more = begun(tmp_path / "whole", made), begun(tmp_path / "more", made)
     run_study(made, whole, Alone())
     name = canonical(next(iter(made.points())))
-    run_task(Task(made, str(more.path), "none", tuple((name, repetition) for repetition in range(2, 20))))
+    run_task(RunTask(made, str(more.path), "none", tuple((name, repetition) for repetition in range(2, 20))))
     run_study(made, more, Alone())
     assert same_tables(whole, more)
     assert len(more.rows()) > len(whole.rows())
@@ -161,7 +161,7 @@ def test_what_failed_is_tried_again_by_resume(tmp_path: Path, monkeypatch: pytes
     made = study()
     folder, whole = begun(tmp_path / "run", made), begun(tmp_path / "whole", made)
 
-    def once(study: Study, point: dict[str, object], repetition: int) -> Row:
+    def once(study: Study, point: dict[str, object], repetition: int) -> RunRow:
         row = run_once(study, point, repetition)  # type: ignore[arg-type]
         return row._replace(error="out of luck", measures={}) if repetition == 1 else row
 
@@ -204,10 +204,10 @@ def test_a_second_study_needs_to_be_told_to_begin_anew(tmp_path: Path) -> None:
 
 
 def test_tasks_are_about_a_second_and_the_longest_come_first() -> None:
-    clock = running._Clock(cores=2)
+    clock = rounds._Clock(cores=2)
     costs = {"slow": 3.0, "middle": 0.4, "quick": 0.01}
     for name, seconds in costs.items():
-        clock.ran(Row("s", name, 0, 0, {}, seconds, None, None))
+        clock.ran(RunRow("s", name, 0, 0, {}, seconds, None, None))
     keys = [(name, repetition) for name in costs for repetition in range(1, 201)]
     batches = clock.batches(keys)
     assert sorted(key for batch in batches for key in batch) == sorted(keys)
@@ -218,7 +218,7 @@ def test_tasks_are_about_a_second_and_the_longest_come_first() -> None:
     first = [batch[0][0] for batch in batches]
     assert first == sorted(first, key=lambda name: -costs[name])
     assert clock.wall_s(keys, 0, 0) == pytest.approx(200 * sum(costs.values()) / 2)
-    unknown = running._Clock(cores=2)
+    unknown = rounds._Clock(cores=2)
     assert len(unknown.batches(keys)) == len(keys)
     assert math.isnan(unknown.wall_s(keys, 1.0, 0))
     assert unknown.wall_s(keys[:30], 4.0, 20) == pytest.approx(6)

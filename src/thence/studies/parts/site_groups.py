@@ -10,7 +10,6 @@ Source: gateways §2.3, Fig. 2 to 4; docs/concepts/acks.md.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from random import Random
 from typing import Any, NamedTuple
@@ -23,12 +22,13 @@ from thence.core.transport.ack_all.transport import AckAll
 from thence.core.transport.base import Transport
 from thence.core.transport.channels import PeerChannels
 from thence.core.wire.messages import Packet
+from thence.sim.kernel import Kernel
 from thence.sim.laws import Constant, parse_law
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
-from thence.sim.simulation import Simulation
-from thence.trace.events import Event
-from thence.trace.recorder import Sink
+from thence.sim.simulation import RETRY_NS, Simulation
+from thence.trace.recorder import Sink, nowhere
+from thence.trace.recorder import kept as kept_events
 
 NEAR_NS = 1_000_000
 FAR_NS = 40_000_000
@@ -54,7 +54,7 @@ WAYS: Mapping[str, dict[str, Any]] = {
 }
 
 
-class Cost(NamedTuple):
+class AckCost(NamedTuple):
     """What a run came to."""
 
     deliveries: int
@@ -62,6 +62,8 @@ class Cost(NamedTuple):
     bytes: int
     frames: int
     """Messages in these packets, first and later copies."""
+    first_frames: int
+    """How many of these there are where nothing is lost."""
     confirmations: int
     """Packets that do nothing but ack."""
     requests: int
@@ -83,46 +85,53 @@ class Cost(NamedTuple):
         return self.recovery_ns / max(1, self.recovered) / 1e6
 
 
-class Group(Simulation):
-    """A domain, and what each of its members was sent, kept and delivered."""
+class AckTap:
+    """Writes down when messages arrive, which packets only ack or ask, and how much members keep."""
+
+    def __init__(self, kernel: Kernel, nodes: Mapping[str, Node]) -> None:
+        """Take the time from ``kernel``."""
+        self.first_arrivals: dict[tuple[str, str], int] = {}
+        """When each message reached each process first."""
+        self.requests = self.acks = self.peak = 0
+        self._kernel, self._nodes = kernel, nodes
+
+    def sent(self, source: str, target: str, packet: Packet[Any]) -> None:
+        """Count a packet that carries no message."""
+        if packet.group_acks is not None and packet.group_acks.requests:
+            self.requests += 1
+        elif not packet.frames:
+            self.acks += 1
+
+    def arrived(self, source: str, target: str, packet: Packet[Any]) -> None:
+        """Write down the messages of a packet, and how many its receiver keeps now."""
+        for frame in packet.frames:
+            if frame.envelope is not None:
+                self.first_arrivals.setdefault((target, str(frame.envelope.id)), self._kernel.now)
+        self.peak = max(self.peak, kept_at(self._nodes[target].member))
+
+
+class SiteGroup:
+    """A domain whose members ack in one of the ways, and what a run of it costs."""
 
     def __init__(
-        self,
-        how: str,
-        members: int,
-        loss: float,
-        seed: int,
-        sites: int = SITES,
-        sink: Sink | None = None,
-        **options: Any,
+        self, how: str, members: int, loss: float, seed: int, sites: int = SITES, sink: Sink = nowhere, **options: Any
     ) -> None:
         """Let ``members`` at so many sites ack as ``how`` says; ``options`` are further ones of the simulation."""
-        ordering, acks = WAYS[how]["ordering"], WAYS[how]["confirmation"]
-        names = tuple(f"m{number}" for number in range(members))
+        self._ordering, acks = WAYS[how]["ordering"], WAYS[how]["confirmation"]
+        self._names = names = tuple(f"m{number}" for number in range(members))
         self._site = {name: number % sites for number, name in enumerate(names)}
+        self._seed = seed
         if acks.get("retransmission") == "nearest":
             acks = {**acks, "sites": tuple(names[site::sites] for site in range(sites))}
-        domain = Domain("d", names, ordering, acks=AckOptions(**acks))
-        self.events: list[Event] = []
-        self.arrived: dict[tuple[str, str], int] = {}
-        """When each message reached each process first."""
-        self.packets: Counter[str] = Counter()
-        self.peak = 0
-        self._also_to = sink
-        self._ordering = ordering
+        domain = Domain("d", names, self._ordering, acks=AckOptions(**acks))
         chosen = SimulationOptions(
             **{"messages": 0, "body_bytes": BODY_BYTES, "loss": loss, "reliable": True, "seed": seed, **options}
         )
         delays = {(one, other): Constant(self.delay_ns(one, other)) for one in names for other in names if one != other}
-        super().__init__(chosen, self._keep, where=Topology.flat(domain), node_type=_Counting, delays=delays)
-        for node in self.nodes.values():
-            if isinstance(node, _Counting):
-                node.group = self
-
-    def _keep(self, event: Event) -> None:
-        self.events.append(event)
-        if self._also_to is not None:
-            self._also_to(event)
+        self.events, keep = kept_events(sink)
+        self.simulation = Simulation(chosen, keep, where=Topology.flat(domain), delays=delays)
+        self._tap = AckTap(self.simulation.kernel, self.simulation.nodes)
+        self.simulation.network.taps.append(self._tap)
 
     def delay_ns(self, one: str, other: str) -> int:
         """Return how long a frame takes."""
@@ -132,26 +141,24 @@ class Group(Simulation):
         """Return how long a message takes if nothing is lost."""
         if self._ordering != "sequenced":
             return self.delay_ns(origin, target)
-        return self.delay_ns(origin, self.names[0]) + self.delay_ns(self.names[0], target)
+        return self.delay_ns(origin, self._names[0]) + self.delay_ns(self._names[0], target)
 
-    def send(self, messages: int, senders: int | None = None) -> None:
-        """Let so many messages be sent, by the first ``senders`` members (None: all)."""
-        chance, gap, at = Random(f"{self.options.seed}/study"), parse_law("exponential:5ms"), 0
+    def run(self, messages: int, senders: int | None = None) -> AckCost:
+        """Let the first ``senders`` members (None: all) send so many messages, to the end; return what that costs."""
+        chance, gap, at = Random(f"{self._seed}/study"), parse_law("exponential:5ms"), 0
+        body = bytes(self.simulation.options.body_bytes)
         for _ in range(messages):
             at += gap.draw_ns(chance)
-            node = self.nodes[chance.choice(self.names[:senders])]
-            self.kernel.at(at, self._attempt, node, None)
+            self.simulation.kernel.at(at, self._submit, self.simulation.nodes[chance.choice(self._names[:senders])], body)
+        self.simulation.run()
+        return self._cost()
 
-    @property
-    def first_frames(self) -> int:
-        """How many frames there are where nothing is lost: one to each of the others, behind one to the controller if any."""
-        senders = [event.process for event in self.events if event.kind == "send"]
-        asked = sum(sender != self.names[0] for sender in senders) if self._ordering == "sequenced" else 0
-        return len(senders) * (len(self.names) - 1) + asked
+    def _submit(self, node: Node, body: bytes) -> None:
+        if not node.submit(None, body):
+            self.simulation.kernel.schedule(RETRY_NS, self._submit, node, body)
 
-    def cost(self) -> Cost:
-        """Add up what happened."""
-        network = self.network.counters()
+    def _cost(self) -> AckCost:
+        network, tap = self.simulation.network.counters(), self._tap
         started = {event.message: (event.process, event.time or 0) for event in self.events if event.kind == "send"}
         delivered = {(event.process, event.message): event.time or 0 for event in self.events if event.kind == "deliver"}
 
@@ -159,40 +166,23 @@ class Group(Simulation):
             origins = [(process, started[message], time) for (process, message), time in times.items()]
             return [time - sent - self.way_ns(origin, process) for process, (origin, sent), time in origins]
 
-        recovery = [ns for ns in later(self.arrived) if ns > 0]
-        return Cost(
+        recovery = [ns for ns in later(tap.first_arrivals) if ns > 0]
+        # Where nothing is lost there is one frame to each of the others, behind one to the controller if there is one.
+        asked = sum(origin != self._names[0] for origin, _ in started.values()) if self._ordering == "sequenced" else 0
+        return AckCost(
             deliveries=len(delivered),
             packets=network["sent"],
             bytes=network["bytes"],
-            frames=self.statistics.frames,
-            confirmations=self.packets["confirmations"],
-            requests=self.packets["requests"],
+            frames=self.simulation.statistics.frames,
+            first_frames=len(started) * (len(self._names) - 1) + asked,
+            confirmations=tap.acks,
+            requests=tap.requests,
             recovered=len(recovery),
             recovery_ns=sum(recovery),
             late=sum(ns > 0 for ns in later(delivered)),
-            peak=self.peak,
-            left=sum(kept_at(node.member) for node in self.nodes.values()),
+            peak=tap.peak,
+            left=sum(kept_at(node.member) for node in self.simulation.nodes.values()),
         )
-
-
-class _Counting(Node):
-    """A process that writes down what the study wants to know."""
-
-    group: Group
-
-    def receive(self, source: str, packet: Packet[Any]) -> None:
-        for frame in packet.frames:
-            if frame.envelope is not None:
-                self.group.arrived.setdefault((self.name, str(frame.envelope.id)), self._kernel.now)
-        super().receive(source, packet)
-        self.group.peak = max(self.group.peak, kept_at(self.member))
-
-    def _transmit(self, peer: str, packet: Packet[Any]) -> None:
-        if packet.group_acks is not None and packet.group_acks.requests:
-            self.group.packets["requests"] += 1
-        elif not packet.frames:
-            self.group.packets["confirmations"] += 1
-        super()._transmit(peer, packet)
 
 
 def kept_at(member: Member) -> int:

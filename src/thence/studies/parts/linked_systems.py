@@ -18,12 +18,13 @@ from typing import Any, Literal, NamedTuple
 
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Promise, Topology
-from thence.core.wire.messages import Frame
+from thence.core.wire.messages import Frame, Packet
+from thence.sim.kernel import Kernel
 from thence.sim.laws import Constant
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
-from thence.trace.recorder import Sink
+from thence.trace.recorder import Sink, kept, nowhere
 
 Mode = Literal["causal", "fifo", "printed"]
 Wait = Literal["sent", "delivered"]
@@ -66,7 +67,7 @@ def daisy(processes: int, groups: int) -> Topology:
     return Topology("daisy", [*domains, Domain("servers", tuple(servers), "vector")])
 
 
-class Sent(NamedTuple):
+class SentFrame(NamedTuple):
     """A frame as it went out: when, from whom, to whom, in which domain or link, and what."""
 
     time: int
@@ -76,11 +77,27 @@ class Sent(NamedTuple):
     frame: Frame[Any]
 
 
-class Run(NamedTuple):
-    """What came of it."""
+class FrameLog:
+    """Writes down every frame that a network carries."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        """Take the time from ``kernel``."""
+        self.log: list[SentFrame] = []
+        self._kernel = kernel
+
+    def sent(self, source: str, target: str, packet: Packet[Any]) -> None:
+        """Write down the frames of a packet."""
+        self.log += [SentFrame(self._kernel.now, source, target, packet.domain, frame) for frame in packet.frames]
+
+    def arrived(self, source: str, target: str, packet: Packet[Any]) -> None:
+        """Do nothing: a frame counts when it is sent."""
+
+
+class DrivenRun(NamedTuple):
+    """What a run over given traffic came to."""
 
     events: list[Event]
-    sent: list[Sent]
+    sent: list[SentFrame]
     waiting: int
     """Messages that still wait at the end."""
 
@@ -106,38 +123,25 @@ def drive(
     topology: Topology,
     traffic: Iterable[Send],
     *,
-    sink: Sink | None = None,
+    sink: Sink = nowhere,
     delays_ns: Mapping[tuple[str, str], int] | None = None,
     bandwidths_bytes_per_s: Mapping[tuple[str, str], int] | None = None,
     **options: Any,
-) -> Run:
+) -> DrivenRun:
     """Run the traffic to its end; the two mappings are for the pairs of processes that differ from the options."""
     chosen = SimulationOptions(**{"messages": 0, "delay": "constant:1ms", "body_bytes": 0, **options})
     delays = {pair: Constant(delay) for pair, delay in (delays_ns or {}).items()}
-    events: list[Event] = []
-
-    def record(event: Event) -> None:
-        events.append(event)
-        if sink is not None:
-            sink(event)
-
-    simulation = Simulation(chosen, record, where=topology, delays=delays, bandwidths_bytes_per_s=bandwidths_bytes_per_s)
-    kernel, network = simulation.kernel, simulation.network
-    sent: list[Sent] = []
-    really_send = network.send
-
-    def note(source: str, target: str, packet: Any, size_bytes: int) -> None:
-        sent.extend(Sent(kernel.now, source, target, packet.domain, frame) for frame in packet.frames)
-        really_send(source, target, packet, size_bytes)
-
-    network.send = note  # type: ignore[method-assign, assignment]
+    events, keep = kept(sink)
+    simulation = Simulation(chosen, keep, where=topology, delays=delays, bandwidths_bytes_per_s=bandwidths_bytes_per_s)
+    frames = FrameLog(simulation.kernel)
+    simulation.network.taps.append(frames)
     for time, sender, to in traffic:
-        kernel.schedule(time, simulation.nodes[sender].submit, to, bytes(chosen.body_bytes))
+        simulation.kernel.schedule(time, simulation.nodes[sender].submit, to, bytes(chosen.body_bytes))
     result = simulation.run()
-    return Run(events, sent, result.waiting)
+    return DrivenRun(events, frames.log, result.waiting)
 
 
-class Cost(NamedTuple):
+class BroadcastCost(NamedTuple):
     """What one broadcast takes: frames within a system, frames from one system to the other, and hops to the last process."""
 
     fast: int
@@ -150,7 +154,7 @@ class Cost(NamedTuple):
         return self.fast + self.slow
 
 
-def costs(topology: Topology, senders: Sequence[str], first_system: frozenset[str]) -> list[Cost]:
+def costs(topology: Topology, senders: Sequence[str], first_system: frozenset[str]) -> list[BroadcastCost]:
     """Send one broadcast after the other, with much time between; a hop takes 1 ms, so the slowest delivery tells the hops."""
     run = drive(topology, [(at * SECOND, sender, None) for at, sender in enumerate(senders)])
     slowest: Counter[str] = Counter()
@@ -159,7 +163,7 @@ def costs(topology: Topology, senders: Sequence[str], first_system: frozenset[st
     found, numbers = [], Counter[str]()
     for at, sender in enumerate(senders):
         numbers[sender] += 1
-        broadcast = Run([], [sent for sent in run.sent if sent.time // SECOND == at], 0)
+        broadcast = DrivenRun([], [sent for sent in run.sent if sent.time // SECOND == at], 0)
         slow = broadcast.crossing(first_system)
-        found.append(Cost(len(broadcast.sent) - slow, slow, slowest[f"{sender}:{numbers[sender]}"] // MS))
+        found.append(BroadcastCost(len(broadcast.sent) - slow, slow, slowest[f"{sender}:{numbers[sender]}"] // MS))
     return found

@@ -24,7 +24,7 @@ from thence.pipeline.jobs import Engine, Here, OnSpark
 from thence.pipeline.work import Work
 from thence.studies.models import model_named
 from thence.studies.results import Failure, Folder, Means, by_point, means_of
-from thence.studies.runs import RESULTS, Row, Task, Traces, run_task
+from thence.studies.runs import RESULTS, RunRow, RunTask, Traces, run_task
 from thence.studies.statistics import repetitions_needed, summary_of
 from thence.studies.study import Study, canonical
 
@@ -37,7 +37,7 @@ MOST_OVERHEAD: Final = 3.0
 Key = tuple[str, int]
 
 
-class Told(NamedTuple):
+class StudyProgress(NamedTuple):
     """How far a study is."""
 
     round: str
@@ -48,7 +48,7 @@ class Told(NamedTuple):
     """Whether more rounds may follow that are not counted in the time left."""
 
 
-Tell = Callable[[Told], None]
+Tell = Callable[[StudyProgress], None]
 
 
 class Crew(Protocol):
@@ -151,7 +151,7 @@ class _Campaign:
         self.wanted = dict.fromkeys(self._points, study.repetitions.least)
         self._projected = dict(self.wanted)
         self._is_projected = study.repetitions.most == study.repetitions.least
-        self.rows: dict[Key, Row] = {key: row for key, row in folder.rows().items() if row.error is None}
+        self.rows: dict[Key, RunRow] = {key: row for key, row in folder.rows().items() if row.error is None}
         self._clock = _Clock(crew.cores)
         for row in self.rows.values():
             self._clock.ran(row)
@@ -188,7 +188,7 @@ class _Campaign:
     def round(self, name: str, keys: Sequence[Key]) -> None:
         """Do these runs."""
         batches = self._clock.batches(keys)
-        tasks = [Task(self._study, str(self._folder.path), self._traces, tuple(batch)) for batch in batches]
+        tasks = [RunTask(self._study, str(self._folder.path), self._traces, tuple(batch)) for batch in batches]
         ends = [0]
         for batch in batches:
             ends.append(ends[-1] + len(batch))
@@ -198,7 +198,7 @@ class _Campaign:
             if self._tell:
                 rest = [*(key for batch in batches[done:] for key in batch), *self._later(keys)]
                 left_s = self._clock.wall_s(rest, time.monotonic() - begun, ends[done])
-                self._tell(Told(name, ends[done], ends[-1], left_s, not self._is_projected))
+                self._tell(StudyProgress(name, ends[done], ends[-1], left_s, not self._is_projected))
 
         if tasks:
             results = self._engine.each(f"{self._study.name}: {name}", run_task, tasks, progress)
@@ -224,12 +224,12 @@ class _Clock:
         self._seconds: dict[str, tuple[int, float]] = {}
         self._overhead = 1.0
 
-    def ran(self, row: Row) -> None:
+    def ran(self, row: RunRow) -> None:
         """A run is over."""
         count, seconds = self._seconds.get(row.point, (0, 0.0))
         self._seconds[row.point] = count + 1, seconds + row.seconds
 
-    def took(self, wall_s: float, rows: Sequence[Row]) -> None:
+    def took(self, wall_s: float, rows: Sequence[RunRow]) -> None:
         """A round is over: what it took on all cores, against what its runs took."""
         seconds = sum(row.seconds for row in rows)
         if seconds > TASK_S:
