@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.peers.counting import BURST, Inbox, Part, Pings
 from benchmarks.peers.processes import Turn
-from thence.runtime.polling import leave_core
+from thence.runtime.event_loop import leave_core
 
 BATCH = 1_000
 """How many messages a pull asks for."""

@@ -14,7 +14,7 @@ from thence.client.embedded import Member
 from thence.client.endpoint import Endpoint
 from thence.client.message import EVERYONE, Message, To
 from thence.core.topology.toml import parse
-from thence.runtime.polling import stay_awake
+from thence.runtime.event_loop import stay_awake
 
 
 def _listen(endpoint: Endpoint, expected: int, body_bytes: int) -> Inbox:

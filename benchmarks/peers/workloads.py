@@ -35,7 +35,7 @@ from benchmarks.peers.brokers import (
 from benchmarks.peers.counting import WARM_UP_PINGS, percentile, rate
 from benchmarks.peers.processes import Worker, run
 from benchmarks.table import Row
-from thence.runtime.polling import DEFAULT_AWAKE_S
+from thence.runtime.event_loop import DEFAULT_AWAKE_S
 
 BODY_BYTES = (100, 1024)
 ROUNDS = 4

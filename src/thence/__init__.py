@@ -38,7 +38,7 @@ if _TYPE_CHECKING:
     from thence.client.message import EVERYONE, Message
     from thence.core.reconfig.protocol import NewView
     from thence.net.security.tls import TlsFiles
-    from thence.runtime.polling import stay_awake
+    from thence.runtime.event_loop import stay_awake
 
 __version__ = "0.1.0"
 
@@ -54,7 +54,7 @@ _LAZY = {
     "TlsFiles": "net.security.tls",
     "connect": "client.client",
     "connect_blocking": "client.blocking",
-    "stay_awake": "runtime.polling",
+    "stay_awake": "runtime.event_loop",
 }
 
 

@@ -46,7 +46,6 @@ LISTED = {
     "tests/properties/test_quick.py": 7,
     "tests/properties/test_simulation.py": 1,
     "tests/studies/test_internet_scale.py": 1,
-    "tests/studies/test_running.py": 4,
     "tests/support/agent_crashes.py": 9,
     "tests/support/evolving.py": 3,
     "tests/support/pipeline/audited.py": 1,

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.support.servers.running import PATIENCE_S, wait_for_server
-from thence.runtime.topology_file import read_topology
+from thence.runtime.files import read_topology
 
 PAIR = 'name = "pair"\n[domains.all]\nmembers = ["s1", "s2"]\n'
 THENCE = (sys.executable, "-m", "thence.cli.main")

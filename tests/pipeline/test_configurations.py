@@ -21,7 +21,7 @@ from tests.support.servers.running import PATIENCE_S, assert_kept, fleet, server
 from thence.cli.servers.up import free_addresses
 from thence.core.topology.model import Topology
 from thence.pipeline.auditing import audit
-from thence.runtime.topology_file import read_topology
+from thence.runtime.files import read_topology
 from thence.trace.events import DELIVER, Event
 from thence.trace.files import read_trace
 from thence.trace.judge import judge

@@ -12,7 +12,7 @@ import thence
 from tests.support.servers.running import PATIENCE_S, fleet, url
 from thence.cli.servers.up import Fleet
 from thence.pipeline.auditing import audit
-from thence.runtime.topology_file import read_topology
+from thence.runtime.files import read_topology
 from thence.trace.files import read_trace
 from thence.trace.judge import judge
 

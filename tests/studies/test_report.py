@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.studies.made import study
-from thence.studies.blocks import Document, Table
-from thence.studies.markdown import MAX_NUMBERS, data, markdown
-from thence.studies.rankings import rank
+from thence.studies.document import MAX_NUMBERS, Document, Table, data, markdown
+from thence.studies.figures import rank
 from thence.studies.report import html, write_report
 from thence.studies.results import Folder
 from thence.studies.rounds import Alone, run_study

@@ -11,9 +11,8 @@ import pytest
 from tests.studies.made import same_tables, study, tables
 from thence.errors import ConfigError
 from thence.pipeline.jobs import Engine, Here
-from thence.studies import rounds
 from thence.studies.results import Folder
-from thence.studies.rounds import Alone, StudyProgress, run_study
+from thence.studies.rounds import Alone, RunClock, StudyProgress, run_study
 from thence.studies.runs import RunRow, RunTask, replay_command, run_once, run_task, same, trace_folder
 from thence.studies.statistics import repetitions_needed
 from thence.studies.study import Study, canonical, seed_of
@@ -75,7 +74,7 @@ class KilledAfter:
     cores = 1
 
     def __init__(self, tasks: int) -> None:
-        self._tasks = tasks
+        self.tasks = tasks
 
     def engine(self, folder: Folder) -> Engine:
         killed = self
@@ -84,9 +83,9 @@ class KilledAfter:
             def each(self, step, function, things, progress=None):  # type: ignore[no-untyped-def]
                 results = []
                 for thing in things:
-                    if not killed._tasks:
+                    if not killed.tasks:
                         raise Stops
-                    killed._tasks -= 1
+                    killed.tasks -= 1
                     results.append(function(thing))
                 return results
 
@@ -204,7 +203,7 @@ def test_a_second_study_needs_to_be_told_to_begin_anew(tmp_path: Path) -> None:
 
 
 def test_tasks_are_about_a_second_and_the_longest_come_first() -> None:
-    clock = rounds._Clock(cores=2)
+    clock = RunClock(cores=2)
     costs = {"slow": 3.0, "middle": 0.4, "quick": 0.01}
     for name, seconds in costs.items():
         clock.ran(RunRow("s", name, 0, 0, {}, seconds, None, None))
@@ -218,7 +217,7 @@ def test_tasks_are_about_a_second_and_the_longest_come_first() -> None:
     first = [batch[0][0] for batch in batches]
     assert first == sorted(first, key=lambda name: -costs[name])
     assert clock.wall_s(keys, 0, 0) == pytest.approx(200 * sum(costs.values()) / 2)
-    unknown = rounds._Clock(cores=2)
+    unknown = RunClock(cores=2)
     assert len(unknown.batches(keys)) == len(keys)
     assert math.isnan(unknown.wall_s(keys, 1.0, 0))
     assert unknown.wall_s(keys[:30], 4.0, 20) == pytest.approx(6)

@@ -86,7 +86,7 @@ def test_a_label_that_names_none_is_refused(label: str, complaint: str) -> None:
         ("share = 0.1", "share = 1.5", "repetitions.share: must be between 0 and 1"),
         ("low = 1.1\n", "", "claims[3].low: a power needs low and high"),
         ("load = [0.2, 0.4, 0.6]", "load = []", "grid.load: has no value"),
-        ('name = "queue"', 'name = "Queue 1"', "name: must be of small messages"),
+        ('name = "queue"', 'name = "Queue 1"', "name: must be of a to z"),
         ("least = 4", "least = 'four'", "repetitions.least: Expected `int`, got `str`"),
         ('title = "How', "title = How", "queue.toml: Invalid value (at line 3"),
     ],

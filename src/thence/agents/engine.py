@@ -31,7 +31,7 @@ from thence.errors import Busy, MalformedFrame, StorageError, UsageError
 from thence.net.names import RETURNED
 from thence.net.protocol import BatchItem, read_messages, write_messages
 from thence.node.node import Node
-from thence.runtime.tasks import tell_if_it_fails
+from thence.runtime.event_loop import tell_if_it_fails
 from thence.storage.agents import Dead, Reacted, StoredAgent
 from thence.storage.bodies import Body
 from thence.storage.mailbox import Batch

@@ -33,9 +33,8 @@ from thence.net.security.tls import TlsFiles
 from thence.node.listener import Listener
 from thence.node.node import Node
 from thence.node.options import NodeOptions
-from thence.runtime.reload import LOOK_EVERY_S
-from thence.runtime.tasks import tell_if_it_fails
-from thence.runtime.topology_file import read_topology
+from thence.runtime.event_loop import tell_if_it_fails
+from thence.runtime.files import LOOK_EVERY_S, read_topology
 from thence.words import article
 
 

@@ -36,8 +36,7 @@ from thence.errors import Busy, MalformedFrame, StorageError
 from thence.net.byte_pool import HeldBytes
 from thence.runtime.checksum import crc32
 from thence.runtime.counters import TrafficCounts
-from thence.runtime.polling import polling_of
-from thence.runtime.turn import WRITES, Turn, turn_of
+from thence.runtime.event_loop import WRITES, Turn, polling_of, turn_of
 
 MAX_FRAME_BYTES: Final = 96 * 1024 * 1024
 """The longest frame between those who have introduced themselves."""

@@ -51,8 +51,7 @@ from thence.net.security.credentials import Security
 from thence.net.security.exposure import is_loopback
 from thence.net.security.tokens import NONCE_BYTES, new_nonce
 from thence.node.directory.homes import begins
-from thence.runtime.offenders import OffenderLog, place_of
-from thence.runtime.pace import ArrivalPace
+from thence.runtime.offenders import ArrivalPace, OffenderLog, place_of
 
 HELLO_TIMEOUT_S: Final = 5.0
 MAX_STRANGERS: Final = 256

@@ -1,4 +1,4 @@
-"""What every running program of thence needs: the event loop, tasks, logs, counters and files that are read again.
+"""What every running program of thence needs: the event loop, logs, limits on offenders, counters and files.
 
 May import ``core`` and ``errors``.
 """

@@ -1,7 +1,13 @@
 """Log lines for people, or one JSON object a line for machines.
 
 A JSON line always has ``time``, ``level``, ``server``, ``part``, ``event`` and ``message``, and beside them the parts of its
-event by name (``runtime.log_events``). What is logged by others than the runtime has the event ``other``.
+event by name. What is logged by others than the runtime has the event ``other``.
+
+Whoever writes a line says it for people, as with any logger: a text with places for its parts. ``EVENTS`` gives each of these
+texts a name that stays when the words change, and names to its parts. Rules:
+
+* Every text that the runtime logs is in the table, and nothing else: a test reads the code and compares.
+* Names of events and of parts, once released, stay. New parts come at the end.
 
 What a line says may come from outside, so control characters in it are escaped (``runtime.printable``), and so is what would end
 the line. A traceback has lines of its own.
@@ -13,12 +19,96 @@ import json
 import logging
 import sys
 import time
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from thence.runtime.log_events import EVENTS, LogEvent
 from thence.runtime.printable import LINES, printable, printable_json
 
 LogFormat = Literal["text", "json"]
+
+
+class LogEvent(NamedTuple):
+    """A kind of line: its name, and the names of its parts in the order of their places in the text."""
+
+    name: str
+    parts: tuple[str, ...] = ()
+
+
+EVENTS: Final[dict[str, LogEvent]] = {
+    # The server.
+    "%s of %s listens on %s": LogEvent("started", ("name", "fabric", "address")),
+    "metrics of %s are at http://%s/metrics": LogEvent("metrics-started", ("name", "address")),
+    "%d frames are not acknowledged; they are in the store and go out at the next start": LogEvent(
+        "stopped-unconfirmed", ("frames",)
+    ),
+    # Peers.
+    "connected with %s at %s": LogEvent("neighbour-connected", ("peer", "address")),
+    "%s: %s": LogEvent("neighbour-trouble", ("peer", "reason")),
+    "%s runs on a store that was restored from a copy; it has forgotten nothing that %s knows of": LogEvent(
+        "neighbour-restored", ("peer", "name")
+    ),
+    "%s takes nothing more, sends nothing and delivers nothing. %s": LogEvent("fenced", ("name", "reason")),
+    "%s stays as it was left: %s": LogEvent("still-fenced", ("name", "reason")),
+    "suspecting %s": LogEvent("neighbour-suspected", ("peer",)),
+    "no longer suspecting %s": LogEvent("neighbour-trusted", ("peer",)),
+    "%s: %s (%d so far): %s": LogEvent("frame-refused", ("peer", "kind", "count", "reason")),
+    "a delivery that cannot be read is left out (%d so far): %s": LogEvent("delivery-unreadable", ("count", "reason")),
+    "%d messages of %s are left out: they are for %s, a server in which no program runs (%d times so far)": LogEvent(
+        "letters-for-nobody", ("letters", "sender", "receiver", "times")
+    ),
+    "names of clients of %s are left out (%d so far): MAX_NAMES_BYTES is %d; give this server more --memory": LogEvent(
+        "names-left-out", ("peer", "count", "limit")
+    ),
+    "client %s has lost its name to one of %s; messages that go back: %d": LogEvent("name-lost", ("client", "home", "messages")),
+    "messages for %s cannot go back now: %s": LogEvent("return-trouble", ("client", "reason")),
+    "messages of agent %s to %s came back, since that name was lost: %d": LogEvent("agent-returned", ("agent", "to", "messages")),
+    "%s": LogEvent("queue-stalled", ("reason",)),
+    "messages for %s are taken again, after %g s": LogEvent("queue-goes-on", ("peer", "seconds")),
+    "no deliveries are taken: %s. Start the program of that client, or make room with thence client purge or remove": LogEvent(
+        "mailbox-full", ("reason",)
+    ),
+    "deliveries are taken again, after %g s": LogEvent("mailbox-goes-on", ("seconds",)),
+    # At the listener.
+    "%s: %s%s": LogEvent("complaint", ("address", "reason", "left_out")),
+    "may lead changes (topology = true) with a token that does not sign: %s. "
+    "A captured server could log in so elsewhere. Use thence token new NAME --signed": LogEvent(
+        "unsigned-operators", ("entries",)
+    ),
+    "%s: read again": LogEvent("reloaded", ("what",)),
+    "%s: what was read before stays in force: %s": LogEvent("reload-failed", ("what", "reason")),
+    "client %s was %s by %s; messages dropped: %d (%d bytes)": LogEvent(
+        "client-dropped", ("client", "what", "by", "messages", "bytes")
+    ),
+    "client %s: subscriptions ended by the access file: %d; %s": LogEvent("subscriptions-ended", ("client", "topics", "reason")),
+    "subscriptions of %d more clients were ended by the access file": LogEvent("subscriptions-ended-more", ("clients",)),
+    # Store and trace.
+    "the store has failed: %s": LogEvent("store-failed", ("reason",)),
+    "the log is not made short: %s": LogEvent("compaction-postponed", ("reason",)),
+    "messages for %s stay in memory: %s": LogEvent("spill-stopped", ("client", "reason")),
+    "frames for %s are not in files as they should be: %s": LogEvent("frame-spill-trouble", ("peer", "reason")),
+    "the trace is not written for now: %s": LogEvent("trace-stopped", ("reason",)),
+    # Agents.
+    "agent %s: attempt %d of %d to react to message %d, from %s, failed: %s: %s": LogEvent(
+        "reaction-failed", ("agent", "attempt", "attempts", "letter", "sender", "kind", "reason")
+    ),
+    "agent %s: %s": LogEvent("letter-unreadable", ("agent", "reason")),
+    "agent %s rests: %s": LogEvent("agent-rests", ("agent", "reason")),
+    "agent %s is stopped: %s": LogEvent("agent-stopped", ("agent", "reason")),
+    "agent %s goes on: the access file allows it again": LogEvent("agent-goes-on", ("agent",)),
+    # Changes of the fabric.
+    "refused to %s: %s": LogEvent("change-refused", ("action", "reason")),
+    "%s has switched to version %d, so we do too": LogEvent("change-followed", ("peer", "version")),
+    "nobody has led the change for %g s: going back to normal": LogEvent("change-abandoned", ("seconds",)),
+    "%s has left %s, which had version %d": LogEvent("left", ("name", "fabric", "version")),
+    "%s says that %s was declared lost: %s has gone on without it since version %d. "
+    "It takes nothing more; what it has that others lack is lost. Start it as a new server, under a new name, with an empty "
+    "store": LogEvent("expelled", ("peer", "name", "fabric", "version")),
+    "without %s: %d messages that %s lacked were handed over": LogEvent("flushed", ("lost", "messages", "name")),
+    "%s switched to version %d, %s": LogEvent("switched", ("name", "version", "fingerprint")),
+    "the limits of %s follow version %d of its topology: thence status shows them": LogEvent(
+        "limits-changed", ("name", "version")
+    ),
+    "the file has version %d; the store is at version %d, which counts": LogEvent("topology-older", ("version", "stored")),
+}
 
 OTHER: Final = LogEvent("other")
 

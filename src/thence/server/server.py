@@ -30,8 +30,8 @@ from thence.node.options import NodeOptions
 from thence.node.peers.stalls import MailboxStall
 from thence.node.sessions.fair_turns import Rounds
 from thence.node.sessions.in_flight import InFlight
-from thence.runtime.reload import LOOK_EVERY_S
-from thence.runtime.tasks import tell_if_it_fails
+from thence.runtime.event_loop import tell_if_it_fails
+from thence.runtime.files import LOOK_EVERY_S
 from thence.server.answers import ServerAnswers
 from thence.server.chatter import ChatterAccounts
 from thence.server.churn import Churn

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from thence.core.member.member import describe_wait
 from thence.node.status import backlog, clients, memory, peers, relay, topics, unsafe
-from thence.runtime.polling import polling_of
+from thence.runtime.event_loop import polling_of
 from thence.runtime.printable import printable
 
 if TYPE_CHECKING:

@@ -18,11 +18,9 @@ from typing import Final
 from thence.pipeline.reporting.page import rendered
 from thence.pipeline.reporting.plots import svg
 from thence.pipeline.reporting.wording import number, share
-from thence.studies.blocks import Block, Code, Document, Figure, Heading, Items, Paragraph, Table
 from thence.studies.claims import Judged, judge, words
-from thence.studies.markdown import data, markdown
-from thence.studies.plots import draw
-from thence.studies.rankings import rank
+from thence.studies.document import Block, Code, Document, Figure, Heading, Items, Paragraph, Table, data, markdown
+from thence.studies.figures import draw, rank, with_units
 from thence.studies.results import Folder, Means, StudyCost
 from thence.studies.runs import replay_command
 from thence.studies.statistics import Summary
@@ -178,12 +176,11 @@ def _told(of: Mapping[str, Summary], measures: list[str]) -> list[str]:
 def table_of_points(study: Study, measures: list[str], told: Mapping[str, list[str]]) -> Table:
     """Return a row for each point: its parameters, its runs, its measures, and the command that repeats its first run."""
     names = [name for name, values in study.grid.items() if len(values) > 1]
-    units = [f"{name} ({study.measures[name].unit})" if study.measures[name].unit else name for name in measures]
     rows = [
         (*(shown(point[name]) for name in names), *told[canonical(point)], replay_command(study, point, 0))
         for point in study.points()
     ]
-    return Table((*names, "runs", *units, "replay"), rows, len(names), f"data/{study.name}-points.csv")
+    return Table((*names, "runs", *with_units(study, measures), "replay"), rows, len(names), f"data/{study.name}-points.csv")
 
 
 def _again(study: Study) -> Iterator[Block]:

@@ -69,7 +69,7 @@ class StudyCost(msgspec.Struct, frozen=True):
 
 
 class Folder:
-    """See the module's text."""
+    """The folder of a study that runs or has run."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()

@@ -69,11 +69,9 @@ class Alone:
     cores = 1
 
     def engine(self, folder: Folder) -> Engine:
-        """See ``Crew``."""
         return Here()
 
     def means(self, folder: Folder, wanted: Mapping[str, int]) -> Means:
-        """See ``Crew``."""
         return means_of(
             [row for row in folder.rows().values() if row.error is None and row.repetition < wanted.get(row.point, 0)]
         )
@@ -90,11 +88,9 @@ class WithSpark:
         self.cores = context.defaultParallelism if context is not None else TASKS_PER_CORE
 
     def engine(self, folder: Folder) -> Engine:
-        """See ``Crew``."""
         return OnSpark(self._spark, Work(str(folder.path / ".work")))
 
     def means(self, folder: Folder, wanted: Mapping[str, int]) -> Means:
-        """See ``Crew``."""
         from thence.pipeline.means import means_in
 
         return by_point(means_in(self._spark, str(folder.path / RESULTS), wanted, summary_of))
@@ -152,7 +148,7 @@ class _Campaign:
         self._projected = dict(self.wanted)
         self._is_projected = study.repetitions.most == study.repetitions.least
         self.rows: dict[Key, RunRow] = {key: row for key, row in folder.rows().items() if row.error is None}
-        self._clock = _Clock(crew.cores)
+        self._clock = RunClock(crew.cores)
         for row in self.rows.values():
             self._clock.ran(row)
 
@@ -216,7 +212,7 @@ class _Campaign:
                     yield point, repetition
 
 
-class _Clock:
+class RunClock:
     """Knows what runs of each point took, and so what others will take."""
 
     def __init__(self, cores: int) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -148,7 +148,9 @@ class Trend(_Claim, tag="trend", frozen=True, kw_only=True):
 Claim = Order | Equal | Growth | Trend
 
 
-class _File(_Table, frozen=True, kw_only=True):
+class Study(_Table, frozen=True, kw_only=True):
+    """One study, whole or small: what its file says, and how it was read."""
+
     name: str
     title: str
     model: str
@@ -158,38 +160,18 @@ class _File(_Table, frozen=True, kw_only=True):
     grid: dict[str, list[Value]] = {}
     without: tuple[Where, ...] = ()
     same_chance: tuple[str, ...] = ()
+    """Parameters of the grid that do not enter the seed: what differs only in these meets the same traffic, say."""
     repetitions: Repetitions
     small: Small = Small()
     measures: dict[str, Measure]
     plots: tuple[Plot, ...] = ()
     rankings: tuple[Ranking, ...] = ()
     claims: tuple[Claim, ...] = ()
-
-
-_TABLES: Final = (_File, Repetitions, Small, Measure, Plot, Ranking, Order, Equal, Growth, Trend)
-
-
-class Study(msgspec.Struct, frozen=True, kw_only=True):
-    """One study, whole or small. ``text`` is the file it was read from, ``source`` what the user called it."""
-
-    name: str
-    title: str
-    model: str
-    paper: str
-    about: str
-    parameters: dict[str, Value]
-    grid: dict[str, list[Value]]
-    without: tuple[Where, ...]
-    same_chance: tuple[str, ...]
-    """Parameters of the grid that do not enter the seed: what differs only in these meets the same traffic, say."""
-    repetitions: Repetitions
-    measures: dict[str, Measure]
-    plots: tuple[Plot, ...]
-    rankings: tuple[Ranking, ...]
-    claims: tuple[Claim, ...]
-    is_small: bool
-    text: str
-    source: str
+    is_small: bool = False
+    text: str = ""
+    """The file as it was read."""
+    source: str = ""
+    """What the user called it."""
 
     def points(self) -> Iterator[Point]:
         """Every combination of the grid that is not left out, in the order of the file."""
@@ -225,6 +207,11 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
             if all(shown(point[name]) == value for name, value in given.items()):
                 return point
         raise ConfigError(f"--point {text}: the study leaves this combination out")
+
+
+_TABLES: Final = (Study, Repetitions, Small, Measure, Plot, Ranking, Order, Equal, Growth, Trend)
+_NOT_IN_FILES: Final = frozenset({"is_small", "text", "source"})
+"""Fields of a study that say how it was read."""
 
 
 def shown(value: Value) -> str:
@@ -279,42 +266,25 @@ def parse(text: str, file: str = "study", *, source: str = "", small: bool = Fal
         tables = tomllib.loads(text)
     except ValueError as error:
         raise ConfigError(f"{file}: {error}") from None
+    for name in sorted(_NOT_IN_FILES & tables.keys()):
+        raise ConfigError(f"{file}: {name}: no such key")
     try:
-        read = msgspec.convert(tables, _File)
+        study = msgspec.convert(tables, Study)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{file}: {_misfit(str(error))}") from None
-    for where, what in _mistakes(read):
+    for where, what in _mistakes(study):
         raise ConfigError(f"{file}: {where}: {what}")
-    parameters, grid, repetitions = read.parameters, read.grid, read.repetitions
     if small:
-        cut = read.small
-        parameters, grid = {**parameters, **cut.parameters}, {**grid, **cut.grid}
+        cut = study.small
         chosen = {"least": cut.least, "most": cut.most, "share": cut.share}
-        repetitions = msgspec.structs.replace(repetitions, **{key: value for key, value in chosen.items() if value is not None})
-    study = Study(
-        **{
-            name: getattr(read, name)
-            for name in (
-                "name",
-                "title",
-                "model",
-                "paper",
-                "about",
-                "without",
-                "same_chance",
-                "measures",
-                "plots",
-                "rankings",
-                "claims",
-            )
-        },
-        parameters=parameters,
-        grid=grid,
-        repetitions=repetitions,
-        is_small=small,
-        text=text,
-        source=source or file,
-    )
+        fewer = {key: value for key, value in chosen.items() if value is not None}
+        study = msgspec.structs.replace(
+            study,
+            parameters={**study.parameters, **cut.parameters},
+            grid={**study.grid, **cut.grid},
+            repetitions=msgspec.structs.replace(study.repetitions, **fewer),
+        )
+    study = msgspec.structs.replace(study, is_small=small, text=text, source=source or file)
     for where, what in _mistakes_of_sizes(study):
         raise ConfigError(f"{file}: {where}: {what}")
     return study
@@ -326,25 +296,28 @@ def _misfit(message: str) -> str:
     place = path.strip("`").removeprefix("$").removeprefix(".")
     unknown = re.search(r"unknown field `(.+)`", what)
     if unknown:
-        known = {field for table in _TABLES for field in table.__struct_fields__}
+        known = {field for table in _TABLES for field in table.__struct_fields__} - {"is_small", "source"}
         near = get_close_matches(unknown[1], sorted(known), 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"{f'{place}.' if place else ''}{unknown[1]}: no such key{hint}"
     return f"{place}: {what}" if place else what
 
 
-def _mistakes(read: _File) -> Iterator[tuple[str, str]]:
-    """What the types alone do not say, as pairs of a key and what is wrong there."""
-    if not _NAME.fullmatch(read.name):
-        yield "name", f"must be of small messages, digits and hyphens, and is {read.name!r}"
-    if not read.measures:
+Mistakes = Iterator[tuple[str, str]]
+"""Keys of the file, and what is wrong there."""
+
+
+def _mistakes(study: Study) -> Mistakes:
+    """Give what the types alone do not say."""
+    if not _NAME.fullmatch(study.name):
+        yield "name", f"must be of a to z, digits and hyphens, and is {study.name!r}"
+    if not study.measures:
         yield "measures", "there is none"
-    grid, measures = set(read.grid), set(read.measures)
-    yield from _unknown("small.grid", read.small.grid, grid, "a parameter of the grid")
-    yield from _unknown("repetitions.of", read.repetitions.of, measures, "a measure")
-    for name in sorted(grid & {*read.parameters, *read.small.parameters}):
+    yield from _not_in_grid(study, "small.grid", study.small.grid)
+    yield from _no_measures(study, "repetitions.of", study.repetitions.of)
+    for name in sorted(study.grid.keys() & {*study.parameters, *study.small.parameters}):
         yield f"parameters.{name}", "is in the grid as well"
-    for name, values in [*read.grid.items(), *read.small.grid.items()]:
+    for name, values in [*study.grid.items(), *study.small.grid.items()]:
         if not values:
             yield f"grid.{name}", "has no value"
         yield from (
@@ -352,45 +325,40 @@ def _mistakes(read: _File) -> Iterator[tuple[str, str]]:
             for value in values
             if isinstance(value, str) and not (value and value.isprintable())
         )
-    yield from _unknown("same_chance", read.same_chance, grid, "a parameter of the grid")
-    for number, left_out in enumerate(read.without):
-        yield from _unknown(f"without[{number}]", left_out, grid, "a parameter of the grid")
-    for number, plot in enumerate(read.plots):
-        place = f"plots[{number}]"
-        yield from _unknown(f"{place}.y", plot.y, measures, "a measure")
-        yield from _unknown(f"{place}.x", [plot.x], grid, "a parameter of the grid")
-        yield from _unknown(f"{place}.by", plot.by, grid, "a parameter of the grid")
-        yield from _unknown(f"{place}.where", plot.where, grid, "a parameter of the grid")
-    for number, ranking in enumerate(read.rankings):
-        place = f"rankings[{number}]"
-        yield from _unknown(f"{place}.of", [ranking.of], grid, "a parameter of the grid")
-        yield from _unknown(f"{place}.measures", ranking.measures, measures, "a measure")
-        yield from _unknown(f"{place}.where", ranking.where, grid, "a parameter of the grid")
-    for number, claim in enumerate(read.claims):
-        yield from _mistakes_of_claim(f"claims[{number}]", claim, grid, measures, read.grid)
+    yield from _not_in_grid(study, "same_chance", study.same_chance)
+    for number, left_out in enumerate(study.without):
+        yield from _not_in_grid(study, f"without[{number}]", left_out)
+    for number, plot in enumerate(study.plots):
+        yield from _no_measures(study, f"plots[{number}].y", plot.y)
+        for key, names in (("x", [plot.x]), ("by", plot.by), ("where", plot.where)):
+            yield from _not_in_grid(study, f"plots[{number}].{key}", names)
+    for number, ranking in enumerate(study.rankings):
+        yield from _not_in_grid(study, f"rankings[{number}].of", [ranking.of])
+        yield from _no_measures(study, f"rankings[{number}].measures", ranking.measures)
+        yield from _not_in_grid(study, f"rankings[{number}].where", ranking.where)
+    for number, claim in enumerate(study.claims):
+        yield from _mistakes_of_claim(study, f"claims[{number}]", claim)
 
 
-def _mistakes_of_claim(
-    place: str, claim: Claim, grid: set[str], measures: set[str], values: Mapping[str, list[Value]]
-) -> Iterator[tuple[str, str]]:
-    yield from _unknown(f"{place}.measure", [claim.measure], measures, "a measure")
-    yield from _unknown(f"{place}.where", claim.where, grid, "a parameter of the grid")
+def _mistakes_of_claim(study: Study, place: str, claim: Claim) -> Mistakes:
+    yield from _no_measures(study, f"{place}.measure", [claim.measure])
+    yield from _not_in_grid(study, f"{place}.where", claim.where)
     if isinstance(claim, Order):
-        yield from _unknown(f"{place}.this", claim.this, grid, "a parameter of the grid")
-        yield from _unknown(f"{place}.that", claim.that, grid, "a parameter of the grid")
+        yield from _not_in_grid(study, f"{place}.this", claim.this)
+        yield from _not_in_grid(study, f"{place}.that", claim.that)
         if set(claim.this) != set(claim.that) or not claim.this:
             yield f"{place}.that", "must name the same parameters as this"
     if isinstance(claim, Equal):
-        yield from _unknown(f"{place}.formula", [claim.formula], measures, "a measure")
+        yield from _no_measures(study, f"{place}.formula", [claim.formula])
     if isinstance(claim, Growth | Trend):
-        yield from _unknown(f"{place}.against", [claim.against], grid, "a parameter of the grid")
-        if any(isinstance(value, str | bool) for value in values.get(claim.against, ())):
+        yield from _not_in_grid(study, f"{place}.against", [claim.against])
+        if any(isinstance(value, str | bool) for value in study.grid.get(claim.against, ())):
             yield f"{place}.against", f"{claim.against} is not a number"
     if isinstance(claim, Growth) and claim.law == "power" and (claim.low is None or claim.high is None):
         yield f"{place}.low", "a power needs low and high"
 
 
-def _mistakes_of_sizes(study: Study) -> Iterator[tuple[str, str]]:
+def _mistakes_of_sizes(study: Study) -> Mistakes:
     repetitions = study.repetitions
     table = "small" if study.is_small else "repetitions"
     if not 1 <= repetitions.least <= repetitions.most <= MAX_REPETITIONS:
@@ -402,8 +370,16 @@ def _mistakes_of_sizes(study: Study) -> Iterator[tuple[str, str]]:
         yield "grid", f"has {count} points; there must be from 1 to {MAX_POINTS}"
 
 
-def _unknown(place: str, names: Iterable[Any], known: set[str], what: str) -> Iterator[tuple[str, str]]:
+def _not_in_grid(study: Study, place: str, names: Iterable[str]) -> Mistakes:
+    return _unknown(place, names, set(study.grid), "a parameter of the grid")
+
+
+def _no_measures(study: Study, place: str, names: Iterable[str]) -> Mistakes:
+    return _unknown(place, names, set(study.measures), "a measure")
+
+
+def _unknown(place: str, names: Iterable[str], known: set[str], what: str) -> Mistakes:
     for name in names:
         if name not in known:
-            near = get_close_matches(str(name), sorted(known), 1)
+            near = get_close_matches(name, sorted(known), 1)
             yield place, f"{name!r} is not {what}; " + (f"did you mean {near[0]!r}?" if near else f"there are: {sorted(known)}")

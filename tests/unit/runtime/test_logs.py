@@ -13,7 +13,7 @@ import pytest
 
 from tests.test_docs import read, rows
 from thence.runtime import logs
-from thence.runtime.log_events import EVENTS
+from thence.runtime.logs import EVENTS
 
 SOURCE = Path(logs.__file__).parents[1]
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}

@@ -1,4 +1,4 @@
-"""Log lines about others: bounded, escaped, and counted where they are left out."""
+"""Log lines about others: bounded, escaped, and counted where they are left out; and the pace of arrivals of one place."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from thence.runtime.offenders import (
     MAX_OFFENCES,
     MAX_PLACES,
     REPEAT_EVERY_S,
+    ArrivalPace,
     OffenderLog,
     escaped,
     place_of,
@@ -102,3 +103,25 @@ def test_a_long_line_is_cut() -> None:
 )
 def test_what_counts_as_one_place(host: str, place: str) -> None:
     assert place_of(host) == place
+
+
+def test_so_many_come_at_once_and_then_one_every_so_often() -> None:
+    now = 100.0
+    made = ArrivalPace(10, 3, 0.25, lambda: now)
+    assert [made.delay("here") for _ in range(6)] == [0.0, 0.0, 0.0, pytest.approx(0.1), pytest.approx(0.2), None]
+    assert made.delay("there") == 0.0
+    now += 0.1
+    assert made.delay("here") == pytest.approx(0.2), "who was turned away has taken no turn"
+    now += 10
+    assert [made.delay("here") for _ in range(3)] == [0.0, 0.0, 0.0], "no more are saved up"
+    assert made.delay("here") == pytest.approx(0.1)
+
+
+def test_so_many_places_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PLACES", 2)
+    made = ArrivalPace(1, 1, 10, lambda: 100.0)
+    for place in "aba":
+        made.delay(place)
+    assert made.delay("c") == 0.0
+    assert made.delay("a") == 2.0
+    assert made.delay("b") == 0.0, "it was quiet for longest"

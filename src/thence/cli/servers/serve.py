@@ -52,8 +52,8 @@ from thence.node.options import NodeOptions
 from thence.node.spans import ServerSpans
 from thence.observe.http import Answerer, parse_listen
 from thence.runtime import event_loop, logs, memory
-from thence.runtime.polling import stay_awake
-from thence.runtime.topology_file import read_topology
+from thence.runtime.event_loop import stay_awake
+from thence.runtime.files import read_topology
 from thence.server.server import DRAIN_S, Server
 from thence.storage.mailbox import SPILL_AFTER_BYTES
 

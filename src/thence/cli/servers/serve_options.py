@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from thence.runtime.polling import MAX_AWAKE_S
+from thence.runtime.event_loop import MAX_AWAKE_S
 
 
 class Durability(StrEnum):

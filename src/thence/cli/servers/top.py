@@ -18,7 +18,7 @@ from thence.cli.options import Authority, Token
 from thence.client.client import ask_status
 from thence.core.topology.model import Topology
 from thence.errors import ThenceError
-from thence.runtime.topology_file import read_topology
+from thence.runtime.files import read_topology
 
 ANSWER_WITHIN_S: Final = 3.0
 """How long a server may take to answer before it counts as away."""

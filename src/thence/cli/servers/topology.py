@@ -19,7 +19,7 @@ from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
 from thence.core.topology.toml import write
 from thence.errors import ConfigError, UsageError
-from thence.runtime.topology_file import read_topology
+from thence.runtime.files import read_topology
 from thence.studies.parts.figures import SHAPES
 
 command = typer.Typer(

@@ -16,7 +16,7 @@ from thence.core.reconfig.flush import Settlement
 from thence.core.reconfig.protocol import check_lost, check_successor
 from thence.core.topology.model import Topology
 from thence.runtime import event_loop
-from thence.runtime.topology_file import read_topology
+from thence.runtime.files import read_topology
 from thence.server.apply import Access, Applied, Reporter, TopologyChange, find_old, pauses
 
 TIMEOUT_S = 60.0

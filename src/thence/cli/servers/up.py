@@ -24,7 +24,7 @@ from thence.core.topology.toml import write
 from thence.node.budget import machine_memory
 from thence.node.offline.compatibility import check_stores
 from thence.node.options import NodeOptions, memory_beside
-from thence.runtime.topology_file import read_topology
+from thence.runtime.files import read_topology
 from thence.storage import files
 
 STOP_WITHIN_S = 20.0

@@ -12,7 +12,7 @@ from thence.cli.options import OrderingOptions, check_ordering_options, ordering
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.errors import ConfigError
-from thence.runtime.topology_file import read_topology
+from thence.runtime.files import read_topology
 from thence.sim.explorer import CHECKED, MAX_STEPS, Case, Exhausted, explore
 from thence.sim.options import Pattern
 from thence.sim.scenario import from_actions

@@ -12,7 +12,7 @@ import typer
 from thence.cli import console
 from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
 from thence.errors import ConfigError
-from thence.runtime.topology_file import read_topology
+from thence.runtime.files import read_topology
 from thence.sim.copies import CopiesSimulation
 from thence.sim.options import MAX_LOSS, SimulationOptions
 from thence.sim.simulation import Result, Simulation

@@ -16,7 +16,7 @@ from typing import Final
 
 from thence.client.parts.state import EndpointState
 from thence.net.protocol import WINDOW_MESSAGES
-from thence.runtime.turn import turn_of
+from thence.runtime.event_loop import turn_of
 
 ACKNOWLEDGE_EVERY: Final = 1_024
 """After how many messages an ack is sent at once."""

@@ -22,7 +22,7 @@ from thence.client.parts.state import EndpointHooks, EndpointState
 from thence.errors import Busy, NotAllowed, UsageError
 from thence.net.protocol import MAX_UNACCEPTED, MAX_UNACCEPTED_BYTES, BatchItem, Publish, write_messages
 from thence.node.spans import ProgramSpans
-from thence.runtime.turn import turn_of
+from thence.runtime.event_loop import turn_of
 
 BATCH_MESSAGES: Final = 512
 """How many messages a batch holds at most."""

@@ -15,7 +15,7 @@ from thence.net.framing import Connection
 from thence.net.security.access import AccessFile
 from thence.net.security.exposure import check_listening
 from thence.net.security.tls import Certificates, TlsFiles, check_name
-from thence.runtime.reload import Reloading
+from thence.runtime.files import Reloading
 
 log = logging.getLogger("thence.security")
 

@@ -46,8 +46,7 @@ from thence.node.peers.outgoing_calls import OutgoingCalls
 from thence.node.peers.peer import HEARTBEAT_S, LATE_CALL_S, Peer, peers_of
 from thence.node.peers.refusals import Refusals
 from thence.runtime.counters import SAMPLE_EVERY
-from thence.runtime.tasks import tell_if_it_fails
-from thence.runtime.turn import ACKS, turn_of
+from thence.runtime.event_loop import ACKS, tell_if_it_fails, turn_of
 
 SILENCE_S: Final = 6.0
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024

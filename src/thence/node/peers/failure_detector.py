@@ -25,7 +25,7 @@ from thence.core.member.contract import Suspicion
 from thence.node.driver.driver import Driver
 from thence.node.peers.connections import Peers
 from thence.node.peers.peer import HEARTBEAT_S, Peer
-from thence.runtime.tasks import tell_if_it_fails
+from thence.runtime.event_loop import tell_if_it_fails
 
 SUSPECT_AFTER_S: Final = 0.5
 """How long a connection may be gone."""

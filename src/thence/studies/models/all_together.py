@@ -43,8 +43,7 @@ FULL: Final = {"stamps": "full"}
 
 def run(point: Point, seed: int, sink: Sink) -> Measures:
     """Send the messages of a point over its architecture."""
-    processes = int(point["processes"])
-    sites = sites_of(processes)
+    sites = sites_of(int(point["processes"]))
     topology = ARCHITECTURES[str(point["architecture"])](sites)
     messages = list(traffic(point, sites, Random(f"{seed}/traffic")))
     everybody = {name for _, sender, target in messages for name in (sender, target)}
@@ -59,9 +58,8 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
     for time_ns, sender, target in messages:
         wires.submit_at(time_ns, sender, (target,), body)
     wires.run()
-    if wires.delivered != len(messages) or wires.waiting():
-        raise AssertionError(f"{len(messages)} messages, {wires.delivered} deliveries, {wires.waiting()} frames wait")
     count = len(messages)
+    wires.check_complete(count)
     return {
         "delay_ms": sum(wires.delays_ns) / count / 1e6,
         "slowest_ms": max(wires.delays_ns) / 1e6,
@@ -151,10 +149,9 @@ def _linked(pairs: int, ordering: str, *, printed: bool = False, **options: Any)
 
     def build(sites: list[tuple[str, ...]]) -> Topology:
         domains = [Domain(f"g{number}", site, ordering, options) for number, site in enumerate(sites)]
+        mode: Any = "printed" if printed else "causal"
         links = [
-            Link(f"l{number}", ("g0", f"g{number}"), tuple(zip(sites[0][:pairs], site[:pairs], strict=True)), "printed")
-            if printed
-            else Link(f"l{number}", ("g0", f"g{number}"), tuple(zip(sites[0][:pairs], site[:pairs], strict=True)))
+            Link(f"l{number}", ("g0", f"g{number}"), tuple(zip(sites[0][:pairs], site[:pairs], strict=True)), mode)
             for number, site in enumerate(sites[1:], start=1)
         ]
         return Topology("linked", domains, links, promise="fifo" if printed else "causal")

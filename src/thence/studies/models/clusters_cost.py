@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, Literal, NamedTuple
 
@@ -31,7 +30,6 @@ from thence.core.wire.messages import control_bytes
 from thence.errors import ConfigError, InternalError
 from thence.studies.parts.linked_systems import SECOND, DrivenRun, Send, drive
 from thence.studies.study import Measures, Point
-from thence.trace.events import Event
 from thence.trace.recorder import Sink
 
 ENTRY_BYTES: Final = 4
@@ -225,11 +223,7 @@ def loads(shape: ClusterShape, messages: int, seed: int, sink: Sink) -> list[flo
 
 def _complete(done: DrivenRun, messages: int) -> DrivenRun:
     """Refuse a run in which something got lost: its counts would mean nothing."""
-    delivered = _delivered(done.events)
+    delivered = sum(event.kind == "deliver" for event in done.events)
     if delivered != messages or done.waiting:
         raise InternalError(f"{delivered} of {messages} messages came through")
     return done
-
-
-def _delivered(events: Sequence[Event]) -> int:
-    return sum(event.kind == "deliver" for event in events)

@@ -30,6 +30,9 @@ from thence.trace.recorder import Sink
 ENTRY_BYTES = 4
 """An entry of a full matrix on the wire (``core.ordering.matrix_clock``)."""
 
+DEPTHS = {"flat-full": 0, "bus": 1, "daisy": 2}
+"""How many levels there are below the first, in shapes of full matrices other than a tree."""
+
 THERE_AND_BACK = 2
 
 
@@ -50,14 +53,10 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
 def fabric(point: Point) -> Topology:
     """Return the fabric of a point."""
     servers, shape = int(point["servers"]), str(point["shape"])
-    if shape == "flat-full":
-        return layouts.even(1, servers, stamps="full")
     if shape == "flat-updates":
         return layouts.even(1, servers)
-    if shape == "bus":
-        return layouts.even(2, servers, stamps="full")
-    if shape == "daisy":
-        return layouts.even(3, servers, stamps="full")
+    if shape in DEPTHS:
+        return layouts.even(DEPTHS[shape] + 1, servers, stamps="full")
     return layouts.tree(servers, int(point["tree_size"]), int(point["tree_branching"]), stamps="full")
 
 
@@ -70,7 +69,7 @@ def formula_bytes(point: Point) -> float:
         size, branching = int(point["tree_size"]), int(point["tree_branching"])
         depth = tree_depth(servers, size, branching)
     else:
-        depth = {"flat-full": 0, "bus": 1, "daisy": 2}[shape]
+        depth = DEPTHS[shape]
         size = round(servers ** (1 / (depth + 1)))
     return float(THERE_AND_BACK * ENTRY_BYTES * (2 * depth + 1) * size * size)
 
@@ -113,7 +112,7 @@ def _unicast(point: Point, wires: Wires, asks: str, visits: list[str]) -> Measur
         wires.carry()
         farthest = max(farthest, wires.control_bytes - before)
         hops += len(wires.routes.path(asks, target)) // 2
-    _check(wires, THERE_AND_BACK * len(visits))
+    wires.check_complete(THERE_AND_BACK * len(visits))
     control, way = wires.control_bytes / len(visits), hops / len(visits)
     return {
         "hops": way,
@@ -141,7 +140,7 @@ def _broadcast(point: Point, wires: Wires, asks: str) -> Measures:
     wires.submit(asks, None)
     wires.carry()
     # Its own copy is delivered too.
-    _check(wires, 1 + THERE_AND_BACK * len(others))
+    wires.check_complete(1 + THERE_AND_BACK * len(others))
     return {
         "hops": sum(len(wires.routes.path(asks, name)) // 2 for name in others) / len(others),
         "control_bytes": wires.control_bytes / len(others),
@@ -150,9 +149,3 @@ def _broadcast(point: Point, wires: Wires, asks: str) -> Measures:
         "time_ms": math.nan,
         "saved_ms": math.nan,
     }
-
-
-def _check(wires: Wires, expected: int) -> None:
-    """Refuse to report on a run that did not end as it must."""
-    if wires.delivered != expected or wires.waiting():
-        raise AssertionError(f"{expected} deliveries expected, {wires.delivered} made, {wires.waiting()} frames wait")

@@ -126,8 +126,7 @@ def _simulated(point: Point, topology: Topology, seed: int, sink: Sink) -> Measu
         sender, target = _pair(names, targets, chance)
         wires.submit_at(int(time_ns), sender, (target,), b"")
     wires.run()
-    if wires.delivered != count or wires.waiting():
-        raise AssertionError(f"{count} messages, {wires.delivered} deliveries, {wires.waiting()} frames wait")
+    wires.check_complete(count)
     hops_mean, busiest = ways(wires.routes, targets, int(point["ways"]), chance)
     return {
         "hops": hops_mean,

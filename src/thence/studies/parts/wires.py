@@ -38,7 +38,7 @@ ValueT = TypeVar("ValueT")
 
 
 class Wires:
-    """See the module's text. What goes over them is counted in the public attributes."""
+    """Real members joined by wires. What goes over them is counted in the public attributes."""
 
     def __init__(self, topology: Topology, sink: Sink, taking_part: Collection[str] | None = None) -> None:
         """Join the members of a fabric; ``taking_part``: who matters (None: everybody)."""
@@ -84,9 +84,11 @@ class Wires:
         """Let go of a member that will never act again: its clock may be megabytes."""
         self._members.pop(name, None)
 
-    def waiting(self) -> int:
-        """Return how many frames wait for others: none at the end of a run, unless an ordering blocks."""
-        return sum(len(member.waiting()) for member in self._members.values())
+    def check_complete(self, deliveries: int) -> None:
+        """Refuse a run in which not so many messages were delivered, or some still wait: its counts mean nothing."""
+        waiting = sum(len(member.waiting()) for member in self._members.values())
+        if self.delivered != deliveries or waiting:
+            raise InternalError(f"{deliveries} deliveries expected, {self.delivered} made, {waiting} frames wait")
 
     def _arrive(self, target: str, source: str, packet: Packet[Any]) -> None:
         ready = self.member(target).step(Arrived(source, packet), self.now)

@@ -1,15 +1,83 @@
-"""A report as Markdown, with its plots and its data in files beside it."""
+"""A report as a value, and as Markdown with its plots and its data in files beside it.
+
+Rules: a report consists of a few kinds of blocks. Text may hold `code` and **strong** words; everything else in it is shown as it
+is. A table with a file is data, of which a page shows a part.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
-from thence.studies.blocks import Block, Code, Document, Figure, Heading, Items, Paragraph, Table
+from thence.pipeline.reporting.plots import Plot
 
 MAX_NUMBERS: Final = 8
 """A table of data shows at most so many columns of numbers on a page."""
+
+
+class Heading(NamedTuple):
+    """The title of a section."""
+
+    text: str
+
+
+class Paragraph(NamedTuple):
+    """Some sentences."""
+
+    text: str
+
+
+class Items(NamedTuple):
+    """A list."""
+
+    texts: Sequence[str]
+
+
+class Code(NamedTuple):
+    """Commands to be copied."""
+
+    text: str
+
+
+class Table(NamedTuple):
+    """Rows of text; the first ``text`` columns are words, the others numbers.
+
+    A table with a ``file`` is data: the file has all of it, and the Markdown page shows its first ``shown`` rows.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text: int
+    file: str = ""
+    shown: int = 12
+
+
+class Figure(NamedTuple):
+    """A plot, which in Markdown is a file of its own."""
+
+    file: str
+    plot: Plot
+    note: str
+
+
+Block = Heading | Paragraph | Items | Code | Table | Figure
+
+
+class Document(NamedTuple):
+    """A whole report."""
+
+    title: str
+    blocks: Sequence[Block]
+
+    def figures(self) -> Iterator[Figure]:
+        """All plots."""
+        return (block for block in self.blocks if isinstance(block, Figure))
+
+    def data(self) -> Iterator[Table]:
+        """Return the tables that have a file of their own."""
+        return (block for block in self.blocks if isinstance(block, Table) and block.file)
 
 
 def markdown(document: Document) -> str:

@@ -1,8 +1,8 @@
-"""Files that are read again while a server runs: certificates and the access file.
+"""Files that programs read: the file of a fabric, and those that a server reads again, certificates and the access file.
 
 Rules:
 
-* They are read again when they change, which is looked at every ``LOOK_EVERY_S``, and when the server is told to (SIGHUP).
+* The latter are read again when they change, which is looked at every ``LOOK_EVERY_S``, and when the server is told to (SIGHUP).
 * What cannot be read, or does not fit together, changes nothing: what was read before stays in force, and the log says why. A
   certificate that is replaced before its key is such a case; it is read when the key has come too.
 """
@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse
 from thence.errors import ConfigError
 
 LOOK_EVERY_S: Final = 1.0
@@ -58,3 +60,12 @@ def _mark_of(file: Path) -> tuple[int, int, int, int] | None:
     except OSError:
         return None
     return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+
+
+def read_topology(path: Path, *, force: bool = False) -> Topology:
+    """Return the fabric that a TOML file describes; what is wrong is named with file and line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    return parse(text, str(path), force=force)

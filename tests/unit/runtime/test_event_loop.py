@@ -10,7 +10,7 @@ import pytest
 
 import thence
 from tests.support.servers.running import flat
-from thence.runtime.polling import FIRST_WINDOW_S, MAX_AWAKE_S, Polling, polling_of
+from thence.runtime.event_loop import FIRST_WINDOW_S, MAX_AWAKE_S, Polling, polling_of
 
 LIMIT_S = 8 * FIRST_WINDOW_S
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from thence.errors import ConfigError
-from thence.runtime.reload import Reloading
+from thence.runtime.files import Reloading
 
 
 class Reader:
