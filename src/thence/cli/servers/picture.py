@@ -1,4 +1,4 @@
-"""A fabric as an SVG picture: domains as mailboxes, relays between them, links as parallel lines.
+"""A fabric as an SVG picture: domains as rectangles, relays between them, links as parallel lines.
 
 Our own SVG, since where things stand is most of it and ours in any case; matplotlib would save the few functions that write a
 shape, and make ``topology show`` need the extra ``report``.
@@ -29,14 +29,14 @@ MAX_DRAWN_PROCESSES = 5_000
 
 PILL_HEIGHT: Final = 24
 PILL_GAP: Final = 8
-MESSAGE: Final = 7.0
-"""About how wide a message is at the size used, in pixels: wide enough for every name to fit."""
+CHARACTER: Final = 7.0
+"""About how wide a character is at the size used, in pixels: wide enough for every name to fit."""
 TITLE_HEIGHT: Final = 26
 PADDING: Final = 14
 ROW_WIDTH: Final = 200
 """How wide a row of members may get before the next one begins."""
 BETWEEN_ROWS: Final = 76
-BETWEEN_MAILBOXES: Final = 28
+BETWEEN_DOMAINS: Final = 28
 LINE_SPACING: Final = 46
 MARGIN: Final = 24
 EXTRA_HEIGHT: Final = 60
@@ -84,13 +84,13 @@ def as_svg(topology: Topology) -> str:
             f"{len(topology.processes)} processes are no picture any more; MAX_DRAWN_PROCESSES is {MAX_DRAWN_PROCESSES}"
         )
     root, extra = branches(topology)
-    box = _measure(topology, root)
-    _place(box, MARGIN, MARGIN + TITLE_HEIGHT)
-    boxes = list(_all(box))
-    below = max(part.bottom for part in boxes) + MARGIN + (EXTRA_HEIGHT + 9 * len(extra) if extra else 0)
+    here = _measure(topology, root)
+    _place(here, MARGIN, MARGIN + TITLE_HEIGHT)
+    domains = list(_all(here))
+    below = max(part.bottom for part in domains) + MARGIN + (EXTRA_HEIGHT + 9 * len(extra) if extra else 0)
     inner = [f"{name} (inside {outer}: carries no traffic)" for name, outer in topology.inner.items()]
     height = below + 18 * len(inner)
-    width = max(box.span + 2 * MARGIN, 320.0)
+    width = max(here.span + 2 * MARGIN, 320.0)
     orderings = list(dict.fromkeys(ordering_named(domain.ordering).traits.name for domain in topology.domains.values()))
     colours = {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(orderings)}
     heading = f"{topology.name} · promises {topology.promise}"
@@ -102,20 +102,20 @@ def as_svg(topology: Topology) -> str:
     ]
     places: dict[str, tuple[float, float]] = {}
     at_link = {name for link in topology.links.values() for name in link.members}
-    for part in boxes:
-        parts += _draw_mailbox(topology, part, colours)
+    for part in domains:
+        parts += _draw_domain(topology, part, colours)
         for row, names in enumerate(part.rows):
             parts += _draw_row(part, row, names, at_link)
-    for part in boxes:
+    for part in domains:
         for joint, below_it in part.ways:
             parts += _draw_link(part, joint.link, below_it[0]) if joint.link else _draw_relay(part, joint, below_it, places)
-    parts += _draw_extra(topology, boxes, places, extra)
+    parts += _draw_extra(topology, domains, places, extra)
     parts += [_text(text, width / 2, below + 18 * at, "small") for at, text in enumerate(inner)]
     return "\n".join([*parts, "</svg>", ""])
 
 
 def _measure(topology: Topology, branch: Branch) -> _Rectangle:
-    """Return the mailbox of a domain and all below it, with sizes and without places."""
+    """Return the rectangle of a domain and all below it, with sizes and without places."""
     members = [name for name in topology.domains[branch.domain].members if len(topology.homes[name]) < 2]
     rows: list[list[str]] = []
     for name in members:
@@ -123,10 +123,10 @@ def _measure(topology: Topology, branch: Branch) -> _Rectangle:
             rows.append([])
         rows[-1].append(name)
     ways = [(joint, [_measure(topology, below) for below in joint.below]) for joint in branch.joints]
-    title = (len(branch.domain) + len(ordering_named(topology.domains[branch.domain].ordering).traits.name) + 3) * MESSAGE
+    title = (len(branch.domain) + len(ordering_named(topology.domains[branch.domain].ordering).traits.name) + 3) * CHARACTER
     width = max([title, *(_row_width(row) for row in rows)]) + 2 * PADDING
-    spans = sum(_way_span(joint, boxes) for joint, boxes in ways) + BETWEEN_MAILBOXES * max(0, len(ways) - 1)
-    # So wide that every relay and every line below it begins at this mailbox.
+    spans = sum(_way_span(joint, domains) for joint, domains in ways) + BETWEEN_DOMAINS * max(0, len(ways) - 1)
+    # So wide that every relay and every line below it begins at this rectangle.
     inner_span = spans - sum(_way_span(*way) / 2 for way in (ways[0], ways[-1])) + 2 * LINE_SPACING if len(ways) > 1 else 0.0
     widest_link = max((LINE_SPACING * len(joint.link.relays) for joint, _ in ways if joint.link), default=0.0)
     width = max(width, inner_span, widest_link + PADDING)
@@ -139,54 +139,54 @@ def _row_width(names: list[str]) -> float:
 
 
 def _pill_width(name: str) -> float:
-    return max(PILL_HEIGHT * 1.2, len(name) * MESSAGE + 14)
+    return max(PILL_HEIGHT * 1.2, len(name) * CHARACTER + 14)
 
 
-def _way_span(joint: Joint, boxes: list[_Rectangle]) -> float:
-    spans = sum(box.span for box in boxes) + BETWEEN_MAILBOXES * max(0, len(boxes) - 1)
+def _way_span(joint: Joint, domains: list[_Rectangle]) -> float:
+    spans = sum(here.span for here in domains) + BETWEEN_DOMAINS * max(0, len(domains) - 1)
     return max(spans, LINE_SPACING * len(joint.link.relays) if joint.link else _pill_width(joint.name))
 
 
-def _place(box: _Rectangle, left: float, top: float) -> None:
-    """Give places to a mailbox and all below it, within its span."""
-    box.x, box.y = left + (box.span - box.width) / 2, top
-    spans = sum(_way_span(*way) for way in box.ways) + BETWEEN_MAILBOXES * max(0, len(box.ways) - 1)
-    at = left + (box.span - spans) / 2
-    for joint, below in box.ways:
+def _place(here: _Rectangle, left: float, top: float) -> None:
+    """Give places to a rectangle and all below it, within its span."""
+    here.x, here.y = left + (here.span - here.width) / 2, top
+    spans = sum(_way_span(*way) for way in here.ways) + BETWEEN_DOMAINS * max(0, len(here.ways) - 1)
+    at = left + (here.span - spans) / 2
+    for joint, below in here.ways:
         wide = _way_span(joint, below)
-        used = sum(part.span for part in below) + BETWEEN_MAILBOXES * max(0, len(below) - 1)
+        used = sum(part.span for part in below) + BETWEEN_DOMAINS * max(0, len(below) - 1)
         inside = at + (wide - used) / 2
         for part in below:
-            _place(part, inside, box.bottom + BETWEEN_ROWS)
-            inside += part.span + BETWEEN_MAILBOXES
-        at += wide + BETWEEN_MAILBOXES
+            _place(part, inside, here.bottom + BETWEEN_ROWS)
+            inside += part.span + BETWEEN_DOMAINS
+        at += wide + BETWEEN_DOMAINS
 
 
-def _all(box: _Rectangle) -> Iterator[_Rectangle]:
-    yield box
-    for _, below in box.ways:
+def _all(here: _Rectangle) -> Iterator[_Rectangle]:
+    yield here
+    for _, below in here.ways:
         for part in below:
             yield from _all(part)
 
 
-def _draw_mailbox(topology: Topology, box: _Rectangle, colours: dict[str, str]) -> list[str]:
-    ordering = ordering_named(topology.domains[box.branch.domain].ordering).traits.name
+def _draw_domain(topology: Topology, here: _Rectangle, colours: dict[str, str]) -> list[str]:
+    ordering = ordering_named(topology.domains[here.branch.domain].ordering).traits.name
     colour = colours[ordering]
     frame = (
-        f'<rect x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{box.height:g}" rx="14" fill="{colour}" '
+        f'<rect x="{here.x:g}" y="{here.y:g}" width="{here.width:g}" height="{here.height:g}" rx="14" fill="{colour}" '
         f'fill-opacity="0.13" stroke="{colour}" stroke-width="1.5"/>'
     )
     title = (
-        f'<text x="{box.middle:g}" y="{box.y + TITLE_HEIGHT / 2 + 2:g}" dy="0.35em" fill="{colour}">'
-        f'<tspan class="title" fill="#222">{escape(box.branch.domain)}</tspan> · {escape(ordering)}</text>'
+        f'<text x="{here.middle:g}" y="{here.y + TITLE_HEIGHT / 2 + 2:g}" dy="0.35em" fill="{colour}">'
+        f'<tspan class="title" fill="#222">{escape(here.branch.domain)}</tspan> · {escape(ordering)}</text>'
     )
     return [frame, title]
 
 
-def _draw_row(box: _Rectangle, row: int, names: list[str], at_link: set[str]) -> list[str]:
+def _draw_row(here: _Rectangle, row: int, names: list[str], at_link: set[str]) -> list[str]:
     parts = []
-    x = box.middle - _row_width(names) / 2
-    y = box.y + TITLE_HEIGHT + PADDING / 2 + row * (PILL_HEIGHT + PILL_GAP) + PILL_HEIGHT / 2
+    x = here.middle - _row_width(names) / 2
+    y = here.y + TITLE_HEIGHT + PADDING / 2 + row * (PILL_HEIGHT + PILL_GAP) + PILL_HEIGHT / 2
     for name in names:
         wide = _pill_width(name)
         parts.append(_pill(name, x + wide / 2, y, LINK_COLOUR if name in at_link else "#888", "#fff"))
@@ -211,50 +211,50 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, more: str = "
     return f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour}" stroke-width="2"{more}/>'
 
 
-def _draw_relay(box: _Rectangle, joint: Joint, below: list[_Rectangle], places: dict[str, tuple[float, float]]) -> list[str]:
+def _draw_relay(here: _Rectangle, joint: Joint, below: list[_Rectangle], places: dict[str, tuple[float, float]]) -> list[str]:
     """A relay stands in the gap, tied to the domain above and to those below."""
-    x = sum(part.middle for part in below) / len(below) if below else box.middle
-    x = min(max(x, box.x + PADDING), box.x + box.width - PADDING)
-    y = box.bottom + BETWEEN_ROWS / 2
+    x = sum(part.middle for part in below) / len(below) if below else here.middle
+    x = min(max(x, here.x + PADDING), here.x + here.width - PADDING)
+    y = here.bottom + BETWEEN_ROWS / 2
     places[joint.name] = (x, y)
-    parts = [_line(x, box.bottom, x, y, RELAY_COLOUR)]
+    parts = [_line(x, here.bottom, x, y, RELAY_COLOUR)]
     parts += [_line(x, y, part.middle, part.y, RELAY_COLOUR) for part in below]
     return [*parts, _pill(joint.name, x, y, RELAY_COLOUR, "#ffecec")]
 
 
-def _draw_link(box: _Rectangle, link: Link, below: _Rectangle) -> list[str]:
+def _draw_link(here: _Rectangle, link: Link, below: _Rectangle) -> list[str]:
     """One line for each pair of relays, side by side, each end with the name of its relay."""
-    near = link.between.index(box.branch.domain)
+    near = link.between.index(here.branch.domain)
     parts = []
-    middle = min(max(below.middle, box.x + LINE_SPACING / 2), box.x + box.width - LINE_SPACING / 2)
+    middle = min(max(below.middle, here.x + LINE_SPACING / 2), here.x + here.width - LINE_SPACING / 2)
     dash = "" if link.mode == "causal" else ' stroke-dasharray="7 3"'
     for at, pair in enumerate(link.relays):
         shift = (at - (len(link.relays) - 1) / 2) * LINE_SPACING
         above_x, below_x = middle + shift, below.middle + shift
-        parts.append(_line(above_x, box.bottom, below_x, below.y, LINK_COLOUR, dash))
-        parts.append(_text(pair[near], above_x, box.bottom + 12, "small halo"))
+        parts.append(_line(above_x, here.bottom, below_x, below.y, LINK_COLOUR, dash))
+        parts.append(_text(pair[near], above_x, here.bottom + 12, "small halo"))
         parts.append(_text(pair[1 - near], below_x, below.y - 12, "small halo"))
-    x, y = (middle + below.middle) / 2, (box.bottom + below.y) / 2
+    x, y = (middle + below.middle) / 2, (here.bottom + below.y) / 2
     return [*parts, _text(f"{link.name} · {link.mode}", x, y, "small halo", ' fill="#555"')]
 
 
 class _Ports:
-    """Where the next line may touch a mailbox: each a little beside the one before."""
+    """Where the next line may touch a rectangle: each a little beside the one before."""
 
     def __init__(self) -> None:
         self._used: dict[str, int] = {}
 
-    def next(self, box: _Rectangle) -> float:
+    def next(self, here: _Rectangle) -> float:
         """Return a place from left to right that has not been given away."""
-        used = self._used[box.branch.domain] = self._used.get(box.branch.domain, 0) + 1
-        return box.middle + (used // 2 * 18) * (1 if used % 2 else -1) + LINE_SPACING / 3
+        used = self._used[here.branch.domain] = self._used.get(here.branch.domain, 0) + 1
+        return here.middle + (used // 2 * 18) * (1 if used % 2 else -1) + LINE_SPACING / 3
 
 
 def _draw_extra(
-    topology: Topology, boxes: list[_Rectangle], places: dict[str, tuple[float, float]], extra: list[tuple[str, str]]
+    topology: Topology, domains: list[_Rectangle], places: dict[str, tuple[float, float]], extra: list[tuple[str, str]]
 ) -> list[str]:
     """What closes a cycle: dashed, straight down where one end is above the other, else in a curve below both."""
-    by_name = {box.branch.domain: box for box in boxes}
+    by_name = {here.branch.domain: here for here in domains}
     ports = _Ports()
     parts = []
     for at, (joint, domain) in enumerate(extra):
