@@ -220,7 +220,6 @@ ALLOWED: Final = (
         "office", ("README.md", "docs/tutorial/", "docs/how-to/chat.md"), "the fabric of the examples is an office with floors"
     ),
     Allowed("letter", ("src/thence/pipeline/reporting/plots.py",), "characters of a font"),
-    Allowed("box", ("src/thence/cli/servers/picture.py",), "a rectangle that is drawn"),
     Allowed(
         "box",
         ("src/thence/cli/console.py", "src/thence/pipeline/reporting/"),
