@@ -12,7 +12,7 @@ import pytest
 
 from tests.studies.made import study
 from thence.studies.document import MAX_NUMBERS, Document, Table, data, markdown
-from thence.studies.figures import rank
+from thence.studies.plots import rank
 from thence.studies.report import html, write_report
 from thence.studies.results import Folder
 from thence.studies.rounds import Alone, run_study

@@ -20,7 +20,7 @@ from thence.pipeline.reporting.plots import svg
 from thence.pipeline.reporting.wording import number, share
 from thence.studies.claims import Judged, judge, words
 from thence.studies.document import Block, Code, Document, Figure, Heading, Items, Paragraph, Table, data, markdown
-from thence.studies.figures import draw, rank, with_units
+from thence.studies.plots import draw, rank, with_units
 from thence.studies.results import Folder, Means, StudyCost
 from thence.studies.runs import replay_command
 from thence.studies.statistics import Summary

@@ -153,7 +153,7 @@ def _called(name: str, topology: Topology) -> Topology:
     return topology
 
 
-class FabricShape(NamedTuple):
+class NamedShape(NamedTuple):
     """A way to make a fabric: its parameters are those of ``make``, its one-line description that function's."""
 
     make: Callable[..., Topology]
@@ -165,8 +165,8 @@ class FabricShape(NamedTuple):
         return (self.make.__doc__ or "").partition("\n")[0]
 
 
-SHAPES: dict[str, FabricShape] = {
-    make.__name__.replace("_", "-"): FabricShape(make, is_figure)
+SHAPES: dict[str, NamedShape] = {
+    make.__name__.replace("_", "-"): NamedShape(make, is_figure)
     for is_figure, makers in (
         (False, (shapes.flat, shapes.bus, shapes.daisy, shapes.hierarchy, shapes.tree, shapes.chain, shapes.star, shapes.linked)),
         (
