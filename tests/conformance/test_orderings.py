@@ -93,6 +93,19 @@ def test_who_says_so_gives_all_others_one_stamp(variant: Variant) -> None:
 
 
 @every_ordering
+def test_a_message_goes_where_room_is_asked_for_it(variant: Variant) -> None:
+    """That is to whom ``carries_to`` names, or to all with an ordering that ``marks``: whoever is no recipient counts, too."""
+    run = variant.run()
+    for sender in MEMBERS:
+        before = {way: len(frames) for way, frames in run.on_the_way.items()}
+        to = (next(other for other in MEMBERS if other != sender),)
+        run.send(sender, to)
+        sent = {way[1] for way, frames in run.on_the_way.items() if len(frames) > before.get(way, 0)}
+        room = {*MEMBERS} - {sender} if variant.traits.marks else {*run.orderings[sender].paths.carries_to(to)}
+        assert sent <= room
+
+
+@every_ordering
 def test_the_first_hop_is_where_a_message_goes_first(variant: Variant) -> None:
     """So that its body may go there ahead of it (``core.failover.early_payloads``)."""
     named = 0

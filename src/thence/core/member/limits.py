@@ -13,8 +13,9 @@ Rules:
   (``core.transport.quotas``). What the application sends is refused only because of a queue that it would go into: its own
   messages wait in order behind it, and those for others go on. A message for everyone goes into all queues. Where others get a
   marker of a message that is not for them (``vector``, ``clocked``), their queues count by the hard limit.
-* What is sent on is refused in the same way, by the share of each queue in the domain or link that it goes into. So a frame waits
-  only for a queue that leads further away than the one it is in. With less than its share in it no queue is waited for at all.
+* What is sent on is refused in the same way, by the share of each queue in the domain or link that it goes into, as itself or as
+  a marker. So a frame waits only for a queue that leads further away than the one it is in. With less than its share in it no
+  queue is waited for at all.
 * Only what is on its way counts then. A frame that was acknowledged may be kept until all have its message
   (``core.stability.stable``), and that may have to wait for just the one that asks for room: a later one of the link, or what a
   fellow replica is to forward. How much is kept so is bounded where messages come from: there the application is refused for it,
@@ -358,7 +359,9 @@ class Limiting(Spilling):
             return full
         if self._takeover is not None and not self._takeover.forwards and name in plan.into:
             return ""  # It is kept, and goes into no queue.
-        return str(self._full_place(place, self._room_in(name, plan)) or "")
+        # A marker is small, but there may be as many as messages: whoever acknowledges nothing must not make us keep them all.
+        marks = isinstance(place, DomainPlace) and place.ordering.traits.marks
+        return str(self._full_place(place, place.peers if marks else self._room_in(name, plan)) or "")
 
     def _full_of_kept(self, place: DomainPlace | LinkPlace, envelope: Envelope) -> str:
         """Say that too much is kept for the replica that forwards, if so and this message would be kept, too."""

@@ -107,6 +107,8 @@ class Traits(NamedTuple):
     one_stamp: bool = False
     """Whether a message goes to all other members with one and the same stamp, as itself or as a marker, in any order of
     arrival: so one number stands for it everywhere, and whoever has it can repeat it to anybody."""
+    marks: bool = False
+    """Whether every other member gets a frame of each message: a marker, if it is no recipient."""
     centralised: bool = False
     """Whether every message goes through one and the same member, who passes it on."""
     gated: bool = False

@@ -82,6 +82,7 @@ class Clocked(Ordering):
         ClockedOptions,
         arrival=ArrivalOrder.FIFO,
         direct=False,
+        marks=True,
     )
     state: ClockedState
 

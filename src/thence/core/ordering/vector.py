@@ -63,6 +63,7 @@ class Vector(Ordering):
         VectorState,
         VectorOptions,
         one_stamp=True,
+        marks=True,
         gated=True,
         interchangeable=True,
     )

@@ -13,12 +13,15 @@ Rules:
   acks: those may wait for just that frame. A process has no more than ``unstable_bytes`` of its own messages that are not stable,
   and then sends nothing. Acks come from far to near, so a relay keeps of a process only what that process keeps, too. A relay
   refuses frames beyond that and ``UNSTABLE_SLACK_BYTES``: only a process that does not keep to the limit can have so many.
+* Nothing follows from a marker: it is stable as soon as it is acknowledged, whether or not a report says so. So markers are kept
+  within the limits on what is not acknowledged, also for a peer that never reports.
 * Acks leave only in packets that are collected after the frame was taken, so after its record is on disk.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,6 +87,8 @@ class StablePeer(AckPeer):
     def __init__(self) -> None:
         super().__init__()
         self.unstable: dict[int, Unstable] = {}
+        self.markers: deque[int] = deque()
+        """The numbers of the markers among them, the oldest first. A report may have ended some of these already."""
         self.queued_bytes = 0
         self.gone_upto = 0
         """All our frames up to this number are stable."""
@@ -120,7 +125,7 @@ class StablePeer(AckPeer):
         """Return an independent copy."""
         twin = copy.copy(self)
         twin.timer = copy.copy(self.timer)
-        twin.unstable, twin.unsaid = dict(self.unstable), dict(self.unsaid)
+        twin.unstable, twin.unsaid, twin.markers = dict(self.unstable), dict(self.unsaid), deque(self.markers)
         twin.stable = NumberSet(self.stable.upto, dict(self.stable.beyond))
         return twin
 
@@ -153,6 +158,8 @@ class StableAcks(AckPolicy[StablePeer]):
 
     def came(self, peer: str, packet: Packet[Any], now: int) -> None:
         report, state = packet.stable_ack, self.peers[peer]
+        if state.markers:
+            self._drop_markers(peer, state)
         if report is None:
             return
         unstable, before = state.unstable, len(state.unstable)
@@ -169,6 +176,13 @@ class StableAcks(AckPolicy[StablePeer]):
         if len(unstable) < before:
             state.wait_ns = self._wait_ns
             state.ask_at = now + state.wait_ns if unstable else None
+
+    def _drop_markers(self, peer: str, state: StablePeer) -> None:
+        """Forget the markers that a peer has acknowledged."""
+        markers, acked = state.markers, self.inner.acked
+        while markers and acked(peer, markers[0]):
+            if state.unstable.pop(markers.popleft(), None) is not None:
+                self._drop(state, None)
 
     def take_news(self) -> list[tuple[Envelope, str]]:
         """Return the messages of frames that have become stable since the last call, and the places by which they came."""
@@ -198,6 +212,7 @@ class StableAcks(AckPolicy[StablePeer]):
         self.queued_bytes += weight
         state.queued_bytes += weight
         if envelope is None:
+            state.markers.append(number)
             return
         key = (envelope.origin, envelope.number)
         frames = self._frames_of[key] = self._frames_of.get(key, 0) + 1
@@ -266,7 +281,7 @@ class StableAcks(AckPolicy[StablePeer]):
         self.bytes_of, self._frames_of = {}, {}
         for peer, kept in saved.peers.items():
             state = self.peers[peer]
-            state.sent, state.stable, state.queued_bytes = kept.sent, kept.stable, 0
+            state.sent, state.stable, state.queued_bytes, state.markers = kept.sent, kept.stable, 0, deque()
             state.gone_upto = min((number for number, _ in kept.unstable), default=kept.sent + 1) - 1
             for number, at in kept.unstable:
                 self._keep(state, number, Unstable(*(saved.messages[at] if at >= 0 else (None, ""))))

@@ -243,3 +243,49 @@ def test_a_relay_keeps_no_more_of_a_process_than_that_may_send(monkeypatch: pyte
     assert kept.bytes_of == {"a": 2_300}
     relay.step(Arrived("b", Packet("B", (), (), stable_ack=StableAck(23))), 2)
     assert kept.bytes_of == {"a": 0}
+
+
+MARKED = """
+name = "marked"
+stability = {stability}
+[domains.A]
+members = ["a", "r"]
+[domains.B]
+members = ["r", "b", "captured"]
+ordering = "{ordering}"
+"""
+
+
+def send_past(text: str, *peers: str) -> tuple[Member, int, str]:
+    """Let ``a`` send to ``b`` by a relay, of whose peers these acknowledge all; return it, how many it took, and why no more."""
+    topology = parse(text)
+    sender, relay = Member("a", topology), Member("r", topology)
+    for at in range(50):
+        for _, came in sender.step(Submit(("b",), bytes(36)), at).send:
+            if refused := relay.step(Arrived("a", came), at).refused:
+                return relay, at, str(refused[0])
+        for peer in peers:
+            ack = StableAck(at + 1) if topology.stability and peer == "b" else None
+            relay.step(Arrived(peer, Packet("B", (), (), at + 1, stable_ack=ack)), at)
+    return relay, 50, ""
+
+
+@pytest.mark.parametrize("ordering", ["vector", "clocked"])
+def test_a_relay_keeps_no_markers_for_a_peer_that_acknowledges_and_never_reports(ordering: str) -> None:
+    """A captured server says of nothing that all have it. Messages for another one leave only markers for it, which end here."""
+    relay, taken, _ = send_past(MARKED.format(ordering=ordering, stability="true"), "b", "captured")
+    assert (taken, relay.queued()["captured"], relay.queued()["b"]) == (50, 0, 0)
+    assert not relay.step(Arrived("captured", Packet("B", (), (), 50, stable_ack=StableAck(50))), 51).refused
+
+
+@pytest.mark.parametrize("ordering", ["vector", "clocked"])
+@pytest.mark.parametrize("stability", ["true", "false"])
+def test_markers_for_a_peer_that_acknowledges_nothing_are_few(
+    ordering: str, stability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_QUEUED_HARD", 10)
+    _, taken, why = send_past(MARKED.format(ordering=ordering, stability=stability), "b")
+    assert (taken, "the queue to 'captured' in 'B' is full: 8 frames are not acknowledged; MAX_QUEUED_HARD is 10" in why) == (
+        8,
+        True,
+    ), why
