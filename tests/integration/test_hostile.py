@@ -170,6 +170,23 @@ async def test_a_crowd_that_says_nothing_keeps_nobody_out(
     assert complained(caplog, r"shown out: .*MAX_STRANGERS_PER_PLACE \(128\)", EVIL_HOST)
 
 
+async def test_a_crowd_that_fills_a_small_server_keeps_nobody_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where memory or open files allow fewer connections than strangers, those who came later were turned away."""
+    monkeypatch.setattr(listener, "HELLO_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 20)
+    topology = flat("s1")
+    async with servers(topology) as running:
+        crowd = [await Speaker.call(topology.addresses["s1"], local=EVIL_HOST) for _ in range(60)]
+        await until(lambda: running["s1"].turned_away >= 40)
+        await assert_served(topology)
+        assert len(running["s1"]._listener._open) <= 20
+        for one in crowd:
+            one.close()
+    assert complained(caplog, "shown out: it has not introduced itself, and MAX_CONNECTIONS, .* allow 20", EVIL_HOST)
+
+
 async def test_with_tls_those_of_one_place_wait_for_their_turn_and_others_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,8 @@ Rules:
 * What strangers can make a server keep is bounded by the product: ``MAX_STRANGER_BYTES``.
 * To agree on TLS takes a millisecond or two. It is begun ``TLS_PER_S`` times a second with those at one place, and
   ``TLS_BURST`` times at once; others of that place wait, for ``HELLO_TIMEOUT_S`` at most.
-* There are at most ``MAX_CONNECTIONS``, and fewer where the system does not allow that many open files.
+* There are at most ``MAX_CONNECTIONS``, and fewer where there is no memory for them or the system allows fewer open
+  files. Then, too, a stranger is shown out for the next, if there is one: strangers alone never fill a server.
 * Whoever is refused stays a stranger until its connection has ended.
 * Servers and clients come through the same listener; the first frame says which they are.
 * Where there is an access file, a client proves its token (``net.security.tokens``) before anything else that it says is read.
@@ -172,17 +173,19 @@ class Listener:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _came(self, came: socket.socket, address: str) -> None:
-        if len(self._open) >= self._most:
+        allowed = f"MAX_CONNECTIONS, --memory and the limit on open files allow {self._most}"
+        full = len(self._open) >= self._most
+        if full and not self._strangers:
             self.turned_away += 1
-            allowed = f"MAX_CONNECTIONS, --memory and the limit on open files allow {self._most}"
             self.complaints.say(address, f"turned away: there are {len(self._open)} connections; {allowed}")
             came.close()
             return
         place = place_of(address.rpartition(":")[0])
         if self._places[place] >= MAX_STRANGERS_PER_PLACE:
-            self._show_out(place, f"MAX_STRANGERS_PER_PLACE ({MAX_STRANGERS_PER_PLACE})")
-        elif len(self._strangers) >= MAX_STRANGERS:
-            self._show_out(max(self._places, key=self._places.__getitem__), f"MAX_STRANGERS ({MAX_STRANGERS})")
+            self._show_out(place, f"there are MAX_STRANGERS_PER_PLACE ({MAX_STRANGERS_PER_PLACE}) like it")
+        elif full or len(self._strangers) >= MAX_STRANGERS:
+            why = allowed if full else f"there are MAX_STRANGERS ({MAX_STRANGERS}) like it"
+            self._show_out(max(self._places, key=self._places.__getitem__), why)
         connection = Connection()
         connection.address = address
         connection.on_made, connection.on_frame = self._made, self._introduced
@@ -193,15 +196,15 @@ class Listener:
         self._open.add(connection)
         self._coming[connection] = asyncio.get_running_loop().create_task(self._let_in(connection, came))
 
-    def _show_out(self, place: str, limit: str) -> None:
+    def _show_out(self, place: str, why: str) -> None:
         """Let the stranger from a place that has been there for longest make room for another."""
         connection = next(stranger for stranger, where in self._strangers.items() if where == place)
         self.turned_away += 1
-        connection.complain(f"shown out: it has not introduced itself, and there are {limit} like it")
+        connection.complain(f"shown out: it has not introduced itself, and {why}")
         coming = self._coming.get(connection)
         if coming is not None:
             coming.cancel()
-        self._known(connection)
+        self._ended(connection)
         connection.fail(MalformedFrame("it was shown out"))
 
     async def _let_in(self, connection: Connection, came: socket.socket) -> None:
