@@ -2,7 +2,8 @@
 
 Rules:
 
-* The latter are read again when they change, which is looked at every ``LOOK_EVERY_S``, and when the server is told to (SIGHUP).
+* The latter are read again when they have changed and stand still between two looks, every ``LOOK_EVERY_S``: half of a file
+  may be read without an error, and mean that rights are withdrawn. When the server is told to (SIGHUP), they are read at once.
 * What cannot be read, or does not fit together, changes nothing: what was read before stays in force, and the log says why. A
   certificate that is replaced before its key is such a case; it is read when the key has come too.
 """
@@ -33,11 +34,12 @@ class Reloading:
         self._what = what
         self._files = files
         self._read = read
-        self._mark = self._marked()
+        self._mark = self._seen = self._marked()
 
     def look(self) -> bool:
-        """Read the files if they have changed; return whether they were read."""
-        return self._marked() != self._mark and self.again()
+        """Read the files if they have changed, and not since the last look; return whether they were read."""
+        before, self._seen = self._seen, self._marked()
+        return self._seen != self._mark and self._seen == before and self.again()
 
     def again(self) -> bool:
         """Read the files; return whether that could be done."""

@@ -37,12 +37,14 @@ def test_files_that_fit_together_are_read_when_both_have_changed(tmp_path: Path,
     assert not reloading.look()
     one.write_text("newer")
     assert not reloading.look()
+    assert not reloading.look()
     assert reader.value == "old"
     assert "the files: what was read before stays in force: they do not fit" in caplog.text
     reads = reader.reads
     assert not reloading.look()
     assert reader.reads == reads, "what cannot be read is not read again and again"
     two.write_text("newer")
+    assert not reloading.look()
     assert reloading.look()
     assert reader.value == "newer"
 
@@ -56,6 +58,7 @@ def test_a_file_that_was_put_in_the_place_of_another_is_seen(tmp_path: Path) -> 
     seen = file.stat()
     os.utime(other, ns=(seen.st_atime_ns, seen.st_mtime_ns))
     other.replace(file)
+    assert not reloading.look()
     assert reloading.look()
     assert reader.value == "new"
 
@@ -67,3 +70,19 @@ def test_it_is_read_when_told_to_though_nothing_changed(tmp_path: Path) -> None:
     reloading = Reloading("the file", (file,), reader.read)
     assert reloading.again()
     assert reader.reads == 2
+
+
+def test_a_file_that_is_being_written_is_read_when_it_stands_still(tmp_path: Path) -> None:
+    file = tmp_path / "one"
+    file.write_text("old")
+    reader = Reader(file)
+    reloading = Reloading("the file", (file,), reader.read)
+    for half in ("", "n", "ne"):
+        file.write_text(half)
+        assert not reloading.look()
+    file.write_text("new")
+    assert not reloading.look()
+    assert reader.value == "old"
+    assert reloading.look()
+    assert reader.value == "new"
+    assert not reloading.look()

@@ -190,9 +190,12 @@ class AccessFile:
     def read(self) -> None:
         """Read the file as it is now; if that cannot be, ``ConfigError``, and what was read before stays."""
         try:
-            says = msgspec.convert(tomllib.loads(self.path.read_text(encoding="utf-8")), _File)
+            text = self.path.read_text(encoding="utf-8")
+            says = msgspec.convert(tomllib.loads(text), _File)
         except (OSError, ValueError, msgspec.ValidationError) as error:
             raise ConfigError(f"access file {self.path}: {error}") from None
+        if not text and self._rights:  # The most likely half of a file. To be believed would end all subscriptions for good.
+            raise ConfigError(f"access file {self.path}: it is empty, as if being written; to let nobody in, write [clients]")
         tokens = {}
         for entry, line in says.clients.items():
             where = f"access file {self.path}: clients.{entry}"

@@ -57,6 +57,22 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         AccessFile(tmp_path / "none.toml")
 
 
+def test_a_file_that_is_emptied_changes_nothing(tmp_path: Path) -> None:
+    """Whoever writes a file in its place empties it first. All clients were turned away, and all that they followed was ended."""
+    path = tmp_path / "access.toml"
+    path.write_text(f'[clients.ann]\ntokens = ["{new_token("ann").verifier()}"]\nsubscribe = ["*"]\n')
+    access = AccessFile(path)
+    path.write_text("")
+    with pytest.raises(ConfigError, match=re.escape("it is empty, as if being written; to let nobody in, write [clients]")):
+        access.read()
+    assert not access.objection_to_follower("ann", "ann", "news")
+    path.write_text("[clients]\n")
+    access.read()
+    assert access.objection_to_follower("ann", "ann", "news")
+    path.write_text("")
+    assert AccessFile(path).objection_to_follower("ann", "ann", "news"), "a server may start with nobody in it"
+
+
 def test_a_server_warns_of_operators_whose_tokens_do_not_sign(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A captured server that has the verifier of such a token can log in with it elsewhere."""
     ops, chief, ann = new_token("ops"), new_token("chief"), new_token("ann")
