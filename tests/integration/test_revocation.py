@@ -14,11 +14,13 @@ import pytest
 
 import thence
 from tests.support.servers.running import flat, started, until, url
-from tests.support.servers.securing import EVERYTHING, Access
+from tests.support.servers.securing import EVERYTHING, Access, Speaker, prove
 from thence.agents.kinds import kinds_of
 from thence.client.client import Client
 from thence.core.topology.model import Topology
 from thence.errors import NotAllowed, Refusal
+from thence.net.protocol import Denied, Subscribed
+from thence.net.security.tokens import parse_token
 from thence.node.options import NodeOptions
 from thence.observe.metrics import exposition
 from thence.server.server import Server
@@ -135,6 +137,36 @@ async def test_what_waits_on_a_topic_is_withheld_from_who_may_not_follow_it_any_
     if while_stopped:
         async with serving(topology, access, tmp_path / "data") as server:
             await behind(server)
+
+
+async def test_a_program_that_was_cut_off_is_told_what_has_ended_meanwhile(tmp_path: Path) -> None:
+    """It stayed up while its server was restarted, and never learned why nothing came."""
+    topology = flat("s1")
+    access = Access(tmp_path / "access.toml", ann={"subscribe": ["*"]})
+    async with serving(topology, access, tmp_path / "data"):
+        ann = thence.connect(url(topology, "s1"), "ann", token=access.tokens["ann"])
+        told = told_by(ann)
+        await ann.__aenter__()
+        await ann.subscribe("news")
+        await ann.subscribe("own")
+    access.write(ann={"subscribe": ["own"]})
+    async with serving(topology, access, tmp_path / "data"):
+        await until(lambda: told)
+        assert told == [("news", "the access file does not let 'ann' follow 'news'")]
+        await ann.__aexit__(None, None, None)
+
+
+async def test_nothing_is_said_before_the_welcome(tmp_path: Path) -> None:
+    """A client that came in by another entry heard first what it follows no longer."""
+    topology = flat("s1")
+    access = Access(tmp_path / "access.toml", all=EVERYTHING, few={"names": ["ann"]})
+    async with serving(topology, access):
+        async with thence.connect(url(topology, "s1"), "ann", token=access.tokens["all"]) as ann:
+            await ann.subscribe("news")
+        speaker = await Speaker.call(topology.addresses["s1"])
+        await prove(speaker, "ann", parse_token(access.tokens["few"]))  # It raises if anything else comes first.
+        assert {type(await speaker.hear()) for _ in range(2)} == {Denied, Subscribed}
+        speaker.close()
 
 
 async def test_what_waits_is_delivered_if_the_right_comes_back_before(tmp_path: Path) -> None:

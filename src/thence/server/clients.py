@@ -107,11 +107,12 @@ class ConnectedClients:
         if client is not None and client.session is not None:
             tell(client.connection, Subscribed(notice.topic, notice.wanted))
 
-    def tell_withdrawn(self, name: str, topic: str, reason: str) -> None:
-        """Tell a client, if it is here, that it follows a topic no longer since it may not."""
+    def tell_withdrawn(self, name: str, topic: str, reason: str) -> bool:
+        """Tell a client that it follows a topic no longer since it may not; return whether it is here."""
         client = self.here.get(name)
         if client is not None:
             tell(client.connection, Denied("topic", topic, reason))
+        return client is not None
 
     # Seen from outside.
 

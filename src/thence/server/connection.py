@@ -125,7 +125,6 @@ class ClientConnection:
             self._may_follow,
         )
         node.directory.mailboxes.here.add(self.name)
-        self._server.revocation.came(self)
         accepted, acknowledged = min(node.intake.accepted_of(self.name), mailbox.sent), node.acknowledgements.of(self.name)
         unheard = rejected_before(mailbox, accepted)  # Perhaps: that is the client's to know.
         answered = unheard[0].first - 1 if unheard else accepted
@@ -136,6 +135,7 @@ class ClientConnection:
         self._chatter.free = False
         if unheard:
             tell(self.connection, Accepted(accepted, accepted))
+        self._server.revocation.came(self)  # Behind the greeting: nothing is said before it.
 
     def greet(self, number: int = 0, accepted: int = 0, position: int = 0, mailbox: Mailbox | None = None) -> None:
         """Say who we are, and where the client stands."""

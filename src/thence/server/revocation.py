@@ -7,8 +7,10 @@ Rules:
 * A client has the rights of the entry by which it last came in, also while it is away (``Mailbox.entry``). Of one that came
   before that was noted, or while there was no access file, nobody knows the entry: then any that lets it be called so counts.
 * A subscription without a right to it is ended by a notice to all servers, as if its client had ended it: that is durable. The
-  client is told, if it is here, and the log says it once. From the moment the file is read nothing on the topic is delivered any
-  more: what waits in the mailbox is withheld when its turn comes (``node.sessions.feed``), by the rights at that time.
+  client is told, now or when it comes back, and the log says it once. From the moment the file is read nothing on the topic is
+  delivered any more: what waits in the mailbox is withheld when its turn comes (``node.sessions.feed``), by the rights then.
+* ``MAX_UNTOLD`` ends are kept in memory for those who are away. A program may stay up while its server restarts, and would never
+  learn why nothing comes.
 * An agent rests while the entry by which it was made may not make agents. What is written to it waits. The reaction that it
   is in is dropped, and done again when it may go on.
 * A pass looks at ``TOPICS_AT_ONCE`` topics in a turn of the loop, so that a server with very many serves its clients meanwhile.
@@ -35,6 +37,9 @@ TOPICS_AT_ONCE: Final = 2_000
 MAX_LINES: Final = 100
 """About how many clients the log has a line of their own after one pass."""
 
+MAX_UNTOLD: Final = 10_000
+"""How many ends of subscriptions are kept to be told to clients that are away; further ones are not."""
+
 log = logging.getLogger("thence.revocation")
 
 
@@ -56,6 +61,9 @@ class Revocation:
         """Clients and topics whose end is announced and has not come to pass, and why."""
         self._ended: dict[str, tuple[int, str]] = {}
         """How many subscriptions of each client this pass has ended, and why the first of them."""
+        self._untold: dict[str, list[tuple[str, str]]] = {}
+        """By clients that are away: topics that they follow no longer, and why."""
+        self._untold_count = 0
 
     @property
     def _access(self) -> AccessFile | None:
@@ -70,7 +78,9 @@ class Revocation:
         self._go_on()
 
     def came(self, client: ClientConnection) -> None:
-        """A client is here: note its entry, if that is another one than before."""
+        """A client is here: tell it what has ended meanwhile, and note its entry, if that is another one than before."""
+        for topic, reason in self._forget_untold(client.name):
+            self._server.clients.tell_withdrawn(client.name, topic, reason)
         mailbox = self._node.directory.state.mailboxes.get(client.name)
         if client.guest is None or mailbox is None or mailbox.entry == client.guest.rights.entry:
             return
@@ -84,6 +94,8 @@ class Revocation:
     def tick(self) -> None:
         """Go on with what there was no room for."""
         if self._access is not None:
+            for name in self._untold.keys() - self._node.directory.state.mailboxes.keys():
+                self._forget_untold(name)
             unnoted, self._unnoted = self._unnoted, {}
             for client in unnoted.values():
                 self.came(client)
@@ -134,8 +146,15 @@ class Revocation:
             return True
         count, first = self._ended.get(client, (0, reason))
         self._ended[client] = (count + 1, first)
-        self._server.clients.tell_withdrawn(client, topic, reason)
+        if not self._server.clients.tell_withdrawn(client, topic, reason) and self._untold_count < MAX_UNTOLD:
+            self._untold.setdefault(client, []).append((topic, reason))
+            self._untold_count += 1
         return True
+
+    def _forget_untold(self, client: str) -> list[tuple[str, str]]:
+        untold = self._untold.pop(client, [])
+        self._untold_count -= len(untold)
+        return untold
 
     def _entry_of(self, client: str) -> str:
         here = self._server.clients.guest(client)
