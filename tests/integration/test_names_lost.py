@@ -12,7 +12,7 @@ import pytest
 
 import thence
 from tests.integration.test_faults import proxied
-from tests.support.servers.running import flat, started, until, url
+from tests.support.servers.running import PATIENCE_S, flat, started, until, url
 from thence.agents.kinds import kinds_of
 from thence.core.topology.model import Topology
 from thence.errors import Fenced, UsageError
@@ -93,6 +93,28 @@ async def test_what_waits_for_the_loser_goes_back_to_its_senders(
     await second.stop(drain_s=0)
     await first.stop(drain_s=0)
     assert "client ann has lost its name to one of s1; messages that go back: 10" in caplog.text
+
+
+async def test_a_request_that_comes_back_is_not_waited_for(tmp_path: Path) -> None:
+    """It was told as undeliverable, and waited for its reply until its time was over."""
+    topology = flat("s1", "s2")
+    second = await started(topology, "s2", tmp_path)
+    async with thence.connect(url(topology, "s2"), "ann"):
+        pass
+    async with thence.connect(url(topology, "s2"), "bob") as bob:
+        heard = returned_to(bob)
+        asked = asyncio.create_task(bob.request("ann", b"?", within=1000))
+        await until(lambda: second.node.directory.state.mailboxes["ann"].position == 1)
+        await second.stop(drain_s=0)
+        first = await started(topology, "s1", tmp_path)
+        async with thence.connect(url(topology, "s1"), "ann"):
+            pass
+        second = await started(topology, "s2", tmp_path)
+        with pytest.raises(TimeoutError, match="no reply from 'ann': the request came back, since 'ann' has lost its name"):
+            await asyncio.wait_for(asked, PATIENCE_S)
+        assert heard == [("ann", b"?")]
+    await second.stop(drain_s=0)
+    await first.stop(drain_s=0)
 
 
 class Courier(thence.Agent):

@@ -121,8 +121,8 @@ class Endpoint:
             async with asyncio.timeout(within):
                 await outbox.until(outbox.number)
                 return await reply
-        except TimeoutError:
-            raise TimeoutError(f"no reply from {to!r} within {within:g} s") from None
+        except TimeoutError as late:
+            raise TimeoutError(str(late) or f"no reply from {to!r} within {within:g} s") from None
         finally:
             requests.forget(request)
 

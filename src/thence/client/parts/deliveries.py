@@ -102,6 +102,7 @@ class Deliveries:
 
     def _hand_back(self, messages: Sequence[Message], last: int) -> None:
         for message in messages:
+            self._requests.returned(message.item.request)
             self._hooks.returned(message, message.sender.removeprefix(RETURNED))
         self._inbox.skip(last)
 

@@ -66,6 +66,12 @@ class Requests:
         reply.set_result(message)
         return ""
 
+    def returned(self, request: int) -> None:
+        """A request came back: there will be no reply to it."""
+        whom, reply = self._waiting.get(request, ("", None))
+        if reply is not None:
+            answer_to(reply, TimeoutError(f"no reply from {whom!r}: the request came back, since {whom!r} has lost its name"))
+
     def _end(self, failure: Exception) -> bool:
         return fail_all([reply for _, reply in self._waiting.values()], failure)
 
