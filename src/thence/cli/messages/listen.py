@@ -107,7 +107,7 @@ async def _tell_of_trouble(client: Client) -> None:
 def _print(message: Message, json: bool) -> None:
     try:
         line = _line(message, _readable(message), json)
-    except RecursionError:  # JSON has a limit of its own.
+    except (RecursionError, ValueError):  # JSON has limits of its own: nesting, and numbers that are none.
         line = _line(message, message.body.decode("utf-8", "replace"), json)
     if json:
         console.say_json(line)
@@ -118,7 +118,7 @@ def _print(message: Message, json: bool) -> None:
 def _line(message: Message, body: Any, json: bool) -> str:
     if json:
         line = {"sender": message.sender, "topic": message.topic, "headers": dict(message.headers), "body": body}
-        return json_.dumps(line, ensure_ascii=False)
+        return json_.dumps(line, ensure_ascii=False, allow_nan=False)
     where = f" #{message.topic}" if message.topic is not None else ""
     text = body if isinstance(body, str) else json_.dumps(body, ensure_ascii=False)
     return f"{message.sender}{where}: {text}"

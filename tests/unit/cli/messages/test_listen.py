@@ -50,6 +50,15 @@ def test_a_body_however_deep_is_printed_in_some_way(depth: int, json: bool, caps
     assert "mallory" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("value", [float("nan"), [float("inf")], {"a": -float("inf")}])
+def test_a_line_is_json_whatever_the_numbers_are(value: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Python writes NaN and Infinity, which no other reader of JSON takes."""
+    _print(message(value), json=True)
+    printed = msgspec.json.decode(capsys.readouterr().out)
+    assert printed["sender"] == "ann"
+    assert isinstance(printed["body"], str)
+
+
 async def test_a_connection_that_is_lost_and_found_is_told_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
