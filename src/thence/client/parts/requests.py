@@ -114,6 +114,7 @@ def fail_all(futures: Iterable[asyncio.Future[Any]], failure: Exception) -> bool
     waiting = [future for future in futures if not future.done()]
     for future in waiting:
         future.set_exception(failure)
+        future.exception()  # It counts as seen: whoever waits for two of them gets it by one, and asyncio would print the other.
     return bool(waiting)
 
 

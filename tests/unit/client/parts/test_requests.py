@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 
-from thence.client.parts.requests import Pending
+from thence.client.parts.requests import Pending, Requests
 from thence.client.parts.state import EndpointState
 from thence.errors import UsageError
 
@@ -42,3 +43,19 @@ async def test_the_end_wakes_all_and_a_failure_that_nobody_gets_is_reported() ->
     alone.fail(ValueError("gone"))
     assert [context["message"] for context in reports] == ["thence: 'alone' has ended, and nobody waits for anything"]
     assert not alone.failure_seen
+
+
+async def test_a_failure_that_was_got_in_another_way_is_not_printed() -> None:
+    """Whoever asks waits until the request is accepted first, and gets the failure there."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    state = EndpointState("me")
+    requests = Requests(state)
+    request, reply = requests.ask("ann")
+    state.enter()
+    state.fail(ValueError("gone"))
+    assert reply.done()
+    requests.forget(request)
+    del reply
+    gc.collect()
+    assert reports == []
