@@ -10,13 +10,15 @@ import pytest
 
 from thence.node import backlog
 from thence.storage import mailbox as mailbox_module
-from thence.storage.mailbox import Batch, Mailbox, SpillFile
-from thence.storage.spill import Reader, Spill
+from thence.storage.mailbox import Batch, Mailbox
+from thence.storage.mailbox_spill import MailboxReader
+from thence.storage.spill import Spill
+from thence.storage.spill_files import SpillFile
 
 
 def kept_in(mailbox: Mailbox, spill: Spill | None, client: str) -> Iterator[tuple[int, Batch]]:
     """Give every batch that is kept in a mailbox, with the position of its first message, as its receiver would read them."""
-    reader = Reader(spill, client)
+    reader = MailboxReader(spill, client)
     first = mailbox.front
     while first <= mailbox.position:
         first, batch = reader.at(mailbox, first)

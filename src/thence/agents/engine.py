@@ -35,7 +35,7 @@ from thence.runtime.event_loop import tell_if_it_fails
 from thence.storage.agents import Dead, Reacted, StoredAgent
 from thence.storage.bodies import Body
 from thence.storage.mailbox import Batch
-from thence.storage.spill import Reader
+from thence.storage.mailbox_spill import MailboxReader
 
 MAX_REACTING: Final = 1_000
 """How many reactions may be waiting for something at a time; others begin when one of them ends."""
@@ -98,7 +98,7 @@ class Running:
         self._batch: Batch | None = None
         """The batch of the next message."""
         self._messages: list[BatchItem] = []
-        self._reader: Reader | None = None
+        self._reader: MailboxReader | None = None
         """Where it is in its mailbox, while it has something to do."""
 
     @property
@@ -114,7 +114,7 @@ class Running:
         batch = self._batch
         if batch is None or position >= self._first + batch.count:
             if self._reader is None:
-                self._reader = Reader(self._node.directory.mailboxes.spill, self.name)
+                self._reader = MailboxReader(self._node.directory.mailboxes.spill, self.name)
             if batch is None:
                 self._first, batch = self._reader.behind(mailbox, self.position)
             else:

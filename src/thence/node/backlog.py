@@ -23,8 +23,9 @@ from thence.core.wire.messages import Envelope
 from thence.node.driver.driver import Driver
 from thence.storage import mailbox
 from thence.storage.frame_spill import Outgoing, SavedFiles
-from thence.storage.mailbox import MailboxRoom, SpillFile
+from thence.storage.mailbox import MailboxRoom
 from thence.storage.spill import Spill, sync_files
+from thence.storage.spill_files import SpillFile
 from thence.storage.store import MemoryStore, Store
 
 SPILL_SHARE: Final = 2

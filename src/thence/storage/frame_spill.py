@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from itertools import takewhile
 from typing import Final
 
 from thence.core.member.contract import Fetched, Spilled
@@ -27,8 +26,8 @@ from thence.core.member.spill import Way
 from thence.core.transport.spill_queue import Numbered
 from thence.core.wire.messages import Envelope
 from thence.errors import Busy, StorageError, StoreFull
-from thence.storage.mailbox import SpillFile
 from thence.storage.spill import BlockReader, Spill, WaitingFrame
+from thence.storage.spill_files import SpillFile, SpillFiles, split_done
 
 FRAMES_SHARE: Final = 2
 """Of what may be spilled, one part in so many is the most that frames for peers take."""
@@ -47,7 +46,7 @@ class Outgoing:
         self._member = member
         self._spill = spill
         self._fetched = fetched
-        self._files: dict[Way, list[SpillFile]] = {}
+        self._files: dict[Way, SpillFiles] = {}
         self._readers: dict[Way, BlockReader[WaitingFrame]] = {}
         self.limit_bytes = spill.limit_bytes // FRAMES_SHARE
         self.full = ""
@@ -62,10 +61,10 @@ class Outgoing:
 
     def restore(self, saved: SavedFiles) -> None:
         """Go on with the files that a snapshot names; they must have what the member says is elsewhere."""
-        self._files = {Way(place, peer): list(files) for place, peer, files in saved}
+        self._files = {Way(place, peer): tuple(files) for place, peer, files in saved}
         for way in self._member.ways_elsewhere():
             first, last = self._member.elsewhere(way) or (0, 0)
-            files = self._files.get(way, [])
+            files = self._files.get(way, ())
             if not files or files[0].first > first or files[-1].last != last:
                 raise StorageError(
                     f"the snapshot says that frames {first} to {last} for {way} are in files, and does not name them"
@@ -79,7 +78,7 @@ class Outgoing:
         """Return which files have what the member says is elsewhere, for a snapshot of both."""
         for way in list(self._files):
             self._let_go(way)
-        return [(way.place, way.peer, files) for way, files in self._files.items()]
+        return [(way.place, way.peer, list(files)) for way, files in self._files.items()]
 
     # While it runs.
 
@@ -117,9 +116,8 @@ class Outgoing:
         while not self.full and (block := self._member.block_to_spill(way)):
             if self._member.elsewhere(way) is None:
                 self._let_go(way)  # Before the numbers of another version of the fabric, which begin anew.
-            files = self._files.get(way, [])
             try:
-                self._write_block(way, files, block)
+                self._write_block(way, block)
             except StoreFull as error:
                 self.full = str(error)
                 self._tell(way, f"they stay in memory: {error}")
@@ -131,18 +129,13 @@ class Outgoing:
             log.warning("frames for %s are not in files as they should be: %s", way, trouble)
         self._logged[way] = trouble
 
-    def _write_block(self, way: Way, files: list[SpillFile], block: Numbered) -> None:
+    def _write_block(self, way: Way, block: Numbered) -> None:
         if self.bytes >= self.limit_bytes:
             raise StoreFull(f"{self.bytes} bytes of frames are spilled in {self._spill.folder}; the limit is {self.limit_bytes}")
         if self._spill.full:
             raise StoreFull(self._spill.full)
         entries = [(number, WaitingFrame(frame)) for number, frame in block]
-        file = self._spill.write(str(way), entries, files[-1] if files else None)
-        if not files or files[-1] is not file:
-            files.append(file)
-        file.last = block[-1][0]
-        file.messages_bytes += sum(frame.weight for _, frame in block)
-        self._files[way] = files
+        self._files[way] = self._spill.write(str(way), entries, self._files.get(way, ()))
         self._logged.pop(way, None)
 
     def _fetch(self, way: Way) -> None:
@@ -160,17 +153,17 @@ class Outgoing:
     def _next_block(self, way: Way) -> Numbered:
         first, last = self._member.elsewhere(way) or (0, 0)
         reader = self._readers.setdefault(way, BlockReader(self._spill, str(way), WaitingFrame))
-        file = next(file for file in self._files[way] if file.last >= first)
-        return [(number, entry.frame) for number, entry in reader.read(file, first).items() if first <= number <= last]
+        block = reader.read(self._files[way], first)
+        return [(number, entry.frame) for number, entry in block.items() if first <= number <= last]
 
     def _let_go(self, way: Way) -> None:
         """Forget the files that nobody needs any more but, perhaps, the last snapshot."""
-        files, elsewhere = self._files.get(way, []), self._member.elsewhere(way)
-        done = list(takewhile(lambda file: elsewhere is None or file.last < elsewhere[0], files))
-        if done:
-            self._spill.done_with(done)
-            self._files[way] = files = files[len(done) :]
-        if not files:
+        files, elsewhere = self._files.get(way, ()), self._member.elsewhere(way)
+        done, left = (files, ()) if elsewhere is None else split_done(files, elsewhere[0] - 1)
+        self._spill.done_with(done)
+        if left:
+            self._files[way] = left
+        else:
             self._files.pop(way, None)
             self._readers.pop(way, None)
 
@@ -179,14 +172,12 @@ class Outgoing:
     def envelopes(self) -> Iterator[Envelope]:
         """Give all messages in files, for survivors who may lack them (``core.reconfig.flush``)."""
         for way, files in self._files.items():
-            first, last = self._member.elsewhere(way) or (1, 0)
+            number, last = self._member.elsewhere(way) or (1, 0)
             reader = BlockReader(self._spill, str(way), WaitingFrame)
-            for file in files:
-                number = max(file.first, first)
-                while number <= min(file.last, last):
-                    block = reader.read(file, number)
-                    yield from [entry.frame.envelope for entry in block.values() if entry.frame.envelope is not None]
-                    number = reader.next
+            while number <= last:
+                block = reader.read(files, number)
+                yield from [entry.frame.envelope for entry in block.values() if entry.frame.envelope is not None]
+                number = reader.next
 
     @property
     def bytes(self) -> int:

@@ -17,8 +17,9 @@ from thence.core.wire.messages import UNREADABLE
 from thence.core.wire.records import Record
 from thence.errors import StorageError
 from thence.storage.agents import DeadLettered, Reacted
-from thence.storage.mailbox import MailboxMet, SpillFile
+from thence.storage.mailbox import MailboxMet
 from thence.storage.rejections import Rejected
+from thence.storage.spill_files import SpillFile
 
 
 class Returned(msgspec.Struct, frozen=True, array_like=True, tag=32):

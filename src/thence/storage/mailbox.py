@@ -20,8 +20,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from thence.core.epochs.epoch import NEVER_MET, Claim, Epoch
+from thence.core.transport.spill_queue import cut_block
 from thence.storage import rejections
 from thence.storage.rejections import Rejected
+from thence.storage.spill_files import SpillFiles, split_done, weight_of
 
 MAX_MAILBOX_MESSAGES: Final = 1_000_000
 """How many messages may wait for one client in memory before the server takes no more deliveries, for anyone."""
@@ -75,16 +77,16 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     topic: str | None
     messages: bytes
 
+    @property
+    def weight(self) -> int:
+        """What it counts for in limits by bytes."""
+        return max(len(self.messages), MIN_BATCH_BYTES, MIN_MESSAGE_BYTES * self.count)
+
 
 class ReadBatch(Batch, frozen=True, array_like=True, gc=False, tag=1):
     """A batch as it was read: its messages are a part of what brought it, and not copied out of it."""
 
     messages: memoryview  # type: ignore[assignment]
-
-
-def weight_of(batch: Batch) -> int:
-    """Return what a batch counts for in limits by bytes."""
-    return max(len(batch.messages), MIN_BATCH_BYTES, MIN_MESSAGE_BYTES * batch.count)
 
 
 class MailboxMet(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -105,21 +107,6 @@ class MailboxRoom(NamedTuple):
 
     messages: int
     bytes: int
-
-
-class SpillFile(msgspec.Struct, array_like=True):
-    """A file with messages of one mailbox, as far as it counts: what is behind ``end`` was never part of a snapshot."""
-
-    number: int
-    marker: bytes
-    """What its blocks begin with (``storage.segments``)."""
-    start: int
-    """Where its first block begins."""
-    end: int
-    first: int
-    """The position of its first message."""
-    last: int
-    messages_bytes: int
 
 
 NOTHING_UNWRITTEN: Final[dict[int, Batch]] = {}
@@ -147,14 +134,14 @@ class Mailbox(msgspec.Struct, array_like=True):
     waiting: dict[int, Batch] = msgspec.field(default_factory=dict)
     """Batches with messages that are not acknowledged, by the position of the first message in each."""
     bytes: int = 0
-    """Of all three parts, by ``weight_of``."""
+    """Of all three parts, by ``Batch.weight``."""
     front: int = 1
     """The position of the oldest batch's first message."""
     since: int = 0
     """The number of the notice by which the client got its name; one that was forgotten and comes again has another mailbox."""
     spilling: bool = False
     """Whether new messages go behind what is in files."""
-    spilled: tuple[SpillFile, ...] = ()
+    spilled: SpillFiles = ()
     spilled_messages: int = 0
     spilled_bytes: int = 0
     unwritten: dict[int, Batch] = msgspec.field(default_factory=lambda: NOTHING_UNWRITTEN)
@@ -206,14 +193,14 @@ class Mailbox(msgspec.Struct, array_like=True):
 
     def weigh(self) -> None:
         """Count all bytes anew: an earlier version, which made the snapshot that this comes from, counted otherwise."""
-        self.unwritten_bytes = sum([weight_of(batch) for batch in self.unwritten.values()])
-        self.spilled_bytes = sum([file.messages_bytes for file in self.spilled])
-        in_memory = sum([weight_of(batch) for batch in self.waiting.values()]) + self.unwritten_bytes
+        self.unwritten_bytes = sum([batch.weight for batch in self.unwritten.values()])
+        self.spilled_bytes = sum([file.weight for file in self.spilled])
+        in_memory = sum([batch.weight for batch in self.waiting.values()]) + self.unwritten_bytes
         self.bytes = in_memory + self.spilled_bytes
 
     def put(self, batch: Batch, room: MailboxRoom) -> bool:
         """Add messages at the end; return whether there are more in memory than there is room for, or were before."""
-        before, size = self.position, weight_of(batch)
+        before, size = self.position, batch.weight
         self.position = last = before + batch.count
         self.bytes = total = self.bytes + size
         if self.spilling:
@@ -239,11 +226,11 @@ class Mailbox(msgspec.Struct, array_like=True):
         self.front = behind + 1
         return True
 
-    def acknowledge(self, upto: int) -> list[SpillFile]:
+    def acknowledge(self, upto: int) -> SpillFiles:
         """Forget the batches that are done with; return the files that are."""
         done = self.acknowledged = max(self.acknowledged, min(upto, self.position))
         self._forget(done)
-        return self._acknowledge_spilled(done) if self.spilling else []
+        return self._acknowledge_spilled(done) if self.spilling else ()
 
     def _forget(self, done: int) -> None:
         front, waiting = self.front, self.waiting
@@ -253,18 +240,17 @@ class Mailbox(msgspec.Struct, array_like=True):
                 break  # It is in a file, or not all of it is done with.
             del waiting[front]
             front += batch.count
-            self.bytes -= weight_of(batch)
+            self.bytes -= batch.weight
         self.front = front
 
-    def _acknowledge_spilled(self, done: int) -> list[SpillFile]:
-        gone: list[SpillFile] = []
-        while self.spilled and self.spilled[0].last <= done:
-            file, self.spilled = self.spilled[0], self.spilled[1:]
-            gone.append(file)
-            self.front = file.last + 1
-            self.bytes -= file.messages_bytes
-            self.spilled_bytes -= file.messages_bytes
-            self.spilled_messages -= file.last - file.first + 1
+    def _acknowledge_spilled(self, done: int) -> SpillFiles:
+        gone, self.spilled = split_done(self.spilled, done)
+        if gone:
+            weight = sum([file.weight for file in gone])
+            self.front = gone[-1].last + 1
+            self.bytes -= weight
+            self.spilled_bytes -= weight
+            self.spilled_messages -= gone[-1].last - gone[0].first + 1
         if not self.spilled:
             self.waiting |= self.unwritten
             self.unwritten, self.unwritten_bytes, self.spilling = NOTHING_UNWRITTEN, 0, False
@@ -291,25 +277,14 @@ class Mailbox(msgspec.Struct, array_like=True):
         """Return the oldest batches that are not written, if there are enough of them to be."""
         if len(self.unwritten) < BLOCK_BATCHES and self.unwritten_bytes < BLOCK_BYTES:
             return []
-        block: list[tuple[int, Batch]] = []
-        size = 0
-        for position, batch in self.unwritten.items():
-            block.append((position, batch))
-            size += weight_of(batch)
-            if len(block) >= BLOCK_BATCHES or size >= BLOCK_BYTES:
-                break
-        return block
+        return cut_block(self.unwritten.items(), BLOCK_BATCHES, BLOCK_BYTES)
 
-    def written(self, block: list[tuple[int, Batch]], file: SpillFile) -> None:
-        """The oldest unwritten batches are in this file now, which is the last one, or a new one behind it."""
-        size = sum(weight_of(batch) for _, batch in block)
+    def written(self, block: list[tuple[int, Batch]], files: SpillFiles) -> None:
+        """Note that the oldest unwritten batches are in files now, which are all of its files."""
         for position, _ in block:
             del self.unwritten[position]
-        if not self.spilled or self.spilled[-1] is not file:
-            self.spilled += (file,)
-        position, batch = block[-1]
+        size, (position, batch) = weight_of(block), block[-1]
+        self.spilled = files
         self.spilled_messages += position + batch.count - block[0][0]
         self.spilled_bytes += size
         self.unwritten_bytes -= size
-        file.last = position + batch.count - 1
-        file.messages_bytes += size

@@ -1,8 +1,11 @@
-"""Files with what is too much for memory: messages in mailboxes (``storage.mailbox``), and frames for peers
-(``storage.frame_spill``).
+"""The spill queue: entries that are too many for memory, in files; written at the end, read in order, dropped from the front.
 
-A file holds messages of one mailbox, or frames for one peer in one place: a header, then blocks, each a batch as in the log
-(``storage.segments``), under one checksum. Whose they are is the *owner*; its entries have numbers without holes.
+It has two users: mailboxes with messages (``storage.mailbox_spill``), and ways to peers with frames (``storage.frame_spill``).
+A file holds entries of one *owner*, which have numbers without holes (``storage.spill_files``): a header, then blocks, each a
+batch as in the log (``storage.segments``), under one checksum.
+
+What is in memory, before and behind the files, is not here, since the two differ in it. Messages are read in place, by several
+readers, and never come back into the mailbox. Frames go back into the channel, which sends them, and whose acks may have holes.
 
 Rules:
 
@@ -18,7 +21,6 @@ Rules:
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -29,9 +31,9 @@ import msgspec
 
 from thence.core.member.codec import STORED_FRAME
 from thence.core.wire.messages import UNREADABLE, Frame
-from thence.errors import ConfigError, StorageError, StoreFull
+from thence.errors import ConfigError, StorageError
 from thence.storage import files
-from thence.storage.mailbox import Batch, Mailbox, MailboxRoom, ReadBatch, SpillFile
+from thence.storage.mailbox import Batch, ReadBatch
 from thence.storage.recovery import ADVICE
 from thence.storage.segments import (
     MARKER_BYTES,
@@ -46,6 +48,7 @@ from thence.storage.segments import (
     encode_header,
     outline_at,
 )
+from thence.storage.spill_files import SpillFile, SpillFiles, add_block
 
 MAX_SPILLED_BYTES: Final = 64 * 2**30
 """How much may be in files where the store has no limit."""
@@ -62,8 +65,6 @@ _FILES_AT_LEAST: Final = 8
 _NAME = re.compile(r"spill-(\d{20})\.log")
 _HEADER_BYTES: Final = 64 + MAX_IDENTITY_BYTES
 
-log = logging.getLogger("thence.spill")
-
 
 class WaitingFrame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     """A frame for a peer, in a file."""
@@ -74,6 +75,11 @@ class WaitingFrame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2
     def count(self) -> int:
         """How many numbers it takes."""
         return 1
+
+    @property
+    def weight(self) -> int:
+        """What it counts for in limits by bytes."""
+        return self.frame.weight
 
 
 class _ReadFrame(WaitingFrame, frozen=True, array_like=True, gc=False, tag=2):
@@ -146,44 +152,28 @@ class Spill:
             return f"{self.bytes} bytes are spilled in {self.folder}; the limit is {self.limit_bytes}"
         return ""
 
-    def relieve(self, client: str, mailbox: Mailbox, room: MailboxRoom, *, here: bool) -> None:
-        """Write messages to files until those in memory fit, or until that cannot be done now: ``full`` says why.
+    def write(self, owner: str, block: Block, files: SpillFiles) -> SpillFiles:
+        """Write entries behind those in the last file of their owner, or into a new one; return all its files.
 
-        If the receiver is not ``here``, all are written that make a block.
-        """
-        before, self.trouble = self.trouble, ""
-        if not here:
-            mailbox.set_aside()
-        while (not here or mailbox.crowded(room)) and (block := mailbox.next_block()):
-            try:
-                mailbox.written(block, self.write(client, block, mailbox.spilled[-1] if mailbox.spilled else None))
-            except StoreFull as error:
-                self.trouble = str(error)
-                if not before:
-                    log.warning("messages for %s stay in memory: %s", client, error)
-                return
-
-    def write(self, owner: str, block: Block, last: SpillFile | None) -> SpillFile:
-        """Write entries behind those in the last file of their owner, or into a new one; return that file. ``StoreFull``: later.
-
-        What the file says of its last number and of the bytes of its messages is for whoever keeps the list of files to change.
+        ``StoreFull`` means later: nothing has changed.
         """
         entries = [_encoder.encode((owner, number, entry)) for number, entry in block]
         first = block[0][0]
-        if last is not None and last.number in self._ours and last.end < self._file_bytes:
-            written = encode_batch(last.marker, first, entries)
-            self._append(last.number, last.end, written, os.O_WRONLY)
-            last.end += len(written)
-            self.bytes += len(written)
-            return last
-        number, marker = self._last + 1, os.urandom(MARKER_BYTES)
-        header = encode_header(SPILL, self.identity, marker, number)
-        written = header + encode_batch(marker, first, entries)
-        self._append(number, 0, written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        self._last = number
-        self._ours[number] = None
+        if files and files[-1].number in self._ours and files[-1].end < self._file_bytes:
+            file = files[-1]
+            written = encode_batch(file.marker, first, entries)
+            self._append(file.number, file.end, written, os.O_WRONLY)
+            file.end += len(written)
+        else:
+            number, marker = self._last + 1, os.urandom(MARKER_BYTES)
+            header = encode_header(SPILL, self.identity, marker, number)
+            written = header + encode_batch(marker, first, entries)
+            self._append(number, 0, written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            file = SpillFile(number, marker, len(header), len(written), first, first, 0)
+            self._last = number
+            self._ours[number] = None
         self.bytes += len(written)
-        return SpillFile(number, marker, len(header), len(written), first, first, 0)
+        return add_block(files, file, block)
 
     def _append(self, number: int, end: int, written: bytes, flags: int) -> None:
         path = spill_path(self.folder, number)
@@ -244,9 +234,10 @@ class BlockReader(Generic[EntryT]):
         self.next = 0
         """The number of its first entry."""
 
-    def read(self, file: SpillFile, wanted: int) -> dict[int, EntryT]:
-        """Return the block of a file that has a number."""
+    def read(self, files: SpillFiles, wanted: int) -> dict[int, EntryT]:
+        """Return the block that has a number, which is in one of the files."""
         noun = NOUNS[self._kind]
+        file = next(file for file in files if file.last >= wanted)
         if self._spill is None:
             raise StorageError(f"{noun}s for {self._owner!r} are in file {file.number} of a store that is not there")
         path = spill_path(self._spill.folder, file.number)
@@ -264,41 +255,6 @@ class BlockReader(Generic[EntryT]):
         if not min(block) <= wanted < self.next:
             raise _unreadable(path, offset, f"{noun} {wanted} for {self._owner!r} is not here")
         return block
-
-
-class Reader:
-    """Where one receiver is in its mailbox: what it gets to next, from memory or from a file."""
-
-    def __init__(self, spill: Spill | None, client: str) -> None:
-        """``client`` has a mailbox; ``spill`` has the files of it, if there can be some."""
-        self._blocks = BlockReader(spill, client, Batch)
-        self._block: dict[int, Batch] = {}
-
-    def at(self, mailbox: Mailbox, first: int, done: int = 0) -> tuple[int, Batch]:
-        """Return the batch that begins at a position that is in the mailbox, and that position.
-
-        Where messages up to ``done`` are not wanted, it may be one further on, but none that has others.
-        """
-        batch = mailbox.waiting.get(first) or mailbox.unwritten.get(first)
-        if batch is not None:
-            return first, batch
-        if first not in self._block:
-            wanted = min(max(first, done + 1), mailbox.spilled[-1].last)
-            self._block = self._blocks.read(next(file for file in mailbox.spilled if file.last >= wanted), wanted)
-            first = first if first in self._block else next(iter(self._block))
-        batch = self._block[first]
-        if first + batch.count == self._blocks.next:
-            self._block = {}  # It was the last one: somebody who has got everything, and stays, should keep nothing.
-        return first, batch
-
-    def behind(self, mailbox: Mailbox, position: int) -> tuple[int, Batch]:
-        """Return the first batch with messages behind a position, and the position of its own first message."""
-        first = mailbox.front
-        while True:
-            first, batch = self.at(mailbox, first, position)
-            if first + batch.count - 1 > position:
-                return first, batch
-            first += batch.count
 
 
 def sync_files(paths: Sequence[Path]) -> None:

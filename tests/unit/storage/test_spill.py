@@ -19,7 +19,8 @@ from thence.node.directory.directory import Directory
 from thence.storage import spill as spill_module
 from thence.storage.bodies import Joined, Left, write_body
 from thence.storage.mailbox import Batch, Mailbox, MailboxRoom
-from thence.storage.spill import Reader, Spill, list_spill, spill_path, sync_files
+from thence.storage.mailbox_spill import MailboxReader
+from thence.storage.spill import Spill, list_spill, spill_path, sync_files
 
 ROOM = MailboxRoom(4, 1_000)
 
@@ -141,10 +142,10 @@ def test_batches_of_several_messages_are_not_cut(tmp_path: Path) -> None:
     home.put("ann", *bodies(1, 9), count=3)
     mailbox = home.mailbox()
     assert [at for at, _ in kept_in(mailbox, home.spill, "ann")] == list(range(1, 28, 3))
-    reader = Reader(home.spill, "ann")
+    reader = MailboxReader(home.spill, "ann")
     assert reader.behind(mailbox, 14)[0] == 13
     assert reader.behind(mailbox, 15)[0] == 16
-    assert Reader(home.spill, "ann").at(mailbox, mailbox.front, done=18)[0] <= 19, (
+    assert MailboxReader(home.spill, "ann").at(mailbox, mailbox.front, done=18)[0] <= 19, (
         "no message behind what is done with is left out"
     )
 
@@ -161,7 +162,7 @@ def test_a_receiver_that_has_done_with_much_does_not_read_it_again(tmp_path: Pat
         return real(descriptor, file, offset, *others)
 
     monkeypatch.setattr(spill_module, "read_block", noting)
-    first, batch = Reader(home.spill, "ann").behind(home.mailbox(), 150)
+    first, batch = MailboxReader(home.spill, "ann").behind(home.mailbox(), 150)
     assert (first, bytes(batch.messages)) == (151, b"letter 151")
     assert len(read) == 1
 
@@ -318,14 +319,14 @@ def test_a_file_of_another_store_or_mailbox_is_noticed(tmp_path: Path) -> None:
         spill_module.check_file(tmp_path, home.mailbox("bob").spilled[0], IDENTITY)
     mailbox = home.mailbox("bob")
     with pytest.raises(StorageError, match="message 5 for 'ann' should be here, and message 5 for 'bob' is"):
-        Reader(home.spill, "ann").at(mailbox, 5)
+        MailboxReader(home.spill, "ann").at(mailbox, 5)
     assert spill_path(tmp_path, number).exists()
 
 
 def test_messages_in_files_of_a_store_that_is_not_there_cannot_be_read(tmp_path: Path) -> None:
     home, _, _ = damaged(tmp_path)
     with pytest.raises(StorageError, match="in file 1 of a store that is not there"):
-        Reader(None, "ann").at(home.mailbox(), 5)
+        MailboxReader(None, "ann").at(home.mailbox(), 5)
 
 
 def test_a_disk_that_does_not_give_a_block_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

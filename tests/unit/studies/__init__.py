@@ -1,1 +1,1 @@
-"""Tests of ``thence.storage``."""
+"""Tests of ``thence.studies``."""

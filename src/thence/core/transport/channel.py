@@ -317,11 +317,12 @@ class Channel:
 
     def block_to_spill(self) -> Numbered:
         """Return the next frames that should go elsewhere, if any should: none of them have been sent."""
-        if not self.crowded or self._pace.spill is None:
+        room, elsewhere = self._pace.spill, self.state.elsewhere
+        if not self.crowded or room is None:
             return []
-        elsewhere = self.state.elsewhere
         frames = self.state.queue if elsewhere is None else elsewhere.behind
-        return cut_block(frames, self._first_to_spill, self.state.last_number, self._pace.spill)
+        numbers = range(self._first_to_spill, self.state.last_number + 1)
+        return cut_block(((number, frames[number]) for number in numbers), room.block_frames, room.block_bytes)
 
     @property
     def _first_to_spill(self) -> int:

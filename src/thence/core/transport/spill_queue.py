@@ -23,8 +23,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -54,14 +54,24 @@ class Elsewhere(msgspec.Struct, Generic[StampT]):
     """What waits behind them, here: by number, in order."""
 
 
-def cut_block(frames: Mapping[int, Frame[Any]], first: int, last: int, room: SpillRoom) -> Numbered:
-    """Return the frames from a number on that go elsewhere together."""
-    block: list[tuple[int, Frame[Any]]] = []
+class Weighed(Protocol):
+    """What may go elsewhere."""
+
+    @property
+    def weight(self) -> int:
+        """What it counts for in limits by bytes."""
+
+
+WeighedT = TypeVar("WeighedT", bound=Weighed)
+
+
+def cut_block(entries: Iterable[tuple[int, WeighedT]], most: int, most_bytes: int) -> list[tuple[int, WeighedT]]:
+    """Return the first entries, so many or of so many bytes, which go elsewhere together."""
+    block: list[tuple[int, WeighedT]] = []
     size = 0
-    for number in range(first, last + 1):
-        frame = frames[number]
-        block.append((number, frame))
-        size += frame.weight
-        if len(block) >= room.block_frames or size >= room.block_bytes:
+    for number, entry in entries:
+        block.append((number, entry))
+        size += entry.weight
+        if len(block) >= most or size >= most_bytes:
             break
     return block

@@ -35,8 +35,9 @@ from thence.node.driver.driver import Driver
 from thence.node.messages.intake import Intake
 from thence.storage.agents import AgentLedger
 from thence.storage.journal import Returned
-from thence.storage.mailbox import Batch, Mailbox, MailboxRoom, SpillFile
-from thence.storage.spill import Reader
+from thence.storage.mailbox import Batch, Mailbox, MailboxRoom
+from thence.storage.mailbox_spill import MailboxReader
+from thence.storage.spill_files import SpillFile
 
 RETURN_AT_ONCE: Final = 256
 """How many batches go back in one turn of the loop."""
@@ -77,7 +78,7 @@ class Returning:
         self._driver = driver
         self._intake = intake
         self._ledger = ledger
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, MailboxReader] = {}
         self._going = False
         """Whether more goes back in the next turn of the loop."""
 
@@ -153,7 +154,7 @@ class Returning:
         directory, mailbox = self._directory, orphan.mailbox
         if full := self._intake.full or directory.mailboxes.why_full:
             raise Busy(f"{directory.server!r} takes nothing now: {full}")
-        reader = self._readers.setdefault(key, Reader(directory.mailboxes.spill, orphan.client))
+        reader = self._readers.setdefault(key, MailboxReader(directory.mailboxes.spill, orphan.client))
         first, batch = reader.behind(mailbox, mailbox.acknowledged)
         skipped = max(0, mailbox.acknowledged + 1 - first)
         outcome, submits = self._returned(orphan.client, batch, skipped)

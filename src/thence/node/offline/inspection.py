@@ -24,7 +24,7 @@ from thence.node.directory.directory import read_state
 from thence.node.messages.returns import read_returning
 from thence.storage.files import try_lock
 from thence.storage.journal import decode_snapshot
-from thence.storage.mailbox import Batch, SpillFile
+from thence.storage.mailbox import Batch
 from thence.storage.recovery import (
     LOCK_NAME,
     MARK_NAME,
@@ -37,6 +37,7 @@ from thence.storage.recovery import (
 )
 from thence.storage.segments import FORMAT_VERSION, SPILL, Gap, decode_header, read_batches
 from thence.storage.spill import NOUNS, Entry, WaitingFrame, list_spill, read_entry, spill_path
+from thence.storage.spill_files import SpillFile
 from thence.words import counted
 
 LOOKS = 3

@@ -17,7 +17,7 @@ from thence.errors import MalformedFrame, StorageError
 from thence.net.protocol import WINDOW_MESSAGES
 from thence.node.node import Node
 from thence.storage.mailbox import Batch
-from thence.storage.spill import Reader
+from thence.storage.mailbox_spill import MailboxReader
 
 WINDOW_BYTES: Final = 64 * 1024 * 1024
 """How many bytes of messages a client is given that it is not done with, and one batch more."""
@@ -60,7 +60,7 @@ class MailboxFeed:
         """Batches that the client has and is not done with: the position of the last message of each, and how many bytes,"""
         self._unfinished_bytes = 0
         """and of all of them."""
-        self._reader = Reader(node.directory.mailboxes.spill, client)
+        self._reader = MailboxReader(node.directory.mailboxes.spill, client)
         self._acknowledged = node.acknowledgements.of(client)
         self._safety: tuple[int, str] | None = None
         """What was said to be safe, or why nothing is said; None: the client does not want to know."""

@@ -16,7 +16,7 @@ from thence.node.directory.directory import Directory, DirectoryChange
 from thence.storage import mailbox as mailbox_module
 from thence.storage.bodies import Body, Follows, Joined, Known, Left, read_body, write_body
 from thence.storage.mailbox import Batch
-from thence.storage.spill import Reader
+from thence.storage.mailbox_spill import MailboxReader
 
 SERVERS = ("s1", "s2", "s3")
 
@@ -88,7 +88,7 @@ def test_a_mailbox_forgets_batches_that_are_wholly_done() -> None:
     mailbox = made.state.mailboxes["ann"]
     made.mailboxes.acknowledge("ann", 6)
     assert (mailbox.acknowledged, mailbox.front, sorted(mailbox.waiting), mailbox.bytes) == (6, 5, [5, 9], 8)
-    assert Reader(None, "ann").behind(mailbox, 8) == (9, mailbox.waiting[9])
+    assert MailboxReader(None, "ann").behind(mailbox, 8) == (9, mailbox.waiting[9])
     made.mailboxes.acknowledge("ann", 5)  # Late, and nothing new.
     made.mailboxes.acknowledge("ann", 99)  # More than there is.
     assert (mailbox.acknowledged, mailbox.waiting, mailbox.bytes) == (12, {}, 0)
