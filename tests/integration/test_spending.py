@@ -18,9 +18,9 @@ from thence.errors import MalformedFrame
 from thence.net import byte_pool
 from thence.net.framing import MAX_WRITE_BUFFER
 from thence.net.protocol import PROTOCOL, BatchItem, ClientHello, Publish, StatusAnswer, StatusQuestion, write_messages
-from thence.node import status
 from thence.node.options import NodeOptions
 from thence.server import server as server_module
+from thence.server import status
 from thence.server.server import Server
 from thence.storage import mailbox as mailbox_module
 

@@ -21,13 +21,13 @@ from typing import Any, Protocol
 
 from thence.client.message import Message, To, checked_topic, recipient, recipients
 from thence.client.parts.acks import Acks
-from thence.client.parts.deliveries import Deliveries, DeliveryHooks
+from thence.client.parts.deliveries import Deliveries
 from thence.client.parts.departure import Departure
-from thence.client.parts.inbox import BatchHandler, Handler, Inbox, ViewHandler
+from thence.client.parts.inbox import BatchHandler, EndpointInbox, Handler, ViewHandler
 from thence.client.parts.outbox import Outbox
 from thence.client.parts.requests import Requests
 from thence.client.parts.safe_waits import SafeHandler, SafeWaits
-from thence.client.parts.state import EndpointState
+from thence.client.parts.state import EndpointHooks, EndpointState
 from thence.core.reconfig.protocol import NewView
 from thence.errors import MalformedFrame, UsageError
 from thence.net.protocol import Publish
@@ -59,7 +59,7 @@ class EndpointLink(Protocol):
 class EndpointParts:
     """The parts of one endpoint, which its API and its link use."""
 
-    def __init__(self, name: str, endpoint: DeliveryHooks) -> None:
+    def __init__(self, name: str, endpoint: EndpointHooks) -> None:
         """Make the parts. ``connect`` connects them with a link."""
         spans = spans_of_program(name)
         self.state = EndpointState(name)
@@ -67,7 +67,7 @@ class EndpointParts:
         self.requests = Requests(self.state)
         self.safe_waits = SafeWaits(self.state)
         self.acks = Acks(self.state)
-        self.inbox = Inbox(self.state, self.acks, endpoint)
+        self.inbox = EndpointInbox(self.state, self.acks, endpoint)
         me = weakref.ref(endpoint)
         self.deliveries = Deliveries(self.state, endpoint, self.inbox, self.acks, self.requests, me)
         self.deliveries.spans = spans

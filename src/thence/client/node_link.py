@@ -89,12 +89,8 @@ class NodeLink:
 
     async def until_stable(self) -> None:
         """Wait until what was accepted so far is stable."""
-        upto = self._parts.outbox.accepted
-        fresh = upto not in self._unstable
-        stable = self._unstable.wait(upto)
-        if fresh:
-            self.running[0].intake.waiters.ask(self, partial(self._stable, upto))
-        await stable
+        upto, waiters = self._parts.outbox.accepted, self.running[0].intake.waiters
+        await self._unstable.ask(upto, lambda: waiters.ask(self, partial(self._stable, upto)))
 
     def _stable(self, upto: int, reason: str) -> None:
         self._unstable.answer(upto, UsageError(reason) if reason else None)

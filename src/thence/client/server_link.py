@@ -21,6 +21,7 @@ from thence.client.connector import Connector
 from thence.client.endpoint import EndpointParts
 from thence.client.message import checked_topic
 from thence.client.parts.requests import Pending, answer_to, fail_all
+from thence.client.parts.state import EndpointHooks
 from thence.client.resume import Resumption, failure
 from thence.errors import MalformedFrame, NotAllowed, Refusal, UsageError
 from thence.net.control import tell
@@ -53,11 +54,8 @@ from thence.net.security.login import Login
 from thence.words import article
 
 
-class LinkHooks(Protocol):
-    """The hooks of a client that its link calls."""
-
-    def refused(self, reason: str) -> None:
-        """A posted message was refused."""
+class LinkHooks(EndpointHooks, Protocol):
+    """The hooks of a client."""
 
     def withdrawn(self, topic: str, reason: str) -> None:
         """A topic is no longer followed, since that is not allowed any more."""
@@ -132,9 +130,7 @@ class ServerLink:
     async def until_stable(self) -> None:
         """Wait until what was accepted so far is stable."""
         upto = self._parts.outbox.accepted
-        if upto not in self._unstable:
-            self._connector.send(StableQuestion(upto))
-        await self._unstable.wait(upto)
+        await self._unstable.ask(upto, lambda: self._connector.send(StableQuestion(upto)))
 
     async def _until_durable(self) -> None:
         if self._answers and not self.temporary:  # What is kept for a temporary client goes with it.

@@ -36,7 +36,7 @@ from thence.errors import Busy, MalformedFrame, StorageError
 from thence.net.byte_pool import HeldBytes
 from thence.runtime.checksum import crc32
 from thence.runtime.counters import TrafficCounts
-from thence.runtime.event_loop import WRITES, Turn, polling_of, turn_of
+from thence.runtime.event_loop import WRITES, Turn, ignore, polling_of, turn_of
 
 MAX_FRAME_BYTES: Final = 96 * 1024 * 1024
 """The longest frame between those who have introduced themselves."""
@@ -120,7 +120,7 @@ class FrameWriter:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start without a transport: what is sent before there is one is dropped."""
         self.transport: asyncio.Transport | None = None
-        self.on_writable: Callable[[], None] = _ignore
+        self.on_writable: Callable[[], None] = ignore
         """Called when the other side keeps up again."""
         self.full = False
         """Whether the other side does not keep up. Whoever has a choice then waits for ``on_writable``."""
@@ -183,12 +183,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self) -> None:
         """Start without anybody listening; ``on_made``, ``on_frame`` and ``on_lost`` are set by whoever makes it."""
-        self.on_made: Callable[[Connection], None] = _ignore
-        self.on_frame: Callable[[Connection, memoryview], None] = _ignore
-        self.on_lost: Callable[[Connection, Exception | None], None] = _ignore
-        self.on_end: Callable[[Connection], None] = _ignore
+        self.on_made: Callable[[Connection], None] = ignore
+        self.on_frame: Callable[[Connection, memoryview], None] = ignore
+        self.on_lost: Callable[[Connection, Exception | None], None] = ignore
+        self.on_end: Callable[[Connection], None] = ignore
         """Called last, when nothing is left of the connection, whoever has taken it over since it was made."""
-        self.complain: Callable[[str], None] = _ignore
+        self.complain: Callable[[str], None] = ignore
         """Writes into the log what the other side did that it should not have (``runtime.offenders``)."""
         self.max_frame_bytes = MAX_HELLO_BYTES
         self.binding = b""
@@ -425,7 +425,3 @@ def _guess(head: bytes) -> str:
     if head[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):
         return "it speaks HTTP, and no HTTP is spoken here"
     return "the head of a frame that was damaged on its way"
-
-
-def _ignore(*_: object) -> None:
-    """Do nothing."""

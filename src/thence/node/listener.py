@@ -52,6 +52,7 @@ from thence.net.security.credentials import Security
 from thence.net.security.exposure import is_loopback
 from thence.net.security.tokens import NONCE_BYTES, new_nonce
 from thence.node.directory.homes import begins
+from thence.runtime.event_loop import ignore
 from thence.runtime.offenders import ArrivalPace, OffenderLog, place_of
 
 HELLO_TIMEOUT_S: Final = 5.0
@@ -91,7 +92,7 @@ class Listener:
         self._security = security
         self._on_server = on_server
         self._on_client = on_client
-        self.holder_of: Callable[[str], object] = _nobody
+        self.holder_of: Callable[[str], object] = ignore
         """Returns who has a name, in any form: another one means that another program has got it."""
         self._strangers: dict[Connection, str] = {}
         """Where each of them is,"""
@@ -357,10 +358,6 @@ class Listener:
     def _refuse_client(self, connection: Connection, hello: ClientHello, reason: str) -> None:
         refuse(connection, reason, claims=f"client {hello.name!r} with the token of {hello.entry!r}")
         self._at_ease(connection)
-
-
-def _nobody(_: str) -> None:
-    """Return that nobody has a name."""
 
 
 def _why_not_bound(server: str, hello: ClientHello) -> str:

@@ -39,6 +39,7 @@ from thence.node.driver.driver import Driver
 from thence.node.history import TraceHistory
 from thence.node.hooks import NodeHooks
 from thence.node.peers.connections import Peers
+from thence.runtime.event_loop import ignore
 from thence.storage import journal
 from thence.storage.store import MemoryStore, Store
 from thence.trace.events import LEAVE
@@ -68,7 +69,7 @@ class Reconfiguration:
         """Take part for the server of ``directory``, which begins with ``topology``; ``begin`` says who its peers are."""
         self.topology = topology
         """The one in force: what is stored, not what was given."""
-        self.on_switched: Callable[[], None] = _ignore
+        self.on_switched: Callable[[], None] = ignore
         """Called when another topology is in force."""
         self.check_memory: Callable[[Topology], object] = _ignore_topology
         """Refuses a topology as ``ConfigError`` for which there is too little memory,"""
@@ -366,10 +367,6 @@ def check_version(given: Topology, stored: Topology, server: str) -> None:
             f"{server!r} has that version with {stored.fingerprint}: a changed topology needs the next version, "
             "and thence topology apply"
         )
-
-
-def _ignore() -> None:
-    """Do nothing."""
 
 
 def _ignore_topology(_: Topology) -> bool:

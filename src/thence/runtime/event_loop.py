@@ -69,6 +69,10 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(main)
 
 
+def ignore(*_: object) -> None:
+    """Do nothing: what is called until whoever owns a callback sets another one."""
+
+
 def tell_if_it_fails(task: asyncio.Task[None], what: str, failed: Callable[[Exception], None]) -> None:
     """Call ``failed`` if a task that runs for as long as its server ends with an error; ``what`` says whose task it is.
 

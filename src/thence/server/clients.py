@@ -79,33 +79,33 @@ class ConnectedClients:
         self.all: dict[ClientConnection, None] = {}
         """All of them: also those who wait to be let in, or only ask."""
 
+    def _session(self, name: str) -> Session | None:
+        client = self.here.get(name)
+        return None if client is None else client.session
+
     # What the node tells.
 
     def answered(self, name: str, upto: int, rejected: Rejected | None) -> None:
         """Tell a client that its messages are accepted, or never will be."""
-        client = self.here.get(name)
-        if client is not None and client.session is not None:
-            client.session.answered(name, upto, rejected)
+        if (session := self._session(name)) is not None:
+            session.answered(name, upto, rejected)
 
     def feed(self, names: Collection[str]) -> None:
         """Send clients what has come for them."""
         for name in names:
-            client = self.here.get(name)
-            if client is not None and client.session is not None:
-                client.session.feed.send()
+            if (session := self._session(name)) is not None:
+                session.feed.send()
 
     def tell_safe(self, names: Collection[str]) -> None:
         """Tell clients which of their messages are safe."""
         for name in names:
-            client = self.here.get(name)
-            if client is not None and client.session is not None:
-                client.session.feed.send_safety()
+            if (session := self._session(name)) is not None:
+                session.feed.send_safety()
 
     def followed(self, notice: Follows) -> None:
         """Tell a client that it follows a topic, or no longer."""
-        client = self.here.get(notice.client)
-        if client is not None and client.session is not None:
-            tell(client.connection, Subscribed(notice.topic, notice.wanted))
+        if self._session(notice.client) is not None:
+            tell(self.here[notice.client].connection, Subscribed(notice.topic, notice.wanted))
 
     def tell_withdrawn(self, name: str, topic: str, reason: str) -> bool:
         """Tell a client that it follows a topic no longer since it may not; return whether it is here."""
@@ -127,13 +127,11 @@ class ConnectedClients:
 
     def is_here(self, session: Session) -> bool:
         """Return whether a session is that of a connected client: what an older one has left undone comes again."""
-        client = self.here.get(session.client)
-        return client is not None and client.session is session
+        return self._session(session.client) is session
 
     def waiting(self) -> list[Session]:
         """Return the sessions of clients that have sent something that waits for room."""
-        sessions = [client.session for client in self.here.values()]
-        return [session for session in sessions if session is not None and session.waiting]
+        return [session for client in self.here.values() if (session := client.session) is not None and session.waiting]
 
     # Looking after connections.
 

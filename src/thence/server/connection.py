@@ -10,7 +10,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -93,7 +92,6 @@ class ClientConnection:
         """Without an access file there are no guests, and all may do everything."""
         self.connection = connection
         self.session: Session | None = None
-        self.since = time.time()
         self.finding: dict[str, None] = {}
         """The others that it is waiting for."""
         self._server = server

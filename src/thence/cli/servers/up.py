@@ -22,7 +22,7 @@ from thence.cli.servers.supervisor import Supervisor
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import write
 from thence.node.budget import machine_memory
-from thence.node.offline.compatibility import check_stores
+from thence.node.offline.inspection import check_stores
 from thence.node.options import NodeOptions, memory_beside
 from thence.runtime.files import read_topology
 from thence.storage import files

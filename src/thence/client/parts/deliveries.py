@@ -11,11 +11,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from thence.client.message import Message
 from thence.client.parts.acks import Acks
-from thence.client.parts.inbox import Inbox
+from thence.client.parts.inbox import EndpointInbox
 from thence.client.parts.requests import Requests
 from thence.client.parts.state import EndpointHooks, EndpointState
 from thence.errors import InternalError, MalformedFrame
@@ -24,18 +24,17 @@ from thence.net.protocol import claimed_messages, read_messages
 from thence.node.spans import ProgramSpans
 
 
-class DeliveryHooks(EndpointHooks, Protocol):
-    """The hooks of an endpoint for messages that come."""
-
-    def returned(self, message: Message, to: str) -> None:
-        """A message of this endpoint came back."""
-
-
 class Deliveries:
     """Reads the batches that come to an endpoint."""
 
     def __init__(
-        self, state: EndpointState, hooks: DeliveryHooks, inbox: Inbox, acks: Acks, requests: Requests, me: Callable[[], Any]
+        self,
+        state: EndpointState,
+        hooks: EndpointHooks,
+        inbox: EndpointInbox,
+        acks: Acks,
+        requests: Requests,
+        me: Callable[[], Any],
     ) -> None:
         """``me`` returns the endpoint that replies to a message, or None when it is gone."""
         self.spans: ProgramSpans | None = None

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from thence.client.parts.acks import Acks
-from thence.client.parts.inbox import Inbox
+from thence.client.parts.inbox import EndpointInbox
 from thence.client.parts.outbox import Outbox
 from thence.client.parts.state import EndpointState
 from thence.words import counted
@@ -23,7 +23,7 @@ CLOSE_TIMEOUT_S: Final = 30.0
 class Departure:
     """Ends the work of one endpoint."""
 
-    def __init__(self, state: EndpointState, outbox: Outbox, inbox: Inbox, acks: Acks) -> None:
+    def __init__(self, state: EndpointState, outbox: Outbox, inbox: EndpointInbox, acks: Acks) -> None:
         """Use the parts of the endpoint."""
         self.until_durable: Callable[[], Awaitable[None]] = acks.durable
         """Waits until the other side has the acks on disk. The link may replace it."""

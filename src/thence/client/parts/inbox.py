@@ -61,7 +61,7 @@ class ViewNews:
         return None if self._handler is None else self._handler(self.view)
 
 
-class Inbox:
+class EndpointInbox:
     """Keeps the messages of one endpoint in order, and hands them over one by one."""
 
     def __init__(self, state: EndpointState, acks: Acks, hooks: EndpointHooks) -> None:

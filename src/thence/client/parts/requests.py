@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
 from thence.client.message import Message
@@ -97,6 +97,14 @@ class Pending(Generic[K]):
         if key not in self._futures:
             self._futures[key] = asyncio.get_running_loop().create_future()
         return asyncio.shield(self._futures[key])
+
+    async def ask(self, key: K, question: Callable[[], None]) -> None:
+        """Wait until the key is answered. Ask for it, unless somebody has."""
+        fresh = key not in self._futures
+        answered = self.wait(key)
+        if fresh:
+            question()
+        await answered
 
     def answer(self, key: K, error: Exception | None = None) -> bool:
         """Wake all who wait for a key, with an error if there is one; return whether it was asked for."""

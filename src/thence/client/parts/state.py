@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from thence.client.message import Message
 from thence.errors import MalformedFrame, UsageError
 
 
@@ -20,6 +21,9 @@ class EndpointHooks(Protocol):
 
     def unreadable(self, error: MalformedFrame) -> None:
         """Messages could not be read and are left out."""
+
+    def returned(self, message: Message, to: str) -> None:
+        """A message of this endpoint came back."""
 
 
 class EndpointState:

@@ -15,6 +15,7 @@ from thence.net.framing import Connection
 from thence.net.security.access import AccessFile
 from thence.net.security.exposure import check_listening
 from thence.net.security.tls import Certificates, TlsFiles, check_name
+from thence.runtime.event_loop import ignore
 from thence.runtime.files import Reloading
 
 log = logging.getLogger("thence.security")
@@ -27,7 +28,7 @@ class Security:
         """Read the files. Without TLS nobody is asked for a certificate; without an access file, no client for a token."""
         self.certificates = None if tls is None else Certificates(tls)
         self.access = None if access is None else AccessFile(access)
-        self.on_access: Callable[[], None] = _ignore
+        self.on_access: Callable[[], None] = ignore
         """Told when the access file says something else."""
         self._insecure = insecure
         self._files: list[Reloading] = []
@@ -93,7 +94,3 @@ class Security:
         except StrangerFrame as error:
             return str(error)
         return ""
-
-
-def _ignore() -> None:
-    """Do nothing."""

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -47,14 +49,8 @@ def backup(source: Path, target: Path) -> Copied:
     examined = examine(source)
     if examined.damage:
         raise StorageError(f"{source} is damaged, so there is nothing to copy: {examined.damage[0]}")
-    unfinished = _begin(target)
-    try:
-        copied = _copied_at_last(source, unfinished)
-        files.name_finished(unfinished, target)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-    return copied
+    with _begin(target) as unfinished:
+        return _copied_at_last(source, unfinished)
 
 
 def _copied_at_last(source: Path, unfinished: Path) -> Copied:
@@ -82,17 +78,11 @@ def restore(source: Path, target: Path) -> Copied:
         raise StorageError(f"the copy in {source} is damaged: {report.damage[0]}")
     if target.is_dir() and not any(target.iterdir()):
         target.rmdir()
-    unfinished = _begin(target)
-    try:
+    with _begin(target) as unfinished:
         _copy(source, unfinished)
         (unfinished / RESTORED_NAME).unlink(missing_ok=True)  # It may be a copy of a store that was restored, too.
         _write(unfinished / RESTORED_NAME, f"{os.urandom(RESTORED_BYTES).hex()}\n".encode())
-        copied = _checked(unfinished)
-        files.name_finished(unfinished, target)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-    return copied
+        return _checked(unfinished)
 
 
 def read_restored(folder: Path) -> int:
@@ -106,14 +96,21 @@ def read_restored(folder: Path) -> int:
         raise StorageError(f"{path} cannot be read: {error}") from None
 
 
-def _begin(target: Path) -> Path:
+@contextmanager
+def _begin(target: Path) -> Iterator[Path]:
+    """Give a folder to write into. It gets its name at the end, or is gone if something goes wrong."""
     if target.exists():
         raise ConfigError(f"{target} is there already; nothing is written over")
     unfinished = target.with_name(target.name + files.UNFINISHED)
     unfinished.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    return unfinished
+    try:
+        yield unfinished
+        files.name_finished(unfinished, target)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -1,6 +1,7 @@
 """A store seen from outside: what is in it, whether it is whole, and its entries; also while a server uses it.
 
-It exists for ``thence store``. Nothing here changes a file or needs the lock.
+It exists for ``thence store``, and for those who start many servers and want to know first whether a topology fits the stores.
+Nothing here changes a file or needs the lock.
 
 Rules:
 
@@ -19,17 +20,22 @@ from time import sleep
 from typing import NamedTuple
 
 from thence.core.member.spill import Way
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse
+from thence.core.wire.records import Changed
 from thence.errors import ConfigError, StorageError
 from thence.node.directory.directory import read_state
 from thence.node.messages.returns import read_returning
+from thence.node.reconfiguration import check_version
+from thence.storage import journal
 from thence.storage.files import try_lock
-from thence.storage.journal import decode_snapshot
 from thence.storage.mailbox import Batch
 from thence.storage.recovery import (
     LOCK_NAME,
     MARK_NAME,
     Listing,
     Segment,
+    check_identity,
     list_folder,
     read_mark,
     read_segment,
@@ -174,7 +180,7 @@ def needed_files(snapshot: bytes | None) -> list[NeededFile]:
     if snapshot is None:
         return []
     try:
-        read = decode_snapshot(snapshot)
+        read = journal.decode_snapshot(snapshot)
         state = read_state(read.directory, "the store")
     except StorageError:
         return []  # It is no server's: a store keeps whatever bytes it is given.
@@ -327,3 +333,43 @@ def _examine_tail(segment: Segment, report: InspectionReport, *, is_last: bool) 
         report.notes.append(f"{what} are being written")
     else:
         report.notes.append(f"{what} are of a commit that was never complete; the next start cuts them off")
+
+
+def check_stores(topology: Topology, data: Path) -> None:
+    """Refuse a topology with which a server could not go on from its store, in the folder of its name in ``data``.
+
+    What a store does not tell is no reason to refuse: its server will say what is wrong with it.
+    """
+    for name in topology.processes:
+        if (data / name).is_dir():
+            _check_store(topology, name, data / name)
+
+
+def _check_store(topology: Topology, name: str, folder: Path) -> None:
+    try:
+        stored = _stored(folder, f"{topology.name}/{name}")
+    except (OSError, StorageError):
+        return
+    if stored is not None:
+        check_version(topology, stored, name)
+
+
+def _stored(folder: Path, identity: str) -> Topology | None:
+    """Return the topology that is in force in a store; None: it does not tell."""
+    listing = list_folder(folder)
+    text, upto, following = "", 0, ""
+    for number, path in list(listing.snapshots.items())[-1:]:
+        header, written = read_snapshot(path, number)
+        check_identity(header, identity, path)
+        text, upto = journal.decode_snapshot(written).topology, number
+    for first, path in list(listing.segments.items())[:1]:
+        check_identity(read_segment(path, first).header, identity, path)
+    for number, entry in read_entries(folder, []):
+        for record in journal.decode_entry(entry) if number > upto else ():
+            if isinstance(record, journal.Opened):
+                text = record.topology
+            elif isinstance(record, Changed) and record.phase == "holding":
+                following = record.text
+            elif isinstance(record, Changed) and record.phase == "switched":
+                text = following  # Nothing, if the snapshot was made while it held.
+    return parse(text, f"the topology stored in {folder}", force=True) if text else None

@@ -43,10 +43,9 @@ from thence.net.security.credentials import Security
 from thence.node.peers.epochs import Finding, PeerEpochs
 from thence.node.peers.incoming_calls import IncomingCalls
 from thence.node.peers.outgoing_calls import OutgoingCalls
-from thence.node.peers.peer import HEARTBEAT_S, LATE_CALL_S, Peer, peers_of
-from thence.node.peers.refusals import Refusals
+from thence.node.peers.peer import HEARTBEAT_S, LATE_CALL_S, Peer, Refusals, peers_of
 from thence.runtime.counters import SAMPLE_EVERY
-from thence.runtime.event_loop import ACKS, tell_if_it_fails, turn_of
+from thence.runtime.event_loop import ACKS, ignore, tell_if_it_fails, turn_of
 
 SILENCE_S: Final = 6.0
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
@@ -87,7 +86,7 @@ class Peers:
     ) -> None:
         """``security`` says how peers prove who they are; without, they are taken at their word."""
         self.me = me
-        self.on_failed: Callable[[Exception], None] = _ignore
+        self.on_failed: Callable[[Exception], None] = ignore
         """Told if something goes wrong that should not be able to."""
         self.topology = topology
         self.events = events
@@ -294,7 +293,3 @@ class Peers:
             for peer in self.peers.values():
                 if peer.connection is not None:
                     heartbeat.beat(peer.connection, loop.time())
-
-
-def _ignore(_: Exception) -> None:
-    """Do nothing."""

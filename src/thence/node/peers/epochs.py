@@ -34,6 +34,7 @@ from thence.core.epochs.reach import Reach
 from thence.net.framing import Connection
 from thence.net.protocol import ServerHello, ServerWelcome
 from thence.node.driver.driver import Driver
+from thence.runtime.event_loop import ignore
 from thence.storage.journal import EpochStored, FencedRecord, Met
 
 EPOCH_ID_BYTES: Final = 16
@@ -92,7 +93,7 @@ class PeerEpochs:
         self.claims: dict[str, Claim] = {}
         self.fenced = ""
         """Why this server must not go on, if so."""
-        self.on_fenced: Callable[[str], None] = _ignore
+        self.on_fenced: Callable[[str], None] = ignore
         self._handshakes: dict[str, Handshake] = {}
 
     # The store.
@@ -296,7 +297,3 @@ def _what_to_do(older: str | None) -> str:
         f"Start {older!r} on its newest data, and only once; if that is lost, declare it lost with thence topology apply "
         f"NEW.toml --lost {older} and let it join anew under another name (docs/how-to/removal.md)"
     )
-
-
-def _ignore(_: str) -> None:
-    """Do nothing."""

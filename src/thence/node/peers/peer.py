@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from thence.core.member.codec import PacketLimits, decode_packet
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Packet, control_bytes
-from thence.errors import MalformedFrame
+from thence.errors import FrameRefused, MalformedFrame, OverflowingFrame
 from thence.net.framing import Connection
 from thence.net.protocol import MAX_SHORT_BYTES, PACKET, PACKET_KIND, Ping, Refused, understand
 from thence.runtime.counters import TrafficCounts
-from thence.runtime.offenders import BURST_LINES, LINE_EVERY_S, Allowance
+from thence.runtime.offenders import BURST_LINES, LINE_EVERY_S, Allowance, Offender, escaped
 
 HEARTBEAT_S: Final = 1.0
 """After how long a peer that gets nothing from us gets a ping."""
@@ -23,6 +24,7 @@ LATE_CALL_S: Final = 2.0
 call may be one of before a crash that comes late."""
 
 log = logging.getLogger("thence.peers")
+node_log = logging.getLogger("thence.node")
 
 
 class PeerTraffic:
@@ -127,6 +129,31 @@ class Peer:
     def up(self) -> bool:
         """Whether packets can be sent."""
         return self.connection is not None
+
+
+class Refusals:
+    """Counts the frames of peers that were not taken, by what was wrong with them, and logs each reason once.
+
+    Who sends such frames without end sends a great many that are alike. A peer has the limits on lines of any other offender.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` tells seconds."""
+        self.counts: dict[str, int] = {}
+        """How many there were, by the names of their errors."""
+        self._clock = clock
+        self._peers: dict[str, Offender] = {}
+
+    def note(self, peer: str, refusal: FrameRefused) -> None:
+        """Count a frame of a peer that was not taken; say why, once."""
+        kind, now, text = type(refusal).__name__, self._clock(), str(refusal)
+        count = self.counts[kind] = self.counts.get(kind, 0) + 1
+        place = self._peers.get(peer)
+        if place is None:
+            place = self._peers[peer] = Offender(now)
+        if place.may_say(f"{kind}: {text}", now):
+            level = logging.INFO if isinstance(refusal, OverflowingFrame) else logging.WARNING
+            node_log.log(level, "%s: %s (%d so far): %s", peer, kind, count, escaped(text))
 
 
 def peers_of(topology: Topology, me: str) -> list[str]:

@@ -21,7 +21,7 @@ from thence.core.wire.records import Changed
 from thence.errors import ConfigError, StoreFull
 from thence.node import budget
 from thence.node.budget import MIB
-from thence.node.offline.compatibility import check_stores
+from thence.node.offline.inspection import check_stores
 from thence.storage import journal
 from thence.storage.store import Store
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from thence.client.message import Message
 from thence.client.parts import outbox as outbox_module
 from thence.client.parts.outbox import Outbox
 from thence.client.parts.state import EndpointState
@@ -29,6 +30,9 @@ class Sent:
 
     def unreadable(self, error: MalformedFrame) -> None:
         raise AssertionError("nothing is read here")
+
+    def returned(self, message: Message, to: str) -> None:
+        raise AssertionError("nothing comes here")
 
     @property
     def numbers(self) -> list[tuple[int, int]]:

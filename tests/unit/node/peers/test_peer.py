@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from thence.errors import ImpossibleFrame, StrangerFrame
-from thence.node.peers.refusals import Refusals
+from thence.node.peers.peer import Refusals
 from thence.runtime.offenders import REPEAT_EVERY_S
 
 
