@@ -499,7 +499,7 @@ async def test_a_server_that_stops_waits_for_peers_that_are_there(monkeypatch: p
     server = await started(topology, "s1")
     monkeypatch.setattr(server.node.member, "queued", lambda: {"s2": 1, "one that came with the switch": 1})
     await server.stop()
-    assert server.stopping
+    assert server.status.stopping
 
 
 async def test_a_server_whose_clock_fails_says_so_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,24 +6,11 @@ from thence.net.framing import Connection
 from thence.net.protocol import CONTROL_KIND, ControlFrame, Refused
 
 
-def refuse(
-    connection: Connection,
-    reason: str,
-    *,
-    claims: str = "",
-    later: bool = False,
-    version: int = 0,
-    fingerprint: str = "",
-    gone: int = 0,
-    behind: bool = False,
-) -> None:
-    """Say why, and hang up.
-
-    ``claims``: who it says it is, for the log; ``later``: whether to try again; ``version``: of our topology, if that is why;
-    ``gone``: with which version the caller was declared lost, if it was; ``behind``: whether it runs on an old copy.
-    """
-    connection.complain(f"refused{' ' + claims if claims else ''}: {reason}")
-    hang_up(connection, Refused(reason, later, version, fingerprint, gone, behind=behind))
+def refuse(connection: Connection, why: str | Refused, *, claims: str = "") -> None:
+    """Tell the other side why, and the log, and hang up. ``claims``: who it says it is, for the log."""
+    refused = Refused(why) if isinstance(why, str) else why
+    connection.complain(f"refused{' ' + claims if claims else ''}: {refused.reason}")
+    hang_up(connection, refused)
 
 
 def hang_up(connection: Connection, why: Refused) -> None:

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 from thence.errors import UsageError
 from thence.net.questions import AboutClients, ListClients, PurgeClient, RemoveClient, ShowClient
 from thence.node.messages.removal import Dropped
+from thence.node.node import Node
 from thence.runtime.offenders import escaped
+from thence.server.clients import ConnectedClients
+from thence.server.status import ServerStatus
 from thence.storage.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from thence.server.connection import ClientConnection
-    from thence.server.server import Server
 
 MAX_LISTED: Final = 1_000
 """How many clients, or topics of one client, an answer lists at most; it says how many it leaves out."""
@@ -38,9 +40,14 @@ log = logging.getLogger("thence.operator")
 class ClientAdmin:
     """Shows, empties and removes the clients of one server."""
 
-    def __init__(self, server: Server) -> None:
-        """Answer for the clients of ``server``."""
-        self._server = server
+    def __init__(
+        self, node: Node, clients: ConnectedClients, status: ServerStatus, end_session: Callable[[str, str], bool]
+    ) -> None:
+        """Answer for the clients of ``node``. ``end_session`` ends the connection of one, and returns whether there was one."""
+        self._node = node
+        self._clients = clients
+        self._status = status
+        self._end_session = end_session
 
     def answer(self, asker: ClientConnection, question: AboutClients, answer: Answer) -> None:
         """Answer an operator, now or when what was asked for is durable."""
@@ -55,7 +62,7 @@ class ClientAdmin:
 
     def _mailbox(self, name: str) -> Mailbox:
         """Return the mailbox of a client of this server, or say why there is none to be seen to."""
-        node = self._server.node
+        node = self._node
         if name in node.ledger.agents:
             raise UsageError(f"{name!r} is an agent of {node.name!r}, not a client: use 'thence agent'")
         mailbox = node.directory.state.mailboxes.get(name)
@@ -71,9 +78,9 @@ class ClientAdmin:
         return mailbox
 
     def _listed(self, limit: int) -> dict[str, Any]:
-        node = self._server.node
+        node = self._node
         names = [name for name in node.directory.clients() if name not in node.ledger.agents and name != node.name]
-        mailboxes, connected = node.directory.state.mailboxes, self._server.clients.addresses()
+        mailboxes, connected = node.directory.state.mailboxes, self._clients.addresses()
         most = heapq.nsmallest(limit, names, key=lambda name: (-mailboxes[name].bytes, name))
         rows = [self._row(name, mailboxes[name], connected.get(name, "")) for name in most]
         return {
@@ -81,7 +88,7 @@ class ClientAdmin:
             "clients": rows,
             "count": len(names),
             "left_out": len(names) - len(rows),
-            "stalled": self._server.status.stalled,
+            "stalled": self._status.stalled,
         }
 
     def _row(self, name: str, mailbox: Mailbox, address: str) -> dict[str, Any]:
@@ -93,35 +100,35 @@ class ClientAdmin:
             "waiting_messages": mailbox.position - mailbox.acknowledged,
             "waiting_bytes": mailbox.bytes,
             "in_files": mailbox.spilled_messages,
-            "full": self._server.node.directory.mailboxes.is_full(name),
+            "full": self._node.directory.mailboxes.is_full(name),
         }
 
     def _shown(self, name: str, mailbox: Mailbox) -> dict[str, Any]:
-        node = self._server.node
+        node = self._node
         topics = list(node.directory.subscriptions.topics_of(name))
         return {
             "server": node.name,
-            **self._row(name, mailbox, self._server.clients.addresses().get(name, "")),
+            **self._row(name, mailbox, self._clients.addresses().get(name, "")),
             "sent": mailbox.sent,
             "received": mailbox.position,
             "done": mailbox.acknowledged,
             "topics": topics[:MAX_LISTED],
             "topics_left_out": max(0, len(topics) - MAX_LISTED),
-            "stalled": self._server.status.stalled,
+            "stalled": self._status.stalled,
         }
 
     # Dropping.
 
     def _drop(self, asker: ClientConnection, question: RemoveClient | PurgeClient, answer: Answer) -> None:
         """Tell the program that is connected under the name, if one is; then drop, and answer."""
-        server, node, name = self._server, self._server.node, question.name
+        node, name = self._node, question.name
         mailbox, removes = self._mailbox(name), isinstance(question, RemoveClient)
         node.removal.check_durable(name)
         waiting = mailbox.position - node.acknowledgements.of(name)
         who = f"{'somebody' if asker.guest is None else asker.guest.rights.entry} at {asker.connection.address}"
         did = f"removed the client {name!r} from" if removes else f"dropped the messages that waited for {name!r} at"
         advice = "begin anew" if removes else "go on behind them"
-        was_connected = server.reception.end_session(
+        was_connected = self._end_session(
             name, f"an operator has {did} {node.name!r} (messages dropped: {waiting}); connect again to {advice}"
         )
 
@@ -135,7 +142,7 @@ class ClientAdmin:
                     "dropped_messages": dropped.messages,
                     "dropped_bytes": dropped.bytes,
                     "was_connected": was_connected,
-                    "stalled": server.status.stalled,
+                    "stalled": self._status.stalled,
                 }
             )
 

@@ -26,12 +26,13 @@ from thence.net.protocol import (
     ViewRequest,
 )
 from thence.net.questions import PurgeClient, RemoveClient, read_about_clients
+from thence.node.node import Node
 from thence.server.admin import ClientAdmin
 from thence.server.admission import Answering, Done
+from thence.server.status import ServerStatus
 
 if TYPE_CHECKING:
     from thence.server.connection import ClientConnection
-    from thence.server.server import Server
 
 AnyQuestion = StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest
 
@@ -39,29 +40,30 @@ AnyQuestion = StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest
 class ServerAnswers:
     """Answers the questions of all connections of one server."""
 
-    def __init__(self, server: Server) -> None:
-        """Answer for ``server``."""
+    def __init__(self, node: Node, status: ServerStatus, agents: AgentAdmin, clients: ClientAdmin) -> None:
+        """Answer for ``node`` by its ``status``, and by those who know its agents and its clients."""
         self.turns = Answering()
         """The turns of those who ask."""
-        self.agents = AgentAdmin(server.node, server.engine)
-        self._clients = ClientAdmin(server)
-        self._server = server
+        self._node = node
+        self._status = status
+        self._agents = agents
+        self._clients = clients
 
     def answer(self, asker: ClientConnection, asked: AnyQuestion, done: Done) -> None:
         """Answer a question, now or later, and call ``done`` when its answer is out."""
         looks = False
         if isinstance(asked, StatusQuestion):
             if not asker.denied("question", "", asker.rights.objection_to_status()):
-                tell(asker.connection, StatusAnswer(msgspec.json.encode(self._server.status.report())))
+                tell(asker.connection, StatusAnswer(msgspec.json.encode(self._status.report())))
         elif isinstance(asked, AgentQuestion):
             looks = self._about_agents(asker, asked)
         elif isinstance(asked, OperatorQuestion):
             self._about_clients(asker, asked)
         elif not asker.denied("question", "", asker.rights.objection_to_change()):
-            self._server.node.reconfiguration.request(asked, partial(tell, asker.connection))
+            self._node.reconfiguration.request(asked, partial(tell, asker.connection))
             looks = True
         if looks:
-            self._server.node.driver.when_durable(done)  # Behind the answer, which is long and waits for the same.
+            self._node.driver.when_durable(done)  # Behind the answer, which is long and waits for the same.
         else:
             done()
 
@@ -76,7 +78,7 @@ class ServerAnswers:
             asker.complain(reason)
             tell(asker.connection, AgentAnswer(asked.number, b"", reason, forbidden=True))
             return False
-        return self.agents.answer(asked.question, answer, "" if asker.guest is None else asker.rights.entry)
+        return self._agents.answer(asked.question, answer, "" if asker.guest is None else asker.rights.entry)
 
     def _about_clients(self, asker: ClientConnection, asked: OperatorQuestion) -> None:
         def answer(value: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from thence.core.wire.messages import MAX_NAME_CHARACTERS
 from thence.errors import MalformedFrame
 from thence.net.control import refuse, tell
-from thence.net.protocol import Denied, NameFound, Subscribed
+from thence.net.protocol import Denied, NameFound, Refused, Subscribed
 from thence.net.reconnect import Heartbeat
 from thence.net.security.access import Guest
 from thence.node.directory.directory import Directory
@@ -158,4 +158,4 @@ def _show_out(client: ClientConnection, why: str) -> None:
     if connection.writer.full:
         connection.fail(MalformedFrame(f"shown out: {reason}"))  # It reads nothing.
     else:
-        refuse(connection, f"shown out: {reason}", claims=f"client {client.name!r}", later=True)
+        refuse(connection, Refused(f"shown out: {reason}", later=True), claims=f"client {client.name!r}")

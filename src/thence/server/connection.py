@@ -10,8 +10,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -48,19 +49,20 @@ from thence.net.protocol import (
 from thence.net.security.access import EVERYTHING, Guest, Rights
 from thence.node.directory.homes import FENCED, rejected_before
 from thence.node.node import Node
-from thence.node.sessions.in_flight import FEW_WAITING
+from thence.node.sessions.fair_turns import Rounds
+from thence.node.sessions.in_flight import FEW_WAITING, InFlight
 from thence.node.sessions.session import Session
 from thence.runtime.offenders import place_of
 from thence.server.admission import Asker
-from thence.server.chatter import IDLE_POINTS, LOOKUP_POINTS, Chatter
-from thence.server.churn import CHURN_PER_S, FREE_TOPICS
+from thence.server.answers import ServerAnswers
+from thence.server.chatter import IDLE_POINTS, LOOKUP_POINTS, Chatter, ChatterAccounts
+from thence.server.churn import CHURN_PER_S, FREE_TOPICS, Churn
+from thence.server.clients import NameSearches
 from thence.server.outlet import ClientOutlet
+from thence.server.revocation import Revocation
 from thence.storage.bodies import Follows
 from thence.storage.mailbox import Batch, Mailbox
 from thence.words import article
-
-if TYPE_CHECKING:
-    from thence.server.server import Server
 
 MAX_BACKLOG_BYTES: Final = 1024 * 1024
 """How much of what a client sent may wait to be done before it is looked at whether there is memory for it."""
@@ -75,15 +77,37 @@ def reject(node: Node, connection: Connection, name: str, refused: Refused) -> N
     if mailbox is not None and refused.cause == FENCED:
         for rejected in rejected_before(mailbox, refused.accepted):
             tell(connection, Undeliverable(rejected.first, rejected.count, rejected.reason, rejected.forbidden))
-    if not refused.later:
-        connection.complain(f"refused client {name!r}: {refused.reason}")
-    hang_up(connection, refused)
+    if refused.later:
+        hang_up(connection, refused)
+    else:
+        refuse(connection, refused, claims=f"client {name!r}")
+
+
+class Service(NamedTuple):
+    """What the connections of all clients of one server use."""
+
+    node: Node
+    answers: ServerAnswers
+    revocation: Revocation
+    searches: NameSearches
+    rounds: Rounds[Session]
+    """In which clients are served whose messages have to wait."""
+    churn: Churn
+    """The turns of those who follow and leave topics again and again."""
+    senders: set[InFlight]
+    """Those of whom something is on its way to the disk: they share ``MAX_IN_FLIGHT``."""
+    accounts: ChatterAccounts
+    """How much clients may still say that moves nothing."""
+    forget: Callable[[str], None]
+    """Gives up a client's name."""
+    lost: Callable[[ClientConnection], None]
+    """Notes that a connection is gone."""
 
 
 class ClientConnection:
     """One connected client, by what it says."""
 
-    def __init__(self, server: Server, connection: Connection, name: str, guest: Guest | None, program: str = "") -> None:
+    def __init__(self, service: Service, connection: Connection, name: str, guest: Guest | None, program: str = "") -> None:
         """Take over a connection that has said hello, and proved its token if it is a guest."""
         self.name = name
         self.program = program
@@ -94,32 +118,32 @@ class ClientConnection:
         self.session: Session | None = None
         self.finding: dict[str, None] = {}
         """The others that it is waiting for."""
-        self._server = server
+        self._service = service
         self._epoch: Epoch | None = None
         """What it was given by its welcome, until it says something."""
         self._session_before = False
         """Whether there was a session when the connection was silenced."""
-        self._asker = Asker(server.answers.turns, connection)
+        self._asker = Asker(service.answers.turns, connection)
         whose = name or place_of(connection.address.rpartition(":")[0])
-        self._chatter = Chatter(server.accounts, whose, connection, self.complain, self._slow)
-        self._outlet = ClientOutlet(server.node, name, connection, self._chatter, self._feed)
+        self._chatter = Chatter(service.accounts, whose, connection, self.complain, self._slow)
+        self._outlet = ClientOutlet(service.node, name, connection, self._chatter, self._feed)
         connection.max_frame_bytes = MAX_CLIENT_FRAME_BYTES
-        connection.holding.enter(server.node.memory.pools.clients)
+        connection.holding.enter(service.node.memory.pools.clients)
         connection.on_frame = self._frame
         connection.on_lost = self._lost
         connection.writer.on_writable = self._writable
 
     def welcome(self) -> None:
         """The client has its name: go on."""
-        node = self._server.node
+        node = self._service.node
         mailbox = node.directory.state.mailboxes[self.name]
         limited = self.guest is not None
         self.session = Session(
             *(node, self.name, self._outlet),
             self._objection_to_messages if limited else None,
             self._withhold if limited else None,
-            lambda session: self._server.rounds.wake([session]),
-            self._server.senders,
+            lambda session: self._service.rounds.wake([session]),
+            self._service.senders,
             self._may_follow,
         )
         node.directory.mailboxes.here.add(self.name)
@@ -133,11 +157,11 @@ class ClientConnection:
         self._chatter.free = False
         if unheard:
             tell(self.connection, Accepted(accepted, accepted))
-        self._server.revocation.came(self)  # Behind the greeting: nothing is said before it.
+        self._service.revocation.came(self)  # Behind the greeting: nothing is said before it.
 
     def greet(self, number: int = 0, accepted: int = 0, position: int = 0, mailbox: Mailbox | None = None) -> None:
         """Say who we are, and where the client stands."""
-        node, proof = self._server.node, b"" if self.guest is None else self.guest.proof
+        node, proof = self._service.node, b"" if self.guest is None else self.guest.proof
         welcome = ClientWelcome(node.name, node.topology.name, number, accepted, position, proof=proof, answers=True)
         if mailbox is not None:
             *_, held = mailbox.shown.held
@@ -150,7 +174,7 @@ class ClientConnection:
         """Another connection takes the place of this one: nothing more of it is heard."""
         self._session_before = self.session is not None
         if self.session is not None:
-            self._server.churn.drop(self.session)
+            self._service.churn.drop(self.session)
             self.session.in_flight.leave()
         self.session = None
         self.connection.on_frame = ignore_frame
@@ -159,7 +183,7 @@ class ClientConnection:
         """Another program has the name; messages up to ``accepted`` of whoever had it were accepted."""
         reason = f"another program has the name {self.name!r} since"
         refused = Refused(reason, cause=FENCED, accepted=accepted if self._session_before else 0)
-        reject(self._server.node, self.connection, self.name, refused)
+        reject(self._service.node, self.connection, self.name, refused)
 
     def _frame(self, connection: Connection, frame: memoryview) -> None:
         connection.keep_back()
@@ -170,7 +194,7 @@ class ClientConnection:
         elif isinstance(said, Ping):
             self._chatter.spend(IDLE_POINTS)
         elif isinstance(said, StatusQuestion | AgentQuestion | OperatorQuestion | ViewRequest):
-            self._asker.ask(partial(self._server.answers.answer, self, said))
+            self._asker.ask(partial(self._service.answers.answer, self, said))
         elif session is None:
             self._too_early(said)
         elif isinstance(said, Acknowledge):
@@ -180,7 +204,7 @@ class ClientConnection:
         elif isinstance(said, Find):
             self._chatter.spend(LOOKUP_POINTS)
             if not self.denied("name", said.name, self.rights.objection_to_message((said.name,), None)):
-                self._server.searches.find(self, said.name)
+                self._service.searches.find(self, said.name)
         else:
             self._seldom(connection, said)
 
@@ -209,7 +233,7 @@ class ClientConnection:
     def _subscribe(self, session: Session, said: Subscribe) -> None:
         if said.wanted and self.denied("topic", said.topic, self.rights.objection_to_subscription(said.topic)):
             return
-        if not said.wanted and not self._server.node.directory.subscriptions.known(self.name, said.topic):
+        if not said.wanted and not self._service.node.directory.subscriptions.known(self.name, said.topic):
             self._chatter.spend(IDLE_POINTS)
         session.follow(said.topic, said.wanted)
         if session.churns and session.waiting == FEW_WAITING + 1:
@@ -219,18 +243,18 @@ class ClientConnection:
 
     def _may_follow(self, session: Session, notice: Follows) -> bool:
         """Say whether what the client follows may change now (``server.churn``)."""
-        subscriptions = self._server.node.directory.subscriptions
+        subscriptions = self._service.node.directory.subscriptions
         is_new = notice.wanted and not subscriptions.known(self.name, notice.topic)
         if is_new and len(subscriptions.topics_of(self.name)) < FREE_TOPICS:
             return True
-        may = self._server.churn.take(session)
+        may = self._service.churn.take(session)
         if not may and session.waiting > FEW_WAITING:
             self.complain(CHURNS)
         return may
 
     def _acknowledged(self, session: Session, said: Acknowledge) -> None:
         if self._epoch is not None:  # It says this first of all.
-            self._server.node.homes.heard(self.name, self._epoch)
+            self._service.node.homes.heard(self.name, self._epoch)
             self._epoch = None
         if not session.feed.acknowledge(said.upto, said.limit):
             self._chatter.spend(IDLE_POINTS)
@@ -245,7 +269,7 @@ class ClientConnection:
     def _slow(self, slowed: bool) -> None:
         if self.session is not None:
             self.session.slowed = slowed
-            self._server.rounds.wake([self.session])
+            self._service.rounds.wake([self.session])
 
     def _too_early(self, said: ControlFrame) -> None:
         """Something was said by a client that is not let in, or that has no name and never will be."""
@@ -257,11 +281,11 @@ class ClientConnection:
     def _seldom(self, connection: Connection, said: ControlFrame) -> None:
         self._chatter.spend(LOOKUP_POINTS)
         if isinstance(said, StableQuestion):
-            self._server.node.intake.waiters.ask(self, lambda reason: tell(connection, Stable(said.upto, reason)))
+            self._service.node.intake.waiters.ask(self, lambda reason: tell(connection, Stable(said.upto, reason)))
         elif isinstance(said, SafetyWanted) and self.session is not None:
             self.session.feed.want_safety()
         elif isinstance(said, Leave):
-            self._server.reception.forget(self.name)
+            self._service.forget(self.name)
         else:
             raise MalformedFrame(f"{article(type(said).__name__)}, which no client says")
 
@@ -294,9 +318,9 @@ class ClientConnection:
         if error is not None:
             self.complain(error)
         self._asker.close()
-        self._server.reception.lost(self)
+        self._service.lost(self)
         if self.session is not None:
-            self._server.churn.drop(self.session)
+            self._service.churn.drop(self.session)
             self.session.in_flight.leave()
 
     def _writable(self) -> None:
@@ -312,7 +336,7 @@ class ClientConnection:
         """Say whether the client does not get these messages, since it may not follow their topic any more; it is told so."""
         reason = self.rights.objection_to_subscription(batch.topic or "")
         if reason:
-            self._server.revocation.withheld += batch.count - skip
+            self._service.revocation.withheld += batch.count - skip
             tell(self.connection, Deliver(position, skip, "", batch.topic, write_no_messages(batch.count), withheld=reason))
         return bool(reason)
 

@@ -36,14 +36,16 @@ MakeClient = Callable[[Connection, str, Guest | None, str], ClientConnection]
 class Reception:
     """Lets clients in, and notes who has gone."""
 
-    def __init__(self, node: Node, clients: ConnectedClients, searches: NameSearches, make: MakeClient) -> None:
-        """``start`` looks who is away; ``make`` makes a client of a connection."""
+    make: MakeClient
+    """Makes a client of a connection."""
+
+    def __init__(self, node: Node, clients: ConnectedClients, searches: NameSearches) -> None:
+        """Let clients of ``node`` in; ``start`` looks who is away."""
         self.joining: dict[str, ClientConnection] = {}
         """Those whose names are being told to all servers."""
         self._node = node
         self._clients = clients
         self._searches = searches
-        self._make = make
         self._away: dict[str, float] = {}
         """Temporary clients that are not connected, since when."""
         self._taking_back: dict[str, None] = {}
@@ -78,7 +80,7 @@ class Reception:
         if refused is not None:
             reject(self._node, connection, hello.name, refused)
             return False
-        client = self._make(connection, hello.name, guest, hello.program)
+        client = self.make(connection, hello.name, guest, hello.program)
         self._clients.all[client] = None
         if not hello.name:
             client.greet()

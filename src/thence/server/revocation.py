@@ -23,13 +23,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from thence.agents.engine import AgentEngine
 from thence.errors import Busy, UsageError
+from thence.node.node import Node
+from thence.server.clients import ConnectedClients
 from thence.storage.bodies import Follows, Joined
 
 if TYPE_CHECKING:
     from thence.net.security.access import AccessFile
     from thence.server.connection import ClientConnection
-    from thence.server.server import Server
 
 TOPICS_AT_ONCE: Final = 2_000
 """How many topics a pass looks at before others have their turn."""
@@ -44,14 +46,15 @@ log = logging.getLogger("thence.revocation")
 
 
 class Revocation:
-    """See the module's text."""
+    """Ends subscriptions, and stops agents, that the access file does not allow any more."""
 
-    def __init__(self, server: Server) -> None:
-        """Look after the clients and agents of ``server``; ``review`` begins."""
+    def __init__(self, node: Node, clients: ConnectedClients, engine: AgentEngine) -> None:
+        """Look after the clients and agents of ``node``; ``review`` begins."""
         self.withheld = 0
         """How many messages clients did not get, since they may not follow the topic any more."""
-        self._server = server
-        self._node = server.node
+        self._node = node
+        self._clients = clients
+        self._engine = engine
         self._topics: list[str] = []
         """Which topics the pass has still to look at."""
         self._unnoted: dict[str, ClientConnection] = {}
@@ -80,7 +83,7 @@ class Revocation:
     def came(self, client: ClientConnection) -> None:
         """A client is here: tell it what has ended meanwhile, and note its entry, if that is another one than before."""
         for topic, reason in self._forget_untold(client.name):
-            self._server.clients.tell_withdrawn(client.name, topic, reason)
+            self._clients.tell_withdrawn(client.name, topic, reason)
         mailbox = self._node.directory.state.mailboxes.get(client.name)
         if client.guest is None or mailbox is None or mailbox.entry == client.guest.rights.entry:
             return
@@ -146,7 +149,7 @@ class Revocation:
             return True
         count, first = self._ended.get(client, (0, reason))
         self._ended[client] = (count + 1, first)
-        if not self._server.clients.tell_withdrawn(client, topic, reason) and self._untold_count < MAX_UNTOLD:
+        if not self._clients.tell_withdrawn(client, topic, reason) and self._untold_count < MAX_UNTOLD:
             self._untold.setdefault(client, []).append((topic, reason))
             self._untold_count += 1
         return True
@@ -157,7 +160,7 @@ class Revocation:
         return untold
 
     def _entry_of(self, client: str) -> str:
-        here = self._server.clients.guest(client)
+        here = self._clients.guest(client)
         return self._node.directory.state.mailboxes[client].entry if here is None else here.rights.entry
 
     def _say(self) -> None:
@@ -175,7 +178,7 @@ class Revocation:
             for name, kept in self._node.ledger.agents.items()
             if kept.entry and (reason := access.objection_to_maker(kept.entry))
         }
-        engine = self._server.engine
+        engine = self._engine
         before = engine.stopped
         engine.stop(stopped)
         for name in stopped.keys() - before.keys():

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
+from thence.agents.admin import AgentAdmin
 from thence.agents.engine import AgentEngine
 from thence.agents.kinds import Kind
 from thence.core.topology.model import Topology
@@ -29,14 +30,15 @@ from thence.node.node import Node
 from thence.node.options import NodeOptions
 from thence.node.peers.stalls import MailboxStall
 from thence.node.sessions.fair_turns import Rounds
-from thence.node.sessions.in_flight import InFlight
+from thence.node.sessions.session import Session
 from thence.runtime.event_loop import tell_if_it_fails
 from thence.runtime.files import LOOK_EVERY_S
+from thence.server.admin import ClientAdmin
 from thence.server.answers import ServerAnswers
 from thence.server.chatter import ChatterAccounts
 from thence.server.churn import Churn
 from thence.server.clients import ConnectedClients, NameSearches
-from thence.server.connection import ClientConnection
+from thence.server.connection import ClientConnection, Service
 from thence.server.reception import Reception
 from thence.server.revocation import Revocation
 from thence.server.status import ServerStatus
@@ -53,42 +55,53 @@ class Server:
 
     def __init__(self, topology: Topology, name: str, options: NodeOptions, kinds: Mapping[str, Kind] | None = None) -> None:
         """Bring back what is in the store; ``start`` opens the listener. ``kinds`` are the classes of agents that it knows."""
-        self.node = Node(topology, name, options)
-        self.engine = AgentEngine(self.node, kinds or {})
-        self.answers = ServerAnswers(self)
-        self.revocation = Revocation(self)
+        self.node = node = Node(topology, name, options)
+        self.engine = AgentEngine(node, kinds or {})
         self.stopped: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         """Done when the server cannot go on, with the reason."""
-        self.address = ""
         self.clients = ConnectedClients()
-        self.searches = NameSearches(self.node.directory)
-        self.reception = Reception(self.node, self.clients, self.searches, partial(ClientConnection, self))
-        self.status = ServerStatus(self)
-        node = self.node
-        node.hooks.on_answered = self.clients.answered
-        node.hooks.on_messages = self._messages
-        node.hooks.on_safe = self.clients.tell_safe
-        node.hooks.on_notice = self._notice
-        self.rounds = Rounds(self.clients.is_here, lambda: bool(self.status.takes_nothing))
-        """In which clients are served whose messages have to wait."""
-        self.senders: set[InFlight] = set()
-        """Those of whom something is on its way to the disk: they share ``MAX_IN_FLIGHT``."""
-        node.hooks.on_room = self._room
-        node.hooks.on_failed = node.peers.on_failed = self._failed
-        node.security.on_access = self._access_changed
-        node.peers.epochs.on_fenced = self._fenced
+        self.revocation = Revocation(node, self.clients, self.engine)
+        self.status = ServerStatus(node, self.clients, self.engine, self.revocation)
+        self.searches = NameSearches(node.directory)
+        self._rounds: Rounds[Session] = Rounds(self.clients.is_here, lambda: bool(self.status.takes_nothing))
+        self._agents = AgentAdmin(node, self.engine)
+        self.reception = self._open_reception()
         self._listener = Listener(
             (node.name, node.topology.name), node.security, node.peers.callers.called, self.reception.called
         )
         self._listener.holder_of = lambda name: (node.homes.holder(name), self.reception.joining.get(name))
         self._listener.limit = node.memory.limits.connections
-        self.accounts = ChatterAccounts()
-        """How much clients may still say that moves nothing."""
-        self.churn = Churn(self.rounds.wake)
-        """The turns of those who follow and leave topics again and again."""
         self._ticker: asyncio.Task[None] | None = None
         self._mailboxes = MailboxStall()
-        self.stopping = False
+        node.hooks.on_answered = self.clients.answered
+        node.hooks.on_messages = self._messages
+        node.hooks.on_safe = self.clients.tell_safe
+        node.hooks.on_notice = self._notice
+        node.hooks.on_room = self._room
+        node.hooks.on_failed = node.peers.on_failed = self._failed
+        node.security.on_access = self._access_changed
+        node.peers.epochs.on_fenced = self._fenced
+
+    def _open_reception(self) -> Reception:
+        """Make what the connections of clients use, and who lets them in."""
+        node, clients, status = self.node, self.clients, self.status
+        reception = Reception(node, clients, self.searches)
+        reception.make = partial(
+            ClientConnection,
+            Service(
+                node,
+                ServerAnswers(node, status, self._agents, ClientAdmin(node, clients, status, reception.end_session)),
+                self.revocation,
+                self.searches,
+                self._rounds,
+                churn=Churn(self._rounds.wake),
+                senders=set(),
+                accounts=ChatterAccounts(),
+                forget=reception.forget,
+                lost=reception.lost,
+            ),
+        )
+        return reception
 
     async def start(self, listen: str | None = None) -> None:
         """Open the listener and call the peers."""
@@ -96,7 +109,7 @@ class Server:
         address = listen or node.topology.addresses.get(node.name)
         if address is None:
             raise ConfigError(f"no address for {node.name!r}: the topology needs [servers.{node.name}] address, or give --listen")
-        self.address = await self._listener.open(address, peers=bool(node.peers.peers))
+        self.status.address = await self._listener.open(address, peers=bool(node.peers.peers))
         self.reception.start()
         node.start()
         self.revocation.review()
@@ -110,7 +123,7 @@ class Server:
 
     async def stop(self, *, drain_s: float = DRAIN_S) -> None:
         """Take nothing more, wait for what is on its way to peers that are there to be acknowledged, and stop."""
-        self.stopping = True
+        self.status.stopping = True
         await self._listener.close()
         for client in list(self.clients.all):
             hang_up(client.connection, Refused(f"{self.node.name} is stopping", later=True))
@@ -164,7 +177,7 @@ class Server:
             self.engine.messages(names)
 
     def _notice(self, change: DirectoryChange) -> None:
-        self.answers.agents.notice(change)
+        self._agents.notice(change)
         if change.joined is not None:
             self.reception.joined(change.joined)
         for name in change.known:
@@ -178,7 +191,7 @@ class Server:
 
     def _room(self) -> None:
         self.reception.try_again()
-        self.rounds.wake(self.clients.waiting())
+        self._rounds.wake(self.clients.waiting())
 
     def _failed(self, error: Exception) -> None:
         if not self.stopped.done():
@@ -208,6 +221,11 @@ class Server:
         self.node.memory.pools.peers.look(now, self.node.peers.hungriest)
 
     # Seen from outside.
+
+    @property
+    def address(self) -> str:
+        """Where the server listens, once it does."""
+        return self.status.address
 
     @property
     def turned_away(self) -> int:

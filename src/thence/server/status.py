@@ -7,16 +7,16 @@ import shlex
 import time
 from collections.abc import Mapping
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from thence.agents.engine import AgentEngine
 from thence.core.member.member import describe_wait
 from thence.net.byte_pool import NO_LIMIT
 from thence.node.node import Node
 from thence.runtime.event_loop import polling_of
 from thence.runtime.printable import printable
-
-if TYPE_CHECKING:
-    from thence.server.server import Server
+from thence.server.clients import ConnectedClients
+from thence.server.revocation import Revocation
 
 MAX_WAITS_LISTED: Final = 1_000
 """How many waiting messages a status lists, of those that wait longest; ``waiting_left_out`` counts the others."""
@@ -28,49 +28,51 @@ MAX_LISTED: Final = 1_000
 class ServerStatus:
     """What a server says of itself."""
 
-    def __init__(self, server: Server) -> None:
-        """Look at ``server`` whenever somebody asks."""
-        self._server = server
+    def __init__(self, node: Node, clients: ConnectedClients, engine: AgentEngine, revocation: Revocation) -> None:
+        """Look at the parts of a server whenever somebody asks."""
         self.started_at = time.time()
+        self.address = ""
+        """Where the server listens."""
+        self.stopping = False
+        self._node = node
+        self._clients = clients
+        self._engine = engine
+        self._revocation = revocation
 
     @property
     def stalled(self) -> str:
         """Why nothing is taken at the moment, or nothing for some peers, if so."""
-        return self.takes_nothing or "; ".join([str(stall) for stall in self._server.node.intake.stalls.all()])
+        return self.takes_nothing or "; ".join([str(stall) for stall in self._node.intake.stalls.all()])
 
     @property
     def takes_nothing(self) -> str:
         """Why nothing is taken from anybody, if so."""
-        return (
-            self._server.node.peers.epochs.fenced
-            or self._server.node.intake.full
-            or self._server.node.directory.mailboxes.why_full
-        )
+        return self._node.peers.epochs.fenced or self._node.intake.full or self._node.directory.mailboxes.why_full
 
     @property
     def remedy(self) -> str:
         """What to do about the mailbox that stops everybody, if one does."""
-        client, node = self._server.node.directory.mailboxes.in_the_way, self._server.node
+        client, node = self._node.directory.mailboxes.in_the_way, self._node
         if not client or node.peers.epochs.fenced or node.intake.full:
             return ""
         scheme = "thence" if node.options.tls is None else "thences"
-        make_room = f"thence client show|purge|remove {scheme}://{self._server.address} {shlex.quote(client)}"
+        make_room = f"thence client show|purge|remove {scheme}://{self.address} {shlex.quote(client)}"
         return printable(f"start the program of {client!r}, or make room: {make_room}")
 
     @property
     def not_ready(self) -> str:
         """Why it should be sent nothing now, if so."""
-        if self._server.stopping:
-            return f"{self._server.node.name} is stopping"
-        if self._server.node.reconfiguration.left:
-            return f"{self._server.node.name} has left the fabric"
-        if 0 < len(self._server.node.peers.peers) == len(self._server.node.intake.stalls.peers):
+        if self.stopping:
+            return f"{self._node.name} is stopping"
+        if self._node.reconfiguration.left:
+            return f"{self._node.name} has left the fabric"
+        if 0 < len(self._node.peers.peers) == len(self._node.intake.stalls.peers):
             return self.stalled  # It takes only what its own clients have for each other.
         return self.takes_nothing
 
     def report(self) -> dict[str, Any]:
         """Return how everything is, for people and programs."""
-        node, now = self._server.node, self._server.node.driver.clock.now()
+        node, now = self._node, self._node.driver.clock.now()
         waits = sorted(node.member.waiting(), key=lambda wait: wait.since or now)
         oldest = min((wait.since for wait in waits if wait.since), default=now)
         return {
@@ -79,22 +81,22 @@ class ServerStatus:
             "version": node.topology.version,
             "fingerprint": node.topology.fingerprint,
             "change": node.reconfiguration.status(),
-            "address": self._server.address,
+            "address": self.address,
             "up_seconds": round(time.time() - self.started_at, 3),
             "awake": polling_of(asyncio.get_running_loop()).status(),
             "stalled": self.stalled,
-            "waiting_clients": len(self._server.clients.waiting()),
+            "waiting_clients": len(self._clients.waiting()),
             "fenced": node.peers.epochs.fenced,
             "neighbours": _peers(node),
             "relay": _relay(node),
-            "clients": _clients(node, self._server.clients.addresses()),
+            "clients": _clients(node, self._clients.addresses()),
             "clients_count": len(node.directory.state.mailboxes) - len(node.ledger.agents),
             "agents": {
                 "count": len(node.ledger.agents),
-                "reactions": self._server.engine.reactions,
-                "failed_attempts": self._server.engine.failures,
+                "reactions": self._engine.reactions,
+                "failed_attempts": self._engine.failures,
                 "dead_letters": len(node.ledger.state.dead),
-                "stopped": dict(self._server.engine.stopped),
+                "stopped": dict(self._engine.stopped),
                 "state_bytes": node.ledger.states_bytes,
             },
             "topics": _topics(node),
@@ -108,7 +110,7 @@ class ServerStatus:
             "letters_accepted": node.intake.messages_accepted,
             "letters_delivered": node.dispatch.handover.messages_delivered,
             "letters_undeliverable": dict(node.returning.counts),
-            "letters_withheld": self._server.revocation.withheld,
+            "letters_withheld": self._revocation.withheld,
             "messages_forwarded": node.member.forwarded,
             "refused_frames": dict(node.peers.refusals.counts),
             "store": {

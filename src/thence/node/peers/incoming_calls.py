@@ -45,7 +45,7 @@ class IncomingCalls:
     def called(self, connection: Connection, hello: ServerHello) -> bool:
         """Somebody at the listener says that it is a peer; return whether we go on with it."""
         claims, topology = f"server {hello.server!r}", self._peers.topology
-        version, fingerprint = topology.version, topology.fingerprint
+        ours = topology.version, topology.fingerprint
         reason = self._security.doubt_server(connection, hello.server)  # Before anything else that it says counts.
         reason = reason or self._peers.epochs.fenced
         gone = self._peers.events.gone(hello.server) if not reason and hello.fabric == topology.name else 0
@@ -54,10 +54,10 @@ class IncomingCalls:
                 f"{hello.server} was declared lost, and {topology.name!r} has gone on without it since version {gone}. "
                 "What it has that others lack is lost; start it as a new server, under a new name"
             )
-            refuse(connection, reason, claims=claims, version=version, fingerprint=fingerprint, gone=gone)
+            refuse(connection, Refused(reason, False, *ours, gone), claims=claims)
             return False
         if not reason and hello.fabric == topology.name and (self._peers.between or hello.version != topology.version):
-            refuse(connection, self._behind(hello), claims=claims, later=True, version=version, fingerprint=fingerprint)
+            refuse(connection, Refused(self._behind(hello), True, *ours), claims=claims)
             if hello.version > topology.version and not self._peers.between:
                 self._peers.events.other_version(hello.server, hello.version, hello.fingerprint)
             return False
@@ -70,12 +70,13 @@ class IncomingCalls:
         reason = f"{self._peers.me} can store nothing now: {full}" if full else self._objection_to_place(peer)
         if reason:
             older = self._peers.epochs.check(hello) if peer.connection is not None else ""
-            refuse(connection, f"{older}. {reason}" if older else reason, claims=claims, later=not older, behind=bool(older))
+            reason = f"{older}. {reason}" if older else reason
+            refuse(connection, Refused(reason, later=not older, behind=bool(older)), claims=claims)
             return False
         peer.protocol = agreed(hello)
         finding = self._peers.epochs.called(hello, connection, partial(self._answer, peer, connection))
         if finding.reason and finding.behind == "nobody":
-            refuse(connection, finding.reason, claims=claims, later=True)
+            refuse(connection, Refused(finding.reason, later=True), claims=claims)
             return False
         if finding.reason:
             self._answer(peer, connection)  # It finds out by itself.
