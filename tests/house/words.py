@@ -234,17 +234,14 @@ NODE: Final = "names in the node and the server, which their refactoring takes a
 SIM: Final = "the simulator comes last"
 LEFT: Final = (
     Left("confirm", 3, NODE),
-    Left("taken", 17, SIM),
-    Left("told", 9, NODE),
-    Left("handed", 2, NODE),
-    Left("handing", 3, NODE),
+    Left("taken", 14, SIM),
+    Left("told", 2, NODE),
     Left("meeting", 30, SIM),
-    Left("patience", 6, SIM),
+    Left("patience", 3, SIM),
     Left("settled", 7, SIM),
     Left("settling", 3, SIM),
     Left("held for dead", 11, SIM),
     Left("changeover", 4, SIM),
-    Left("door", 13, "the addresses that `thence serve` opens"),
     Left("bundle", 3, "executors that work in groups, in the audit"),
 )
 

@@ -17,7 +17,7 @@ from typer.main import get_command
 from tests.support.servers.running import flat, fleet, url
 from tests.support.servers.terminal import Terminal
 from tests.unit.cli import refusal, run
-from thence.cli.main import COMMANDS, Entry
+from thence.cli.main import COMMANDS, CommandLine
 from thence.cli.servers import top
 from thence.cli.servers.up import Fleet
 
@@ -123,7 +123,7 @@ def test_the_script_for_a_shell_is_printed(shell: str) -> None:
 # --- help --------------------------------------------------------------------------------------------------------------
 
 
-def pages(entry: Entry) -> dict[str, str]:
+def pages(entry: CommandLine) -> dict[str, str]:
     """Return the help of a command, or of those that belong to it."""
     app = importlib.import_module(entry.module).command
     if not isinstance(app, typer.Typer):
@@ -133,7 +133,7 @@ def pages(entry: Entry) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: str(entry.name))
-def test_help_says_what_how_it_exits_and_an_example(entry: Entry) -> None:
+def test_help_says_what_how_it_exits_and_an_example(entry: CommandLine) -> None:
     found = pages(entry)
     assert found
     for name, text in found.items():

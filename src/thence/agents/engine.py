@@ -158,7 +158,7 @@ class Pump:
 
 
 class AgentEngine:
-    """See the module's text."""
+    """Lets the agents of a server react, and commits each reaction."""
 
     def __init__(self, node: Node, kinds: Mapping[str, Kind]) -> None:
         """Run the agents of ``node``; ``start`` begins."""

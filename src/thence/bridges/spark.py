@@ -56,7 +56,7 @@ class FabricSource(ThenceSource):
 
 
 class FabricWriter(DataSourceStreamWriter):
-    """See the module's text."""
+    """Writes rows of a Spark stream into a fabric."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         """Check options and columns before anything runs."""

@@ -6,11 +6,15 @@ shown is told in one line, with the server and what is wrong. What an answer has
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypedDict, TypeVar
 
 import msgspec
 
+from thence.cli.options import Authority, Token
+from thence.client.client import Client
 from thence.errors import MalformedFrame
+from thence.runtime import event_loop
 
 Time = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """In nanoseconds since 1970."""
@@ -209,6 +213,16 @@ class DeadLetter(TypedDict):
     attempts: int
     error: str
     at: Time
+
+
+def ask(url: str, token: Token, authority: Authority, shape: object, question: Callable[[Client], Awaitable[T]]) -> T:
+    """Ask a server, without being one of its clients; return its answer, if it has what is shown of it."""
+
+    async def answer() -> T:
+        async with Client(url, "", temporary=False, token=token, authority=authority) as client:
+            return await question(client)
+
+    return checked(event_loop.run(answer()), shape, url)
 
 
 def checked(answer: T, shape: Any, url: str) -> T:

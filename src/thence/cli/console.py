@@ -11,6 +11,7 @@ This file exists so that all commands look alike. Rules:
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import contextmanager
 from textwrap import indent
@@ -27,7 +28,7 @@ from thence.runtime.printable import LINES, printable, printable_json
 from thence.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 # Away from a terminal there is no width to respect; rich would otherwise cut tables at 80 columns.
 WIDTH_WITHOUT_TERMINAL_COLUMNS = 160
@@ -70,6 +71,11 @@ def say_json(text: str | bytes) -> None:
     typer.echo(printable_json(text if isinstance(text, str) else text.decode()))
 
 
+def say_object(value: object, *, ensure_ascii: bool = True) -> None:
+    """Print a result as JSON."""
+    say_json(json.dumps(value, ensure_ascii=ensure_ascii))
+
+
 def say(text: str, end: str = "\n") -> None:
     """Print a result that is text; a long line stays one line, so that it can be copied, and read back from a file."""
     out.print(text, end=end, soft_wrap=True)
@@ -104,44 +110,48 @@ def progress(description: str, total: int | None) -> Iterator[Advance]:
     ...     for _ in range(100):
     ...         advance()
     """
-    if not err.is_terminal:
-        yield _advance_unseen
-        return
-    # Imported here: its share of the start-up time would otherwise be paid by every command.
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    done = 0
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(description, total=total)
+    def advance(steps: int = 1) -> None:
+        nonlocal done
+        done += steps
+        show(description, done, total)
 
-        def advance(steps: int = 1) -> None:
-            bar.advance(task, steps)
-
+    with bars() as show:
+        show(description, 0, total)
         yield advance
 
 
+class ShowStep(Protocol):
+    """Shows how much of a step is done, and of how much."""
+
+    def __call__(self, step: str, done: int, total: int | None, note: str = "") -> None:
+        """Show it; ``note`` stands behind the bar."""
+
+
+def _unseen(step: str, done: int, total: int | None, note: str = "") -> None:
+    """Show nothing: nobody is looking."""
+
+
 @contextmanager
-def steps() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar for each step of a long work while the block runs: the step, how much of it is done, and of how much."""
+def bars() -> Iterator[ShowStep]:
+    """Show a bar on standard error for each step of a long work while the block runs; nothing where there is no terminal."""
     if not err.is_terminal:
-        yield lambda _step, _done, _total: None
+        yield _unseen
         return
+    # Imported here: its share of the start-up time would otherwise be paid by every command.
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
+    with Progress(*columns, TextColumn("{task.fields[note]}"), console=err, transient=True) as bar:
         tasks: dict[str, TaskID] = {}
 
-        def tell(step: str, done: int, total: int) -> None:
+        def show(step: str, done: int, total: int | None, note: str = "") -> None:
             if step not in tasks:
-                tasks[step] = bar.add_task(step, total=total)
-            bar.update(tasks[step], completed=done, total=total)
+                tasks[step] = bar.add_task(step, total=total, note=note)
+            bar.update(tasks[step], completed=done, total=total, note=note)
 
-        yield tell
-
-
-def _advance_unseen(steps: int = 1) -> None:
-    """Count nothing: nobody is looking."""
+        yield show
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> Table:

@@ -29,7 +29,7 @@ from typer.main import get_command
 
 from thence import __version__
 from thence.cli import console
-from thence.cli.manual import Command, Group
+from thence.cli.manual import ManualCommand, ManualGroup
 from thence.errors import ThenceError
 from thence.runtime import logs
 
@@ -45,7 +45,7 @@ EXIT_FAILED: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
 
-class Entry(NamedTuple):
+class CommandLine(NamedTuple):
     """One line of the table of commands."""
 
     name: str
@@ -60,33 +60,35 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Final = (
-    Entry("demo", "messages", START, "Show causal order kept where a naive network breaks it."),
-    Entry("chat", "messages", START, "Show order kept over slow links, and what it looks like without; or talk in a room."),
-    Entry("orderings", "traces", START, "List the orderings and what each of them promises."),
-    Entry("topology", "servers", TRY, "Check, draw and make fabrics of several domains; change one that runs."),
-    Entry("simulate", "traces", TRY, "Run a workload on an ordering and write the trace of it."),
-    Entry("explore", "traces", TRY, "Try every interleaving of a small case and print the shortest bad one."),
-    Entry("scenario", "traces", TRY, "Run scenario files and compare with what they expect, or rewrite that."),
-    Entry("study", "traces", TRY, "Run studies of what the papers claim, thousands of simulations each, on Spark."),
-    Entry("import", "traces", JUDGE, "Make a trace of logs: Parquet, JSON lines, ShiViz and GoVector logs, any NDJSON."),
-    Entry("judge", "traces", JUDGE, "Check a trace for order, losses and duplicates, and explain each violation."),
-    Entry("audit", "traces", JUDGE, "The same for traces of any size, on Spark."),
-    Entry("serve", "servers", SERVE, "Run one server of a fabric."),
-    Entry("up", "servers", SERVE, "Run all servers of a fabric on this machine, for development."),
-    Entry("status", "servers", SERVE, "Ask a server how it is: peers, queues, clocks, and what waits for what."),
-    Entry("top", "servers", SERVE, "Watch all servers of a fabric: links, queues, waits and rates, live."),
-    Entry("token", "servers", SERVE, "Make tokens for clients of servers with an access file."),
-    Entry("send", "messages", SERVE, "Send a message by way of a server."),
-    Entry("listen", "messages", SERVE, "Print the messages that come for a client."),
-    Entry("client", "servers", SERVE, "List, show and remove clients of a server; drop what waits for one of them."),
-    Entry(
+    CommandLine("demo", "messages", START, "Show causal order kept where a naive network breaks it."),
+    CommandLine("chat", "messages", START, "Show order kept over slow links, and what it looks like without; or talk in a room."),
+    CommandLine("orderings", "traces", START, "List the orderings and what each of them promises."),
+    CommandLine("topology", "servers", TRY, "Check, draw and make fabrics of several domains; change one that runs."),
+    CommandLine("simulate", "traces", TRY, "Run a workload on an ordering and write the trace of it."),
+    CommandLine("explore", "traces", TRY, "Try every interleaving of a small case and print the shortest bad one."),
+    CommandLine("scenario", "traces", TRY, "Run scenario files and compare with what they expect, or rewrite that."),
+    CommandLine("study", "traces", TRY, "Run studies of what the papers claim, thousands of simulations each, on Spark."),
+    CommandLine("import", "traces", JUDGE, "Make a trace of logs: Parquet, JSON lines, ShiViz and GoVector logs, any NDJSON."),
+    CommandLine("judge", "traces", JUDGE, "Check a trace for order, losses and duplicates, and explain each violation."),
+    CommandLine("audit", "traces", JUDGE, "The same for traces of any size, on Spark."),
+    CommandLine("serve", "servers", SERVE, "Run one server of a fabric."),
+    CommandLine("up", "servers", SERVE, "Run all servers of a fabric on this machine, for development."),
+    CommandLine("status", "servers", SERVE, "Ask a server how it is: peers, queues, clocks, and what waits for what."),
+    CommandLine("top", "servers", SERVE, "Watch all servers of a fabric: links, queues, waits and rates, live."),
+    CommandLine("token", "servers", SERVE, "Make tokens for clients of servers with an access file."),
+    CommandLine("send", "messages", SERVE, "Send a message by way of a server."),
+    CommandLine("listen", "messages", SERVE, "Print the messages that come for a client."),
+    CommandLine("client", "servers", SERVE, "List, show and remove clients of a server; drop what waits for one of them."),
+    CommandLine(
         "agent",
         "servers",
         SERVE,
         "Make, list, show and remove agents of a server; look through messages they could not react to.",
     ),
-    Entry("bench", "messages", SERVE, "Measure how fast messages go through a server and back."),
-    Entry("store", "servers", SERVE, "Look into the store of a server, check it, print its entries; back it up and restore it."),
+    CommandLine("bench", "messages", SERVE, "Measure how fast messages go through a server and back."),
+    CommandLine(
+        "store", "servers", SERVE, "Look into the store of a server, check it, print its entries; back it up and restore it."
+    ),
 )
 
 # Line breaks are kept as they stand here, so lines end before a terminal of 80 columns does.
@@ -126,7 +128,7 @@ EPILOG: Final = """
 """
 
 
-class LazyCommand(Command):
+class LazyCommand(ManualCommand):
     """Stands for a command in the list; becomes the real one when it is called."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,7 +138,7 @@ class LazyCommand(Command):
         if not isinstance(app, typer.Typer):
             function = app
             app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-            app.command(name=self.name, cls=Command)(function)
+            app.command(name=self.name, cls=ManualCommand)(function)
         return get_command(app).make_context(*args, **kwargs)
 
 
@@ -158,7 +160,7 @@ def _options(
 def build() -> TyperGroup:
     """Make the command group from the table."""
     app = typer.Typer(
-        cls=Group,
+        cls=ManualGroup,
         rich_markup_mode="rich",
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -82,7 +82,7 @@ def parse_listen(listen: str) -> str:
 
 
 class Answerer:
-    """Answers for one server. See the module's text."""
+    """Answers HTTP requests for one server."""
 
     def __init__(self, server: Server) -> None:
         """``open`` begins to listen."""
@@ -105,17 +105,17 @@ class Answerer:
         """Listen; return the address with the port that was really taken."""
         host, port = parse_address(parse_listen(listen))
         check_answering(host, insecure=self._server.node.options.insecure)
-        loop, taken = asyncio.get_running_loop(), port
+        loop, bound = asyncio.get_running_loop(), port
         try:
             for family, _, _, _, address in dict.fromkeys(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)):
                 listening = socket.create_server(address, family=family, backlog=MAX_WAITING)
                 listening.setblocking(False)
-                taken = listening.getsockname()[1]
+                bound = listening.getsockname()[1]
                 self._accepting[listening] = loop.create_task(self._accept(listening))
         except OSError as error:
             self.close()
             raise ConfigError(f"cannot listen for --metrics on {listen}: {error.strerror or error}") from error
-        return f"{host}:{taken}"
+        return f"{host}:{bound}"
 
     def close(self) -> None:
         """Answer nobody any more. What is being answered ends by itself, within the limits of the module."""

@@ -26,7 +26,7 @@ from thence.net.byte_pool import BytePool
 from thence.net.protocol import PROTOCOL
 from thence.node.node import Node
 from thence.node.peers.peer import Peer
-from thence.observe.snapshot import Seen, look
+from thence.observe.snapshot import ServerLook, look
 from thence.runtime.counters import Histogram
 from thence.server.server import Server
 
@@ -37,7 +37,7 @@ Value = float | Histogram
 Samples = Iterable[tuple[Sequence[str], Value]]
 """The values of the labels, and the value."""
 
-Read = Callable[[Seen], Samples]
+Read = Callable[[ServerLook], Samples]
 
 
 class Family(NamedTuple):
@@ -68,7 +68,7 @@ class Family(NamedTuple):
 class _Look(Collector):
     """All metrics of one look."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: ServerLook) -> None:
         self._seen = seen
 
     def collect(self) -> Iterator[Metric]:
@@ -80,10 +80,10 @@ async def exposition(server: Server) -> str:
     return generate_latest(_Look(await look(server))).decode()
 
 
-def _single(name: str, about: str, read: Callable[[Seen], Value | None], kind: Kind = "gauge") -> Family:
+def _single(name: str, about: str, read: Callable[[ServerLook], Value | None], kind: Kind = "gauge") -> Family:
     """Return a metric without labels; None: there is no such thing here."""
 
-    def samples(seen: Seen) -> Samples:
+    def samples(seen: ServerLook) -> Samples:
         value = read(seen)
         return () if value is None else [((), value)]
 
@@ -95,61 +95,61 @@ def _of_node(name: str, about: str, read: Callable[[Node], Value | None], kind: 
     return _single(name, about, lambda seen: read(seen.server.node), kind)
 
 
-def _labelled(name: str, label: str, about: str, read: Callable[[Seen], Mapping[str, float]]) -> Family:
+def _labelled(name: str, label: str, about: str, read: Callable[[ServerLook], Mapping[str, float]]) -> Family:
     """Return a metric with one label."""
     kind: Kind = "counter" if name.endswith("_total") else "gauge"
     return Family(name, kind, (label,), about, lambda seen: [((of,), value) for of, value in read(seen).items()])
 
 
-def _of_peers(name: str, about: str, read: Callable[[Seen, Peer], float]) -> Family:
+def _of_peers(name: str, about: str, read: Callable[[ServerLook, Peer], float]) -> Family:
     """Return a metric that each peer has."""
     return _labelled(name, "neighbour", about, lambda seen: {peer.name: read(seen, peer) for peer in seen.peers})
 
 
-def _build(seen: Seen) -> Samples:
+def _build(seen: ServerLook) -> Samples:
     node = seen.server.node
     yield (__version__, platform.python_version(), str(PROTOCOL), node.topology.name, node.name), 1
 
 
-def _topology(seen: Seen) -> Samples:
+def _topology(seen: ServerLook) -> Samples:
     topology = seen.server.node.topology
     yield (str(topology.version), topology.fingerprint), 1
 
 
-def _stalled(seen: Seen) -> Samples:
+def _stalled(seen: ServerLook) -> Samples:
     node = seen.server.node
     yield ("store",), bool(node.intake.full)
     yield ("box",), bool(node.directory.mailboxes.full)
     yield ("queue",), bool(node.intake.stalls.all())
 
 
-def _used_ratio(seen: Seen) -> float:
+def _used_ratio(seen: ServerLook) -> float:
     store = seen.server.node.driver.store
     return (store.held_bytes + store.buffered_bytes) / store.limit_bytes if store.limit_bytes else 0.0
 
 
-def _pools(seen: Seen) -> tuple[tuple[str, BytePool], ...]:
+def _pools(seen: ServerLook) -> tuple[tuple[str, BytePool], ...]:
     return ("clients", seen.server.node.memory.pools.clients), ("neighbours", seen.server.node.memory.pools.peers)
 
 
-def _spilled(seen: Seen) -> float:
+def _spilled(seen: ServerLook) -> float:
     spill = seen.server.node.backlog.spill
     return 0 if spill is None else spill.bytes
 
 
-def _queue_ratio(seen: Seen) -> float:
+def _queue_ratio(seen: ServerLook) -> float:
     node = seen.server.node
     outgoing = node.backlog.outgoing
     in_files = outgoing.bytes / outgoing.limit_bytes if outgoing is not None else 0.0
     return max(node.member.fullest_queue, in_files)
 
 
-def _open_ratio(seen: Seen) -> float | None:
+def _open_ratio(seen: ServerLook) -> float | None:
     opened, most = seen.process.open_files, seen.process.max_files
     return None if opened is None or most is None else opened / most
 
 
-def _sampled(seen: Seen) -> Samples:
+def _sampled(seen: ServerLook) -> Samples:
     yield ("stamp",), sum(peer.traffic.sampled_stamp_bytes for peer in seen.peers)
     yield ("body",), sum(peer.traffic.sampled_body_bytes for peer in seen.peers)
 

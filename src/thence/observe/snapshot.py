@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import time
 from collections.abc import Collection
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from thence.node.peers.peer import Peer
-from thence.observe import process
-from thence.observe.process import ProcessFigures
 from thence.server.server import Server
 from thence.storage.mailbox import Mailbox
 
 MAILBOXES_AT_A_TIME: Final = 5_000
+_PROC: Final = Path("/proc/self")
 
 
 class MailboxTotals(NamedTuple):
@@ -33,7 +34,16 @@ class MailboxTotals(NamedTuple):
     longest_bytes: int = 0
 
 
-class Seen(NamedTuple):
+class ProcessFigures(NamedTuple):
+    """What the system says of this process; None: it says nothing."""
+
+    cpu_seconds: float
+    resident_bytes: int | None
+    open_files: int | None
+    max_files: int | None
+
+
+class ServerLook(NamedTuple):
     """What one look saw."""
 
     server: Server
@@ -56,14 +66,14 @@ class Seen(NamedTuple):
     process: ProcessFigures
 
 
-async def look(server: Server) -> Seen:
+async def look(server: Server) -> ServerLook:
     """Look at everything."""
     node, outgoing = server.node, server.node.backlog.outgoing
     mailboxes = await _mailboxes(list(node.directory.state.mailboxes.values()))
     waits = node.member.waiting()
     since = [wait.since for wait in waits if wait.since]
     committing = node.driver.commits.since
-    return Seen(
+    return ServerLook(
         server,
         mailboxes,
         _mailbox_ratio(server, mailboxes),
@@ -77,7 +87,7 @@ async def look(server: Server) -> Seen:
         max(0.0, (node.driver.clock.now() - min(since)) / 1e9) if since else 0.0,
         0.0 if committing is None else time.monotonic() - committing,
         None if node.options.data is None else _free(str(node.options.data)),
-        process.look(),
+        _process_figures(),
     )
 
 
@@ -111,3 +121,25 @@ def _free(folder: str) -> int | None:
     except OSError:
         return None
     return about.f_bavail * about.f_frsize
+
+
+def _process_figures() -> ProcessFigures:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return ProcessFigures(
+        used.ru_utime + used.ru_stime, _resident(), _open_files(), None if most == resource.RLIM_INFINITY else most
+    )
+
+
+def _resident() -> int | None:
+    try:
+        return int((_PROC / "statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _open_files() -> int | None:
+    try:
+        return len(os.listdir(_PROC / "fd"))  # noqa: PTH208  Names are enough, and there may be many.
+    except OSError:
+        return None

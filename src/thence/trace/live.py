@@ -26,7 +26,10 @@ MAX_AGE_S: Final = 5.0
 
 
 class LiveTraceWriter(Written):
-    """See the module's text. A context manager, as :class:`~thence.trace.files.TraceWriter` is."""
+    """Writes a trace whose parts appear as soon as they are finished.
+
+    A context manager, as :class:`~thence.trace.files.TraceWriter` is.
+    """
 
     def __init__(
         self,

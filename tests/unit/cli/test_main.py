@@ -50,7 +50,7 @@ def test_help_is_quick_because_it_imports_no_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", cli.COMMANDS, ids=lambda entry: str(entry.name))
-def test_a_command_of_the_table_is_there(entry: cli.Entry, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_of_the_table_is_there(entry: cli.CommandLine, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(entry.name, "--help") == 0
     assert f"thence {entry.name}" in capsys.readouterr().out
 

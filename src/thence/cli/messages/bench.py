@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json as json_
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -72,11 +71,11 @@ def command(
     """
     if size > MAX_MESSAGE_BYTES:
         raise ConfigError(f"--size {size}: must be from 0 to {MAX_MESSAGE_BYTES} (MAX_MESSAGE_BYTES)")
-    with console.steps() as tell:
+    with console.bars() as tell:
         connected = partial(connect, token=token, authority=authority)
         figures = event_loop.run(_measure(connected, (url, to or url), size, count, round_trips, tell))
     if json:
-        console.say_json(json_.dumps(msgspec.to_builtins(figures)))
+        console.say_object(msgspec.to_builtins(figures))
     else:
         _show(figures)
 

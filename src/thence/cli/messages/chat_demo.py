@@ -24,7 +24,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from thence.cli import console
-from thence.cli.messages.chat_room import Line, Room
+from thence.cli.messages.chat_room import ChatLine, Room
 from thence.cli.messages.demo_fabric import all_up
 from thence.cli.servers.up import Fleet, with_addresses
 from thence.client.client import Client, connect
@@ -60,7 +60,7 @@ COME_WITHIN_S: Final = 30.0
 TALK_WITHIN_S: Final = 120.0
 
 
-class Said(NamedTuple):
+class ScriptLine(NamedTuple):
     """A line of the script: said by its author when it has seen the one that it answers."""
 
     author: str
@@ -69,25 +69,25 @@ class Said(NamedTuple):
 
 
 SCRIPT: Final = (
-    Said("ada", "Shall we meet at ten?"),
-    Said("bob", "Ten is too early for me.", 1),
-    Said("dan", "At noon, then, in the library?", 2),
-    Said("cyd", "It is closed on Mondays.", 3),
-    Said("ada", "Noon is good.", 3),
-    Said("bob", "For me too.", 5),
-    Said("dan", "What about the café?", 4),
-    Said("cyd", "Which one?", 7),
-    Said("dan", "The one by the bridge.", 8),
-    Said("ada", "I know it.", 9),
-    Said("bob", "Is it the one with the boats?", 10),
-    Said("ada", "Yes, that one.", 11),
-    Said("bob", "Then I bring the maps.", 12),
-    Said("cyd", "And I a cake.", 13),
-    Said("dan", "Until noon!", 14),
+    ScriptLine("ada", "Shall we meet at ten?"),
+    ScriptLine("bob", "Ten is too early for me.", 1),
+    ScriptLine("dan", "At noon, then, in the library?", 2),
+    ScriptLine("cyd", "It is closed on Mondays.", 3),
+    ScriptLine("ada", "Noon is good.", 3),
+    ScriptLine("bob", "For me too.", 5),
+    ScriptLine("dan", "What about the café?", 4),
+    ScriptLine("cyd", "Which one?", 7),
+    ScriptLine("dan", "The one by the bridge.", 8),
+    ScriptLine("ada", "I know it.", 9),
+    ScriptLine("bob", "Is it the one with the boats?", 10),
+    ScriptLine("ada", "Yes, that one.", 11),
+    ScriptLine("bob", "Then I bring the maps.", 12),
+    ScriptLine("cyd", "And I a cake.", 13),
+    ScriptLine("dan", "Until noon!", 14),
 )
 
 
-class Seen(NamedTuple):
+class SeenLine(NamedTuple):
     """A line as it came to a reader."""
 
     number: int
@@ -102,7 +102,7 @@ class Conversation:
     def __init__(self, ordering: str) -> None:
         """Nobody has said anything."""
         self.ordering = ordering
-        self.seen: dict[str, list[Seen]] = {name: [] for name in HOMES}
+        self.seen: dict[str, list[SeenLine]] = {name: [] for name in HOMES}
         self._led_to: dict[int, frozenset[int]] = {}
         """What led to each line that was said."""
         self._numbers = {said.text: number for number, said in enumerate(SCRIPT, start=1)}
@@ -117,7 +117,7 @@ class Conversation:
         """Note that a reader got a line; return its number in the script."""
         number = self._numbers[text]
         there = {seen.number for seen in self.seen[reader]}
-        self.seen[reader].append(Seen(number, tuple(sorted(self._led_to[number] - there))))
+        self.seen[reader].append(SeenLine(number, tuple(sorted(self._led_to[number] - there))))
         return number
 
     @property
@@ -154,7 +154,7 @@ class Person:
         """Say what answers nothing."""
         self._say_answers(None, None)
 
-    def _on_line(self, line: Line) -> None:
+    def _on_line(self, line: ChatLine) -> None:
         self._say_answers(self._conversation.sees(self._name, line.text), line.number)
 
     def _say_answers(self, answered: int | None, here: int | None) -> None:
@@ -245,7 +245,7 @@ def frame(ordered: Conversation, unordered: Conversation) -> Sequence[Renderable
     ]
 
 
-def _cell(pane: Sequence[Seen], at: int) -> Text:
+def _cell(pane: Sequence[SeenLine], at: int) -> Text:
     if at >= len(pane):
         return Text("")
     number, missing = pane[at]

@@ -34,7 +34,7 @@ ANSWERS: Final = "answers"
 CAME, HERE, LEFT = "came", "here", "left"
 
 
-class Line(NamedTuple):
+class ChatLine(NamedTuple):
     """What somebody said, as it is seen here."""
 
     number: int
@@ -52,7 +52,7 @@ class Line(NamedTuple):
 class Room:
     """One person in a room. ``heard`` is to be called with everything that comes to its client."""
 
-    def __init__(self, client: Endpoint, topic: str, on_line: Callable[[Line], None], on_note: Callable[[str], None]) -> None:
+    def __init__(self, client: Endpoint, topic: str, on_line: Callable[[ChatLine], None], on_note: Callable[[str], None]) -> None:
         """``on_line`` gets the lines, in order; ``on_note`` who comes and goes."""
         self.people: dict[str, None] = {}
         """Who came and has not left, in the order in which we heard of it."""
@@ -109,7 +109,7 @@ class Room:
         number = None if answered is None else self._numbers.get(answered)
         missing = answered is not None and number is None
         self._remember(message.headers.get(ID))
-        self._on_line(Line(self._count, message.sender, _text_of(message), number, missing, message.topic is None))
+        self._on_line(ChatLine(self._count, message.sender, _text_of(message), number, missing, message.topic is None))
 
     def _remember(self, name: str | None) -> None:
         if name is None or name in self._numbers:

@@ -19,7 +19,7 @@ from zlib import crc32
 from rich.text import Text
 
 from thence.cli import console
-from thence.cli.messages.chat_room import Line, Room
+from thence.cli.messages.chat_room import ChatLine, Room
 from thence.cli.messages.prompt import Input, opened
 from thence.client.client import Client
 from thence.errors import NotAllowed, ThenceError
@@ -174,7 +174,7 @@ class _Talk:
             self._input.note(f"… and {more:,} more")
 
 
-def shown(line: Line) -> Text:
+def shown(line: ChatLine) -> Text:
     """Return a line as it is shown."""
     text = Text(f"[{line.number}] ", style="dim")
     text.append(console.plain(line.author), style=STYLES[crc32(line.author.encode()) % len(STYLES)])

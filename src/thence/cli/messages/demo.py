@@ -115,7 +115,7 @@ def _audit(trace: Path, judged: Verdict) -> bool:
     from thence.pipeline.auditing import audit
     from thence.pipeline.session import spark_session
 
-    with console.steps() as progress:
+    with console.bars() as progress:
         found = audit(spark_session(), str(trace), slice_events=AUDIT_SLICE_EVENTS, progress=progress)
     console.say(
         f"  Spark: {found.verdict}: {found.events:,} events, cut into {console.count(found.slices, 'slice')}, "

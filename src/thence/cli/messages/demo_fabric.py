@@ -45,7 +45,7 @@ DEAD_S: Final = 1.5
 ASK_EVERY_S: Final = 0.02
 
 
-class Told(NamedTuple):
+class FabricOutcome(NamedTuple):
     """What the clients saw."""
 
     messages: int
@@ -81,7 +81,7 @@ class _Listener:
         return others[number % len(others)]
 
 
-def run_fabric(folder: Path, seed: int, questions: int, note: Callable[[str], None]) -> Told:
+def run_fabric(folder: Path, seed: int, questions: int, note: Callable[[str], None]) -> FabricOutcome:
     """Run servers and clients, kill the relay, and return what came of it. The trace is in ``folder/trace``."""
     topology = with_addresses(parse(FABRIC), folder / "topology.toml")
     with (folder / "servers.log").open("w", encoding="utf-8") as log:
@@ -93,7 +93,9 @@ def run_fabric(folder: Path, seed: int, questions: int, note: Callable[[str], No
             fleet.stop()
 
 
-async def _converse(topology: Topology, fleet: Fleet, chance: random.Random, questions: int, note: Callable[[str], None]) -> Told:
+async def _converse(
+    topology: Topology, fleet: Fleet, chance: random.Random, questions: int, note: Callable[[str], None]
+) -> FabricOutcome:
     await all_up(topology)
     note(f"{len(topology.processes)} servers of 3 domains are up, each a process with a store on disk")
     names = [f"client-{server}" for server in topology.processes]
@@ -176,7 +178,7 @@ async def _wait_until(condition: Callable[[], bool]) -> None:
         pass  # What is missing is counted.
 
 
-def _told(listeners: list[_Listener], expected: int, queued: int, seconds: float) -> Told:
+def _told(listeners: list[_Listener], expected: int, queued: int, seconds: float) -> FabricOutcome:
     lost = sum(expected - len(set(listener.seen)) for listener in listeners)
     doubled = sum(len(listener.seen) - len(set(listener.seen)) for listener in listeners)
     too_early = out_of_order = 0
@@ -192,4 +194,4 @@ def _told(listeners: list[_Listener], expected: int, queued: int, seconds: float
             else:
                 too_early += f"{number} {asker}" not in asked
     deliveries = sum(len(listener.seen) for listener in listeners)
-    return Told(expected, deliveries, too_early, lost, doubled, out_of_order, queued, seconds)
+    return FabricOutcome(expected, deliveries, too_early, lost, doubled, out_of_order, queued, seconds)

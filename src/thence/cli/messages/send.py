@@ -54,14 +54,14 @@ def command(
         raise sent.error
 
 
-class Sent(NamedTuple):
+class SendResult(NamedTuple):
     """How many messages were accepted, and why not all were."""
 
     accepted: int
     error: UsageError | None
 
 
-async def _send(connected: Callable[[], Client], to: str, bodies: AsyncIterator[bytes], *, wait: bool) -> Sent:
+async def _send(connected: Callable[[], Client], to: str, bodies: AsyncIterator[bytes], *, wait: bool) -> SendResult:
     if os.fsencode(to).decode(errors="replace") != to:
         raise UsageError(f"{to!r} is no text, so it names nobody")
     async with connected() as client:
@@ -83,7 +83,7 @@ class Sending:
         self._is_refused = asyncio.Event()
         client.refused = self._refused  # type: ignore[method-assign]
 
-    async def send(self, bodies: AsyncIterator[bytes]) -> Sent:
+    async def send(self, bodies: AsyncIterator[bytes]) -> SendResult:
         """Send them all, or up to where one is refused, and wait until what was sent is accepted or not."""
         posting = asyncio.ensure_future(self._post_all(bodies))
         refusal = asyncio.ensure_future(self._is_refused.wait())
@@ -102,7 +102,7 @@ class Sending:
             if not isinstance(failure, UsageError):
                 raise failure
             self._error = self._error or failure
-        return Sent(self._accepted, self._error)
+        return SendResult(self._accepted, self._error)
 
     async def _post_all(self, bodies: AsyncIterator[bytes]) -> None:
         async for body in bodies:

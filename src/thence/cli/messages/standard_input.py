@@ -45,9 +45,9 @@ def _read(descriptor: int, loop: asyncio.AbstractEventLoop, put: Callable[[Piece
             piece = os.read(descriptor, READ_BYTES)
         except OSError as error:
             piece = error
-        handing = put(piece)
+        queued = put(piece)
         try:
-            asyncio.run_coroutine_threadsafe(handing, loop).result()
+            asyncio.run_coroutine_threadsafe(queued, loop).result()
         except (RuntimeError, CancelledError):  # The loop has ended before the input.
-            handing.close()
+            queued.close()
             return

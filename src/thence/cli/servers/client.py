@@ -7,46 +7,28 @@ shown escaped.
 
 from __future__ import annotations
 
-import json as json_
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 import typer
 
 from thence.cli import answers, console
-from thence.cli.manual import Command, Group
+from thence.cli.manual import Subcommands
 from thence.cli.options import Authority, Token, Url, lines_on_stall
-from thence.client.admin import Operator
-from thence.client.client import Client
-from thence.runtime import event_loop
 
 SHOWN_CLIENTS: Final = 50
 """How many clients are listed for people; 'list --json' has 1,000."""
 SHOWN_TOPICS: Final = 20
 
-command = typer.Typer(
-    cls=Group,
-    add_completion=False,
-    no_args_is_help=True,
-    help="List, show and remove clients of a server; drop what waits for one of them. For operators: "
-    "where there is an access file, an entry with clients = true, or topology = true.",
+command = Subcommands(
+    "List, show and remove clients of a server; drop what waits for one of them. For operators: "
+    "where there is an access file, an entry with clients = true, or topology = true."
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The client.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with everything.")]
 
-Question = Callable[[Operator], Awaitable[dict[str, Any]]]
 
-
-def _ask(url: str, token: Token, authority: Authority, shape: object, question: Question) -> dict[str, Any]:
-    async def ask() -> dict[str, Any]:
-        async with Client(url, "", temporary=False, token=token, authority=authority) as client:
-            return await question(client.operator)
-
-    return answers.checked(event_loop.run(ask()), shape, url)
-
-
-@command.command("list", cls=Command)
+@command.add("list")
 def list_(url: Url, json: Json = False, token: Token = None, authority: Authority = None) -> None:
     """List the clients of a server, those first for whom most waits.
 
@@ -56,14 +38,14 @@ def list_(url: Url, json: Json = False, token: Token = None, authority: Authorit
 
     Example: thence client list thence://127.0.0.1:7401
     """
-    found = _ask(url, token, authority, answers.Clients, lambda operator: operator.clients(1_000))
+    found = answers.ask(url, token, authority, answers.Clients, lambda client: client.operator.clients(1_000))
     if json:
-        console.say_json(json_.dumps(found))
+        console.say_object(found)
         return
     rows = [
         (
-            console.plain(client["name"]),
-            console.plain(client["from"]) if client["connected"] else "away",
+            client["name"],
+            client["from"] if client["connected"] else "away",
             "temporary" if client["temporary"] else "",
             f"{client['waiting_messages']:,}",
             f"{client['waiting_bytes']:,}",
@@ -77,7 +59,7 @@ def list_(url: Url, json: Json = False, token: Token = None, authority: Authorit
     _say_stalled(found)
 
 
-@command.command("show", cls=Command)
+@command.add("show")
 def show(url: Url, name: Name, json: Json = False, token: Token = None, authority: Authority = None) -> None:
     """Show one client of a server: whether it is connected, what waits for it, and which topics it follows.
 
@@ -85,9 +67,9 @@ def show(url: Url, name: Name, json: Json = False, token: Token = None, authorit
 
     Example: thence client show thence://127.0.0.1:7401 bob
     """
-    client = _ask(url, token, authority, answers.ShownClient, lambda operator: operator.show(name))
+    client = answers.ask(url, token, authority, answers.ShownClient, lambda client: client.operator.show(name))
     if json:
-        console.say_json(json_.dumps(client))
+        console.say_object(client)
         return
     where = f"connected from {client['from']}" if client["connected"] else "not connected"
     temporary = ", temporary" if client["temporary"] else ""
@@ -107,7 +89,7 @@ def show(url: Url, name: Name, json: Json = False, token: Token = None, authorit
     _say_stalled(client)
 
 
-@command.command("remove", cls=Command)
+@command.add("remove")
 def remove(url: Url, name: Name, json: Json = False, token: Token = None, authority: Authority = None) -> None:
     """Remove a client: its name, its mailbox with all that waits in it, and what it follows.
 
@@ -119,11 +101,11 @@ def remove(url: Url, name: Name, json: Json = False, token: Token = None, author
 
     Example: thence client remove thence://127.0.0.1:7401 bob
     """
-    done = _ask(url, token, authority, answers.DroppedOf, lambda operator: operator.remove(name))
+    done = answers.ask(url, token, authority, answers.DroppedOf, lambda client: client.operator.remove(name))
     _say_dropped(done, "is removed from", json)
 
 
-@command.command("purge", cls=Command)
+@command.add("purge")
 def purge(url: Url, name: Name, json: Json = False, token: Token = None, authority: Authority = None) -> None:
     """Drop the messages that wait for a client, and keep its name and what it follows.
 
@@ -135,13 +117,13 @@ def purge(url: Url, name: Name, json: Json = False, token: Token = None, authori
 
     Example: thence client purge thence://127.0.0.1:7401 bob
     """
-    done = _ask(url, token, authority, answers.DroppedOf, lambda operator: operator.purge(name))
+    done = answers.ask(url, token, authority, answers.DroppedOf, lambda client: client.operator.purge(name))
     _say_dropped(done, "has an empty mailbox at", json)
 
 
 def _say_dropped(done: dict[str, Any], what: str, json: bool) -> None:
     if json:
-        console.say_json(json_.dumps(done))
+        console.say_object(done)
         return
     told = "; the program that was connected is told" if done["was_connected"] else ""
     dropped = (

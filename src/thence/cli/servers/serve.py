@@ -15,33 +15,7 @@ from typing import Final, NamedTuple
 
 from thence.agents import kinds as agents_kinds
 from thence.agents.kinds import Kind
-from thence.cli.servers.serve_options import (
-    AccessFile,
-    AgentClasses,
-    AwakeMicroseconds,
-    Backlog,
-    BacklogMode,
-    DataFolder,
-    DrainSeconds,
-    Durability,
-    HowDurable,
-    Insecure,
-    ListenAt,
-    LogForm,
-    LogLines,
-    MaxStoreBytes,
-    Memory,
-    MetricsAt,
-    ServerName,
-    Spans,
-    SpillAfterBytes,
-    StopWith,
-    TlsAuthority,
-    TlsCertificate,
-    TlsKey,
-    TopologyFile,
-    TraceFolder,
-)
+from thence.cli.servers import serve_options as given
 from thence.core.topology.addresses import parse_address
 from thence.core.topology.model import Topology
 from thence.errors import ConfigError, StorageError
@@ -66,28 +40,28 @@ log = logging.getLogger("thence.serve")
 
 
 def command(
-    topology: TopologyFile,
-    server: ServerName,
-    data: DataFolder = None,
-    durability: HowDurable = Durability.DISK,
-    listen: ListenAt = None,
-    agents: AgentClasses = None,
-    trace: TraceFolder = None,
-    tls_certificate: TlsCertificate = None,
-    tls_key: TlsKey = None,
-    tls_authority: TlsAuthority = None,
-    access: AccessFile = None,
-    insecure: Insecure = False,
-    max_store_bytes: MaxStoreBytes = None,
-    backlog: Backlog = BacklogMode.MEMORY,
-    spill_after_bytes: SpillAfterBytes = SPILL_AFTER_BYTES,
-    memory_size: Memory = None,
-    drain_s: DrainSeconds = DRAIN_S,
-    stop_with: StopWith = None,
-    awake_us: AwakeMicroseconds = 0,
-    metrics: MetricsAt = None,
-    spans: Spans = False,
-    log_form: LogLines = LogForm.TEXT,
+    topology: given.TopologyFile,
+    server: given.ServerName,
+    data: given.DataFolder = None,
+    durability: given.HowDurable = given.Durability.DISK,
+    listen: given.ListenAt = None,
+    agents: given.AgentClasses = None,
+    trace: given.TraceFolder = None,
+    tls_certificate: given.TlsCertificate = None,
+    tls_key: given.TlsKey = None,
+    tls_authority: given.TlsAuthority = None,
+    access: given.AccessFile = None,
+    insecure: given.Insecure = False,
+    max_store_bytes: given.MaxStoreBytes = None,
+    backlog: given.Backlog = given.BacklogMode.MEMORY,
+    spill_after_bytes: given.SpillAfterBytes = SPILL_AFTER_BYTES,
+    memory_size: given.Memory = None,
+    drain_s: given.DrainSeconds = DRAIN_S,
+    stop_with: given.StopWith = None,
+    awake_us: given.AwakeMicroseconds = 0,
+    metrics: given.MetricsAt = None,
+    spans: given.Spans = False,
+    log_form: given.LogLines = given.LogForm.TEXT,
 ) -> None:
     """Run one server of a fabric until it is told to stop.
 
@@ -103,22 +77,22 @@ def command(
     Example: thence serve city.toml --server s1 --data data/s1
     """
     fabric = read_topology(topology)
-    if durability is Durability.DISK and data is None:
+    if durability is given.Durability.DISK and data is None:
         raise ConfigError("give --data DIR, or --durability memory if nothing needs to survive")
-    if backlog is BacklogMode.SPILL and durability is Durability.MEMORY:
+    if backlog is given.BacklogMode.SPILL and durability is given.Durability.MEMORY:
         raise ConfigError(
             "--backlog spill keeps messages in files of the store: it needs --data DIR, and not --durability memory"
         )
     if metrics is not None:
         check_answering(parse_address(parse_listen(metrics))[0], insecure=insecure)
     options = NodeOptions(
-        data=data if durability is Durability.DISK else None,
+        data=data if durability is given.Durability.DISK else None,
         tls=tls_files(tls_certificate, tls_key, tls_authority),
         access=access,
         insecure=insecure,
         trace=trace,
         max_store_bytes=max_store_bytes,
-        spill_after_bytes=spill_after_bytes if backlog is BacklogMode.SPILL else None,
+        spill_after_bytes=spill_after_bytes if backlog is given.BacklogMode.SPILL else None,
         memory=0 if memory_size is None else parse_memory(memory_size),
         agents=bool(agents),
     )
@@ -128,9 +102,9 @@ def command(
     logs.set_up(server, log_form.value)
     memory.keep_freed_memory()
     _open_many_files()
-    doors = Doors(listen, metrics, ServerSpans(server) if spans else None)
+    openings = ServerOpenings(listen, metrics, ServerSpans(server) if spans else None)
     sys.setswitchinterval(SWITCH_S)
-    event_loop.run(_serve(Start(fabric, server, options, kinds), doors, drain_s, awake_us / 1e6))
+    event_loop.run(_serve(ServerStart(fabric, server, options, kinds), openings, drain_s, awake_us / 1e6))
 
 
 def _stop_with(parent: int) -> None:
@@ -157,7 +131,7 @@ def tls_files(certificate: Path | None, key: Path | None, authority: Path | None
     return TlsFiles(certificate=certificate, key=key, authority=authority)
 
 
-class Start(NamedTuple):
+class ServerStart(NamedTuple):
     """What a server is made of."""
 
     topology: Topology
@@ -166,7 +140,7 @@ class Start(NamedTuple):
     kinds: Mapping[str, Kind]
 
 
-class Doors(NamedTuple):
+class ServerOpenings(NamedTuple):
     """Where it listens, for members and clients, and for those who look after it, and what else these see."""
 
     listen: str | None
@@ -174,18 +148,18 @@ class Doors(NamedTuple):
     spans: ServerSpans | None
 
 
-async def _serve(start: Start, doors: Doors, drain_s: float, awake_s: float) -> None:
+async def _serve(start: ServerStart, openings: ServerOpenings, drain_s: float, awake_s: float) -> None:
     with stay_awake(awake_s):
-        await _serve_behind(doors, Server(*start), drain_s)
+        await _serve_behind(openings, Server(*start), drain_s)
 
 
-async def _serve_behind(doors: Doors, server: Server, drain_s: float) -> None:
-    server.node.hooks.spans = doors.spans
-    await server.start(doors.listen)
+async def _serve_behind(openings: ServerOpenings, server: Server, drain_s: float) -> None:
+    server.node.hooks.spans = openings.spans
+    await server.start(openings.listen)
     memory.look_for_garbage_less_often()
     answerer = Answerer(server)
-    if doors.metrics is not None:
-        address = await answerer.open(doors.metrics)
+    if openings.metrics is not None:
+        address = await answerer.open(openings.metrics)
         log.info("metrics of %s are at http://%s/metrics", server.node.name, address)
     try:
         await _until_told(server, drain_s)

@@ -52,7 +52,7 @@ def command(
 
     if json:
         event_loop.run(frame())
-        console.say_json(json_.dumps(seen))
+        console.say_object(seen)
     else:
         live.show(frame, every_s if watch else None)
     if seen["stalled"] or not all(peer["connected"] for peer in seen["neighbours"]):
@@ -91,8 +91,8 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
     yield from _memory(status.get("memory", {}))
     peers = [
         (
-            console.plain(peer["name"]),
-            console.plain(peer["unreadable"] or ("connected" if peer["connected"] else peer["trouble"])),
+            peer["name"],
+            peer["unreadable"] or ("connected" if peer["connected"] else peer["trouble"]),
             f"{peer['since_seconds']:,.0f} s",
             peer["connections"],
             peer["queued_frames"],
@@ -103,7 +103,7 @@ def _shown(status: dict[str, Any]) -> Iterator[RenderableType]:
     yield console.table(("peer", "state", "since", "connections", "queued", "of these in files"), peers)
     clients = [
         (
-            console.plain(client["name"]),
+            client["name"],
             f"connected from {client['from']}" if client["connected"] else "away",
             client["sent"],
             client["waiting_letters"],

@@ -7,7 +7,6 @@ cannot be printed is shown escaped.
 from __future__ import annotations
 
 import base64
-import json as json_
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
@@ -17,19 +16,14 @@ import msgspec
 import typer
 
 from thence.cli import console
-from thence.cli.manual import Command, Group
+from thence.cli.manual import Subcommands
 from thence.node.offline import backup as copies
 from thence.node.offline.inspection import InspectionReport, examine, read_entries, read_spilled
 from thence.storage.spill import NOUNS, WaitingFrame
 
-command = typer.Typer(
-    cls=Group,
-    add_completion=False,
-    no_args_is_help=True,
-    help=(
-        "Look into the store of a server: what it holds, whether it is whole, and its entries; copy it, and make a store of a "
-        "copy. A store that is there is never changed, and the server may run meanwhile."
-    ),
+command = Subcommands(
+    "Look into the store of a server: what it holds, whether it is whole, and its entries; copy it, and make a store of a "
+    "copy. A store that is there is never changed, and the server may run meanwhile."
 )
 
 EXIT_DAMAGED: Final = 1
@@ -38,7 +32,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a sto
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-@command.command("inspect", cls=Command)
+@command.add("inspect")
 def inspect(folder: Folder, json: Json = False) -> None:
     """Say whose store it is, who uses it, and which segments, snapshot and messages it holds.
 
@@ -57,19 +51,16 @@ def inspect(folder: Folder, json: Json = False) -> None:
         console.say_plainly(f"snapshot of entries up to {report.snapshot.upto:,}: {size}, {report.snapshot.file}")
     else:
         console.say("no snapshot")
-    rows = [(console.plain(row.file), row.first, row.last, row.bytes) for row in report.segments]
+    rows = [(row.file, row.first, row.last, row.bytes) for row in report.segments]
     console.out.print(console.table(("segment", "first", "last", "bytes"), rows))
     if report.spilled:
-        spilled = [
-            (console.plain(row.file), f"{row.kind}s", console.plain(row.owner), row.first, row.last, row.bytes)
-            for row in report.spilled
-        ]
+        spilled = [(row.file, f"{row.kind}s", row.owner, row.first, row.last, row.bytes) for row in report.spilled]
         console.out.print(console.table(("in files", "what", "for", "first", "last", "bytes"), spilled))
     if report.damage:
         console.say(f"{console.count(len(report.damage), 'place')} damaged: thence store verify names them")
 
 
-@command.command("verify", cls=Command)
+@command.add("verify")
 def verify(folder: Folder, json: Json = False) -> None:
     """Read everything, and name each place that is damaged.
 
@@ -98,7 +89,7 @@ def verify(folder: Folder, json: Json = False) -> None:
         raise typer.Exit(EXIT_DAMAGED)
 
 
-@command.command("export", cls=Command)
+@command.add("export")
 def export(folder: Folder) -> None:
     """Print every entry as a line of JSON: its number, and what it says.
 
@@ -116,17 +107,17 @@ def export(folder: Folder) -> None:
     """
     trouble: list[str] = []
     for sequence, entry in read_entries(folder, trouble):
-        console.say_json(json_.dumps({"sequence": sequence, "entry": _shown_entry(entry)}))
+        console.say_object({"sequence": sequence, "entry": _shown_entry(entry)})
     for owner, number, spilled in read_spilled(folder, trouble):
         whose, what = ("neighbour", "frame") if isinstance(spilled, WaitingFrame) else ("client", "bundle")
-        console.say_json(json_.dumps({whose: owner, "position": number, what: _shown_entry(msgspec.msgpack.encode(spilled))}))
+        console.say_object({whose: owner, "position": number, what: _shown_entry(msgspec.msgpack.encode(spilled))})
     for line in trouble:
         console.err.print(console.plain(f"damage: {line}"), soft_wrap=True)
     if trouble:
         raise typer.Exit(EXIT_DAMAGED)
 
 
-@command.command("backup", cls=Command)
+@command.add("backup")
 def backup(
     folder: Folder,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Where the copy goes; must not be there yet.")],
@@ -145,7 +136,7 @@ def backup(
     _say_copied(copies.backup(folder, target), target)
 
 
-@command.command("restore", cls=Command)
+@command.add("restore")
 def restore(
     source: Annotated[Path, typer.Argument(metavar="COPY", help="What thence store backup made.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the store is to be; must be empty, or not there.")],
@@ -174,7 +165,7 @@ def _whose(report: InspectionReport) -> str:
 
 
 def _print_json(report: InspectionReport) -> None:
-    console.say_json(json_.dumps({"verdict": "damaged" if report.damage else "whole", **asdict(report)}))
+    console.say_object({"verdict": "damaged" if report.damage else "whole", **asdict(report)})
 
 
 def _shown_entry(entry: bytes) -> Any:

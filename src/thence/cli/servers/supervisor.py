@@ -39,7 +39,7 @@ class Servers(Protocol):
 
 
 class Supervisor:
-    """See the module's text."""
+    """Starts servers again that end by themselves."""
 
     def __init__(
         self,

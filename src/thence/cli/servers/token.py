@@ -9,15 +9,10 @@ from typing import Annotated
 import typer
 
 from thence.cli import console
-from thence.cli.manual import Command, Group
+from thence.cli.manual import Subcommands
 from thence.net.security.tokens import new_token
 
-command = typer.Typer(
-    cls=Group,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Make tokens, by which clients prove to servers who they are.",
-)
+command = Subcommands("Make tokens, by which clients prove to servers who they are.")
 
 
 @command.callback()
@@ -25,7 +20,7 @@ def _group() -> None:
     """Keep ``new`` a command of its own, though it is the only one so far."""
 
 
-@command.command("new", cls=Command)
+@command.add("new")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The entry of the access file that it is for.")],
     signed: Annotated[
@@ -48,7 +43,7 @@ def new(
     token = new_token(name)
     verifier = str(token.signed_verifier() if signed else token.verifier())
     if json:
-        console.say_json(json_.dumps({"name": name, "token": str(token), "verifier": verifier}))
+        console.say_object({"name": name, "token": str(token), "verifier": verifier})
         return
     key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json_.dumps(name)
     console.err.print("for the client, shown this once: THENCE_TOKEN, --token, or connect(…, token=…)")

@@ -154,10 +154,10 @@ def frame(topology: Topology, before: Look, now: Look, wrong: Sequence[str]) -> 
 def _server_row(name: str, before: Look, now: Look) -> Sequence[object]:
     said = now.said[name]
     if isinstance(said, str):
-        return (console.plain(name), "away", *["-"] * 10)
+        return (name, "away", *["-"] * 10)
     state = "stalled" if said["stalled"] else said["change"]["phase"] if said["change"]["phase"] != "normal" else "well"
     return (
-        console.plain(name),
+        name,
         state,
         f"{said['up_seconds']:,.0f} s",
         *(_rate(name, key, before, now) for key in ("letters_accepted", "letters_delivered", "messages_forwarded")),
@@ -196,5 +196,5 @@ def _link_rows(before: Look, now: Look) -> list[Sequence[object]]:
             ]
             state = "suspected" if peer["held_for_dead"] else "connected" if peer["connected"] else "down"
             queued = (f"{peer['queued_frames']:,}", f"{peer['queued_bytes']:,}")
-            rows.append((console.plain(name), console.plain(peer["name"]), state, *rates, *queued))
+            rows.append((name, peer["name"], state, *rates, *queued))
     return rows

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from thence.cli import console
-from thence.cli.manual import Command, Group
+from thence.cli.manual import Subcommands
 from thence.cli.servers import drawing, picture, topology_apply
 from thence.core.ordering import ordering_named
 from thence.core.topology.ack_options import AT_ONCE, AckOptions
@@ -22,24 +22,19 @@ from thence.errors import ConfigError, UsageError
 from thence.runtime.files import read_topology
 from thence.studies.parts.figures import SHAPES
 
-command = typer.Typer(
-    cls=Group,
-    add_completion=False,
-    no_args_is_help=True,
-    help=(
-        "Check, draw, make and change fabrics: domains, the relays that are in several of them, and links between domains that "
-        "share nobody. A fabric is a TOML file; up and serve run it, simulate and explore take it with --topology."
-    ),
+command = Subcommands(
+    "Check, draw, make and change fabrics: domains, the relays that are in several of them, and links between domains that "
+    "share nobody. A fabric is a TOML file; up and serve run it, simulate and explore take it with --topology."
 )
 
-command.command("apply", cls=Command)(topology_apply.command)
+command.add("apply")(topology_apply.command)
 
 File = Annotated[Path, typer.Argument(help="The TOML file of a fabric.")]
 Force = Annotated[bool, typer.Option("--force", help="Take also a fabric that would be refused for a cycle.")]
 ORDER = ("fifo", "causal", "total")
 
 
-@command.command("check", cls=Command)
+@command.add("check")
 def check(file: File) -> None:
     """Say what a fabric is made of and what it can promise, or what is wrong with it and where.
 
@@ -119,7 +114,7 @@ def _told(acks: AckOptions) -> str:
     return f"{acks.scheme}{nearest}{after}"
 
 
-@command.command("show", cls=Command)
+@command.add("show")
 def show(
     file: File,
     out: Annotated[
@@ -146,7 +141,7 @@ def show(
         _put(picture.as_svg(topology), None if out == "-" else Path(out))
 
 
-@command.command("route", cls=Command)
+@command.add("route")
 def route(
     file: File,
     origin: Annotated[str, typer.Argument(metavar="FROM", help="The process that sends.")],
@@ -199,7 +194,7 @@ def _steps(routes: Routes, origin: str, to: tuple[str, ...]) -> list[tuple[str, 
     return rows
 
 
-@command.command("make", cls=Command)
+@command.add("make")
 def make(
     shape: Annotated[str | None, typer.Argument(help="The name of a shape; without one, all are listed.")] = None,
     processes: Annotated[int | None, typer.Option(help="How many processes.")] = None,

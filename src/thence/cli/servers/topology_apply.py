@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,7 +88,7 @@ def command(
     if abort:
         event_loop.run(_abort(before, new, access, told, gone, timeout_s))
         if json:
-            console.say_json(json_.dumps({"aborted": True, "version": before.version}))
+            console.say_object({"aborted": True, "version": before.version})
         else:
             console.say(f"{before.name} stays at version {before.version}")
         return
@@ -122,7 +121,7 @@ def _described(old: Topology, new: Topology, found: list[DiffLine], gone: tuple[
 
 def _show_plan(old: Topology, new: Topology, found: list[DiffLine], gone: tuple[str, ...], *, json: bool) -> None:
     if json:
-        console.say_json(json_.dumps(_described(old, new, found, gone)))
+        console.say_object(_described(old, new, found, gone))
         return
     console.say_plainly(f"{new.name}: version {old.version} ({old.fingerprint}) to version {new.version} ({new.fingerprint})")
     for difference in found:
@@ -154,7 +153,7 @@ def _show_applied(applied: Applied, found: list[DiffLine], *, json: bool) -> Non
         described |= {"seconds": round(applied.seconds, 3), "rounds": applied.rounds, "paused_ms": dict(applied.paused_ms)}
         if applied.settlement is not None:
             described["flush"] = _flushed(applied.settlement)
-        console.say_json(json_.dumps(described))
+        console.say_object(described)
         return
     console.say_plainly(
         f"{applied.new.name} is at version {applied.new.version} ({applied.new.fingerprint}), after {applied.seconds:.2f} s and "
@@ -184,9 +183,9 @@ def _show_lost(applied: Applied) -> None:
     if found is None:
         console.say_plainly(f"{_lost(applied.lost)}; what was handed over is in the logs of the servers")
         return
-    handed = sum(map(len, found.owed.values()))
+    given = sum(map(len, found.owed.values()))
     console.say_plainly(
-        f"{_lost(applied.lost)}: {console.count(handed, 'message')} handed over to servers that lacked them, "
+        f"{_lost(applied.lost)}: {console.count(given, 'message')} handed over to servers that lacked them, "
         f"{console.count(found.undeliverable, 'frame')} dropped that had nowhere to go"
     )
     for name in applied.lost:

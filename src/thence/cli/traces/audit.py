@@ -17,7 +17,7 @@ import typer
 from thence.cli import console
 from thence.cli.properties import Require, required_properties
 from thence.cli.traces import follow as traces_follow
-from thence.cli.traces.follow import Checkpoint, UntilIdle, Waiters
+from thence.cli.traces.follow import Checkpoint, UntilIdle, WaitSeconds
 from thence.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def command(
     follow: Annotated[bool, typer.Option("--follow", help="Follow a folder to which finished parts are added.")] = False,
     checkpoint: Checkpoint = None,
     until_idle: UntilIdle = None,
-    patience: Waiters = None,
+    wait_s: WaitSeconds = None,
 ) -> None:
     """Check a trace of any size for order, losses and duplicates, on Spark.
 
@@ -77,14 +77,14 @@ def command(
     if follow:
         if json:
             raise ConfigError("--json is for a verdict, and --follow gives violations as they come; --out keeps them in a table")
-        raise typer.Exit(traces_follow.follow_trace(trace, master, required, out, checkpoint, until_idle, patience))
-    if checkpoint is not None or until_idle is not None or patience is not None:
+        raise typer.Exit(traces_follow.follow_trace(trace, master, required, out, checkpoint, until_idle, wait_s))
+    if checkpoint is not None or until_idle is not None or wait_s is not None:
         raise ConfigError("--checkpoint, --until-idle and --patience go with --follow")
     # Imported here, so that thence --help does not wait for Spark.
     from thence.pipeline.auditing import audit
     from thence.pipeline.session import spark_session
 
-    with console.steps() as progress:
+    with console.bars() as progress:
         result = audit(
             spark_session(master),
             trace,

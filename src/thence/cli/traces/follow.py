@@ -29,8 +29,9 @@ Checkpoint = Annotated[
 UntilIdle = Annotated[
     float | None, typer.Option(min=0.0, help="With --follow: after so many seconds without a new part, declare the trace whole.")
 ]
-Waiters = Annotated[
-    float | None, typer.Option(min=0.0, help="With --follow: how many seconds to wait for what an event needs. Default: 600.")
+WaitSeconds = Annotated[
+    float | None,
+    typer.Option("--patience", min=0.0, help="With --follow: how many seconds to wait for what an event needs. Default: 600."),
 ]
 
 
@@ -41,7 +42,7 @@ def follow_trace(
     out: str | None,
     checkpoint: str | None,
     until_idle: float | None,
-    patience: float | None,
+    wait_s: float | None,
 ) -> int:
     """Follow a trace to its end, or to Ctrl-C; return the exit code."""
     # Imported here, so that thence --help does not wait for Spark.
@@ -54,7 +55,7 @@ def follow_trace(
         out=out,
         require=require,
         until_idle_s=until_idle,
-        patience_s=PATIENCE_S if patience is None else patience,
+        patience_s=PATIENCE_S if wait_s is None else wait_s,
     )
     return _conclude(follow(spark_session(master), options, _hear), out)
 

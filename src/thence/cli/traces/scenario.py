@@ -9,24 +9,19 @@ from typing import Annotated
 import typer
 
 from thence.cli import console
-from thence.cli.manual import Command, Group
+from thence.cli.manual import Subcommands
 from thence.errors import ConfigError
 from thence.sim.scenario import Difference, run_file
 
-command = typer.Typer(
-    cls=Group,
-    add_completion=False,
-    no_args_is_help=True,
-    help=(
-        "Run scenarios: runs written down as text, with what is expected to happen below each command. "
-        "Without any network or chance in them, they show step by step what an ordering does."
-    ),
+command = Subcommands(
+    "Run scenarios: runs written down as text, with what is expected to happen below each command. "
+    "Without any network or chance in them, they show step by step what an ordering does."
 )
 
 Files = Annotated[list[Path], typer.Argument(help="Scenario files, or folders of .txt files.")]
 
 
-@command.command("run", cls=Command)
+@command.add("run")
 def run(files: Files) -> None:
     """Run scenarios and compare with what they expect.
 
@@ -49,7 +44,7 @@ def run(files: Files) -> None:
         raise typer.Exit(1)
 
 
-@command.command("rewrite", cls=Command)
+@command.add("rewrite")
 def rewrite(files: Files) -> None:
     """Run scenarios and write what really happens into them, to be read before it is committed.
 

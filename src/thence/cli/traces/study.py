@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from thence.cli import console
-from thence.cli.manual import Command, Group
+from thence.cli.manual import Subcommands
 from thence.errors import ConfigError
 
 if TYPE_CHECKING:
     from thence.studies.results import Folder
-    from thence.studies.rounds import Crew, Outcome, StudyProgress, Tell
+    from thence.studies.rounds import Crew, Outcome, StudyProgress
     from thence.studies.study import Study
 
 RUNS: Final = "study-runs"
@@ -35,14 +33,9 @@ LINE_EVERY_S: Final = 10.0
 SHOWN_FAILURES: Final = 5
 EXIT_FAILED_RUNS: Final = 1
 
-command = typer.Typer(
-    cls=Group,
-    add_completion=False,
-    no_args_is_help=True,
-    help=(
-        "Run studies: thousands of simulations on Spark that measure what the papers claim, and the verdict on each claim. "
-        "A study is one TOML file; those of the papers come with thence."
-    ),
+command = Subcommands(
+    "Run studies: thousands of simulations on Spark that measure what the papers claim, and the verdict on each claim. "
+    "A study is one TOML file; those of the papers come with thence."
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A study of the list, or a .toml file of your own.")]
@@ -53,7 +46,7 @@ SmallOption = Annotated[bool, typer.Option("--small", help="The small version, w
 Traces = Literal["none", "first", "all"]
 
 
-@command.command("list", cls=Command)
+@command.add("list")
 def list_() -> None:
     """List the studies: what each is about, and how many points it has.
 
@@ -70,7 +63,7 @@ def list_() -> None:
     console.out.print(console.table(("study", "paper", "points", "about"), rows))
 
 
-@command.command("run", cls=Command)
+@command.add("run")
 def run(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE|all", help="A study of the list, a .toml file, or all of the list.")],
     master: Master = None,
@@ -113,7 +106,7 @@ def run(
         raise typer.Exit(EXIT_FAILED_RUNS)
 
 
-@command.command("resume", cls=Command)
+@command.add("resume")
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study that was stopped.")],
     master: Master = None,
@@ -133,7 +126,7 @@ def resume(
         raise typer.Exit(EXIT_FAILED_RUNS)
 
 
-@command.command("report", cls=Command)
+@command.add("report")
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study that is done.")],
     to: Annotated[Path | None, typer.Option(help="Where the report goes. Default: DIR itself.")] = None,
@@ -151,7 +144,7 @@ def report(
         console.say(str(path))
 
 
-@command.command("replay", cls=Command)
+@command.add("replay")
 def replay(
     name: Name,
     point: Annotated[str, typer.Option(metavar="KEY=VALUE,…", help="The point, by the parameters of the grid.")] = "",
@@ -200,8 +193,8 @@ def _run(study: Study, folder: Folder, crew: Crew, traces: Traces) -> bool:
     from thence.studies.rounds import run_study
 
     begun = time.monotonic()
-    with _telling(study.name) as tell:
-        outcome = run_study(study, folder, crew, traces, tell)
+    with console.bars() as show:
+        outcome = run_study(study, folder, crew, traces, _Progress(study.name, show).tell)
     judged = judge(study, outcome.means)
     rows = [(one.claim.id, one.claim.text, one.verdict, one.numbers) for one in judged]
     console.out.print(console.table(("claim", "says", "verdict", "measured"), rows, title=study.title))
@@ -230,45 +223,21 @@ def _tell_failures(study: Study, outcome: Outcome) -> None:
         console.err.print(f"  … and {len(outcome.failures) - SHOWN_FAILURES:,} more")
 
 
-@contextmanager
-def _telling(name: str) -> Iterator[Tell]:
-    """Show how far a study is: a bar on a terminal, lines elsewhere."""
-    if not console.err.is_terminal:
-        yield _Lines(name).tell
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+class _Progress:
+    """Shows how far a study is: a bar on a terminal, elsewhere a line when a round begins, and one every few seconds."""
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    with Progress(*columns, console=console.err, transient=True) as bar:
-        task = bar.add_task(name, total=None, left="")
-
-        def tell(told: StudyProgress) -> None:
-            bar.update(task, description=f"{name}, {told.round}", completed=told.done, total=told.total, left=left(told))
-
-        yield tell
-
-
-class _Lines:
-    """Progress as lines: one when a round begins, and one every few seconds."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._round, self._said_s = name, "", -math.inf
+    def __init__(self, name: str, show: console.ShowStep) -> None:
+        self._name, self._show, self._round, self._said_s = name, show, "", -math.inf
 
     def tell(self, told: StudyProgress) -> None:
-        now_s = time.monotonic()
-        if told.round != self._round or now_s - self._said_s >= LINE_EVERY_S:
+        """Show it."""
+        now_s, words = time.monotonic(), left(told)
+        if console.err.is_terminal:
+            self._show(f"{self._name}, {told.round}", told.done, told.total, words)
+        elif told.round != self._round or now_s - self._said_s >= LINE_EVERY_S:
             self._round, self._said_s = told.round, now_s
-            console.err.print(f"{self._name}, {told.round}: {told.done:,} of {told.total:,} runs{_comma(left(told))}")
-
-
-def _comma(text: str) -> str:
-    return f", {text}" if text else ""
+            more = f", {words}" if words else ""
+            console.err.print(f"{self._name}, {told.round}: {told.done:,} of {told.total:,} runs{more}")
 
 
 def left(told: StudyProgress) -> str:

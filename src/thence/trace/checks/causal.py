@@ -23,7 +23,7 @@ import numpy as np
 from thence.trace.evidence.clocks import Clocks
 from thence.trace.evidence.evidence import Evidence
 from thence.trace.evidence.history import DELIVER, NOBODY, SEND
-from thence.trace.evidence.inbox import Inbox
+from thence.trace.evidence.inbox import ProcessInbox
 from thence.trace.verdict import Violation
 from thence.trace.words import overtook_cause
 
@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Violation]:
                 clocks.release(message)
 
 
-def _row(evidence: Evidence, event: int, clocks: Clocks, inbox: Inbox) -> Violation:
+def _row(evidence: Evidence, event: int, clocks: Clocks, inbox: ProcessInbox) -> Violation:
     history = evidence.history
     later = history.message_of[event]
     clock = clocks.of_send(later)

@@ -11,7 +11,7 @@ from functools import cached_property
 from thence.trace.evidence.causality import Replay, replay
 from thence.trace.evidence.chain import Chains
 from thence.trace.evidence.history import DELIVER, NOBODY, History
-from thence.trace.evidence.inbox import Channels, Inbox, channels_of
+from thence.trace.evidence.inbox import Channels, ProcessInbox, channels_of
 from thence.trace.verdict import Violation
 
 
@@ -44,9 +44,9 @@ class Evidence:
     def _channels(self) -> Channels:
         return channels_of(self.history)
 
-    def inbox(self, process: int) -> Inbox:
+    def inbox(self, process: int) -> ProcessInbox:
         """A fresh inbox, of which nothing has been delivered."""
-        return Inbox(self._channels[process], len(self.history.sent_by))
+        return ProcessInbox(self._channels[process], len(self.history.sent_by))
 
     def first_deliveries(self, process: int) -> Iterator[tuple[int, int]]:
         """(event, message) of each first delivery at a process, in its order."""

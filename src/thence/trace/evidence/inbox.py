@@ -30,7 +30,7 @@ def channels_of(history: History) -> Channels:
     return channels
 
 
-class Inbox:
+class ProcessInbox:
     """The progress of one process.
 
     For each sender, messages before ``_top`` in the channel have been delivered except those in ``_holes``; messages

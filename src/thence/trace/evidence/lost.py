@@ -27,7 +27,7 @@ def lost_in(events: Sequence[Event]) -> Mapping[str, frozenset[str]]:
     for event in events:
         for name in event.to or () if event.kind == VIEW else ():
             tellers.setdefault(name, set()).add(event.process)
-    return {name: frozenset(told) for name, told in tellers.items()}
+    return {name: frozenset(survivors) for name, survivors in tellers.items()}
 
 
 def without_the_lost(events: Sequence[Event]) -> Sequence[Event]:
@@ -43,13 +43,13 @@ def without_the_lost(events: Sequence[Event]) -> Sequence[Event]:
         event.message for event in events if event.kind == DELIVER and _went_on(event.process, lost, sent.get(event.message, ""))
     }
     last = dict.fromkeys(sorted(lost), -1)
-    told: list[Event] = []
+    judged: list[Event] = []
     for event in events:
         if event.process in last:
             last[event.process] = max(event.index, last[event.process])
-        told.append(_told(event, lost, sent, known))
+        judged.append(_as_judged(event, lost, sent, known))
     run = events[0].run
-    return [*told, *(Event(run=run, process=name, index=index + 1, kind=CRASH) for name, index in last.items())]
+    return [*judged, *(Event(run=run, process=name, index=index + 1, kind=CRASH) for name, index in last.items())]
 
 
 def _went_on(process: str, lost: Mapping[str, frozenset[str]], other: str) -> bool:
@@ -57,8 +57,8 @@ def _went_on(process: str, lost: Mapping[str, frozenset[str]], other: str) -> bo
     return process not in lost or process in lost.get(other, ())
 
 
-def _told(event: Event, lost: Mapping[str, frozenset[str]], sent: Mapping[str | None, str], known: set[str | None]) -> Event:
-    """Return an event as the checks are told of it."""
+def _as_judged(event: Event, lost: Mapping[str, frozenset[str]], sent: Mapping[str | None, str], known: set[str | None]) -> Event:
+    """Return an event as the checks see it."""
     if event.kind == SEND and event.process in lost and event.to is not None and event.message not in known:
         return msgspec.structs.replace(event, to=tuple(name for name in event.to if not _went_on(name, lost, event.process)))
     if event.kind == DELIVER and event.message not in sent and (event.message or "").rpartition(":")[0] in lost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thence.cli.messages.chat_demo import HOMES, SCRIPT, Conversation, Seen, frame
+from thence.cli.messages.chat_demo import HOMES, SCRIPT, Conversation, SeenLine, frame
 
 
 def text(number: int) -> str:
@@ -25,8 +25,8 @@ def test_what_led_to_a_line_is_what_its_author_had_seen_and_said_and_what_led_to
     talk.sees("cyd", text(3))
     talk.sees("cyd", text(1))
     talk.sees("cyd", text(2))
-    assert talk.seen["dan"] == [Seen(2, (1,))]
-    assert talk.seen["cyd"] == [Seen(3, (1, 2)), Seen(1, ()), Seen(2, ())]
+    assert talk.seen["dan"] == [SeenLine(2, (1,))]
+    assert talk.seen["cyd"] == [SeenLine(3, (1, 2)), SeenLine(1, ()), SeenLine(2, ())]
     assert (talk.deliveries, talk.out_of_order, talk.early_answers) == (5, 2, 2)
     assert not talk.is_over
 

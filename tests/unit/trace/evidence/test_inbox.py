@@ -5,7 +5,7 @@ import random
 import pytest
 
 from thence.trace.evidence.clocks import UNBOUNDED
-from thence.trace.evidence.inbox import Inbox
+from thence.trace.evidence.inbox import ProcessInbox
 
 SENDERS = 3
 SENT = 30
@@ -16,7 +16,7 @@ def test_it_counts_what_is_missing(seed: int) -> None:
     chance = random.Random(seed)
     channel = {s: sorted(chance.sample(range(SENT), chance.randint(1, SENT))) for s in range(SENDERS - 1)}
     missing = {(sender, rank) for sender, ranks in channel.items() for rank in ranks}
-    inbox = Inbox(channel, SENDERS)
+    inbox = ProcessInbox(channel, SENDERS)
     for sender, rank in chance.sample(sorted(missing), len(missing)):
         inbox.deliver(sender, rank)
         missing.discard((sender, rank))
@@ -28,7 +28,7 @@ def test_it_counts_what_is_missing(seed: int) -> None:
 
 
 def test_what_was_not_addressed_here_changes_nothing() -> None:
-    inbox = Inbox({0: [2, 5]}, 2)
+    inbox = ProcessInbox({0: [2, 5]}, 2)
     inbox.deliver(0, 3)
     inbox.deliver(0, 9)
     inbox.deliver(1, 0)
