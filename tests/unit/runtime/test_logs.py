@@ -29,10 +29,10 @@ def server_log() -> Iterator[logging.Logger]:
 
 
 def texts_in(tree: ast.Module) -> Iterator[str]:
-    """Give every text that is handed to a logger called ``log``."""
+    """Give every text that is handed to a logger, which is called ``log`` or ``node_log``."""
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=level), args=args) if level in LEVELS:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="log" | "node_log"), attr=level), args=args) if level in LEVELS:
                 text = args[1] if level == "log" else args[0]
                 for part in (text.body, text.orelse) if isinstance(text, ast.IfExp) else (text,):
                     assert isinstance(part, ast.Constant), ast.unparse(node)
