@@ -77,9 +77,8 @@ class FencedRecord(msgspec.Struct, frozen=True, array_like=True, tag=24):
     reason: str
 
 
-Written = (
-    Record
-    | Acknowledged
+_Own = (
+    Acknowledged
     | Rejected
     | MailboxMet
     | Met
@@ -92,6 +91,7 @@ Written = (
     | FencedRecord
     | Returned
 )
+Written = Record | _Own
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -127,26 +127,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
 
 _stored: Any = STORED_RECORD
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(
-    tuple[
-        int,
-        list[
-            _stored
-            | Acknowledged
-            | Rejected
-            | MailboxMet
-            | Met
-            | Started
-            | Reacted
-            | DeadLettered
-            | Opened
-            | Removed
-            | EpochStored
-            | FencedRecord
-            | Returned
-        ],
-    ]
-)
+_decoder = msgspec.msgpack.Decoder(tuple[int, list[_stored | _Own]])
 _snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
 
 

@@ -158,7 +158,7 @@ class Accounts:
             (*key, Account(account.pending, dict(account.open), list(account.owed)))
             for key, account in sorted(self._accounts.items(), key=lambda item: item[0])
         ]
-        return SavedAccounts(NumberSet(self.stable.upto, dict(self.stable.beyond)), accounts)
+        return SavedAccounts(self.stable.copy(), accounts)
 
     def load(self, saved: SavedAccounts) -> None:
         """Restore what ``save`` returned."""

@@ -16,9 +16,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from thence.core.transport.acks import AckTimer
+from thence.core.transport.acks import AckTimer, Attempt
 from thence.core.transport.base import Frames, Packets, Transport
-from thence.core.transport.channel import RESEND_AT_MOST_NS
 from thence.core.wire.messages import Packet
 
 
@@ -32,8 +31,8 @@ class AckPeer(ABC):
         self.said = 0
         """The last number that we told it."""
         self.timer = AckTimer(0)
-        self.ask_at: int | None = None
-        self.wait_ns = 0
+        self.ask: Attempt | None = None
+        """When we ask for its ack; None: we wait for none."""
 
     @property
     @abstractmethod
@@ -95,7 +94,7 @@ class AckPolicy(ABC, Generic[PeerT]):
         """Tell and ask again over a new connection."""
         state = self.peers[peer]
         state.tell_again()
-        state.ask_at = 0 if state.awaits else None
+        state.ask = Attempt(0, state.ask.wait_ns if state.ask else self._wait_ns) if state.awaits else None
         self.to_visit[peer] = None
 
     def visit_all(self) -> None:
@@ -132,15 +131,14 @@ class AckPolicy(ABC, Generic[PeerT]):
     def _asks(self, peer: PeerT, now: int) -> bool:
         """Return whether it is time to ask a peer for its acks."""
         if self.inner.exact or not peer.awaits:
-            peer.ask_at, peer.wait_ns = None, self._wait_ns
+            peer.ask = None
             return False
-        wanted = peer.ask_at is not None and now >= peer.ask_at
+        if peer.ask is None:
+            peer.ask = Attempt.after(now, self._wait_ns)
+        wanted = now >= peer.ask.due
         if wanted:
-            peer.wait_ns = min(2 * peer.wait_ns, RESEND_AT_MOST_NS)
-        if wanted or peer.ask_at is None:
-            peer.wait_ns = peer.wait_ns or self._wait_ns
-            peer.ask_at = now + peer.wait_ns
-        self._wake_by(peer.ask_at)
+            peer.ask.again(now)
+        self._wake_by(peer.ask.due)
         return wanted
 
     def _wake_by(self, time: int | None) -> None:

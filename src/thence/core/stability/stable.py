@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 
 from thence.core.stability.policy import AckPeer, AckPolicy
+from thence.core.transport.acks import Attempt
 from thence.core.transport.base import Frames, Transport
 from thence.core.transport.direct import Direct
 from thence.core.transport.queues import Queues
@@ -124,9 +125,9 @@ class StablePeer(AckPeer):
     def fork(self) -> StablePeer:
         """Return an independent copy."""
         twin = copy.copy(self)
-        twin.timer = copy.copy(self.timer)
+        twin.timer, twin.ask = copy.copy(self.timer), copy.copy(self.ask)
         twin.unstable, twin.unsaid, twin.markers = dict(self.unstable), dict(self.unsaid), deque(self.markers)
-        twin.stable = NumberSet(self.stable.upto, dict(self.stable.beyond))
+        twin.stable = self.stable.copy()
         return twin
 
 
@@ -174,8 +175,7 @@ class StableAcks(AckPolicy[StablePeer]):
                     self._news.append((one.envelope, one.came_by))
         state.gone_upto = max(state.gone_upto, report.upto)
         if len(unstable) < before:
-            state.wait_ns = self._wait_ns
-            state.ask_at = now + state.wait_ns if unstable else None
+            state.ask = Attempt.after(now, self._wait_ns) if unstable else None
 
     def _drop_markers(self, peer: str, state: StablePeer) -> None:
         """Forget the markers that a peer has acknowledged."""

@@ -1,6 +1,19 @@
-"""When an ack goes out: with the next packet, alone after a while, or at once. Every kind of ack is timed by this."""
+"""When an ack goes out, and when what is not acknowledged is tried again. Every kind of ack is timed by this.
+
+An ack goes with the next packet, alone after a while, or at once (``AckTimer``). Who waits for an ack repeats a frame, a question
+or a request less and less often, for ever (``Attempt``). A channel keeps its own wait, since it looks at it with every packet.
+"""
 
 from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+KeyT = TypeVar("KeyT")
+
+RESEND_AT_MOST_NS = 5_000_000_000
+"""The longest wait between two attempts."""
 
 ACK_BYTES = 64 * 1024
 """How many bytes acks wait for at most: a quarter of the smallest window, so that waiting never holds up the sender."""
@@ -54,3 +67,47 @@ class ReceivedAcks(AckTimer):
     def sent(self) -> None:
         """Note that all frames were acknowledged."""
         self.frames, self.bytes, self.at = 0, 0, None
+
+
+class Attempt(msgspec.Struct):
+    """When to try again, how long to wait then, and how many attempts there were."""
+
+    due: int
+    wait_ns: int
+    count: int = 0
+
+    @classmethod
+    def after(cls, now: int, wait_ns: int) -> Attempt:
+        """Return the first attempt, after this wait; the next one waits twice as long."""
+        return cls(now + wait_ns, 2 * wait_ns)
+
+    def again(self, now: int) -> None:
+        """Count an attempt."""
+        self.count += 1
+        self.due = now + self.wait_ns
+        self.wait_ns = min(2 * self.wait_ns, RESEND_AT_MOST_NS)
+
+
+class Attempts(Generic[KeyT]):
+    """What is tried again until it succeeds, less and less often."""
+
+    def __init__(self) -> None:
+        """Nothing is tried yet."""
+        self.table: dict[KeyT, Attempt] = {}
+        self.wake_at: int | None = None
+        """When the first attempt is due. It may be too early."""
+
+    def start(self, key: KeyT, due: int, wait_ns: int) -> Attempt:
+        """Try something at ``due``, unless it is tried already; return its attempt."""
+        if self.wake_at is None or due < self.wake_at:
+            self.wake_at = due
+        return self.table.setdefault(key, Attempt(due, wait_ns))
+
+    def hurry(self) -> None:
+        """Try everything at once."""
+        for attempt in self.table.values():
+            attempt.due = 0
+
+    def find_wake(self) -> None:
+        """Find out anew when the first attempt is due."""
+        self.wake_at = min([attempt.due for attempt in self.table.values()], default=None)

@@ -31,7 +31,7 @@ import msgspec
 from thence.core.epochs.progress import Progress
 from thence.core.ordering import ArrivalOrder
 from thence.core.topology.ack_options import AT_ONCE, RESEND_AFTER_NS, AckOptions
-from thence.core.transport.acks import ReceivedAcks
+from thence.core.transport.acks import RESEND_AT_MOST_NS, ReceivedAcks
 from thence.core.transport.spill_queue import Elsewhere, Numbered, SpillRoom, cut_block
 from thence.core.transport.window import FIRST_WINDOW_BYTES, PACKET_BYTES, WINDOW_BYTES, FlightWindow
 from thence.core.wire.messages import Frame, Packet
@@ -44,9 +44,6 @@ StampT = TypeVar("StampT")
 WINDOW = 1024
 """How many frames may be on their way without an acknowledgement."""
 
-
-RESEND_AT_MOST_NS = 5_000_000_000
-"""The longest wait between two attempts."""
 
 RESEND_BURST = 64
 """How many frames one attempt repeats: the oldest ones, since they are what the other side lacks."""
@@ -385,8 +382,7 @@ class Channel:
     def progress(self) -> Progress:
         """How far we are with the peer."""
         received, acked = self.state.received, self._oldest() - 1
-        highest = max(received.beyond, default=received.upto)
-        return Progress(self.state.last_number, acked, received.upto, highest, max(acked, self._acked_early))
+        return Progress(self.state.last_number, acked, received.upto, received.highest, max(acked, self._acked_early))
 
     def _due(self, now: int) -> list[int]:
         """Return the numbers to send now: again what took too long, and whatever is new and fits the window."""

@@ -33,7 +33,7 @@ class DirectPeer:
     def fork(self) -> DirectPeer:
         """Return an independent copy."""
         twin = copy.copy(self)
-        twin.received, twin.acked = (NumberSet(one.upto, dict(one.beyond)) for one in (self.received, self.acked))
+        twin.received, twin.acked = self.received.copy(), self.acked.copy()
         return twin
 
 
@@ -58,7 +58,8 @@ class Direct(Transport):
     def frames_in(self, peer: str, packet: Packet[Any], now: int) -> list[Incoming]:
         if self.acks:
             acked = self.ends[peer].acked
-            for number in (*range(acked.upto + 1, packet.acked + 1), *packet.acked_beyond):
+            acked.add_upto(packet.acked)
+            for number in packet.acked_beyond:
                 acked.add(number)
         numbers = zip(packet.numbers or repeat(0), packet.frames, strict=False)
         return [Incoming(peer, number, frame) for number, frame in numbers]

@@ -25,6 +25,22 @@ class NumberSet(msgspec.Struct, array_like=True):
         """How many numbers are in it."""
         return self.upto + len(self.beyond)
 
+    @property
+    def highest(self) -> int:
+        """The highest number in it, or 0."""
+        return max(self.beyond, default=self.upto)
+
+    def copy(self) -> NumberSet:
+        """Return an independent copy."""
+        return NumberSet(self.upto, dict(self.beyond))
+
+    def add_upto(self, number: int) -> None:
+        """Add all numbers up to this one."""
+        if number > self.upto:
+            self.upto = number
+            self.beyond = {later: None for later in self.beyond if later > number}
+            self._fill()
+
     def add(self, number: int) -> bool:
         """Add ``number``; return whether it was new."""
         if number in self:
@@ -33,7 +49,11 @@ class NumberSet(msgspec.Struct, array_like=True):
             self.beyond[number] = None
             return True
         self.upto = number
+        if self.beyond:
+            self._fill()
+        return True
+
+    def _fill(self) -> None:
         while self.beyond and self.upto + 1 in self.beyond:
             self.upto += 1
             del self.beyond[self.upto]
-        return True

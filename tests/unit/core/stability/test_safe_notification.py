@@ -14,7 +14,7 @@ from thence.core.stability.safe import SAFE_WITHIN_NS
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.core.topology.toml import parse, write
-from thence.core.transport.channel import RESEND_AT_MOST_NS
+from thence.core.transport.acks import RESEND_AT_MOST_NS
 from thence.core.wire.messages import Packet, SafeAck
 from thence.errors import Busy, ImpossibleFrame, StorageError, TopologyError
 
@@ -94,10 +94,10 @@ def test_who_does_not_hear_asks_less_and_less_often() -> None:
     assert notice is not None
     now, waits = 0, []
     for _ in range(7):
-        asks = notice.acks.peers["a"].ask_at
+        asks = notice.acks.peers["a"].ask
         assert asks is not None
-        waits.append(asks - now)
-        now = asks
+        waits.append(asks.due - now)
+        now = asks.due
         assert any(packet.safe_ack == SafeAck(0, True) for _, packet in b.step(Timer(), now).send)
     assert waits == sorted(waits)
     assert waits[-1] == RESEND_AT_MOST_NS

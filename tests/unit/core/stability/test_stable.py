@@ -11,7 +11,7 @@ from thence.core.ordering import ArrivalOrder
 from thence.core.ordering.vector import VectorStamp
 from thence.core.stability.layer import AckLayer
 from thence.core.stability.stable import MAX_BEYOND, STABLE_WITHIN_NS, SavedStable, StableAcks
-from thence.core.transport.channel import RESEND_AT_MOST_NS
+from thence.core.transport.acks import RESEND_AT_MOST_NS
 from thence.core.transport.channels import PeerChannels
 from thence.core.transport.direct import Direct
 from thence.core.wire.messages import Envelope, Frame, Packet, StableAck

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from thence.core.ordering import ArrivalOrder
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.topology.ack_options import RESEND_AFTER_NS, AckOptions
-from thence.core.transport.acks import ACK_BYTES
-from thence.core.transport.channel import ACK_EVERY, RESEND_AT_MOST_NS, RESEND_BURST, WINDOW, Channel, Pace
+from thence.core.transport.acks import ACK_BYTES, RESEND_AT_MOST_NS
+from thence.core.transport.channel import ACK_EVERY, RESEND_BURST, WINDOW, Channel, Pace
 from thence.core.transport.window import FIRST_WINDOW_BYTES, PACKET_BYTES, WINDOW_BYTES
 from thence.core.wire.messages import FRAME_WEIGHT, Envelope, Frame, Packet
 from thence.errors import ImpossibleFrame, MalformedFrame

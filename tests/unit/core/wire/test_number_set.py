@@ -34,3 +34,26 @@ def test_what_was_overtaken_is_no_repetition() -> None:
 def test_numbers_below_one_are_never_new() -> None:
     assert 0 in NumberSet()
     assert not NumberSet().add(-5)
+
+
+@given(steps=st.lists(st.tuples(st.booleans(), st.integers(1, 30))))
+def test_all_up_to_a_number_can_be_added(steps: list[tuple[bool, int]]) -> None:
+    seen = NumberSet()
+    plain: set[int] = set()
+    for whole, number in steps:
+        if whole:
+            seen.add_upto(number)
+            plain.update(range(1, number + 1))
+        else:
+            seen.add(number)
+            plain.add(number)
+        assert {candidate for candidate in range(1, 40) if candidate in seen} == plain
+        assert seen.highest == max(plain)
+        assert all(candidate > seen.upto + 1 for candidate in seen.beyond), "it is as small as can be"
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    seen = NumberSet(1, {3: None})
+    twin = seen.copy()
+    twin.add(2)
+    assert (twin.upto, seen) == (3, NumberSet(1, {3: None}))

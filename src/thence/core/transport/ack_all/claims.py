@@ -53,14 +53,9 @@ def claimed_beyond(claim: Claim) -> Iterator[int]:
 
 def note(known: NumberSet, claim: Claim) -> None:
     """Add what is claimed to what is known."""
-    if claim[1] > known.upto:
-        known.upto = claim[1]
-        known.beyond = {number: None for number in known.beyond if number > known.upto}
+    known.add_upto(claim[1])
     for number in claimed_beyond(claim):
         known.add(number)
-    if known.upto + 1 in known.beyond:
-        del known.beyond[known.upto + 1]
-        known.add(known.upto + 1)
 
 
 def carried(packet: Packet[Any], source: int) -> list[Carried]:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from thence.core.transport.ack_all.state import AckAllState, AckGroup, Attempt, Drafts, StreamMessage
+from thence.core.transport.ack_all.state import AckAllState, AckGroup, Drafts, StreamMessage
+from thence.core.transport.acks import Attempt
 from thence.core.transport.channel import WINDOW
 from thence.core.transport.window import WINDOW_BYTES
 
@@ -137,7 +138,7 @@ class KeptCopies:
         self._changed = {}
         count, wait_ns = self._copies.count, self._group.resend_after_ns
         if dropped or (count and self.probe is None):
-            self.probe = Attempt(now + wait_ns, 2 * wait_ns) if count else None
+            self.probe = Attempt.after(now, wait_ns) if count else None
 
     def ask(self, now: int, drafts: Drafts) -> None:
         """Ask members that are not known to have what we keep, if we have not heard of it for long."""

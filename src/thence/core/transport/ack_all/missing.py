@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from thence.core.transport.ack_all.claims import MAX_REQUESTED
-from thence.core.transport.ack_all.state import AckAllState, AckGroup, Attempts, Drafts
+from thence.core.transport.ack_all.state import AckAllState, AckGroup, Drafts
+from thence.core.transport.acks import Attempts
 from thence.core.transport.channel import WINDOW
 
 ASKS_PER_RESEND = 40

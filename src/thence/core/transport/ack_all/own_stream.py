@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from thence.core.transport.ack_all.state import AckAllState, AckGroup, Attempt, Attempts, Drafts, StreamMessage, Unacked
+from thence.core.transport.ack_all.state import AckAllState, AckGroup, Drafts, StreamMessage, Unacked
+from thence.core.transport.acks import Attempt, Attempts
 from thence.core.transport.channel import RESEND_BURST, WINDOW
 from thence.core.transport.window import WINDOW_BYTES
 

@@ -9,7 +9,6 @@ import msgspec
 
 from thence.core.transport.ack_all.claims import Carried, Claim
 from thence.core.transport.ack_all.lanes import Lanes
-from thence.core.transport.channel import RESEND_AT_MOST_NS
 from thence.core.transport.window import PACKET_BYTES
 from thence.core.wire.messages import Envelope, Frame, GroupAcks, Packet, weight_of
 from thence.core.wire.number_set import NumberSet
@@ -82,45 +81,6 @@ class AckAllState(msgspec.Struct, Generic[StampT], array_like=True):
         named = {member for unacked in self.queue.values() for member in unacked.lacking}
         named.update(stream for known in self.known for stream in known)
         return {len(self.received), len(self.known), len(self.copies)} == {members} and named <= set(range(members))
-
-
-class Attempt(msgspec.Struct):
-    """When to try again, how long to wait then, and how many attempts there were."""
-
-    due: int
-    wait_ns: int
-    count: int = 0
-
-    def again(self, now: int) -> None:
-        """Count an attempt."""
-        self.count += 1
-        self.due = now + self.wait_ns
-        self.wait_ns = min(2 * self.wait_ns, RESEND_AT_MOST_NS)
-
-
-class Attempts(Generic[KeyT]):
-    """What is tried again until it succeeds, less and less often."""
-
-    def __init__(self) -> None:
-        """Nothing is tried yet."""
-        self.table: dict[KeyT, Attempt] = {}
-        self.wake_at: int | None = None
-        """When the first attempt is due. It may be too early."""
-
-    def start(self, key: KeyT, due: int, wait_ns: int) -> Attempt:
-        """Try something at ``due``, unless it is tried already; return its attempt."""
-        if self.wake_at is None or due < self.wake_at:
-            self.wake_at = due
-        return self.table.setdefault(key, Attempt(due, wait_ns))
-
-    def hurry(self) -> None:
-        """Try everything at once."""
-        for attempt in self.table.values():
-            attempt.due = 0
-
-    def find_wake(self) -> None:
-        """Find out anew when the first attempt is due."""
-        self.wake_at = min([attempt.due for attempt in self.table.values()], default=None)
 
 
 class PacketDraft:

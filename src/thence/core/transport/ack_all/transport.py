@@ -273,8 +273,7 @@ class AckAll(Transport):
     def progress(self, peer: str) -> Progress | None:
         other = self.group.numbers[peer]
         received, known = self.state.received[other], self.state.known_of(other, self.group.mine)
-        highest = max(known.beyond, default=known.upto)
-        return Progress(self.state.last_number, known.upto, received.upto, max(received.beyond, default=received.upto), highest)
+        return Progress(self.state.last_number, known.upto, received.upto, received.highest, known.highest)
 
     def save(self) -> AckAllState[Any]:
         return self.state
