@@ -26,7 +26,7 @@ from typing import NamedTuple, Self
 
 from benchmarks.generated import Planted, Shape, generate
 from benchmarks.table import Row, markdown
-from thence.pipeline.auditing import audit
+from thence.pipeline.audit import audit
 from thence.pipeline.session import spark_session
 from thence.trace.files import read_trace
 from thence.trace.judge import judge

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.audit import COPIES, Side, audited, warm_up
 from benchmarks.generated import Shape, generate
-from thence.pipeline.reporting.plots import Line, LinePlot, svg
+from thence.pipeline.report.plots import LinePlot, PlotLine, svg
 
 PROCESSES = (8, 16, 32, 64, 128, 256, 512)
 EVENTS = 4_000_000
@@ -31,7 +31,7 @@ def drawn(measured: Mapping[str, Sequence[tuple[int, float]]], events: int) -> s
         "The audit by number of processes",
         f"Microseconds of a core for each event of the causal check, on traces of {events:,} events.",
         [
-            Line(name, [(math.log2(count), cost) for count, cost in points], colour=at, dash=at)
+            PlotLine(name, [(math.log2(count), cost) for count, cost in points], colour=at, dash=at)
             for at, (name, points) in enumerate(measured.items())
         ],
         "processes",

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from benchmarks.generated import Shape, generate
-from thence.pipeline.auditing import audit
+from thence.pipeline.audit import audit
 from thence.pipeline.session import spark_session
 
 NEVER = np.iinfo(np.int32).max

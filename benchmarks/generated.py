@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from thence.pipeline.kernels.compiled import compiled
+from thence.pipeline.kernels.compiler import compiled
 from thence.pipeline.kernels.replay import learn
 from thence.trace.parquet import schema
 

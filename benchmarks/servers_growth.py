@@ -241,12 +241,12 @@ def measure(sizes: Sequence[tuple[int, int]] = SIZES) -> list[Growth]:
 
 def draw(growths: Sequence[Growth], title: str, what: Callable[[Trip], float], words: Callable[[float], str]) -> str:
     """Return a plot."""
-    from thence.pipeline.reporting.plots import Line, LinePlot, svg
+    from thence.pipeline.report.plots import LinePlot, PlotLine, svg
 
     largest = max(growths[0].trips)
     about = "; ".join(f"{growth.name}: {words(what(growth.trips[largest]))} with {largest} servers" for growth in growths)
     lines = [
-        Line(growth.name, [(servers, what(trip)) for servers, trip in growth.trips.items()], colour=at, dash=at)
+        PlotLine(growth.name, [(servers, what(trip)) for servers, trip in growth.trips.items()], colour=at, dash=at)
         for at, growth in enumerate(growths)
     ]
     return svg(LinePlot(title, about, lines, "servers", y_words=words))

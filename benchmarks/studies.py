@@ -18,9 +18,9 @@ from typing import Any
 import simpy
 
 from benchmarks.table import Row, markdown
-from thence.pipeline.jobs import OnSpark
+from thence.pipeline.engine import OnSpark
 from thence.pipeline.session import spark_session
-from thence.pipeline.work import Work
+from thence.pipeline.work import WorkFolder
 from thence.sim import simulation
 from thence.sim.kernel import MAX_EVENTS, Kernel, Timer
 from thence.studies.runs import RunTask, run_once, run_task
@@ -138,7 +138,7 @@ def beside_spark(study: Study, cores: int) -> Row:
     try:
         with tempfile.TemporaryDirectory() as folder, multiprocessing.get_context("spawn").Pool(cores) as pool:
             (Path(folder) / "results").mkdir()
-            engine = OnSpark(spark, Work(folder))
+            engine = OnSpark(spark, WorkFolder(folder))
             inside(engine, tasks_of(study, folder, keys[: 2 * cores], 2 * cores))
             outside(pool, study, keys[: 2 * cores], cores)
             for _ in range(ROUNDS):

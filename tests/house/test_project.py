@@ -92,7 +92,10 @@ CALLED: Final = {
     "mkdocs-material": ("mkdocs.yml", "name: material"),
     "mkdocstrings": ("mkdocs.yml", "- mkdocstrings:"),
     "mypy": ("Makefile", "$(BIN)/mypy"),
-    "pandas": ("src/thence/pipeline/source.py", "from pyspark.sql.pandas"),  # pyspark calls it for whatever has Arrow in it
+    "pandas": (
+        "src/thence/pipeline/source/reader.py",
+        "from pyspark.sql.pandas",
+    ),  # pyspark calls it for all that has Arrow in it
     "pytest-asyncio": ("pyproject.toml", "asyncio_mode"),
     "pytest-xdist": ("Makefile", "$(BIN)/pytest -q -n $(WORKERS)"),
     "ruff": ("Makefile", "$(BIN)/ruff"),

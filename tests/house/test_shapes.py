@@ -31,29 +31,16 @@ LARGE = {
 
 TWICE = {
     "Action": 2,
-    "Audit": 2,
-    "Batch": 2,
-    "Column": 2,
-    "Flight": 3,
-    "Flying": 2,
-    "Found": 3,
+    "Found": 2,
     "Link": 2,
-    "Matrix": 2,
     "Member": 2,
     "Message": 2,
     "Node": 2,
-    "State": 2,
-    "Step": 2,
-    "Store": 2,
-    "Told": 2,
     "Verdict": 2,
-    "Work": 2,
 }
 """Class names that still exist more than once, and how often at most."""
 
 CROWDED = {
-    "thence/pipeline": 16,
-    "thence/pipeline/importers": 16,
     "thence/sim": 18,
 }
 """Packages with too many files, and how many at most."""

@@ -219,15 +219,13 @@ ALLOWED: Final = (
     Allowed(
         "office", ("README.md", "docs/tutorial/", "docs/how-to/chat.md"), "the fabric of the examples is an office with floors"
     ),
-    Allowed("letter", ("src/thence/pipeline/reporting/plots.py",), "characters of a font"),
     Allowed(
         "box",
-        ("src/thence/cli/console.py", "src/thence/pipeline/reporting/"),
+        ("src/thence/cli/console.py", "src/thence/pipeline/report/"),
         "rich's module of table borders, and a property of CSS",
     ),
-    Allowed("told", ("src/thence/cli/", "src/thence/studies/", "src/thence/pipeline/"), "what is printed for people, not an ack"),
-    Allowed("patience", ("src/thence/pipeline/following/", "src/thence/cli/traces/follow.py"), "the option `--patience`"),
-    Allowed("settled", ("src/thence/pipeline/",), "an event that can be judged"),
+    Allowed("told", ("src/thence/cli/", "src/thence/studies/"), "what is printed for people, not an ack"),
+    Allowed("patience", ("src/thence/cli/traces/audit.py",), "the option `--patience`"),
 )
 
 NODE: Final = "names in the node and the server, which their refactoring takes away"
@@ -242,7 +240,6 @@ LEFT: Final = (
     Left("settling", 3, SIM),
     Left("held for dead", 11, SIM),
     Left("changeover", 4, SIM),
-    Left("bundle", 3, "executors that work in groups, in the audit"),
 )
 
 

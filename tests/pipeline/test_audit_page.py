@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.test_docs import assert_commands_do_what_they_say, blocks, read
-from thence.pipeline.audit import MAX_UNKNOWN
-from thence.pipeline.auditing import EXPLAINED
-from thence.pipeline.plan import STATE_BYTES
+from thence.pipeline.audit.auditor import MAX_UNKNOWN
+from thence.pipeline.audit.job import EXPLAINED
+from thence.pipeline.audit.plan import STATE_BYTES
 
 PAGE = read("docs/how-to/audit.md")
 

@@ -19,7 +19,7 @@ from tests.planted import PLANTED
 from tests.support.pipeline.audited import exact_samples, write
 from tests.support.pipeline.cluster import Cluster
 from tests.support.traces import parse, random_case, random_trace
-from thence.pipeline.auditing import audit
+from thence.pipeline.audit import audit
 from thence.trace.events import Event
 from thence.trace.files import read_trace
 from thence.trace.judge import PROPERTIES, judge

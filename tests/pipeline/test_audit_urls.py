@@ -13,9 +13,9 @@ from tests.pipeline.test_audit import timed
 from tests.support.pipeline.audited import write
 from tests.support.traces import random_trace
 from thence.errors import TraceError
-from thence.pipeline import work
-from thence.pipeline.auditing import audit
-from thence.pipeline.fragments import fragments_of
+from thence.pipeline import files
+from thence.pipeline.audit import audit
+from thence.pipeline.audit.fragments import fragments_of
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
@@ -48,10 +48,10 @@ def test_an_object_store_keeps_its_slashes(monkeypatch: pytest.MonkeyPatch) -> N
         asked.append(uri)
         return None, uri.partition("://")[2]
 
-    monkeypatch.setattr("thence.pipeline.work.pafs", SimpleNamespace(FileSystem=SimpleNamespace(from_uri=from_uri)))
-    assert work.absolute("s3a://bucket/a//b") == "s3a://bucket/a//b"
-    assert work.filesystem("s3a://bucket/a//b/")[1] == "bucket/a//b"
-    work.filesystem("gs://bucket/a")
+    monkeypatch.setattr("thence.pipeline.files.pafs", SimpleNamespace(FileSystem=SimpleNamespace(from_uri=from_uri)))
+    assert files.absolute("s3a://bucket/a//b") == "s3a://bucket/a//b"
+    assert files.filesystem("s3a://bucket/a//b/")[1] == "bucket/a//b"
+    files.filesystem("gs://bucket/a")
     assert asked == ["s3://bucket/a//b/", "gs://bucket/a"]
 
 

@@ -20,7 +20,7 @@ from tests.support.pipeline.audited import write
 from tests.support.servers.running import PATIENCE_S, assert_kept, fleet, servers, url
 from thence.cli.servers.up import free_addresses
 from thence.core.topology.model import Topology
-from thence.pipeline.auditing import audit
+from thence.pipeline.audit import audit
 from thence.runtime.files import read_topology
 from thence.trace.events import DELIVER, Event
 from thence.trace.files import read_trace

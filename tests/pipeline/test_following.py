@@ -15,8 +15,8 @@ from tests.planted import PLANTED, Planted
 from tests.support.pipeline.followed import follow, judged, table_of
 from tests.support.traces import parse, random_case, random_trace, text_of
 from thence.errors import ConfigError, TraceError
-from thence.pipeline.following.follower import FOLLOWED, NS, Follower
-from thence.pipeline.following.limits import Limits
+from thence.pipeline.streaming.follower import FOLLOWED, NS, Follower
+from thence.pipeline.streaming.run import FollowLimits
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import simulate
 from thence.trace.events import Event
@@ -121,7 +121,7 @@ def test_names_that_appear_late_renumber_what_is_known() -> None:
 
 def test_held_is_what_waits_for_a_hole_or_a_send() -> None:
     events = parse("A@1 send m1 -> B\nB@0 deliver m2\nB@1 note\nC note")
-    follower = Follower(FOLLOWED, patience_s=10)
+    follower = Follower(FOLLOWED, hold_s=10)
     assert follower.take(table_of(events), 5 * NS) == []
     lag = follower.lag(8 * NS)
     assert (lag.events, lag.held, lag.oldest, lag.oldest_s) == (1, 3, "A's event 1", 3.0)
@@ -130,7 +130,7 @@ def test_held_is_what_waits_for_a_hole_or_a_send() -> None:
 
 
 def test_patience_gives_up_what_has_waited_too_long_and_nothing_else() -> None:
-    follower = Follower(FOLLOWED, patience_s=10)
+    follower = Follower(FOLLOWED, hold_s=10)
     follower.take(table_of(parse("A@1 note\nB deliver ghost")), 0)
     follower.take(table_of(parse("C deliver m1")), 9 * NS)
     assert follower.is_overdue(10 * NS)
@@ -142,7 +142,7 @@ def test_patience_gives_up_what_has_waited_too_long_and_nothing_else() -> None:
 
 
 def test_what_comes_after_patience_is_told_as_out_of_place_and_counts() -> None:
-    follower = Follower(FOLLOWED, patience_s=1)
+    follower = Follower(FOLLOWED, hold_s=1)
     follower.take(table_of(parse("A@1 note\nB deliver m1")), 0)
     follower.tick(NS)
     rows = follower.take(table_of(parse("A@0 send m2 -> B\nC send m1 -> B")), 2 * NS)
@@ -164,7 +164,7 @@ def test_the_first_send_judged_is_the_send() -> None:
 
 def test_messages_that_arrived_everywhere_are_known_for_a_while() -> None:
     """So second deliveries are found; and the state stays small, however long the trace is."""
-    follower = Follower(FOLLOWED, limits=Limits(finished=100))
+    follower = Follower(FOLLOWED, limits=FollowLimits(finished=100))
     rounds = [
         f"P{k % 3} send m{k:05d} -> P0 P1 P2\n" + "\n".join(f"P{p} deliver m{k:05d}" for p in range(3)) for k in range(2_000)
     ]
@@ -184,13 +184,13 @@ def test_messages_that_arrived_everywhere_are_known_for_a_while() -> None:
 @pytest.mark.parametrize(
     ("limits", "text", "message"),
     [
-        (Limits(runs=1), "A note\n[r2]\nA note", "the trace: 2 runs; the limit is 1"),
-        (Limits(processes=2), "[r]\nA send m -> B C", "run 'r': 3 processes; the limit is 2"),
-        (Limits(held=1), "A@1 note\nA@2 note", "A's event 1: 2 events are held, waiting for others; the limit is 1"),
-        (Limits(flights=1), "A send m1 -> B\nA send m2 -> B", "the trace: 2 messages are on their way; the limit is 1"),
+        (FollowLimits(runs=1), "A note\n[r2]\nA note", "the trace: 2 runs; the limit is 1"),
+        (FollowLimits(processes=2), "[r]\nA send m -> B C", "run 'r': 3 processes; the limit is 2"),
+        (FollowLimits(held=1), "A@1 note\nA@2 note", "A's event 1: 2 events are held, waiting for others; the limit is 1"),
+        (FollowLimits(flights=1), "A send m1 -> B\nA send m2 -> B", "the trace: 2 messages are on their way; the limit is 1"),
     ],
 )
-def test_limits_are_named(limits: Limits, text: str, message: str) -> None:
+def test_limits_are_named(limits: FollowLimits, text: str, message: str) -> None:
     with pytest.raises(TraceError) as caught:
         Follower(FOLLOWED, limits=limits).take(table_of(parse(text)), 0)
     assert str(caught.value) == message

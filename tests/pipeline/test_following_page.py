@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.test_docs import assert_commands_do_what_they_say, read, rows
-from thence.pipeline.following import limits
-from thence.pipeline.following.store import LAG, MAX_LAG_ROWS
-from thence.pipeline.following.stream import PARTS_PER_BATCH, PATIENCE_S
+from thence.pipeline.streaming import run as limits
+from thence.pipeline.streaming.store import MAX_LAG_ROWS
+from thence.pipeline.streaming.stream import HOLD_S, PARTS_PER_BATCH
+from thence.pipeline.tables import LAG
 
 PAGE = read("docs/how-to/following.md")
 
@@ -22,7 +23,7 @@ def test_commands_do_what_the_page_says(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_tables_say_what_the_code_does() -> None:
-    assert [first.strip("`") for first, *_ in rows(PAGE, "| column | meaning |")] == LAG.names
+    assert rows(PAGE, "| column | meaning |") == [[f"`{column.name}`", column.meaning] for column in LAG]
     told = [int(last.replace(",", "")) for _, last in rows(PAGE, "| what | limit |")]
     assert told == [
         limits.MAX_RUNS,
@@ -33,4 +34,4 @@ def test_the_tables_say_what_the_code_does() -> None:
         PARTS_PER_BATCH,
     ]
     assert f"last {MAX_LAG_ROWS:,} steps" in PAGE
-    assert f"({PATIENCE_S:.0f} unless told otherwise" in PAGE
+    assert f"({HOLD_S:.0f} unless told otherwise" in PAGE

@@ -18,11 +18,11 @@ from tests.support.pipeline.followed import judged
 from tests.support.traces import random_trace
 from tests.test_docs import ROOT, execute
 from thence.errors import ConfigError, StorageError, TraceError
-from thence.pipeline.following import stream
-from thence.pipeline.following.follower import FOLLOWED
-from thence.pipeline.following.limits import Limits
-from thence.pipeline.following.store import State, Told
-from thence.pipeline.following.stream import Options, follow
+from thence.pipeline.streaming import stream
+from thence.pipeline.streaming.follower import FOLLOWED
+from thence.pipeline.streaming.run import FollowLimits
+from thence.pipeline.streaming.store import FollowState, StepLag
+from thence.pipeline.streaming.stream import Options, follow
 from thence.trace import Event, LiveTraceWriter
 from thence.trace.verdict import Violation, sort_key
 
@@ -55,7 +55,7 @@ def published(out: Path) -> list[Violation]:
     return sorted(rows, key=sort_key)
 
 
-def ignore(told: Told, found: Sequence[Violation]) -> None:
+def ignore(told: StepLag, found: Sequence[Violation]) -> None:
     """Nobody listens."""
 
 
@@ -98,9 +98,9 @@ def test_parts_that_come_late_are_judged_too(spark: SparkSession, source: Path, 
     """The first half of the parts is there; the others come when something has been heard of those."""
     parts = sorted(source.glob("*.parquet"))
     late = [part.rename(tmp_path / part.name) for part in parts[::2]]
-    steps: list[tuple[Told, Sequence[Violation]]] = []
+    steps: list[tuple[StepLag, Sequence[Violation]]] = []
 
-    def hear(told: Told, found: Sequence[Violation]) -> None:
+    def hear(told: StepLag, found: Sequence[Violation]) -> None:
         steps.append((told, found))
         if late:
             part = late.pop()
@@ -154,7 +154,7 @@ def test_killed_and_started_again_every_row_is_there_once(
 
 
 def test_a_limit_ends_it_with_its_name(spark: SparkSession, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Limits.__init__, "__defaults__", (1_000, 4, 1_000, 1_000, 1_000))
+    monkeypatch.setattr(FollowLimits.__init__, "__defaults__", (1_000, 4, 1_000, 1_000, 1_000))
     with pytest.raises(TraceError, match="the trace: 5 processes; the limit is 4"):
         follow(spark, Options(str(source), until_idle_s=IDLE_S), ignore)
 
@@ -169,7 +169,7 @@ def test_patience_runs_out_between_two_parts(spark: SparkSession, tmp_path: Path
     with LiveTraceWriter(tmp_path / "live") as writer:
         writer.write(Event(process="A", index=3, kind="note"))
     heard: list[Sequence[Violation]] = []
-    options = Options(str(tmp_path / "live"), until_idle_s=6.0, patience_s=1.0)
+    options = Options(str(tmp_path / "live"), until_idle_s=6.0, hold_s=1.0)
     follow(spark, options, lambda _, found: heard.append(found))
     assert [[row.detail for row in found] for found in heard] == [[], ["A's event 3 comes where event 0 should be"], []]
 
@@ -177,7 +177,7 @@ def test_patience_runs_out_between_two_parts(spark: SparkSession, tmp_path: Path
 def test_interrupted_it_says_what_was_found_and_goes_on_later(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     options = Options(str(source), str(tmp_path / "checkpoint"), None, FOLLOWED)
     timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
-    state: State = follow(spark, options, lambda _told, _found: timer.start())
+    state: FollowState = follow(spark, options, lambda _told, _found: timer.start())
     assert not state.over
     assert state.follower.events > 0
     state = follow(spark, Options(str(source), options.checkpoint, None, FOLLOWED, IDLE_S), ignore)

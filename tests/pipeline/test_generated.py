@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.generated import Shape, generate
 from tests.support.pipeline.audited import Audited
-from thence.pipeline import survey
+from thence.pipeline.audit import survey
 from thence.trace.files import read_trace
 from thence.trace.judge import judge
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.test_docs import ROOT, assert_commands_do_what_they_say, blocks, read, rows
-from thence.pipeline.importers.mapping import Column, Mapping
+from thence.pipeline.importers.mapping import ColumnRule, Mapping
 from thence.pipeline.importers.shiviz import MAX_LOG_BYTES
 from thence.pipeline.importers.sources import FORMATS
 from thence.pipeline.importers.staged import BAD_COLUMNS, MAX_RAW_CHARACTERS
@@ -35,7 +35,7 @@ def test_commands_and_examples_do_what_the_page_says() -> None:
 def test_the_tables_say_what_the_code_knows() -> None:
     told = " ".join(first for first, *_ in rows(PAGE, "| key | what it says |"))
     keys = set(re.findall(r"columns\.\w+\.(\w+)|`(order|ignore)`", told))
-    known = {field.encode_name for kind in (Column, Mapping) for field in msgspec.structs.fields(kind)} - {"columns"}
+    known = {field.encode_name for kind in (ColumnRule, Mapping) for field in msgspec.structs.fields(kind)} - {"columns"}
     assert {one or other for one, other in keys} == known
     assert tuple(first.strip("`") for first, *_ in rows(PAGE, "| format | what it is |")) == FORMATS
 

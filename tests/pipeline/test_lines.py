@@ -8,11 +8,13 @@ import pyarrow as pa
 import pytest
 
 from thence.errors import TraceError
-from thence.pipeline.importers.house import decode_house_line
-from thence.pipeline.importers.lines import Partition, decode_batches
+from thence.pipeline.importers.lines import decode_batches
+from thence.pipeline.importers.native import decode_house_line
 from thence.pipeline.importers.sources import partition_of
-from thence.pipeline.importers.staged import BESIDE_TYPES, MAX_RAW_CHARACTERS, TRACE_TYPES, batch, staged_schema
+from thence.pipeline.importers.staged import BESIDE, MAX_RAW_CHARACTERS, STAGED, Partition, batch
+from thence.pipeline.tables import TRACE, arrow_schema
 from thence.trace.events import COLUMNS
+from thence.trace.parquet import schema
 
 GOOD = b'{"process":"a","index":0,"kind":"send","message":"m","to":["b"],"clock":{"b":2,"a":1}}'
 
@@ -70,6 +72,8 @@ def test_folders_give_columns(path: str, expected: dict[str, str | None]) -> Non
 
 
 def test_the_staged_columns_are_those_of_the_trace() -> None:
-    assert tuple(TRACE_TYPES) == COLUMNS
-    assert staged_schema().names == [*TRACE_TYPES, *BESIDE_TYPES]
-    assert batch([], staged_schema()).num_rows == 0
+    assert tuple(column.name for column in TRACE) == COLUMNS
+    assert arrow_schema(TRACE).types == schema().types
+    assert batch([]).schema.names == [column.name for column in (*TRACE, *BESIDE)]
+    assert (*TRACE, *BESIDE) == STAGED
+    assert batch([]).num_rows == 0

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.pipeline.audited import Audited, write
 from tests.support.traces import random_trace
-from thence.pipeline.auditing import audit
-from thence.pipeline.kernels.logged import Compared
+from thence.pipeline.audit import audit
+from thence.pipeline.kernels.logged_clocks import Compared
 from thence.trace.events import Event
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thence.errors import ConfigError, TraceError
-from thence.pipeline.importers.fields import Fields
-from thence.pipeline.importers.mapping import parse_mapping, read_mapping
+from thence.pipeline.importers.mapping import Fields, parse_mapping, read_mapping
 from thence.trace.complaints import explain
 
 PLAIN = '[columns]\nprocess = "p"\nkind = "k"\n'

@@ -7,8 +7,8 @@ import doctest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thence.pipeline import metric_tables
-from thence.pipeline.metric_tables import MAX_BUCKETS, PERCENTILES, TABLES, bucket_width_ns, schema_of
+from thence.pipeline import tables
+from thence.pipeline.tables import MAX_BUCKETS, PERCENTILES, TABLES, bucket_width_ns, ddl
 
 
 @given(st.integers(0, 2**64), st.integers(1, 1000))
@@ -26,14 +26,14 @@ def test_a_run_fills_its_buckets() -> None:
 
 
 def test_the_schemas_name_every_column_once() -> None:
-    for table, columns in TABLES.items():
+    for columns in TABLES.values():
         names = [column.name for column in columns]
         assert len(set(names)) == len(names)
-        assert schema_of(table).count("`") == 2 * len(names)
+        assert ddl(columns).count("`") == 2 * len(names)
     assert sum(column.name.startswith("p") and column.name[1].isdigit() for column in TABLES["distributions"]) == len(PERCENTILES)
 
 
 def test_the_examples_hold() -> None:
-    found = doctest.testmod(metric_tables)
+    found = doctest.testmod(tables)
     assert found.attempted > 2
     assert found.failed == 0

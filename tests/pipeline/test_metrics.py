@@ -18,7 +18,7 @@ from tests.support.pipeline.measured import Delivered, Measured, distribution
 from tests.support.traces import random_trace
 from thence.core.topology import toml
 from thence.errors import ConfigError
-from thence.pipeline.metric_tables import ACCURACY, BUSIEST_PER_BUCKET, MAX_BUCKETS, MEASURES, PERCENTILES, TABLES
+from thence.pipeline.tables import ACCURACY, BUSIEST_PER_BUCKET, MAX_BUCKETS, MEASURES, PERCENTILES, TABLES
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.test_docs import NEED_SPARK, ROOT, blocks, read, rows
-from thence.pipeline.metric_tables import ACCURACY, EXACT_UP_TO, MAX_BUCKETS, TABLES
-from thence.pipeline.reporting.figures import MAX_BARS, MAX_MATRIX
-from thence.pipeline.reporting.sections import MAX_VIOLATIONS
-from thence.pipeline.reporting.wording import MAX_NAME_CHARACTERS
-from thence.pipeline.source import MAX_PARTS_PER_TRIGGER
-from thence.pipeline.sourcing.plan import TARGET_BYTES
+from thence.pipeline.report.figures import MAX_BARS, MAX_MATRIX
+from thence.pipeline.report.sections import MAX_VIOLATIONS
+from thence.pipeline.report.text import MAX_NAME_CHARACTERS
+from thence.pipeline.source.pieces import TARGET_BYTES
+from thence.pipeline.source.reader import MAX_PARTS_PER_TRIGGER
+from thence.pipeline.tables import ACCURACY, EXACT_UP_TO, MAX_BUCKETS, TABLES
 
 
 @pytest.mark.spark

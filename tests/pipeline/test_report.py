@@ -8,6 +8,7 @@ import math
 import re
 import unicodedata
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,14 +21,15 @@ from tests.support.pipeline.made_tables import blank, empty, made, store
 from tests.support.traces import parse
 from tests.unit.cli import run as run_cli
 from thence.errors import ConfigError, StorageError, TraceError
-from thence.pipeline import auditing, session
-from thence.pipeline.report import Audit, print_report, write_report
-from thence.pipeline.reporting import extras, figures, plots, sections, wording
-from thence.pipeline.reporting import page as page_module
-from thence.pipeline.reporting.figures import MAX_BARS, MAX_MATRIX, Tables, read_tables
-from thence.pipeline.reporting.page import page
-from thence.pipeline.reporting.terminal import show
-from thence.pipeline.reporting.wording import escaped, shown
+from thence.pipeline import audit as auditing
+from thence.pipeline import session
+from thence.pipeline.report import AuditResult, figures, plots, print_report, sections, write_report
+from thence.pipeline.report import page as page_module
+from thence.pipeline.report import text as texts
+from thence.pipeline.report.figures import MAX_BARS, MAX_MATRIX, Tables, read_tables
+from thence.pipeline.report.page import page
+from thence.pipeline.report.terminal import show
+from thence.pipeline.report.text import escaped, shown
 from thence.trace.judge import judge
 from thence.trace.verdict import Violation
 
@@ -49,7 +51,7 @@ HOSTILE = [
 
 
 def test_the_examples_hold() -> None:
-    for module in (wording, plots):
+    for module in (texts, plots):
         found = doctest.testmod(module)
         assert found.attempted
         assert found.failed == 0
@@ -139,7 +141,7 @@ def corners(path: ET.Element) -> list[tuple[float, float]]:
 
 
 def test_a_line_goes_where_its_values_are() -> None:
-    root = drawn(plots.LinePlot("t", "a", [plots.Line("up", [(0, 0), (5, 50), (10, 100)])], "x"))
+    root = drawn(plots.LinePlot("t", "a", [plots.PlotLine("up", [(0, 0), (5, 50), (10, 100)])], "x"))
     (path,) = group(root, "curve1").iter("path")
     (left, bottom), (x, y), (right, top) = corners(path)
     assert left < right
@@ -148,7 +150,7 @@ def test_a_line_goes_where_its_values_are() -> None:
 
 
 def test_what_cannot_be_shown_is_left_out() -> None:
-    line = plots.Line("m", [(0, 5), (1, 0), (2, math.nan), (4, 10), (8, 20)], [0, 0, 0, math.nan, 30])
+    line = plots.PlotLine("m", [(0, 5), (1, 0), (2, math.nan), (4, 10), (8, 20)], [0, 0, 0, math.nan, 30])
     root = drawn(plots.LinePlot("t", "a", [line], "x", log="xy"))
     assert len(corners(next(group(root, "curve1").iter("path")))) >= 2
     assert len(list(group(root, "intervals1").iter("path"))) == 1
@@ -158,7 +160,9 @@ def test_what_cannot_be_shown_is_left_out() -> None:
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    root = drawn(plots.BarPlot("t", "a", [plots.Bar("a", "long a", [30, 10], "40"), plots.Bar("b", "long b", [20], "20")]))
+    root = drawn(
+        plots.BarPlot("t", "a", [plots.PlotBar("a", "long a", [30, 10], "40"), plots.PlotBar("b", "long b", [20], "20")])
+    )
     widths: dict[str, list[float]] = {}
     for part in root.iter("g"):
         if part.get("id", "").startswith("tip"):
@@ -188,9 +192,9 @@ ALL = " ".join(NAMES)
 @pytest.mark.parametrize(
     "plot",
     [
-        plots.LinePlot(ALL, ALL, [plots.Line(name, [(1, 1), (2, 2)], [1, 1]) for name in NAMES], ALL, ALL),
-        plots.LinePlot("t", "a", [plots.Line(name, [(name[:9], 1), ("y", 2)]) for name in NAMES], "x"),
-        plots.BarPlot(ALL, ALL, [plots.Bar(name, name, [1, 2], name) for name in NAMES], ["a", "b"]),
+        plots.LinePlot(ALL, ALL, [plots.PlotLine(name, [(1, 1), (2, 2)], [1, 1]) for name in NAMES], ALL, ALL),
+        plots.LinePlot("t", "a", [plots.PlotLine(name, [(name[:9], 1), ("y", 2)]) for name in NAMES], "x"),
+        plots.BarPlot(ALL, ALL, [plots.PlotBar(name, name, [1, 2], name) for name in NAMES], ["a", "b"]),
         plots.HeatPlot(ALL, ALL, NAMES, NAMES, [[1] * len(NAMES)] * len(NAMES), 1, str),
     ],
 )
@@ -202,7 +206,7 @@ def test_every_name_is_shown_as_it_is(plot: plots.Plot) -> None:
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
 def test_what_is_missing_names_its_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the page needs them; the terminal and the import do not."""
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == package else name)
+    monkeypatch.setattr(texts, "find_spec", lambda name: None if name == package else name)
     page_module._environment.cache_clear()
     with pytest.raises(ConfigError, match=rf"reports and studies need {package}: pip install 'thence\[report\]'"):
         page(made(["a", "b"], ["d"]))
@@ -255,14 +259,12 @@ def hostile_tables() -> Tables:
     return made(HOSTILE, HOSTILE)
 
 
-def hostile_audit() -> Audit:
+def hostile_audit() -> AuditResult:
     rows = [
         Violation(property="causal", process=name, later=name, earlier=name, missing=2, chain=(name,) * 20, run=name, detail=name)
         for name in HOSTILE
     ]
-    return Audit(
-        verdict="violated", events=9, properties={"causal": 500}, violations=rows, bad_rows=4, timings_s={HOSTILE[0]: 1.5}
-    )
+    return AuditResult(events=9, properties={"causal": 500}, violations=rows, bad_rows=4, seconds={HOSTILE[0]: 1.5})
 
 
 def test_a_hostile_name_is_only_text() -> None:
@@ -321,7 +323,7 @@ def test_what_is_off_is_said() -> None:
         "runs", run=None, events=50, copies=30, deliveries=20, without_message=6, repeated_sends=7, negative_waits=8, **names
     )
     tables = empty()._replace(runs=[run])
-    said = sections.notes(tables, Audit(verdict="kept", events=50, properties={}, bad_rows=9))
+    said = sections.notes(tables, AuditResult(events=50, properties={}, bad_rows=9))
     counted = "3 delays, 8 waits, 1 send, 2 deliveries, 5 deliveries, 4 deliveries, 7 sends, 6 events, 15 copies, 9 rows"
     assert ", ".join(" ".join(note.split()[:2]) for note in said[:-1]) == counted
     assert "how long they waited is not known" in said[-1]
@@ -340,20 +342,20 @@ BROKEN = "A send m1 -> C\n A send m2 -> B\n B deliver m2\n B send m3 -> C\n C de
 
 
 def test_a_verdict_is_shown_with_its_chain(tmp_path: Path) -> None:
-    audit = Audit.of(judge(parse(BROKEN)), bad_rows=2, slices=4, timings_s={"judge": 0.25})
+    audit = replace(AuditResult.of(judge(parse(BROKEN))), bad_rows=2, slices=4, seconds={"judge": 0.25})
     write_report(store(made(["a"], ["d"]), tmp_path / "metrics"), tmp_path / "deep" / "report.html", audit)
     text = Reader((tmp_path / "deep" / "report.html").read_text(encoding="utf-8")).text
     for words in ("✗ order was violated", "m1 → m2 → m3", "1 of 6 properties were violated, in 6 events.", "250 ms"):
         assert words in text
     assert "The work was cut into 4 slices." in text
-    kept = Reader(page(made(["a"], ["d"]), Audit.of(judge(parse("A send m ->"))))).text
+    kept = Reader(page(made(["a"], ["d"]), AuditResult.of(judge(parse("A send m ->"))))).text
     assert "✓ order was kept" in kept
     assert "Violations" not in kept
 
 
 def test_only_a_sample_is_shown_and_it_says_so() -> None:
     rows = [Violation(property="causal", process=f"p{n}", chain=tuple(f"m{k}" for k in range(30))) for n in range(80)]
-    found = sections.order(Audit(verdict="violated", events=9, properties={"causal": 700}, violations=rows))[1]
+    found = sections.order(AuditResult(events=9, properties={"causal": 700}, violations=rows))[1]
     assert (found.lead, len(found.rows)) == ("50 of 700.", sections.MAX_VIOLATIONS)
     assert found.rows[0][6] == "m0 → m1 → m2 → m3 → m4 → m5 → … 18 more … → m24 → m25 → m26 → m27 → m28 → m29"
 
@@ -377,7 +379,7 @@ def test_the_terminal_shows_the_same_and_is_not_steered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("violations", "verdict"), [(0, "kept"), (3, "violated")])
 def test_the_command_gives_one_verdict(violations: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store(made(["a", "b"], ["d"]), tmp_path / "metrics")
-    found = auditing.Audit("trace", 9, 1, 2, 1, {"causal": violations}, [], {}, 0, [])
+    found = AuditResult(source="trace", events=9, runs=1, processes=2, slices=1, properties={"causal": violations})
     monkeypatch.setattr(auditing, "audit", lambda *_, **__: found)
     monkeypatch.setattr(session, "spark_session", lambda _: None)
     ended = run_cli("audit", "trace", "--report", "--out", tmp_path)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import thence
 from tests.support.servers.running import PATIENCE_S, fleet, url
 from thence.cli.servers.up import Fleet
-from thence.pipeline.auditing import audit
+from thence.pipeline.audit import audit
 from thence.runtime.files import read_topology
 from thence.trace.files import read_trace
 from thence.trace.judge import judge

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.pipeline.replay import replay
-from thence.pipeline.importers.fields import Fields
-from thence.pipeline.importers.mapping import read_mapping
+from thence.pipeline.importers.logtext import Grammar, guess
+from thence.pipeline.importers.mapping import Fields, read_mapping
 from thence.pipeline.importers.ndjson import matched_rows
-from thence.pipeline.importers.patterns import Grammar, guess
 from thence.pipeline.importers.shiviz import LOGGED, derived_rows, parsed_rows
 from thence.trace.events import COLUMNS, Event
 from thence.trace.judge import judge

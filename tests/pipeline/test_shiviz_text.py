@@ -8,14 +8,24 @@ from hypothesis import strategies as st
 
 from tests.support.pipeline.executions import GOVECTOR
 from thence.errors import ConfigError
-from thence.pipeline.importers.logtext import Found, parse_log, text_of
-from thence.pipeline.importers.patterns import DEFAULT_DELIMITER, KNOWN, Grammar, compiled, event_pattern, guess, header
+from thence.pipeline.importers.logtext import (
+    DEFAULT_DELIMITER,
+    KNOWN,
+    Grammar,
+    LogEntry,
+    compiled,
+    event_pattern,
+    guess,
+    header,
+    parse_log,
+    text_of,
+)
 from thence.pipeline.importers.staged import BAD, EVENT, IGNORED, MAX_RAW_CHARACTERS
 
 SHIVIZ_DEFAULT = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})"
 
 
-def found(text: str, grammar: Grammar | None = GOVECTOR) -> list[Found]:
+def found(text: str, grammar: Grammar | None = GOVECTOR) -> list[LogEntry]:
     return list(parse_log(text, grammar))
 
 

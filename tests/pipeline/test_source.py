@@ -77,7 +77,7 @@ class Followed:
         return writer.option("checkpointLocation", str(self._folder / "checkpoint")).trigger(**trigger).start()
 
     def found(self) -> list[Event]:
-        from thence.pipeline.source import house_schema
+        from thence.pipeline.source.reader import house_schema
 
         # Spark reads what its log of finished steps names. Before the first one is there, it would read whatever lies about;
         # what is not finished has a name that begins with a dot.

@@ -16,7 +16,7 @@ import pytest
 
 from tests.studies.made import TEXT, same_tables, study
 from tests.support.pipeline.cluster import Cluster
-from thence.pipeline.means import means_in
+from thence.pipeline.metrics.means import means_in
 from thence.studies.results import Folder, by_point, means_of
 from thence.studies.rounds import Alone, StudyProgress, WithSpark, run_study
 from thence.studies.runs import RunRow

@@ -1,5 +1,14 @@
-"""The audit of traces that no machine can hold, on Spark.
+"""Traces on Spark: audits of traces that no machine can hold, measurements, imports, and a data source.
 
-Spark moves the data; what is done with it is done by kernels on Arrow batches (``kernels``), which know no Spark and are
-tested without it. Needs the ``spark`` extra and Java 17; nothing else in thence does.
+Spark moves the data; what is done with it is done by ``kernels`` on Arrow batches, which know no Spark and are tested without
+it. Needs the ``spark`` extra and Java 17; nothing else in thence does.
+
+A package imports only what stands below it:
+
+    audit | streaming             is order kept, in a trace that is whole, and in one that grows
+    importers | metrics | report  traces from elsewhere; what a trace measures; both for people
+    source                        traces as a Spark data source
+    session, engine, work         the Spark session, tasks on it, and the folder that tasks share
+    result, files, tables         what was found; where files are; the columns of all tables
+    kernels                       functions on arrays
 """

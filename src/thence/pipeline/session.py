@@ -15,7 +15,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +43,20 @@ SETTINGS: Final[Mapping[str, str]] = {
 """For a session of our own; the addresses only where it is on this machine."""
 
 _ONLY_LOCAL: Final = ("spark.driver.host", "spark.driver.bindAddress")
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Let a setting of a session have a value while the block runs."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def spark_session(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:

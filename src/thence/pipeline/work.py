@@ -26,14 +26,13 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from thence.pipeline.files import filesystem
+
 ALIGNMENT_BYTES: Final = 64
 """Arrays begin at multiples of this, as loops that take many numbers at a time like it."""
 
-ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
-"""What Spark calls object stores, and Arrow calls otherwise."""
 
-
-class Work:
+class WorkFolder:
     """Things by name. Can be sent to workers."""
 
     def __init__(self, uri: str) -> None:
@@ -122,27 +121,3 @@ class Work:
 
 def _aligned(size: int) -> int:
     return size + -size % ALIGNMENT_BYTES
-
-
-def absolute(place: str) -> str:
-    """A path as this process sees it; Java and the workers may be at home in other folders. A URL stays as it is."""
-    return place if "://" in place else str(Path(place).absolute())
-
-
-def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a path or URL, and the path in it."""
-    if "://" in uri:
-        scheme, _, rest = uri.partition("://")
-        files, path = pafs.FileSystem.from_uri(f"{ARROW_SCHEMES.get(scheme, scheme)}://{rest}")
-    else:
-        files, path = pafs.LocalFileSystem(), uri
-    return files, path.rstrip("/")
-
-
-def reachable(uri: str) -> bool:
-    """Whether Arrow knows how to read there. If not, Spark may."""
-    try:
-        filesystem(uri)
-    except (pa.ArrowException, OSError):
-        return False
-    return True

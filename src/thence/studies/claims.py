@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
-from thence.pipeline.reporting.wording import number
+from thence.pipeline.report.text import number
 from thence.studies.results import Means
 from thence.studies.statistics import Fit, Summary, fit_log, fit_power
 from thence.studies.study import Claim, Equal, Growth, Order, Point, Study, Trend, Value, canonical, matches, shown

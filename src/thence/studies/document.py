@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from thence.pipeline.reporting.plots import Plot
+from thence.pipeline.report.plots import Plot
 
 MAX_NUMBERS: Final = 8
 """A table of data shows at most so many columns of numbers on a page."""

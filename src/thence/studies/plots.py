@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from thence.pipeline.reporting.plots import Line, LinePlot
+from thence.pipeline.report.plots import LinePlot, PlotLine
 from thence.studies.claims import words
 from thence.studies.document import Table
 from thence.studies.results import Means
@@ -40,7 +40,7 @@ def draw(study: Study, plot: Plot, means: Means) -> tuple[LinePlot, str]:
             points_of = [(_place(point[plot.x]), of.mean if of else math.nan) for point, of in zip(members, found, strict=True)]
             errors = [of.half_width if of else 0.0 for of in found]
             names = [shown(value) for value in values] + ([measure] if len(plot.y) > 1 else [])
-            lines.append(Line(", ".join(names) or measure, points_of, errors, colour, dash))
+            lines.append(PlotLine(", ".join(names) or measure, points_of, errors, colour, dash))
     left_out = max(0, len(lines) - MAX_LINES)
     units = list(dict.fromkeys(study.measures[name].unit for name in plot.y))
     y_name = (plot.y[0] if len(plot.y) == 1 else " and ".join(plot.y)) + (

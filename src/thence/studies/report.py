@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from thence.pipeline.reporting.page import rendered
-from thence.pipeline.reporting.plots import svg
-from thence.pipeline.reporting.wording import number, share
+from thence.pipeline.report.page import rendered
+from thence.pipeline.report.plots import svg
+from thence.pipeline.report.text import number, share
 from thence.studies.claims import Judged, judge, words
 from thence.studies.document import Block, Code, Document, Figure, Heading, Items, Paragraph, Table, data, markdown
 from thence.studies.plots import draw, rank, with_units

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
-from thence.pipeline.jobs import Engine, Here, OnSpark
-from thence.pipeline.work import Work
+from thence.pipeline.engine import Engine, Here, OnSpark
+from thence.pipeline.work import WorkFolder
 from thence.studies.models import model_named
 from thence.studies.results import Failure, Folder, Means, by_point, means_of
 from thence.studies.runs import RESULTS, RunRow, RunTask, Traces, run_task
@@ -88,10 +88,10 @@ class WithSpark:
         self.cores = context.defaultParallelism if context is not None else TASKS_PER_CORE
 
     def engine(self, folder: Folder) -> Engine:
-        return OnSpark(self._spark, Work(str(folder.path / ".work")))
+        return OnSpark(self._spark, WorkFolder(str(folder.path / ".work")))
 
     def means(self, folder: Folder, wanted: Mapping[str, int]) -> Means:
-        from thence.pipeline.means import means_in
+        from thence.pipeline.metrics.means import means_in
 
         return by_point(means_in(self._spark, str(folder.path / RESULTS), wanted, summary_of))
 

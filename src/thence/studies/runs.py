@@ -23,7 +23,7 @@ import msgspec
 import pyarrow as pa
 
 from thence.errors import ConfigError
-from thence.pipeline.work import Work
+from thence.pipeline.work import WorkFolder
 from thence.studies.models import model_named
 from thence.studies.study import Point, Study, canonical
 from thence.trace.events import Event
@@ -114,7 +114,7 @@ def run_task(task: RunTask) -> list[RunRow]:
         else:
             rows.append(run_once(task.study, point, repetition))
     digest = hashlib.sha256("\n".join(f"{name} {repetition}" for name, repetition in task.runs).encode()).hexdigest()
-    Work(task.folder).put_rows(RESULTS, digest[:24], [to_batch(rows)])
+    WorkFolder(task.folder).put_rows(RESULTS, digest[:24], [to_batch(rows)])
     return rows
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from thence.pipeline.reporting.extras import needed
+from thence.pipeline.report.text import needed
 
 CONFIDENCE: Final = 0.95
 MOST_NEEDED: Final = 100_000

@@ -17,7 +17,7 @@ import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import unquote
@@ -178,7 +178,7 @@ def is_parquet(file: Path) -> bool:
         return opened.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
-def partition_of(file: Path, root: Path) -> dict[str, str | None]:
+def partition_of(file: PurePath, root: PurePath) -> dict[str, str | None]:
     """The columns that the names of the folders between ``root`` and the file give."""
     if file == root:
         return {}

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from thence.pipeline import plan, survey, tasks, total
-from thence.pipeline.audit import Auditor
-from thence.pipeline.jobs import Here
+from thence.pipeline.audit import plan, survey, tasks, total
+from thence.pipeline.audit.auditor import Auditor
+from thence.pipeline.engine import Here
 from thence.pipeline.kernels.rows import lost_rows
-from thence.pipeline.work import Work
+from thence.pipeline.work import WorkFolder
 from thence.trace.events import Event
 from thence.trace.parquet import ParquetSink
 from thence.trace.verdict import PROPERTIES, Violation, sort_key
@@ -32,7 +32,7 @@ class Audited:
     """All rows of an audit, chains included, and how it went."""
 
     def __init__(self, source: Path, work: Path, slice_events: int, require: Sequence[str] = PROPERTIES) -> None:
-        folder = Work(str(work))
+        folder = WorkFolder(str(work))
         folder.make()
         self.auditor = Auditor(Here(), str(source), folder, require, slice_events)
         self.auditor.prepare()

@@ -13,15 +13,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from thence.pipeline.following import store, stream
-from thence.pipeline.following.follower import FOLLOWED
 from thence.pipeline.session import spark_session
+from thence.pipeline.streaming import store, stream
+from thence.pipeline.streaming.follower import FOLLOWED
 
 
 def killed_around(method: Callable[..., None], step: int, *, before: bool) -> Callable[..., None]:
     """The same method, but the process ends by it."""
 
-    def called(self: store.Store, state: store.State) -> None:
+    def called(self: store.FollowStore, state: store.FollowState) -> None:
         if not before:
             method(self, state)
         if state.step == step:
@@ -34,7 +34,7 @@ def killed_around(method: Callable[..., None], step: int, *, before: bool) -> Ca
 
 def main(source: str, checkpoint: str, out: str, moment: str, step: str) -> None:
     """See the module's text."""
-    patched: Any = store.Store
+    patched: Any = store.FollowStore
     if moment == "unsaved":
         patched.save = killed_around(patched.save, int(step), before=True)
     else:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from thence.pipeline.importers.clocks import Logged
-from thence.pipeline.importers.patterns import KNOWN, Grammar
+from thence.pipeline.importers.logtext import KNOWN, Grammar
 from thence.pipeline.importers.shiviz import derived_rows, parsed_rows
 
 HOSTS = ("a", "b", "node-3", "d:1")

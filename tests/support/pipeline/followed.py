@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from thence.pipeline.following.follower import FOLLOWED, Follower
+from thence.pipeline.streaming.follower import FOLLOWED, Follower
 from thence.trace.events import Event
 from thence.trace.judge import judge
 from thence.trace.parquet import schema

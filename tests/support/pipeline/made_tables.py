@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from thence.pipeline.metric_tables import MEASURES, PERCENTILES, TABLES, percentile_column
-from thence.pipeline.reporting.figures import Tables
+from thence.pipeline.report.figures import Tables
+from thence.pipeline.tables import MEASURES, PERCENTILES, TABLES, percentile_column
 
 ARROW = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64()}
 Row = dict[str, Any]

@@ -112,7 +112,7 @@ def _audit(trace: Path, judged: Verdict) -> bool:
     """Audit what the servers recorded on Spark; return whether it found what the judge did."""
     console.err.print("auditing the same on Spark: the first time this takes half a minute", style="dim")
     # Imported here, so that the rest of the demo does not wait for Spark.
-    from thence.pipeline.auditing import audit
+    from thence.pipeline.audit import audit
     from thence.pipeline.session import spark_session
 
     with console.bars() as progress:

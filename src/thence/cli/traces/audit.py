@@ -1,6 +1,6 @@
 """``thence audit``: was order kept in this trace, however large?
 
-It runs :mod:`thence.pipeline.auditing` on Spark and prints the verdict, for people or as JSON.
+It runs :mod:`thence.pipeline.audit` on Spark and prints the verdict, for people or as JSON.
 
 Rules:
 
@@ -21,7 +21,7 @@ from thence.cli.traces.follow import Checkpoint, UntilIdle, WaitSeconds
 from thence.errors import ConfigError
 
 if TYPE_CHECKING:
-    from thence.pipeline.auditing import Audit
+    from thence.pipeline.result import AuditResult
 
 DEFAULT_LIMIT: Final = 20
 DEFAULT_SLICE_EVENTS: Final = 1_000_000
@@ -81,7 +81,7 @@ def command(
     if checkpoint is not None or until_idle is not None or wait_s is not None:
         raise ConfigError("--checkpoint, --until-idle and --patience go with --follow")
     # Imported here, so that thence --help does not wait for Spark.
-    from thence.pipeline.auditing import audit
+    from thence.pipeline.audit import audit
     from thence.pipeline.session import spark_session
 
     with console.bars() as progress:
@@ -105,12 +105,12 @@ def command(
         if report and out:
             from thence.pipeline.report import print_report
 
-            print_report(f"{out}/metrics", result.for_report(), console.out, order_told=True)
+            print_report(f"{out}/metrics", result, console.out, with_order=False)
     if result.verdict == "violated" or result.bad_rows:
         raise typer.Exit(EXIT_VIOLATED)
 
 
-def _print(result: Audit, limit: int, out: str | None, report: bool) -> None:
+def _print(result: AuditResult, limit: int, out: str | None, report: bool) -> None:
     found = sum(result.properties.values())
     console.say(f"{result.verdict}: {console.count(result.events, 'event')}, {console.count(found, 'violation')}")
     if result.bad_rows:

@@ -17,7 +17,7 @@ import typer
 from thence.cli import console
 
 if TYPE_CHECKING:
-    from thence.pipeline.following.store import State, Told
+    from thence.pipeline.streaming.store import FollowState, StepLag
     from thence.trace.verdict import Violation
 
 EXIT_KEPT = 0
@@ -42,12 +42,12 @@ def follow_trace(
     out: str | None,
     checkpoint: str | None,
     until_idle: float | None,
-    wait_s: float | None,
+    hold_s: float | None,
 ) -> int:
     """Follow a trace to its end, or to Ctrl-C; return the exit code."""
     # Imported here, so that thence --help does not wait for Spark.
-    from thence.pipeline.following.stream import PATIENCE_S, Options, follow
     from thence.pipeline.session import spark_session
+    from thence.pipeline.streaming.stream import HOLD_S, Options, follow
 
     options = Options(
         source=trace,
@@ -55,33 +55,33 @@ def follow_trace(
         out=out,
         require=require,
         until_idle_s=until_idle,
-        patience_s=PATIENCE_S if wait_s is None else wait_s,
+        hold_s=HOLD_S if hold_s is None else hold_s,
     )
     return _conclude(follow(spark_session(master), options, _hear), out)
 
 
-def _hear(told: Told, found: Sequence[Violation]) -> None:
+def _hear(step: StepLag, found: Sequence[Violation]) -> None:
     for violation in found:
         run = f" in run {violation.run}" if violation.run is not None else ""
         console.say_plainly(f"{violation.property}{run}: {violation.detail}")
-    console.err.print(console.plain(status(told)), soft_wrap=True)
+    console.err.print(console.plain(status(step)), soft_wrap=True)
 
 
-def status(told: Told) -> str:
+def status(step: StepLag) -> str:
     """How far behind, in a line."""
-    lag = told.lag
+    lag = step.lag
     parts = [
         f"{console.count(lag.events, 'event')} judged",
         console.count(lag.violations, "violation"),
         f"{console.count(lag.flights, 'message')} on the way",
         f"{lag.held:,} held" + (f", the oldest, {lag.oldest}, for {lag.oldest_s:.1f} s" if lag.oldest else ""),
     ]
-    if told.behind_s is not None:
-        parts.append(f"{told.behind_s:.1f} s behind the newest part")
-    return f"step {told.step}: " + "; ".join(parts)
+    if step.behind_s is not None:
+        parts.append(f"{step.behind_s:.1f} s behind the newest part")
+    return f"step {step.step}: " + "; ".join(parts)
 
 
-def _conclude(state: State, out: str | None) -> int:
+def _conclude(state: FollowState, out: str | None) -> int:
     follower = state.follower
     found = follower.counts.total()
     verdict = "violated" if found else "kept"

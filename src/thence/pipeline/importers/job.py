@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from thence.errors import ConfigError, TraceError
-from thence.pipeline.importers import patterns
-from thence.pipeline.importers.house import decode_house_line, read_jsonl, read_parquet
+from thence.pipeline.importers import logtext
 from thence.pipeline.importers.mapping import Mapping, read_mapping
+from thence.pipeline.importers.native import decode_house_line, read_jsonl, read_parquet
 from thence.pipeline.importers.ndjson import read_ndjson
+from thence.pipeline.importers.output import bad_place, read_bad_rows, refuse_to_replace, write
 from thence.pipeline.importers.shiviz import read_shiviz
 from thence.pipeline.importers.sources import FORMATS, JSONL, NDJSON, PARQUET, SHIVIZ, Source, find, head, reading
 from thence.pipeline.importers.staged import BAD, EVENT, IGNORED
-from thence.pipeline.importers.writing import bad_place, read_bad_rows, refuse_to_replace, write
 from thence.trace.events import SEND
 from thence.trace.files import PARQUET_ENDING, PARQUET_MAGIC
 
@@ -59,12 +59,12 @@ class Imported:
         return msgspec.json.encode(asdict(self)).decode()
 
 
-class Plan(NamedTuple):
+class ImportPlan(NamedTuple):
     """How a source will be read."""
 
     format: str
     guessed: str | None = None
-    grammar: patterns.Grammar | None = None
+    grammar: logtext.Grammar | None = None
     mapping: Mapping | None = None
 
 
@@ -118,7 +118,7 @@ def _plan(
     pattern: str | None,
     delimiter: str | None,
     mapping: str | None,
-) -> Plan:
+) -> ImportPlan:
     if named is not None and named not in FORMATS:
         raise ConfigError(f"format {named}: not known; the formats are {', '.join(FORMATS)}")
     given = SHIVIZ if pattern or delimiter else NDJSON if mapping else None
@@ -133,10 +133,10 @@ def _plan(
             raise ConfigError(
                 "JSON lines that are no trace need a mapping (--mapping FILE), which says where the columns come from"
             )
-        return Plan(chosen, words, mapping=read_mapping(mapping))
+        return ImportPlan(chosen, words, mapping=read_mapping(mapping))
     if chosen == SHIVIZ:
         return _shiviz_plan(spark, source.of_format(SHIVIZ), words, pattern, delimiter)
-    return Plan(chosen, words)
+    return ImportPlan(chosen, words)
 
 
 def _guessed(spark: SparkSession, source: Source) -> tuple[str, str]:
@@ -170,28 +170,30 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _shiviz_plan(spark: SparkSession, source: Source, words: str | None, pattern: str | None, delimiter: str | None) -> Plan:
-    ending = delimiter or patterns.DEFAULT_DELIMITER
-    patterns.compiled(ending)
+def _shiviz_plan(
+    spark: SparkSession, source: Source, words: str | None, pattern: str | None, delimiter: str | None
+) -> ImportPlan:
+    ending = delimiter or logtext.DEFAULT_DELIMITER
+    logtext.compiled(ending)
     if pattern is not None:
-        patterns.event_pattern(pattern)
-        return Plan(SHIVIZ, words, patterns.Grammar(pattern, ending))
+        logtext.event_pattern(pattern)
+        return ImportPlan(SHIVIZ, words, logtext.Grammar(pattern, ending))
     text = head(spark, source)
-    brought = patterns.header(text)
+    brought = logtext.header(text)
     if brought is not None:
-        patterns.event_pattern(brought[0].pattern)
-        patterns.compiled(brought[0].delimiter)
-        return Plan(SHIVIZ, "the file begins with its regular expression")
-    guess = patterns.guess(text, ending)
+        logtext.event_pattern(brought[0].pattern)
+        logtext.compiled(brought[0].delimiter)
+        return ImportPlan(SHIVIZ, "the file begins with its regular expression")
+    guess = logtext.guess(text, ending)
     if guess is None:
         raise TraceError(f"{source.place}: no events found; give the regular expression of the log (--pattern)")
-    return Plan(SHIVIZ, f"looks like {guess[0]}", patterns.Grammar(guess[1], ending))
+    return ImportPlan(SHIVIZ, f"looks like {guess[0]}", logtext.Grammar(guess[1], ending))
 
 
 # --- reading and counting ----------------------------------------------------------------------------------------------
 
 
-def _staged(spark: SparkSession, source: Source, plan: Plan) -> DataFrame:
+def _staged(spark: SparkSession, source: Source, plan: ImportPlan) -> DataFrame:
     if plan.format == PARQUET:
         return read_parquet(spark, source)
     if plan.format == JSONL:
@@ -223,8 +225,8 @@ def _counts(staged: DataFrame) -> dict[str, Any]:
 
 def _first_bad(spark: SparkSession, out: str) -> tuple[str, ...]:
     rows = read_bad_rows(spark, out).orderBy("source", "line").limit(FIRST_BAD_ROWS).collect()
-    return tuple(_told(row["source"], row["line"], row["reason"]) for row in rows)
+    return tuple(_place(row["source"], row["line"], row["reason"]) for row in rows)
 
 
-def _told(source: str | None, line: int | None, reason: str) -> str:
+def _place(source: str | None, line: int | None, reason: str) -> str:
     return reason if source is None else f"{source.removeprefix('file:')}:{line}: {reason}"

@@ -10,23 +10,20 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from thence.errors import TraceError
 from thence.pipeline.importers.sources import Source, file_path, partition_of
-from thence.pipeline.importers.staged import BAD, BESIDE_TYPES, EVENT, IGNORED, TRACE_TYPES, batch, cut, ddl, staged_schema
+from thence.pipeline.importers.staged import BAD, EVENT, IGNORED, STAGED_LINES, Partition, batch, cut
+from thence.pipeline.tables import ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-ORDER: Final = "order"
-"""Beside the staged columns: by what the rows of a process are ordered, where they have no index."""
-
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
-Partition = Mapping[str, str | None]
 Decoder = Callable[[bytes, Partition], dict[str, Any] | None]
 
 
@@ -36,7 +33,7 @@ def read_lines(spark: SparkSession, source: Source, decode: Decoder) -> DataFram
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return decode_batches(batches, decode)
 
-    return _lines(spark, source).mapInArrow(kernel, ddl({**TRACE_TYPES, **BESIDE_TYPES, ORDER: "bigint"}))
+    return _lines(spark, source).mapInArrow(kernel, ddl(STAGED_LINES))
 
 
 def lines_before(spark: SparkSession, source: Source) -> DataFrame:
@@ -65,9 +62,6 @@ def _lines(spark: SparkSession, source: Source) -> DataFrame:
 
 def decode_batches(batches: Iterable[pa.RecordBatch], decode: Decoder) -> Iterator[pa.RecordBatch]:
     """Decode lines. Every line that is not blank is in exactly one row that comes out."""
-    import pyarrow as pa
-
-    columns = staged_schema(order=pa.int64())
     place: tuple[str, int] | None = None
     number = 0
     partition: Partition = {}
@@ -80,7 +74,7 @@ def decode_batches(batches: Iterable[pa.RecordBatch], decode: Decoder) -> Iterat
             row = _row(line.removeprefix(_BYTE_ORDER_MARK), partition, decode)
             if row is not None:
                 rows.append({**row, "source": source, "block": block, "line": number, "lines": 1})
-        yield batch(rows, columns)
+        yield batch(rows, STAGED_LINES)
 
 
 def _row(line: bytes, partition: Partition, decode: Decoder) -> dict[str, Any] | None:

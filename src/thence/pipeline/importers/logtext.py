@@ -1,10 +1,19 @@
-"""The text of a ShiViz log, event by event. Pure: text in, rows out.
+"""The text of a ShiViz log, event by event, by regular expressions. Pure: text in, rows out.
+
+ShiViz finds events by a regular expression with named groups, over the whole text and with ``^`` and ``$`` at every line:
+``host``, ``clock`` (JSON) and ``event`` are needed there, any others may be there. We read the same expressions.
 
 Rules:
 
-* Every line that is not blank is accounted for once: in an event, as a bad row, or as ignored.
-* A line that no event takes is bad if it holds something like a clock, since it was meant to be an event; otherwise it is
-  ignored: logs are full of other lines. What is ignored is counted, one row for each run in a file.
+* ``(?<name>…)``, as JavaScript and ShiViz write it, and ``(?P<name>…)`` are both accepted. ``host`` and ``clock`` must be
+  there; ``event`` may be left out; ``date`` (also called ``timestamp``) gives the time where it can be read.
+* A file that begins like one made for ShiViz's upload (first line the expression, second line the delimiter or nothing)
+  brings its own. With no expression given, the one in ``KNOWN`` is taken that finds most events at the beginning of the log;
+  equal ones are told apart by how many events have their text, how many lines are left over, and which begins first.
+* A delimiter separates executions; its group ``trace`` names the run.
+* Every line that is not blank is accounted for once: in an event, as a bad row, or as ignored. A line that no event takes is
+  bad if it holds something like a clock, since it was meant to be an event; otherwise it is ignored: logs are full of other
+  lines. What is ignored is counted, one row for each run in a file.
 * Line numbers are those of the file and begin at 1. ``\\r\\n`` and ``\\r`` end lines too. Bytes that are no UTF-8 are kept as
   escapes: only names matter, and those stay distinct.
 * A clock is a JSON object of counts, also with its quotes escaped, as TLC prints it, with a positive entry for its own host.
@@ -14,25 +23,105 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgspec
 
 from thence.errors import ConfigError
-from thence.pipeline.importers.patterns import Grammar, compiled, event_pattern, header
 from thence.pipeline.importers.staged import BAD, EVENT, IGNORED, cut
 from thence.pipeline.importers.times import nanoseconds_of_date
 from thence.trace.complaints import show
 from thence.trace.events import INT64_MAX
+
+DEFAULT_DELIMITER: Final = r"^=== (?<trace>.*) ===$"
+
+_NO_CLOCK_LINE: Final = r'(?!\S+ \{")'
+_CLOCK: Final = r"(?<clock>\{[^{}]*\})"
+
+KNOWN: Final[Mapping[str, str]] = {
+    "a line 'HOST {clock}', then the event": rf"^(?<host>\S+) {_CLOCK}[ \t]*(?:\n{_NO_CLOCK_LINE}(?<event>.*))?$",
+    "the event, then a line 'HOST {clock}'": rf"^(?:{_NO_CLOCK_LINE}(?<event>.*)\n)?(?<host>\S+) {_CLOCK}[ \t]*$",
+    "an Akka log": rf"^\[\w+\] \[(?<date>[^\]]+)\] \[[^\]]*\] \[akka://[^\]\s]*/(?<host>[^\]/\s]+)\] {_CLOCK} (?<event>.*)$",
+    "one line 'HOST {clock} event'": rf"^(?<host>\S+) {_CLOCK} (?<event>\S.*)$",
+    "one line 'HOST \"event\" {clock}'": rf'^(?<host>\S+) "(?<event>.*)" {_CLOCK}[ \t]*$',
+    "states of TLC with Host and Clock": (
+        r'^State \d+: <(?<event>\w*)[^\n]*>\n/\\ Host = (?<host>\S+)\n/\\ Clock = "(?<clock>[^\n]*)"$'
+    ),
+}
+"""What is tried when no expression is given: what it looks like, and the expression."""
+
+_NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z_])")
+_NAMED_REFERENCE: Final = re.compile(r"\\k<(\w+)>")
+_NEEDED: Final = ("host", "clock")
+
+
+class Grammar(NamedTuple):
+    """How a log is read: where its events and its executions are."""
+
+    pattern: str
+    delimiter: str = DEFAULT_DELIMITER
+
+
+def compiled(expression: str, *needed: str) -> re.Pattern[str]:
+    """Return the expression ready for use, or refuse it and say why."""
+    python = _NAMED_REFERENCE.sub(r"(?P=\1)", _NAMED_GROUP.sub("(?P<", expression))
+    try:
+        pattern = re.compile(python, re.MULTILINE)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ConfigError(f"{expression!r}: no regular expression: {error}") from None
+    absent = [name for name in needed if name not in pattern.groupindex]
+    if absent:
+        raise ConfigError(f"{expression!r}: has no named group {' and no '.join(f'(?<{name}>…)' for name in absent)}")
+    return pattern
+
+
+def event_pattern(expression: str) -> re.Pattern[str]:
+    """Return the expression for events, ready for use."""
+    return compiled(expression, *_NEEDED)
+
+
+def header(text: str) -> tuple[Grammar, int] | None:
+    """Return what the first two lines of a file for ShiViz's upload say, and how many characters they take."""
+    first, _, rest = text.partition("\n")
+    if "(?<host>" not in first or "(?<clock>" not in first:
+        return None
+    second, _, _ = rest.partition("\n")
+    delimiter = f"^{second.strip()}$" if second.strip() else DEFAULT_DELIMITER
+    return Grammar(first.strip(), delimiter), min(len(text), len(first) + len(second) + 2)
+
+
+def guess(head: str, delimiter: str = DEFAULT_DELIMITER) -> tuple[str, str] | None:
+    """Return what the beginning of a log looks like, and the expression for it; None when nothing fits."""
+    separates = compiled(delimiter)
+    head = "".join(line + "\n" for line in head.splitlines() if not separates.search(line))
+    scores = {words: _score(compiled(pattern), head) for words, pattern in KNOWN.items()}
+    best = max(scores, key=lambda words: scores[words])
+    return (best, KNOWN[best]) if scores[best][0] else None
+
+
+def _score(pattern: re.Pattern[str], head: str) -> tuple[int, int, int, int]:
+    found = with_text = covered = 0
+    first = len(head)
+    for match in pattern.finditer(head):
+        found += 1
+        covered += sum(1 for line in match[0].splitlines() if line.strip())
+        if match["event"] is not None:
+            with_text += 1
+            first = min(first, match.start())
+    lines = sum(1 for line in head.splitlines() if line.strip())
+    return found, with_text, covered - lines, -first
+
+
+# --- events ------------------------------------------------------------------------------------------------------------
 
 # A brace, a name, and a number for it, or the line breaks off before that.
 _LIKE_A_CLOCK: Final = re.compile(r'\{\s*\\?"[^"]*(?:$|"\s*(?:$|:\s*(?:$|-?\d)))')
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
-class Found(NamedTuple):
+class LogEntry(NamedTuple):
     """Something found in a log: an event, a bad row, or how many lines were ignored."""
 
     what: str
@@ -52,14 +141,14 @@ def text_of(content: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def parse_log(text: str, grammar: Grammar | None) -> Iterator[Found]:
+def parse_log(text: str, grammar: Grammar | None) -> Iterator[LogEntry]:
     """Yield what is in a log. Without a grammar the log must bring its own."""
     lines = _Lines(text)
     brought = header(text)
     begin = 0
     if brought is not None:
         grammar, begin = brought
-        yield Found(IGNORED, None, 1, lines.claim(0, begin))
+        yield LogEntry(IGNORED, None, 1, lines.claim(0, begin))
     if grammar is None:
         yield from _unread(lines, "no regular expression is known for this log")
         return
@@ -78,14 +167,14 @@ def parse_log(text: str, grammar: Grammar | None) -> Iterator[Found]:
             if _LIKE_A_CLOCK.search(lines.line(number)):
                 ignored -= 1
                 reason = "looks like an event, but the regular expression does not match it"
-                yield Found(BAD, run, number, 1, cut(lines.line(number)), reason)
+                yield LogEntry(BAD, run, number, 1, cut(lines.line(number)), reason)
         if ignored:
-            yield Found(IGNORED, run, lines.number(start), ignored)
+            yield LogEntry(IGNORED, run, lines.number(start), ignored)
 
 
-def _unread(lines: _Lines, reason: str) -> Iterator[Found]:
+def _unread(lines: _Lines, reason: str) -> Iterator[LogEntry]:
     for number in lines.free(0, len(lines.text)):
-        yield Found(BAD, None, number, 1, cut(lines.line(number)), reason)
+        yield LogEntry(BAD, None, number, 1, cut(lines.line(number)), reason)
 
 
 def _executions(text: str, begin: int, delimiter: re.Pattern[str]) -> Iterator[tuple[str | None, int, int, int]]:
@@ -99,19 +188,19 @@ def _executions(text: str, begin: int, delimiter: re.Pattern[str]) -> Iterator[t
         yield run, start, after, end
 
 
-def _event(match: re.Match[str], run: str | None, lines: _Lines) -> Found:
+def _event(match: re.Match[str], run: str | None, lines: _Lines) -> LogEntry:
     line = lines.number(match.start())
     count = lines.claim(match.start(), match.end())
     host = match["host"]
     raw = cut(match[0])
     clock = _clock(match["clock"] or "")
     if not host:
-        return Found(BAD, run, line, count, raw, "the host has no name")
+        return LogEntry(BAD, run, line, count, raw, "the host has no name")
     if isinstance(clock, str):
-        return Found(BAD, run, line, count, raw, clock)
+        return LogEntry(BAD, run, line, count, raw, clock)
     if clock.get(host, 0) < 1:
-        return Found(BAD, run, line, count, raw, f"the clock has no positive entry for its own host '{host}'")
-    return Found(EVENT, run, line, count, raw, None, host, clock, _time(match))
+        return LogEntry(BAD, run, line, count, raw, f"the clock has no positive entry for its own host '{host}'")
+    return LogEntry(EVENT, run, line, count, raw, None, host, clock, _time(match))
 
 
 def _clock(text: str) -> dict[str, int] | str:

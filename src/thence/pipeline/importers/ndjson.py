@@ -13,16 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from thence.pipeline.importers.fields import Fields
-from thence.pipeline.importers.lines import ORDER, read_lines
-from thence.pipeline.importers.mapping import CLOCK, Mapping
-from thence.pipeline.importers.matching import Step, match_by_clock
+from thence.pipeline.importers.lines import read_lines
+from thence.pipeline.importers.mapping import CLOCK, Fields, Mapping
+from thence.pipeline.importers.matches import ChannelEvent, match_by_clock
 from thence.pipeline.importers.sources import Source
-from thence.pipeline.importers.staged import EVENT, STAGED, Row, batch, parted, staged_schema
+from thence.pipeline.importers.staged import EVENT, ORDER, STAGED, Row, applied, parted
+from thence.pipeline.tables import ddl
 from thence.trace.events import DELIVER, SEND
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -34,7 +33,7 @@ def read_ndjson(spark: SparkSession, source: Source, mapping: Mapping) -> DataFr
     rows = rows.drop(ORDER)
     match = mapping.column("message").match
     if match == CLOCK:
-        rows = _matched_by_clock(rows, source.tasks)
+        rows = rows.repartition(source.tasks, "run").groupBy("run").applyInArrow(applied(matched_rows), ddl(STAGED))
     elif match is not None:
         rows = _matched_by_order(rows, source.tasks)
     found = mapping.column("to").found
@@ -65,21 +64,12 @@ def _matched_by_order(rows: DataFrame, tasks: int) -> DataFrame:
     return rows.withColumn("message", f.when(has_id, named).otherwise(f.col("message")))
 
 
-def _matched_by_clock(rows: DataFrame, tasks: int) -> DataFrame:
-    def kernel(table: pa.Table) -> pa.Table:
-        import pyarrow as pa
-
-        return pa.Table.from_batches([batch(matched_rows(table.to_pylist(maps_as_pydicts="strict")), staged_schema())])
-
-    return rows.repartition(tasks, "run").groupBy("run").applyInArrow(kernel, STAGED)
-
-
 def matched_rows(rows: Iterable[Row]) -> Iterator[Row]:
     """Give the events of one run the ids that their clocks tell. What is no event goes through as it is."""
     events, others = parted(rows)
     yield from others
     events.sort(key=lambda row: (row["process"], row["index"]))
-    ids = match_by_clock([Step(row["process"], row["kind"], row["message"], row["clock"] or {}) for row in events])
+    ids = match_by_clock([ChannelEvent(row["process"], row["kind"], row["message"], row["clock"] or {}) for row in events])
     for row, message in zip(events, ids, strict=True):
         yield {**row, "message": message}
 

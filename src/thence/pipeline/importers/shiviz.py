@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 from thence.errors import ConfigError
 from thence.pipeline.importers.clocks import Derived, Logged, derive, message_id
-from thence.pipeline.importers.logtext import parse_log, text_of
-from thence.pipeline.importers.patterns import Grammar
+from thence.pipeline.importers.logtext import Grammar, parse_log, text_of
 from thence.pipeline.importers.sources import Source, partition_of
-from thence.pipeline.importers.staged import BAD, EVENT, STAGED, Row, batch, parted, staged_schema
+from thence.pipeline.importers.staged import BAD, EVENT, STAGED, Row, applied, batch, parted
+from thence.pipeline.tables import ddl
 from thence.trace.events import DELIVER, SEND
 
 if TYPE_CHECKING:
@@ -45,16 +45,11 @@ def read_shiviz(spark: SparkSession, source: Source, grammar: Grammar | None) ->
     def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for given in batches:
             for path, content in zip(*(column.to_pylist() for column in given.columns), strict=True):
-                yield batch(parsed_rows(path, content, grammar), staged_schema())
-
-    def derived(table: pa.Table) -> pa.Table:
-        import pyarrow as pa
-
-        return pa.Table.from_batches([batch(derived_rows(table.to_pylist(maps_as_pydicts="strict")), staged_schema())])
+                yield batch(parsed_rows(path, content, grammar))
 
     files = source.reader(spark).format("binaryFile").load(source.place).select("path", "content")
-    parsed = files.mapInArrow(parse, STAGED).repartition(source.tasks, "run")
-    return parsed.groupBy("run").applyInArrow(derived, STAGED)
+    parsed = files.mapInArrow(parse, ddl(STAGED)).repartition(source.tasks, "run")
+    return parsed.groupBy("run").applyInArrow(applied(derived_rows), ddl(STAGED))
 
 
 def parsed_rows(path: str, content: bytes, grammar: Grammar | None) -> Iterator[Row]:

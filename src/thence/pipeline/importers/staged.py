@@ -16,11 +16,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from thence.trace.events import COLUMNS
-from thence.trace.parquet import schema
+from thence.pipeline.tables import TRACE, Column, arrow_schema, columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,62 +33,44 @@ EVENT: Final = "event"
 BAD: Final = "bad"
 IGNORED: Final = "ignored"
 
-TRACE_TYPES: Final[Mapping[str, str]] = {
-    "run": "string",
-    "process": "string",
-    "index": "bigint",
-    "kind": "string",
-    "message": "string",
-    "to": "array<string>",
-    "time": "bigint",
-    "domain": "string",
-    "bytes": "int",
-    "overhead": "int",
-    "clock": "map<string,bigint>",
-}
-BESIDE_TYPES: Final[Mapping[str, str]] = {
-    "what": "string",
-    "source": "string",
-    "line": "bigint",
-    "lines": "bigint",
-    "block": "bigint",
-    "raw": "string",
-    "reason": "string",
-}
+BESIDE: Final = columns("what string, source string, line bigint, lines bigint, block bigint, raw string, reason string")
 BAD_COLUMNS: Final = ("source", "line", "raw", "reason")
 """The columns of the table of bad rows."""
 
+ORDER: Final = "order"
+"""Beside the staged columns of lines: by what the rows of a process are ordered, where they have no index."""
 
-def ddl(types: Mapping[str, str]) -> str:
-    """Return column types as Spark reads them."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in types.items())
+STAGED: Final = (*TRACE, *BESIDE)
+STAGED_LINES: Final = (*STAGED, Column(ORDER, "bigint"))
 
-
-STAGED: Final = ddl({**TRACE_TYPES, **BESIDE_TYPES})
-
-
-def staged_schema(**more: pa.DataType) -> pa.Schema:
-    """Return the columns as Arrow types; ``more`` columns come last."""
-    import pyarrow as pa
-
-    trace = [pa.field(name, schema().field(name).type) for name in COLUMNS]
-    kinds = {"string": pa.string(), "bigint": pa.int64()}
-    beside = [pa.field(name, kinds[kind]) for name, kind in BESIDE_TYPES.items()]
-    return pa.schema([*trace, *beside, *(pa.field(name, kind) for name, kind in more.items())])
+Partition = Mapping[str, str | None]
+"""The columns that names of folders give."""
 
 
-def batch(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.RecordBatch:
+def batch(rows: Iterable[Mapping[str, Any]], table: Iterable[Column] = STAGED) -> pa.RecordBatch:
     """Return rows as one Arrow batch; what a row does not name is null. Clocks are given as dicts."""
     import pyarrow as pa
 
     given = list(rows)
     arrays = []
-    for field in columns:
+    schema = arrow_schema(table)
+    for field in schema:
         values = [row.get(field.name) for row in given]
         if pa.types.is_map(field.type):
             values = [None if value is None else sorted(value.items()) for value in values]
         arrays.append(pa.array(values, field.type))
-    return pa.record_batch(arrays, schema=columns)
+    return pa.record_batch(arrays, schema=schema)
+
+
+def applied(rows_of: Callable[[Iterable[Row]], Iterator[Row]]) -> Callable[[pa.Table], pa.Table]:
+    """Return a function of staged rows as one of tables, which Spark calls with all rows of a run."""
+
+    def kernel(table: pa.Table) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.Table.from_batches([batch(rows_of(table.to_pylist(maps_as_pydicts="strict")))])
+
+    return kernel
 
 
 def parted(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from thence.pipeline.kernels.compiled import compiled
+from thence.pipeline.kernels.compiler import compiled
 from thence.pipeline.kernels.replay import DELIVER, SEND, Longs, Story
 
 

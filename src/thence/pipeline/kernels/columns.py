@@ -22,7 +22,7 @@ KINDS: Final[Mapping[str, int]] = {"send": 1, "deliver": 2, "crash": 3, "recover
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CodedBatch:
     """Some rows: codes, and what each code means. A missing word has the last code, which means ``NOBODY``."""
 
     process: Ints
@@ -47,7 +47,7 @@ class Batch:
 class Columns:
     """A table as batches, in its order."""
 
-    batches: list[Batch]
+    batches: list[CodedBatch]
     messages: pa.Array
     """The names of the messages, by number."""
 
@@ -64,7 +64,7 @@ def columns_of(table: pa.Table, names: list[str]) -> Columns:
         process, processes = _coded(batch["process"])
         kind, kinds = _coded(batch["kind"])
         made.append(
-            Batch(
+            CodedBatch(
                 process,
                 np.append(pc.index_in(processes, known).fill_null(NOBODY).to_numpy(), NOBODY).astype(np.int32),
                 np.array(batch["index"], np.int64),

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thence.pipeline.kernels.compiled import compiled
-from thence.pipeline.kernels.encode import KINDS, Encoded
+from thence.pipeline.kernels.compiler import compiled
+from thence.pipeline.kernels.encoder import KINDS, Encoded
 from thence.pipeline.kernels.replay import DELIVER, NOBODY, Bytes, Ints, Longs
 
 NO_LAG = np.iinfo(np.int64).max

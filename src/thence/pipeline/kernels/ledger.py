@@ -13,9 +13,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,28 +28,31 @@ MAX_FLIGHTS = 2_000_000
 """How many messages may be on their way across one cut."""
 
 
-class Flying(Protocol):
+@dataclass(slots=True, kw_only=True)
+class InFlight:
     """What the replay must know of a message on its way."""
 
     sender: int
-    rank: int
-    unaddressed: bool
-    to: list[int]
-    done: set[int]
-    outside: set[int]
+    """``NOBODY`` if it was delivered and never sent."""
+    rank: int = 0
+    unaddressed: bool = False
+    to: list[int] = field(default_factory=list)
+    done: set[int] = field(default_factory=set)
+    """The destinations that have delivered it."""
+    outside: set[int] = field(default_factory=set)
+    """Who else has delivered it."""
+
+    def deliver(self, processes: Iterable[int]) -> None:
+        """Note who has delivered it."""
+        for process in processes:
+            (self.done if process in self.to else self.outside).add(process)
 
 
-@dataclass(slots=True)
-class Flight:
+@dataclass(slots=True, kw_only=True)
+class Crossing(InFlight):
     """One message that crosses a cut."""
 
     name: str
-    sender: int
-    rank: int
-    unaddressed: bool
-    to: list[int]
-    done: set[int]
-    outside: set[int]
     slice: int
     local: int
     """Its number in the slice that sent it."""
@@ -67,7 +70,7 @@ class Lost(NamedTuple):
     """Whether anybody delivered it."""
 
 
-class Entry(NamedTuple):
+class SliceEntry(NamedTuple):
     """What a slice must know of those before it."""
 
     base: Longs
@@ -90,13 +93,13 @@ class Ledger:
 
     def __init__(self, names: Sequence[str], gists: Sequence[Gist], unsent: Collection[str] = ()) -> None:
         self.names = names
-        self.entries: list[Entry] = []
+        self.entries: list[SliceEntry] = []
         self.lost: list[Lost] = []
         self.orphans: dict[str, int] = {}
         """External messages of which nothing is known, and the slice that named each first."""
         self._gists = gists
         self._unsent = set(unsent)
-        self._flights: dict[str, Flight] = {}
+        self._flights: dict[str, Crossing] = {}
         self._last_reference = {name: at for at, gist in enumerate(gists) for name in gist.external_names}
         self._last_slice = np.full(len(names), -1, np.int64)
         for at, gist in enumerate(gists):
@@ -122,7 +125,8 @@ class Ledger:
             if name not in self._flights:
                 if name not in self._unsent:
                     self.orphans.setdefault(name, at)
-                self._flights[name] = Flight(name, NOBODY, 0, False, [], set(), set(), at, NOBODY, self._last_reference[name])
+                last = self._last_reference[name]
+                self._flights[name] = Crossing(name=name, sender=NOBODY, slice=at, local=NOBODY, last_reference=last)
         if len(self._flights) > MAX_FLIGHTS:
             raise TraceError(f"{len(self._flights)} messages cross one cut of the trace; the limit is {MAX_FLIGHTS}")
         flights = list(self._flights.values())
@@ -133,7 +137,7 @@ class Ledger:
         carried = self._open(at, gist, base)
         self._let_go(at)
         self.entries.append(
-            Entry(
+            SliceEntry(
                 base,
                 previous,
                 snapshot,
@@ -155,9 +159,8 @@ class Ledger:
 
     def _deliver(self, gist: Gist) -> None:
         for place, name in enumerate(gist.external_names):
-            flight = self._flights[name]
-            for process in gist.external_by[gist.external_first[place] : gist.external_first[place + 1]].tolist():
-                (flight.done if process in flight.to else flight.outside).add(process)
+            begin, end = gist.external_first[place], gist.external_first[place + 1]
+            self._flights[name].deliver(gist.external_by[begin:end].tolist())
 
     def _open(self, at: int, gist: Gist, base: Longs) -> list[int]:
         """Take up what leaves the slice; return which of its messages those are."""
@@ -170,7 +173,7 @@ class Ledger:
             if bool(gist.open_unaddressed[place]) and reference <= at:
                 continue  # nobody waits for it, and nobody will name it again
             delivered = {process for process, had in zip(to, done, strict=True) if had}
-            flight = self._flights[name] = Flight(
+            flight = self._flights[name] = Crossing(
                 name=name,
                 sender=sender,
                 rank=int(gist.open_rank[place] + base[sender]),
@@ -208,7 +211,7 @@ class Ledger:
                 del self._flights[name]
 
 
-def arrays_of(flights: Sequence[Flying]) -> Flights:
+def arrays_of(flights: Sequence[InFlight]) -> Flights:
     """The flights as arrays, for the replay."""
     to_first = np.cumsum([0, *(len(flight.to) for flight in flights)])
     outside_first = np.cumsum([0, *(len(flight.outside) for flight in flights)])

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from thence.pipeline.kernels.compiled import compiled
+from thence.pipeline.kernels.compiler import compiled
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -61,7 +61,7 @@ class Story(NamedTuple):
     """Whether a message names no destinations at all."""
 
 
-class Channels(NamedTuple):
+class AwaitedByPair(NamedTuple):
     """For each pair of a receiver and a sender, the messages from the one to the other that were not delivered before."""
 
     first: Longs

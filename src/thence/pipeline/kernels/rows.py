@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from thence.pipeline.kernels.encode import KINDS, Encoded
-from thence.pipeline.kernels.inspect import AGAIN, BACKWARD, CAUSAL, FIFO, OUTSIDE, UNSENT, Findings
-from thence.pipeline.kernels.ledger import Entry, Lost
+from thence.pipeline.kernels.encoder import KINDS, Encoded
+from thence.pipeline.kernels.inspection import AGAIN, BACKWARD, CAUSAL, FIFO, OUTSIDE, UNSENT, Findings
+from thence.pipeline.kernels.ledger import Lost, SliceEntry
 from thence.pipeline.kernels.replay import RESEND, SEND, Story
 from thence.trace import words
 from thence.trace.verdict import Violation
@@ -26,7 +26,7 @@ Place = tuple[int, int]
 """Of a message: the slice that sent it, and its number there."""
 
 
-class Row(NamedTuple):
+class ViolationRow(NamedTuple):
     """A violation, and for those that have a chain the places of its ends."""
 
     violation: Violation
@@ -44,7 +44,7 @@ class Scene(NamedTuple):
     names: list[str]
     encoded: Encoded
     messages: pa.Array
-    entry: Entry
+    entry: SliceEntry
     story: Story
     resent: Mapping[tuple[int, int, str], tuple[str | None, int]]
     """Sends that another slice outdoes, by process, index and name: who sent the message in which event.
@@ -65,7 +65,7 @@ class Scene(NamedTuple):
         return self.names[self.encoded.process_of(event)]
 
 
-def rows_of(scene: Scene, findings: Findings, require: Collection[str]) -> Iterator[Row]:
+def rows_of(scene: Scene, findings: Findings, require: Collection[str]) -> Iterator[ViolationRow]:
     """All rows about events of a slice that are asked for."""
     if "well-formed" in require:
         yield from _misshapen(scene)
@@ -80,15 +80,15 @@ def rows_of(scene: Scene, findings: Findings, require: Collection[str]) -> Itera
             yield _late(scene, "causal", event, earlier, missing)
 
 
-def _row(scene: Scene, name: str, event: int, tell: Callable[[str, str], str]) -> Row:
+def _row(scene: Scene, name: str, event: int, tell: Callable[[str, str], str]) -> ViolationRow:
     process, message = scene.process_of(event), scene.message_name(int(scene.story.message[event]))
     index = scene.encoded.index_of(event)
-    return Row(
+    return ViolationRow(
         Violation(property=name, process=process, later=message, run=scene.run, index=index, detail=tell(process, message))
     )
 
 
-def _late(scene: Scene, name: str, event: int, earlier: int, missing: int) -> Row:
+def _late(scene: Scene, name: str, event: int, earlier: int, missing: int) -> ViolationRow:
     process, later = scene.process_of(event), int(scene.story.message[event])
     later_name, earlier_name = scene.message_name(later), scene.message_name(earlier)
     if name == "fifo":
@@ -106,10 +106,10 @@ def _late(scene: Scene, name: str, event: int, earlier: int, missing: int) -> Ro
         index=scene.encoded.index_of(event),
         detail=detail,
     )
-    return Row(violation, scene.place(earlier), scene.place(later), scene.number)
+    return ViolationRow(violation, scene.place(earlier), scene.place(later), scene.number)
 
 
-def _misshapen(scene: Scene) -> Iterator[Row]:
+def _misshapen(scene: Scene) -> Iterator[ViolationRow]:
     encoded, index_of = scene.encoded, scene.encoded.index
     complete_ones = np.ones(len(encoded.role), np.bool_)
     complete_ones[encoded.incomplete] = False
@@ -130,7 +130,9 @@ def _misshapen(scene: Scene) -> Iterator[Row]:
             faults.append(_resent(scene, event))
         message = scene.message_name(int(encoded.message[event])) if named else None
         detail = words.misshapen(process, index, faults)
-        yield Row(Violation(property="well-formed", process=process, later=message, run=scene.run, index=index, detail=detail))
+        yield ViolationRow(
+            Violation(property="well-formed", process=process, later=message, run=scene.run, index=index, detail=detail)
+        )
 
 
 def _resent(scene: Scene, event: int) -> str:
@@ -147,15 +149,15 @@ def _resent(scene: Scene, event: int) -> str:
 
 def lost_rows(
     run: str | None, names: list[str], lost: Collection[Lost], gone: set[str], require: Collection[str]
-) -> Iterator[Row]:
+) -> Iterator[ViolationRow]:
     """Rows for what never reached a destination that was there to get it."""
     for message, sender, to, somebody in lost:
         if to in gone:
             continue
-        for name, told, tell in (
+        for name, is_due, tell in (
             ("completeness", True, words.never_came),
             ("agreement", somebody, words.only_others_got),
         ):
-            if name in require and told:
+            if name in require and is_due:
                 detail = tell(to, message, names[sender])
-                yield Row(Violation(property=name, process=to, later=message, missing=1, run=run, detail=detail))
+                yield ViolationRow(Violation(property=name, process=to, later=message, missing=1, run=run, detail=detail))

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from thence.pipeline.kernels.circles import backward_deliveries
-from thence.pipeline.kernels.compiled import compiled
-from thence.pipeline.kernels.encode import Encoded
-from thence.pipeline.kernels.replay import ALL, NOBODY, Channels, Ints, Longs, Story, advance
+from thence.pipeline.kernels.compiler import compiled
+from thence.pipeline.kernels.encoder import Encoded
+from thence.pipeline.kernels.replay import ALL, NOBODY, AwaitedByPair, Ints, Longs, Story, advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,6 @@ class Flights:
     @property
     def count(self) -> int:
         return len(self.sender)
-
-
-def no_flights() -> Flights:
-    """Nothing is on its way."""
-    none, start = np.empty(0, np.int32), np.zeros(1, np.int64)
-    return Flights(none, none, np.empty(0, np.bool_), start, none, np.empty(0, np.bool_), start, none)
 
 
 def tell(encoded: Encoded, named: int, base: Longs, flights: Flights, external: Ints, flight_of: Ints) -> Story:
@@ -73,7 +67,7 @@ def tell(encoded: Encoded, named: int, base: Longs, flights: Flights, external: 
     return Story(encoded.first, encoded.role, message, sender, rank, row, sent_here, unaddressed)
 
 
-def channels_of(story: Story, encoded: Encoded, named: int, flights: Flights) -> Channels:
+def channels_of(story: Story, encoded: Encoded, named: int, flights: Flights) -> AwaitedByPair:
     """Who still has to get what from whom: the flights first, since they were sent before; each by rank."""
     n = encoded.processes
     ranked = np.argsort(flights.rank, kind="stable")
@@ -95,7 +89,7 @@ def channels_of(story: Story, encoded: Encoded, named: int, flights: Flights) ->
     at = first[:-1].copy()
     for piece in pieces:
         put_awaited(piece, story.sender, story.rank, n, at, rank, message)
-    return Channels(first, rank, message)
+    return AwaitedByPair(first, rank, message)
 
 
 class Awaited(NamedTuple):
@@ -160,6 +154,26 @@ def sum_up(story: Story) -> tuple[Ints, Ints]:
     clocks = np.zeros((int(story.sent_here.sum()), 2 * n), np.int32)
     replay(story, known, clocks, levels=n)
     return known, clocks
+
+
+def resolve(rows: Ints, known: Ints, flight_sender: Ints, flight_rank: Ints, flight_clocks: Ints) -> Ints:
+    """Return the true clocks of summed-up states, given those of the processes and of the flights at the start of the slice.
+
+    Rows that heard the same of the past are resolved together: in a slice of some length nearly all have heard everything.
+    """
+    n = known.shape[1]
+    result = rows[:, :n].copy()
+    patterns, which = np.unique(rows[:, n:], axis=0, return_inverse=True)
+    place = {(int(s), int(r)): at for at, (s, r) in enumerate(zip(flight_sender, flight_rank, strict=True))}
+    for number, pattern in enumerate(patterns):
+        heard = known[pattern == ALL].max(axis=0, initial=0)
+        for process in np.flatnonzero((pattern > 0) & (pattern < ALL)).tolist():
+            level = int(pattern[process])
+            heard = np.maximum(heard, flight_clocks[place[process, level - 1]])
+            heard[process] = max(heard[process], level)
+        mine = np.flatnonzero(which == number)
+        result[mine] = np.maximum(result[mine], heard)
+    return result
 
 
 def backward_in(story: Story) -> npt.NDArray[np.bool_]:

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thence.pipeline.kernels.compiled import compiled
-from thence.pipeline.kernels.encode import Encoded
-from thence.pipeline.kernels.ledger import Entry
+from thence.pipeline.kernels.compiler import compiled
+from thence.pipeline.kernels.encoder import Encoded
+from thence.pipeline.kernels.ledger import SliceEntry
 from thence.pipeline.kernels.replay import DELIVER, NOBODY, SEND, Longs
 from thence.pipeline.kernels.rows import Place
 from thence.pipeline.kernels.story import backward_in, tell
@@ -31,7 +31,7 @@ class Part(NamedTuple):
     number: int
     encoded: Encoded
     messages: pa.Array
-    entry: Entry
+    entry: SliceEntry
 
 
 class Names(Sequence[str]):
@@ -54,7 +54,7 @@ class Names(Sequence[str]):
         return str(self._parts[part].messages[int(at - self._offsets[part])].as_py())
 
 
-class Window:
+class SliceWindow:
     """Consecutive slices of one run, with their events numbered by process and position, as the judge does."""
 
     def __init__(self, names: list[str], parts: Sequence[Part]) -> None:

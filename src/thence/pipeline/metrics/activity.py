@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
-from thence.pipeline.metric_tables import BUSIEST_PER_BUCKET, TABLES
 from thence.pipeline.metrics.facts import prepared
+from thence.pipeline.tables import BUSIEST_PER_BUCKET, TABLES
 from thence.trace.events import DELIVER, SEND
 
 if TYPE_CHECKING:

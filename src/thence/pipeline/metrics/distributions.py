@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
-from thence.pipeline.metric_tables import ACCURACY, MEASURES, PERCENTILES, SCOPES, TABLES, percentile_column
+from thence.pipeline.tables import ACCURACY, MEASURES, PERCENTILES, SCOPES, TABLES, percentile_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

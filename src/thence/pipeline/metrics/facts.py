@@ -13,35 +13,33 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
 from thence.errors import ConfigError
-from thence.trace.events import ARRIVE, COLUMNS, DELIVER, REQUIRED, SEND
+from thence.pipeline.tables import TRACE
+from thence.trace.events import ARRIVE, DELIVER, REQUIRED, SEND
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_KINDS: Final = {
-    "run": "string", "process": "string", "index": "bigint", "kind": "string", "message": "string", "to": "array<string>",
-    "time": "bigint", "domain": "string", "bytes": "int", "overhead": "int", "clock": "map<string,bigint>",
-}  # fmt: skip
-_USED: Final = tuple(column for column in COLUMNS if column != "clock")
+
+def typed(events: DataFrame) -> DataFrame:
+    """Return the columns of a trace, of its types; a column that is not there is null throughout."""
+    there = set(events.columns)
+    return events.select(
+        *((F.col(f"`{name}`") if name in there else F.lit(None)).cast(kind).alias(name) for name, kind, _ in TRACE)
+    )
 
 
 def prepared(events: DataFrame) -> DataFrame:
-    """The columns that are measured, of the house's types; a column that is not there is null throughout."""
+    """Return events that can be measured."""
     missing = [column for column in REQUIRED if column not in events.columns]
     if missing:
         raise ConfigError(f"these are no events: there is no column {', '.join(missing)}")
-    return events.select(
-        *(
-            (F.col(f"`{column}`") if column in events.columns else F.lit(None)).cast(_KINDS[column]).alias(column)
-            for column in _USED
-        )
-    )
+    return typed(events)
 
 
 def facts(events: DataFrame, partitions: int | None = None) -> DataFrame:

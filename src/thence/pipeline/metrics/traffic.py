@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
-from thence.pipeline.metric_tables import TABLES
+from thence.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

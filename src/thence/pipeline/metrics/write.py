@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +18,13 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
-from thence.pipeline.metric_tables import EXACT_UP_TO, TABLES, bucket_width_ns
+from thence.pipeline.files import absolute
 from thence.pipeline.metrics.activity import activity, busiest, deeds, runs
 from thence.pipeline.metrics.distributions import distributions
 from thence.pipeline.metrics.facts import facts
 from thence.pipeline.metrics.traffic import load, sent, sizes, traffic
+from thence.pipeline.session import setting
+from thence.pipeline.tables import EXACT_UP_TO, TABLES, bucket_width_ns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +47,8 @@ def write_metrics(
     Runs are measured together; to see one alone, give only its events. ``partitions`` is into how many pieces the work
     is cut: by default as many as the events have, and at least two for each core.
     """
-    with _shuffling(spark, partitions or _pieces(spark, events)) as pieces, _keeping() as keep:
+    pieces = partitions or _pieces(spark, events)
+    with setting(spark, _SHUFFLE, str(pieces)) if pieces else nullcontext(), _keeping() as keep:
         known = keep(facts(events, pieces))
         by_run = keep(runs(events, known))
         _write(by_run, out, "runs")
@@ -64,9 +67,7 @@ def write_metrics(
 def _write(table: DataFrame, out: str | Path, name: str) -> None:
     typed = table.select(*(F.col(column.name).cast(column.kind).alias(column.name) for column in TABLES[name]))
     pieces = typed if name in _LARGE else typed.repartition(1)
-    # Java does not notice when Python changes its folder.
-    folder = f"{out}/{name}" if "://" in str(out) else str(Path(out).absolute() / name)
-    pieces.write.mode("overwrite").parquet(folder)
+    pieces.write.mode("overwrite").parquet(f"{absolute(str(out))}/{name}")
 
 
 @contextmanager
@@ -83,18 +84,6 @@ def _keeping() -> Iterator[Callable[[DataFrame], DataFrame]]:
     finally:
         for frame in kept:
             frame.unpersist()
-
-
-@contextmanager
-def _shuffling(spark: SparkSession, pieces: int | None) -> Iterator[int | None]:
-    """Let Spark cut what it shuffles into so many pieces while the block runs."""
-    before = spark.conf.get(_SHUFFLE)
-    if pieces:
-        spark.conf.set(_SHUFFLE, str(pieces))
-    try:
-        yield pieces
-    finally:
-        spark.conf.set(_SHUFFLE, str(before))
 
 
 def _pieces(spark: SparkSession, events: DataFrame) -> int | None:

@@ -1,1 +1,0 @@
-"""The audit of a trace that still grows: see docs/how-to/following.md."""
