@@ -29,7 +29,7 @@ MAX_FLIGHTS = 2_000_000
 
 
 @dataclass(slots=True, kw_only=True)
-class InFlight:
+class FlyingMessage:
     """What the replay must know of a message on its way."""
 
     sender: int
@@ -49,7 +49,7 @@ class InFlight:
 
 
 @dataclass(slots=True, kw_only=True)
-class Crossing(InFlight):
+class Crossing(FlyingMessage):
     """One message that crosses a cut."""
 
     name: str
@@ -211,7 +211,7 @@ class Ledger:
                 del self._flights[name]
 
 
-def arrays_of(flights: Sequence[InFlight]) -> Flights:
+def arrays_of(flights: Sequence[FlyingMessage]) -> Flights:
     """The flights as arrays, for the replay."""
     to_first = np.cumsum([0, *(len(flight.to) for flight in flights)])
     outside_first = np.cumsum([0, *(len(flight.outside) for flight in flights)])

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from thence.pipeline.kernels.encoder import Encoded
 from thence.pipeline.kernels.gist import delivered_in, externals_of, outside_of, places_of_sends
-from thence.pipeline.kernels.ledger import InFlight
+from thence.pipeline.kernels.ledger import FlyingMessage
 from thence.pipeline.kernels.replay import NOBODY, Ints, Longs, Story
 
 CLOCK: Final = np.dtype(np.int32)
 
 
 @dataclass(slots=True, kw_only=True)
-class TrackedMessage(InFlight):
+class TrackedMessage(FlyingMessage):
     """A message that was sent, or one that was delivered and given up as never sent."""
 
     index: int = -1
