@@ -340,14 +340,3 @@ def test_columns_may_be_missing_and_numbers_may_be_extreme(spark: SparkSession) 
     assert [row["delay_ns"] for row in facts(far).where("delivered").collect()] == [None]
     with pytest.raises(ConfigError, match="these are no events: there is no column process, kind"):
         facts(spark.range(1).withColumnRenamed("id", "index"))
-
-
-def test_traffic_between_domains(spark: SparkSession, written: Path) -> None:
-    from thence.pipeline.metrics import domain_traffic
-
-    found = domain_traffic(spark.read.parquet(str(written / "traffic"))).collect()
-    expected: Counter[tuple[Any, ...]] = Counter()
-    for row in rows(written, "traffic"):
-        expected[row["sender_domain"], row["receiver_domain"]] += row["deliveries"]
-    assert {(row["sender_domain"], row["receiver_domain"]): row["deliveries"] for row in found} == expected
-    assert len(expected) > 4

@@ -73,19 +73,19 @@ def test_a_name_is_short_and_steers_nothing(name: str, most: int) -> None:
 def test_a_matrix_is_small_and_loses_nothing(processes: int, domains: int, most: int) -> None:
     tables = made([f"p{number}" for number in range(processes)], [f"d{number}" for number in range(domains)])
     found = figures.matrix(tables, most)
-    assert len(found.senders) == len(found.cells) <= most
+    assert len(found.lines) == len(found.cells) <= most
     assert sum(map(sum, found.cells)) == sum(row["deliveries"] for row in tables.traffic)
     if processes <= most:
-        assert (found.of, found.summed, len(found.senders)) == ("processes", 0, processes)
+        assert (found.of, found.summed, len(found.lines)) == ("processes", 0, processes)
     elif domains > 1:
         assert found.of == "domains"
     else:
         assert (found.of, found.summed) == ("processes", processes - most + 1)
-        assert found.senders[-1] == "others"
+        assert found.lines[-1] == "others"
 
 
 def test_lines_of_a_matrix_are_in_the_order_that_people_expect() -> None:
-    assert figures.matrix(made(["p10", "p2", "q1", "p1"], ["d"])).senders == ["p1", "p2", "p10", "q1"]
+    assert figures.matrix(made(["p10", "p2", "q1", "p1"], ["d"])).lines == ["p1", "p2", "p10", "q1"]
 
 
 def test_runs_are_put_on_top_of_each_other() -> None:

@@ -76,7 +76,7 @@ class Here:
     def each(
         self, step: str, function: Callable[[GivenT], ResultT], things: Sequence[GivenT], progress: Progress | None = None
     ) -> list[ResultT]:
-        """See ``Engine``."""
+        """Call ``function`` on each thing; return the results in the order of the things."""
         results = []
         for thing in things:
             results.append(function(thing))
@@ -95,7 +95,7 @@ class OnSpark:
     def each(
         self, step: str, function: Callable[[GivenT], ResultT], things: Sequence[GivenT], progress: Progress | None = None
     ) -> list[ResultT]:
-        """See ``Engine``."""
+        """Call ``function`` on each thing; return the results in the order of the things."""
         if not things:
             return []
         self._steps += 1

@@ -94,7 +94,7 @@ class RunAudit:
 
 
 class Auditor:
-    """Audits one trace. Use :func:`thence.pipeline.report.report.audit` unless you want the steps one by one."""
+    """Audits one trace. Use :func:`thence.pipeline.audit.audit` unless you want the steps one by one."""
 
     def __init__(
         self,

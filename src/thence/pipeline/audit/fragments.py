@@ -42,7 +42,7 @@ class Fragment(NamedTuple):
     clocked: bool
     """Whether any row logs a clock."""
     viewed: bool = True
-    """Whether any row may be a view (``pipeline.lost``)."""
+    """Whether any row may be a view (``audit.lost``)."""
 
 
 class Bad(NamedTuple):

@@ -83,28 +83,26 @@ def runs_of(surveyed: Sequence[Surveyed]) -> list[TraceRun]:
         processes = sorted({stretch.process for _, stretch in found})
         number = {process: at for at, process in enumerate(processes)}
         timed = all(len(stretch.time) for _, stretch in found)
-        index: list[list[Longs]] = [[] for _ in processes]
-        time: list[list[Longs]] = [[] for _ in processes]
-        weight: list[list[Longs]] = [[] for _ in processes]
-        where: list[list[Longs]] = [[] for _ in processes]
+        sampled: list[list[tuple[Longs, Longs, Longs, Longs]]] = [[] for _ in processes]
         for fragment, stretch in found:
-            at = number[stretch.process]
             samples = len(stretch.index)
-            index[at].append(stretch.index)
-            time[at].append(stretch.time if timed else stretch.row + (fragment << FRAGMENT_BITS))
-            where[at].append(np.full(samples, fragment, np.int64))
-            weight[at].append(np.full(samples, -(-stretch.events // samples), np.int64))
-        order = [np.argsort(np.concatenate(some), kind="stable") for some in index]
+            time = stretch.time if timed else stretch.row + (fragment << FRAGMENT_BITS)
+            weight = np.full(samples, -(-stretch.events // samples), np.int64)
+            sampled[number[stretch.process]].append((stretch.index, time, weight, np.full(samples, fragment, np.int64)))
+        columns = [[np.concatenate(column) for column in zip(*some, strict=True)] for some in sampled]
+        orders = [np.argsort(index, kind="stable") for index, *_ in columns]
+        ordered = [[column[order] for column in some] for some, order in zip(columns, orders, strict=True)]
+        indices, times, weights, fragments = (list(column) for column in zip(*ordered, strict=True))
         runs.append(
             TraceRun(
                 name,
                 processes,
                 sum(stretch.events for _, stretch in found),
                 sum(stretch.sends for _, stretch in found),
-                [np.concatenate(some)[by] for some, by in zip(index, order, strict=True)],
-                [np.concatenate(some)[by] for some, by in zip(time, order, strict=True)],
-                [np.concatenate(some)[by] for some, by in zip(weight, order, strict=True)],
-                [np.concatenate(some)[by] for some, by in zip(where, order, strict=True)],
+                indices,
+                times,
+                weights,
+                fragments,
                 timed,
                 [(number[s.process], fragment, int(s.index[0]), s.last_index) for fragment, s in found],
             )

@@ -19,12 +19,11 @@ import pyarrow.compute as pc
 from thence.pipeline.audit.fragments import Fragment, read_fragment
 from thence.pipeline.kernels.encoder import COLUMNS, TIMED_COLUMNS, Encoded, encode, hashes, order_of
 from thence.pipeline.kernels.gist import Gist, gist_of, lags_of
-from thence.pipeline.kernels.inspection import judge_story
-from thence.pipeline.kernels.ledger import SliceEntry
+from thence.pipeline.kernels.ledger import SliceEntry, tell_slice
 from thence.pipeline.kernels.logged_clocks import MAX_CLOCKED_EVENTS, Compared, compare
 from thence.pipeline.kernels.replay import RESEND, SEND, Ints, Longs
-from thence.pipeline.kernels.rows import Place, Scene, ViolationRow, rows_of
-from thence.pipeline.kernels.story import channels_of, clocks_from, delivered_before, sum_up, tell
+from thence.pipeline.kernels.rows import Place, Scene, ViolationRow, judged
+from thence.pipeline.kernels.story import clocks_from, sum_up
 from thence.pipeline.kernels.window import Part, SliceWindow
 from thence.pipeline.tables import VIOLATIONS, arrow_schema, columns
 from thence.pipeline.work import WorkFolder
@@ -188,7 +187,7 @@ def sum_up_slice(where: Slice) -> tuple[Ints, Ints]:
     """The states at the end of a slice, and those of the messages that leave it, from an unknown start."""
     encoded, messages, _ = where.work.get(where.key("encoded"))
     entry: SliceEntry = where.work.get(where.key("entry"))
-    story = tell(encoded, len(messages), entry.base, entry.flights, entry.external, entry.flight_of)
+    story = tell_slice(encoded, messages, entry)
     known, clocks = sum_up(story)
     return known, clocks[story.row[entry.carried]]
 
@@ -209,13 +208,10 @@ def violations_in(
     where: Slice, encoded: Encoded, messages: pa.Array, start: SliceStart, require: tuple[str, ...]
 ) -> Iterator[ViolationRow]:
     """Judge a slice that begins as ``start`` says."""
-    entry, named = start.entry, len(messages)
-    story = tell(encoded, named, entry.base, entry.flights, entry.external, entry.flight_of)
+    story = tell_slice(encoded, messages, start.entry)
     clocks, backward = clocks_from(story, start.known, start.flight_clocks)
-    channels = channels_of(story, encoded, named, entry.flights)
-    findings = judge_story(story, backward, clocks, channels, delivered_before(story, named, entry.flights))
-    scene = Scene(where.run, where.number, where.names, encoded, messages, entry, story, where.resent)
-    return rows_of(scene, findings, require)
+    scene = Scene(where.run, where.number, where.names, encoded, messages, start.entry, story, where.resent)
+    return judged(scene, backward, clocks, require)
 
 
 def compare_clocks(run: Slice) -> Compared:

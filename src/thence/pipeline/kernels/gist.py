@@ -26,7 +26,7 @@ NO_LAG = np.iinfo(np.int64).max
 
 
 class Gist(NamedTuple):
-    """See the module's text. Messages are named; ``open_*`` and ``lost_*`` are aligned with their lists of names."""
+    """What others must know of a slice. Messages are named; ``open_*`` and ``lost_*`` are aligned with their lists of names."""
 
     events: int
     sent: Longs

@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from thence.errors import TraceError
+from thence.pipeline.kernels.encoder import Encoded
 from thence.pipeline.kernels.gist import Gist
-from thence.pipeline.kernels.replay import NOBODY, Ints, Longs
-from thence.pipeline.kernels.story import Flights
+from thence.pipeline.kernels.replay import NOBODY, Ints, Longs, Story
+from thence.pipeline.kernels.story import Flights, tell
 
 MAX_FLIGHTS = 2_000_000
 """How many messages may be on their way across one cut."""
@@ -225,3 +227,8 @@ def arrays_of(flights: Sequence[FlyingMessage]) -> Flights:
         outside_first.astype(np.int64),
         np.array([process for flight in flights for process in sorted(flight.outside)], np.int32),
     )
+
+
+def tell_slice(encoded: Encoded, messages: pa.Array, entry: SliceEntry) -> Story:
+    """Return a slice and what is on its way into it, ready for the replay."""
+    return tell(encoded, len(messages), entry.base, entry.flights, entry.external, entry.flight_of)

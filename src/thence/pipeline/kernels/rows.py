@@ -10,12 +10,14 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from thence.pipeline.kernels.encoder import KINDS, Encoded
-from thence.pipeline.kernels.inspection import AGAIN, BACKWARD, CAUSAL, FIFO, OUTSIDE, UNSENT, Findings
+from thence.pipeline.kernels.inspection import AGAIN, BACKWARD, CAUSAL, FIFO, OUTSIDE, UNSENT, Findings, judge_story
 from thence.pipeline.kernels.ledger import Lost, SliceEntry
-from thence.pipeline.kernels.replay import RESEND, SEND, Story
+from thence.pipeline.kernels.replay import RESEND, SEND, Ints, Story
+from thence.pipeline.kernels.story import channels_of, delivered_before
 from thence.trace import words
 from thence.trace.verdict import Violation
 
@@ -63,6 +65,13 @@ class Scene(NamedTuple):
 
     def process_of(self, event: int) -> str:
         return self.names[self.encoded.process_of(event)]
+
+
+def judged(scene: Scene, backward: npt.NDArray[np.bool_], clocks: Ints, require: Collection[str]) -> Iterator[ViolationRow]:
+    """Judge a slice whose messages have these clocks."""
+    story, flights, named = scene.story, scene.entry.flights, len(scene.messages)
+    channels = channels_of(story, scene.encoded, named, flights)
+    return rows_of(scene, judge_story(story, backward, clocks, channels, delivered_before(story, named, flights)), require)
 
 
 def rows_of(scene: Scene, findings: Findings, require: Collection[str]) -> Iterator[ViolationRow]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from thence.pipeline.kernels.compiler import compiled
 from thence.pipeline.kernels.encoder import Encoded
-from thence.pipeline.kernels.ledger import SliceEntry
-from thence.pipeline.kernels.replay import DELIVER, NOBODY, SEND, Longs
+from thence.pipeline.kernels.ledger import SliceEntry, tell_slice
+from thence.pipeline.kernels.replay import DELIVER, NOBODY, SEND
 from thence.pipeline.kernels.rows import Place
-from thence.pipeline.kernels.story import backward_in, tell
+from thence.pipeline.kernels.story import backward_in
 from thence.trace.events import Event
 from thence.trace.evidence.chain import Chains
 
@@ -37,21 +37,14 @@ class Part(NamedTuple):
 class Names(Sequence[str]):
     """The names of the messages of a window, without making a list of them."""
 
-    def __init__(self, parts: Sequence[Part], offsets: Longs) -> None:
-        self._parts, self._offsets = parts, offsets
+    def __init__(self, names: pa.ChunkedArray) -> None:
+        self._names = names
 
     def __len__(self) -> int:
-        return int(self._offsets[-1])
+        return len(self._names)
 
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[str]: ...
-    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
-        if isinstance(at, slice):
-            return [self[place] for place in range(*at.indices(len(self)))]
-        part = int(np.searchsorted(self._offsets, at, side="right")) - 1
-        return str(self._parts[part].messages[int(at - self._offsets[part])].as_py())
+    def __getitem__(self, at: Any) -> Any:
+        return self._names[at].to_pylist() if isinstance(at, slice) else self._names[int(at)].as_py()
 
 
 class SliceWindow:
@@ -62,9 +55,9 @@ class SliceWindow:
         self._parts = parts
         self._offsets = np.concatenate([[0], np.cumsum([len(part.messages) for part in parts])])
         self._part_of = {part.number: at for at, part in enumerate(parts)}
-        self.message_names = Names(parts, self._offsets)
+        self.message_names = Names(pa.chunked_array([part.messages for part in parts], pa.string()))
         numbers = [self._numbers(part, at) for at, part in enumerate(parts)]
-        backward = [self._backward(part) for part in parts]
+        backward = [backward_in(tell_slice(part.encoded, part.messages, part.entry)) for part in parts]
         pieces = [
             (at, part.encoded.first[process], part.encoded.first[process + 1])
             for process in range(len(names))
@@ -99,12 +92,6 @@ class SliceWindow:
             renamed[local] = self._offsets[sending] + flights.locals[flight] if sending is not None and known else NOBODY
         numbers: npt.NDArray[Any] = renamed[part.encoded.message]
         return numbers
-
-    @staticmethod
-    def _backward(part: Part) -> npt.NDArray[np.bool_]:
-        entry = part.entry
-        story = tell(part.encoded, len(part.messages), entry.base, entry.flights, entry.external, entry.flight_of)
-        return backward_in(story)
 
     def number(self, place: Place) -> int:
         """The number of a message that is known by the slice that sent it."""

@@ -36,13 +36,6 @@ def traffic(facts: DataFrame) -> DataFrame:
     )
 
 
-def domain_traffic(traffic: DataFrame) -> DataFrame:
-    """The same between domains."""
-    return traffic.groupBy("sender_domain", "receiver_domain").agg(
-        *(F.sum(name).alias(name) for name in ("deliveries", "repeated_deliveries", "payload_bytes", "control_bytes"))
-    )
-
-
 def sent(facts: DataFrame) -> DataFrame:
     """What was sent from each domain."""
     return (
@@ -79,10 +72,10 @@ def sizes(traffic: DataFrame, sent: DataFrame) -> DataFrame:
         "caused_control_bytes",
         "delivered_payload_bytes",
         "delivered_control_bytes",
-        F.when(known, _ratio(both, F.col("messages"))).alias("control_bytes_per_message"),
-        _ratio(F.col("sent_payload_bytes"), F.col("sent_payload_known")).alias("payload_bytes_per_message"),
-        _ratio(F.col("delivered_control_bytes"), F.col("control_known")).alias("control_bytes_per_delivery"),
-        _ratio(F.col("delivered_payload_bytes"), F.col("payload_known")).alias("payload_bytes_per_delivery"),
+        F.when(known, F.try_divide(both, F.col("messages"))).alias("control_bytes_per_message"),
+        F.try_divide(F.col("sent_payload_bytes"), F.col("sent_payload_known")).alias("payload_bytes_per_message"),
+        F.try_divide(F.col("delivered_control_bytes"), F.col("control_known")).alias("control_bytes_per_delivery"),
+        F.try_divide(F.col("delivered_payload_bytes"), F.col("payload_known")).alias("payload_bytes_per_delivery"),
     ).select(*(column.name for column in TABLES["sizes"]))
 
 
@@ -93,29 +86,24 @@ def _join(left: DataFrame, right: DataFrame) -> DataFrame:
     return left.join(right, on, "full").select(F.coalesce(left["domain"], right["domain"]).alias("domain"), *others)
 
 
-def _ratio(part: Column, whole: Column) -> Column:
-    return F.try_divide(part, whole)
-
-
 def load(facts: DataFrame) -> DataFrame:
-    """The table ``load``."""
+    """Return the table ``load``."""
+    counts = ("sends", "deliveries", "bytes")
     deliveries = F.when(
         F.col("delivered"), _deed("receiver_domain", sends=0, deliveries=1, sizes=("payload_bytes", "control_bytes"))
     )
     sends = F.when(F.col("sent"), _deed("sender_domain", sends=1, deliveries=0, sizes=("sent_bytes", "sent_overhead")))
     deeds = facts.select("process", F.explode(F.array_compact(F.array(deliveries, sends))).alias("deed"))
     counted = deeds.groupBy(F.col("deed.domain").alias("domain"), "process").agg(
-        *(F.sum(f"deed.{name}").alias(name) for name in ("sends", "deliveries", "bytes"))
+        *(F.sum(f"deed.{name}").alias(name) for name in counts)
     )
     domain = Window.partitionBy("domain")
     busiest_first = domain.orderBy((F.col("sends") + F.col("deliveries")).desc(), "process")
     return counted.select(
         "domain",
         "process",
-        "sends",
-        "deliveries",
-        "bytes",
-        *(_ratio(F.col(name), F.sum(name).over(domain)).alias(f"share_of_{name}") for name in ("sends", "deliveries", "bytes")),
+        *counts,
+        *(F.try_divide(F.col(name), F.sum(name).over(domain)).alias(f"share_of_{name}") for name in counts),
         F.row_number().over(busiest_first).alias("place"),
     )
 

@@ -128,8 +128,7 @@ class TrafficMatrix(NamedTuple):
     """Deliveries from each line to each column, and of what the lines are."""
 
     of: str
-    senders: list[str | None]
-    receivers: list[str | None]
+    lines: list[str | None]
     cells: list[list[int]]
     summed: int
     """How many processes or domains the line ``others`` stands for; 0 if there is none."""
@@ -174,7 +173,7 @@ def _matrix(of: str, pairs: Pairs, most: int) -> TrafficMatrix:
     for (sender, receiver), deliveries in pairs.items():
         cells[place.get(sender, count - 1)][place.get(receiver, count - 1)] += deliveries
     lines: list[str | None] = [*place, *([OTHERS] if summed else [])]
-    return TrafficMatrix(of, lines, list(lines), cells, summed)
+    return TrafficMatrix(of, lines, cells, summed)
 
 
 def _natural(name: str | None) -> tuple[object, ...]:

@@ -199,7 +199,7 @@ def traffic(tables: Tables) -> Section:
     """Who sends to whom."""
     found = figures.matrix(tables)
     absent = "(never sent)" if found.of == "processes" else "(none)"
-    full = [shown(name, absent) for name in found.senders]
+    full = [shown(name, absent) for name in found.lines]
     if found.summed:
         full[-1] = f"{found.summed:,} {figures.OTHERS}"
     names = [shown(name, absent, SHORT_NAME) for name in full]
@@ -233,19 +233,17 @@ def cost(tables: Tables) -> Section:
     ]
     lead = "Control bytes are what an ordering adds to a message; of a message, all its deliveries count, in any domain."
     lead += f" The {MAX_BARS} domains with most deliveries, of {len(found):,}." if len(found) > MAX_BARS else ""
-    known = [row for row in found[:MAX_BARS] if row["control_bytes_per_delivery"] is not None]
-    bars = [
-        PlotBar(
-            shown(row["domain"], most=SHORT_NAME),
-            shown(row["domain"]),
-            [row["control_bytes_per_delivery"]],
-            size(row["control_bytes_per_delivery"]),
-        )
-        for row in known
-    ]
-    about = "; ".join(f"{bar.full_name}: {bar.label}" for bar in bars)
-    drawn = [BarPlot("Control bytes per delivery, by domain", about, bars)] if bars else []
+    each = [(row["domain"], row["control_bytes_per_delivery"]) for row in found[:MAX_BARS]]
+    bars = [(name, [bytes_], size(bytes_)) for name, bytes_ in each if bytes_ is not None]
+    drawn = _bars("Control bytes per delivery, by domain", bars)
     return Section("What order costs", lead if drawn else "The trace names no control bytes.", columns, rows, plots=drawn)
+
+
+def _bars(title: str, bars: Sequence[tuple[str | None, Sequence[float], str]], legend: Sequence[str] = ()) -> list[Plot]:
+    """Return a plot of bars, each with its name, parts and label; none of no bars."""
+    drawn = [PlotBar(shown(name, most=SHORT_NAME), shown(name), parts, label) for name, parts, label in bars]
+    about = "; ".join(f"{bar.full_name}: {bar.label}" for bar in drawn)
+    return [BarPlot(title, about, drawn, legend)] if drawn else []
 
 
 def hot(tables: Tables) -> Section:
@@ -264,14 +262,10 @@ def hot(tables: Tables) -> Section:
         ]
         for one in top
     ]
-    bars = [
-        PlotBar(shown(one.process, most=SHORT_NAME), shown(one.process), [one.deliveries, one.sends], share(one.share))
-        for one in top
-    ]
     lead = "Sends and first deliveries, as the share of all; the last column says in how many stretches of time nobody did more."
     lead += f" The busiest {len(top)} of {counted(len(found), 'process')}." if len(found) > len(top) else ""
-    about = "; ".join(f"{bar.full_name}: {bar.label}" for bar in bars)
-    drawn = [BarPlot("Sends and deliveries by process", about, bars, ("deliveries", "sends"))] if bars else []
+    bars = [(one.process, [one.deliveries, one.sends], share(one.share)) for one in top]
+    drawn = _bars("Sends and deliveries by process", bars, ("deliveries", "sends"))
     columns = ("process", "domains", "sends", "deliveries", "share", "bytes", "led")
     return Section("Busiest processes", lead, columns, rows, text=2, plots=drawn)
 

@@ -56,7 +56,7 @@ class ReadTask(InputPartition):
 
 
 class ThenceSource(DataSource):
-    """See the module's text."""
+    """The data source that Spark registers."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,6 +1,6 @@
 """One run that is followed: what is held, what is on its way, and the clocks of all processes.
 
-Each step takes what can be judged of the events at hand, a consistent cut (``kernels.ready``), and judges it as the audit
+Each step takes what can be judged of the events at hand, a consistent cut (``kernels.frontier``), and judges it as the audit
 judges a slice: by the same kernels, from a start that is known.
 
 Rules:
@@ -25,11 +25,10 @@ from thence.errors import TraceError
 from thence.pipeline.kernels.encoder import KINDS, Encoded, encode
 from thence.pipeline.kernels.frontier import BEGIN, holes, ready
 from thence.pipeline.kernels.gist import last_indices, status_of
-from thence.pipeline.kernels.inspection import judge_story
-from thence.pipeline.kernels.ledger import Lost, SliceEntry, arrays_of
+from thence.pipeline.kernels.ledger import Lost, SliceEntry, arrays_of, tell_slice
 from thence.pipeline.kernels.replay import RESEND, SEND, Bytes, Ints, Longs
-from thence.pipeline.kernels.rows import Scene, lost_rows, rows_of
-from thence.pipeline.kernels.story import channels_of, clocks_from, delivered_before, tell
+from thence.pipeline.kernels.rows import Scene, judged, lost_rows
+from thence.pipeline.kernels.story import clocks_from
 from thence.pipeline.streaming.flight import Aftermath, TrackedMessage, clocks_of, never_sent
 from thence.pipeline.tables import TRACE, arrow_schema
 from thence.trace.verdict import Violation
@@ -187,7 +186,7 @@ class FollowedRun:
         return found
 
     def _judge(self, cut: _Slice, require: Collection[str]) -> list[Violation]:
-        encoded, named = cut.encoded, len(cut.messages)
+        encoded = cut.encoded
         aftermath = Aftermath(encoded, cut.messages, cut.names)
         outer = [cut.names[local] for local in aftermath.external.tolist()]
         flying = dict(self.flights)
@@ -195,12 +194,10 @@ class FollowedRun:
             if name not in flying:
                 flying[name] = self.finished.get(name) or never_sent(len(self.names))
         entry = self._entry(flying, aftermath.external, outer)
-        story = tell(encoded, named, entry.base, entry.flights, entry.external, entry.flight_of)
+        story = tell_slice(encoded, cut.messages, entry)
         clocks, backward = clocks_from(story, self.known, clocks_of(flying.values(), len(self.names)))
-        channels = channels_of(story, encoded, named, entry.flights)
-        findings = judge_story(story, backward, clocks, channels, delivered_before(story, named, entry.flights))
         scene = Scene(self.name, 0, self.names, encoded, cut.messages, entry, story, cut.resent)
-        found = [row.violation for row in rows_of(scene, findings, require)]
+        found = [row.violation for row in judged(scene, backward, clocks, require)]
         for name, processes in zip(outer, aftermath.deliveries(), strict=True):
             flying[name].deliver(processes)
             self._file(name, flying[name])
