@@ -225,7 +225,6 @@ ALLOWED: Final = (
         "rich's module of table borders, and a property of CSS",
     ),
     Allowed("told", ("src/thence/cli/", "src/thence/studies/"), "what is printed for people, not an ack"),
-    Allowed("patience", ("src/thence/cli/traces/audit.py",), "the option `--patience`"),
 )
 
 NODE: Final = "names in the node and the server, which their refactoring takes away"
