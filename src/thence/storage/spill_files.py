@@ -47,11 +47,11 @@ def add_block(files: SpillFiles, file: SpillFile, block: Sequence[tuple[int, Spi
     """Return the files of an owner, now that a block was written to this one: the last of them, or a new one behind it."""
     number, entry = block[-1]
     file.last = number + entry.count - 1
-    file.weight += weight_of(block)
+    file.weight += block_weight(block)
     return files if files and files[-1] is file else (*files, file)
 
 
-def weight_of(block: Iterable[tuple[int, SpillEntry]]) -> int:
+def block_weight(block: Iterable[tuple[int, SpillEntry]]) -> int:
     """Return what a block counts for in limits by bytes."""
     return sum([entry.weight for _, entry in block])
 

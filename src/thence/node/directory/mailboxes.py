@@ -20,7 +20,7 @@ import msgspec
 
 from thence.errors import Busy
 from thence.storage import mailbox as storage_mailbox
-from thence.storage.mailbox import Batch, Mailbox, MailboxRoom
+from thence.storage.mailbox import Batch, Mailbox, MailboxRoom, weight_of
 from thence.storage.mailbox_spill import relieve
 from thence.storage.rejections import Rejected
 from thence.storage.spill import Spill
@@ -70,7 +70,7 @@ class Mailboxes:
 
     def put(self, batch: Batch, names: Collection[str]) -> None:
         """Put a batch into the mailboxes of these clients."""
-        self.in_memory += batch.weight * len(names)
+        self.in_memory += weight_of(batch) * len(names)
         room = self._room()
         many = batch.to is not None and len(batch.to) > FEW_NAMED
         for name in names:
@@ -172,7 +172,7 @@ class Mailboxes:
         named = [(name, all_mailboxes[name]) for name in batch.to or () if name in all_mailboxes]
         if not named:
             return 0
-        size, used, most = len(named) * batch.weight, self.in_memory + self._on_way, self.most_bytes
+        size, used, most = len(named) * weight_of(batch), self.in_memory + self._on_way, self.most_bytes
         if 5 * (used + size) > 4 * most:  # Otherwise nobody can have too much, by ``GREED``.
             left = GREED * (most - used - size)
             for name, mailbox in named:
