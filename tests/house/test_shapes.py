@@ -19,7 +19,7 @@ LARGE = {
     "studies/parts/gateway_clocks.py:MergedVectors": (24, 10, 3),
     "core/member/limits.py:Limiting": (100, 28, 5),
     "sim/meeting.py:MeetingNode": (54, 35, 2),
-    "client/embedded.py:Member": (30, 10, 2),  # As for ``Client``.
+    "client/embedded.py:Member": (30, 9, 2),  # As for ``Client``.
     "core/member/member.py:Member": (126, 29, 6),
     "sim/reconfiguration.py:ReconfiguringNode": (31, 25, 2),
     "sim/reconfiguration.py:ReconfiguringSimulation": (44, 27, 2),

@@ -18,8 +18,8 @@ from thence.errors import MalformedFrame
 from thence.net import byte_pool
 from thence.net.framing import MAX_WRITE_BUFFER
 from thence.net.protocol import PROTOCOL, BatchItem, ClientHello, Publish, StatusAnswer, StatusQuestion, write_messages
+from thence.node import node as node_module
 from thence.node.options import NodeOptions
-from thence.server import server as server_module
 from thence.server import status
 from thence.server.server import Server
 from thence.storage import mailbox as mailbox_module
@@ -123,7 +123,7 @@ async def test_frames_that_never_end_take_no_more_than_clients_may_have_and_othe
 ) -> None:
     """Each of many sends half of a long frame, and nothing more. Whoever holds most is shown out, until others can go on."""
     monkeypatch.setattr(byte_pool, "ROOM_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(server_module, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(node_module, "LOOK_EVERY_S", 0.1)
     topology = flat("s1")
     async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
         server = running["s1"]
@@ -161,7 +161,7 @@ async def test_frames_that_never_end_take_no_more_than_clients_may_have_and_othe
 async def test_what_waits_while_a_server_takes_nothing_is_held_back_at_its_senders(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mailbox is full: what clients go on to send waits in their own memory when the server has no more for it."""
     monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 1)
-    monkeypatch.setattr(server_module, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(node_module, "LOOK_EVERY_S", 0.1)
     topology = flat("s1")
     async with servers(topology) as running, thence.connect(url(topology, "s1"), "ann") as ann:
         shared = running["s1"].node.memory.pools.clients

@@ -6,7 +6,6 @@ in servers, of the same topology; their names are addresses.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -33,8 +32,7 @@ from thence.net.security.tls import TlsFiles
 from thence.node.listener import Listener
 from thence.node.node import Node
 from thence.node.options import NodeOptions
-from thence.runtime.event_loop import tell_if_it_fails
-from thence.runtime.files import LOOK_EVERY_S, read_topology
+from thence.runtime.files import read_topology
 from thence.words import article
 
 
@@ -73,7 +71,6 @@ class Member(Endpoint):
         )
         self._listen = listen
         self._link = NodeLink(self._parts)
-        self._ticker: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         address = self._listen or self.topology.addresses.get(self.name)
@@ -90,11 +87,8 @@ class Member(Endpoint):
         except ConfigError:
             await node.close()
             raise
-        state = self._parts.state
-        state.enter()
+        self._parts.state.enter()
         self._link.begin(node, in_memory=self._options.data is None)
-        self._ticker = asyncio.get_running_loop().create_task(_tick(node))
-        tell_if_it_fails(self._ticker, f"the clock of {self.name!r}", state.fail)
         node.start()
         return self
 
@@ -103,8 +97,6 @@ class Member(Endpoint):
             await self._parts.departure.leave(orderly=kind is None, within=CLOSE_TIMEOUT_S)
         finally:
             self._parts.state.close()
-            if self._ticker is not None:
-                self._ticker.cancel()
             await self._inbox.end_at_once()
             await self._listener.close()
             if self._link.node is not None:
@@ -113,17 +105,6 @@ class Member(Endpoint):
     async def connected(self) -> None:
         """Wait until all peers are connected."""
         await self._link.running[0].peers.wait_connected()
-
-
-async def _tick(node: Node) -> None:
-    """Write the history even when nothing happens, and try again what had to wait."""
-    while True:
-        await asyncio.sleep(LOOK_EVERY_S)
-        node.history.tick()
-        node.reconfiguration.tick()
-        node.look_after_backlog()
-        node.security.look()
-        node.hooks.on_room()
 
 
 def _only_questions(node: Node, connection: Connection, hello: ClientHello, guest: Guest | None) -> bool:

@@ -26,6 +26,8 @@ class NodeHooks:
         """Takes what a notice changed for clients."""
         self.on_room: Callable[[], None] = ignore
         """Called when something that was refused as busy may be tried again."""
+        self.on_tick: Callable[[], None] = ignore
+        """Called every ``LOOK_EVERY_S``."""
         self.on_failed: Callable[[Exception], None] = ignore
         """Takes the reason why the node cannot go on."""
         self.on_safe: Callable[[Collection[str]], None] = ignore

@@ -6,6 +6,8 @@ by the arrivals, and go through the driver, the member and the dispatch (docs/co
 
 from __future__ import annotations
 
+import asyncio
+
 from thence.core.member.member import Member
 from thence.core.topology.model import Topology
 from thence.errors import StorageError, UsageError
@@ -28,9 +30,11 @@ from thence.node.offline.backup import read_restored
 from thence.node.options import NodeOptions
 from thence.node.peers.connections import Peers
 from thence.node.peers.epochs import PeerEpochs
-from thence.node.peers.failure_detector import FailureDetector
+from thence.node.peers.failure_detector import DETECT_EVERY_S, FailureDetector
 from thence.node.reconfiguration import Reconfiguration, stored_topology
 from thence.node.recovery import Parts, recover
+from thence.runtime.event_loop import repeat, tell_if_it_fails
+from thence.runtime.files import LOOK_EVERY_S
 from thence.storage.agents import AgentLedger
 from thence.storage.mailbox_safety import MailboxSafety, why_unknown
 
@@ -84,7 +88,7 @@ class Node:
         epochs.begin(self.peers)
         self.reconfiguration.begin(self.peers, lambda: self.dispatch.held)
         self.driver.attach(Effects(parts, self.peers, self.hooks))
-        self._failure_detector = FailureDetector(self.peers, self.driver)
+        self._tasks: list[asyncio.Task[None]] = []
 
     def _connect_parts(self, topology: Topology, epochs: PeerEpochs) -> None:
         """Make the parts that messages go through."""
@@ -121,9 +125,21 @@ class Node:
         self.reconfiguration.check_memory, self.reconfiguration.fit_memory = self.memory.check, fit
 
     def start(self) -> None:
-        """Call the peers, and watch over them."""
+        """Call the peers, watch over them, and begin to tick."""
         self.peers.start()
-        self._failure_detector.start(self.hooks.on_failed)
+        detect, loop = FailureDetector(self.peers, self.driver).look, asyncio.get_running_loop()
+        for what, every_s, call in (("clock", LOOK_EVERY_S, self._tick), ("failure detector", DETECT_EVERY_S, detect)):
+            self._tasks.append(loop.create_task(repeat(every_s, call)))
+            tell_if_it_fails(self._tasks[-1], f"the {what} of {self.name!r}", self.hooks.on_failed)
+
+    def _tick(self) -> None:
+        """Write the history even when nothing happens, and try again what had to wait."""
+        self.history.tick()
+        self.reconfiguration.tick()
+        self.look_after_backlog()
+        self.security.look()
+        self.hooks.on_room()
+        self.hooks.on_tick()
 
     def look_after_backlog(self) -> None:
         """Try again what could not be spilled, and let go of what is not needed any more; to be called now and then."""
@@ -140,7 +156,8 @@ class Node:
 
     async def close(self) -> None:
         """Hang up, make durable what was taken, and stop."""
-        self._failure_detector.stop()
+        for task in self._tasks:
+            task.cancel()
         await self.peers.close()
         await self.driver.close()
         self.history.close()

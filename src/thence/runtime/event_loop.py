@@ -73,6 +73,13 @@ def ignore(*_: object) -> None:
     """Do nothing: what is called until whoever owns a callback sets another one."""
 
 
+async def repeat(every_s: float, call: Callable[[], None]) -> None:
+    """Call a function every so many seconds, until this is cancelled."""
+    while True:
+        await asyncio.sleep(every_s)
+        call()
+
+
 def tell_if_it_fails(task: asyncio.Task[None], what: str, failed: Callable[[Exception], None]) -> None:
     """Call ``failed`` if a task that runs for as long as its server ends with an error; ``what`` says whose task it is.
 

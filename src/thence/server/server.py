@@ -31,8 +31,6 @@ from thence.node.options import NodeOptions
 from thence.node.peers.stalls import MailboxStall
 from thence.node.sessions.fair_turns import Rounds
 from thence.node.sessions.session import Session
-from thence.runtime.event_loop import tell_if_it_fails
-from thence.runtime.files import LOOK_EVERY_S
 from thence.server.admin import ClientAdmin
 from thence.server.answers import ServerAnswers
 from thence.server.chatter import ChatterAccounts
@@ -71,13 +69,13 @@ class Server:
         )
         self._listener.holder_of = lambda name: (node.homes.holder(name), self.reception.joining.get(name))
         self._listener.limit = node.memory.limits.connections
-        self._ticker: asyncio.Task[None] | None = None
         self._mailboxes = MailboxStall()
         node.hooks.on_answered = self.clients.answered
         node.hooks.on_messages = self._messages
         node.hooks.on_safe = self.clients.tell_safe
         node.hooks.on_notice = self._notice
         node.hooks.on_room = self._room
+        node.hooks.on_tick = self._tick
         node.hooks.on_failed = node.peers.on_failed = self._failed
         node.security.on_access = self._access_changed
         node.peers.epochs.on_fenced = self._fenced
@@ -115,8 +113,6 @@ class Server:
         self.revocation.review()
         if not node.peers.epochs.fenced:
             self.engine.start()
-        self._ticker = asyncio.get_running_loop().create_task(self._tick())
-        tell_if_it_fails(self._ticker, f"the clock of {node.name!r}", self._failed)
         log.info("%s of %s listens on %s", node.name, node.topology.name, self.address)
         if node.reconfiguration.left:
             log.warning("%s has left %s, which had version %d", node.name, node.topology.name, node.topology.version)
@@ -137,8 +133,6 @@ class Server:
             await asyncio.sleep(DRAIN_LOOK_S)
         if unacked := sum(self.node.member.queued().values()):
             log.warning("%d frames are not acknowledged; they are in the store and go out at the next start", unacked)
-        if self._ticker is not None:
-            self._ticker.cancel()
         await self.node.close()
 
     def _fenced(self, reason: str) -> None:
@@ -197,20 +191,13 @@ class Server:
         if not self.stopped.done():
             self.stopped.set_result(error)
 
-    async def _tick(self) -> None:
-        node, loop = self.node, asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            node.history.tick()
-            node.reconfiguration.tick()
-            node.look_after_backlog()
-            node.security.look()
-            self.revocation.tick()
-            self._room()
-            self.reception.tick()
-            self._mailboxes.look(node.directory.mailboxes.why_full, time.monotonic())
-            self._look_after_memory(loop.time())
-            self.clients.beat(loop.time())
+    def _tick(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self.revocation.tick()
+        self.reception.tick()
+        self._mailboxes.look(self.node.directory.mailboxes.why_full, time.monotonic())
+        self._look_after_memory(now)
+        self.clients.beat(now)
 
     def _look_after_memory(self, now: float) -> None:
         """Let those go on who wait for memory; if that lasts, show out whoever holds most of it."""

@@ -9,7 +9,7 @@ from tests.support.servers.running import flat, servers
 from tests.support.servers.securing import Speaker, framed
 from thence.net import byte_pool
 from thence.net.protocol import PROTOCOL, ClientHello
-from thence.server import server as server_module
+from thence.node import node as node_module
 
 MEMORY_METRICS = (
     "thence_memory_limit_bytes",
@@ -22,7 +22,7 @@ MEMORY_METRICS = (
 async def clients_want_more_memory_than_there_is(given: Any) -> None:
     """Send halves of long frames, each in a connection of its own, to a server with a budget."""
     given.monkeypatch.setattr(byte_pool, "ROOM_TIMEOUT_S", 0.1)
-    given.monkeypatch.setattr(server_module, "LOOK_EVERY_S", 0.05)
+    given.monkeypatch.setattr(node_module, "LOOK_EVERY_S", 0.05)
     topology = flat("s1")
     async with servers(topology, memory=2**31) as running:
         server = running["s1"]

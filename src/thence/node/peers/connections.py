@@ -45,7 +45,7 @@ from thence.node.peers.incoming_calls import IncomingCalls
 from thence.node.peers.outgoing_calls import OutgoingCalls
 from thence.node.peers.peer import HEARTBEAT_S, LATE_CALL_S, Peer, Refusals, peers_of
 from thence.runtime.counters import SAMPLE_EVERY
-from thence.runtime.event_loop import ACKS, ignore, tell_if_it_fails, turn_of
+from thence.runtime.event_loop import ACKS, ignore, repeat, tell_if_it_fails, turn_of
 
 SILENCE_S: Final = 6.0
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
@@ -157,7 +157,7 @@ class Peers:
         loop = asyncio.get_running_loop()
         within_reach = [peer for peer in self.peers.values() if peer.address]
         self._tasks = [loop.create_task(self.calls.keep_calling(peer)) for peer in within_reach]
-        self._tasks.append(loop.create_task(self._beat()))
+        self._tasks.append(loop.create_task(repeat(HEARTBEAT_S / 2, self._beat)))
         for task in self._tasks:
             tell_if_it_fails(task, f"the connections of {self.me!r}", self.on_failed)
 
@@ -286,10 +286,8 @@ class Peers:
                 level = logging.INFO if error is None else logging.WARNING
                 peer.note_trouble(f"connection lost: {error or 'closed by the other side'}", level)
 
-    async def _beat(self) -> None:
-        loop, heartbeat = asyncio.get_running_loop(), Heartbeat(HEARTBEAT_S, SILENCE_S)
-        while True:
-            await asyncio.sleep(HEARTBEAT_S / 2)
-            for peer in self.peers.values():
-                if peer.connection is not None:
-                    heartbeat.beat(peer.connection, loop.time())
+    def _beat(self) -> None:
+        now, heartbeat = asyncio.get_running_loop().time(), Heartbeat(HEARTBEAT_S, SILENCE_S)
+        for peer in self.peers.values():
+            if peer.connection is not None:
+                heartbeat.beat(peer.connection, now)

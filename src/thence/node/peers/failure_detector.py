@@ -18,14 +18,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from typing import Final
 
 from thence.core.member.contract import Suspicion
 from thence.node.driver.driver import Driver
 from thence.node.peers.connections import Peers
 from thence.node.peers.peer import HEARTBEAT_S, Peer
-from thence.runtime.event_loop import tell_if_it_fails
 
 SUSPECT_AFTER_S: Final = 0.5
 """How long a connection may be gone."""
@@ -33,7 +31,7 @@ SUSPECT_AFTER_S: Final = 0.5
 SUSPECT_SILENCE_S: Final = 3 * HEARTBEAT_S
 """How long a peer may be silent, which says at least once in every ``HEARTBEAT_S`` and a half that it is there."""
 
-LOOK_EVERY_S: Final = 0.1
+DETECT_EVERY_S: Final = 0.1
 
 log = logging.getLogger("thence.watching")
 
@@ -42,25 +40,9 @@ class FailureDetector:
     """Tells a node's member whom to suspect."""
 
     def __init__(self, peers: Peers, driver: Driver) -> None:
-        """Watch ``peers`` for the member of ``driver``; ``start`` begins with it."""
+        """Watch ``peers`` for the member of ``driver``; ``look`` is to be called every ``DETECT_EVERY_S``."""
         self._peers = peers
         self._driver = driver
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self, on_failed: Callable[[Exception], None]) -> None:
-        """Begin; ``on_failed`` is told if that cannot go on."""
-        self._task = asyncio.get_running_loop().create_task(self._watch())
-        tell_if_it_fails(self._task, f"the failure detector of {self._peers.me!r}", on_failed)
-
-    def stop(self) -> None:
-        """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            self.look()
 
     def look(self) -> None:
         """Tell the member what has changed."""
