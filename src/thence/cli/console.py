@@ -82,7 +82,7 @@ def say(text: str, end: str = "\n") -> None:
 
 
 def plain(text: str) -> str:
-    """Text that comes from files or from others, as one line, with what cannot be printed shown escaped."""
+    """Return text that comes from files or from others, as one line, with what cannot be printed shown escaped."""
     return printable(text)
 
 

@@ -20,7 +20,7 @@ Require = Annotated[
 
 
 def required_properties(require: str | None) -> tuple[str, ...]:
-    """The properties that an option names."""
+    """Return the properties that an option names."""
     if require is None:
         return DEFAULT_REQUIRED
     names = tuple(name.strip() for name in require.split(",") if name.strip())

@@ -77,7 +77,7 @@ class Judged(NamedTuple):
 
 
 def judge(study: Study, means: Means) -> list[Judged]:
-    """The verdict of every claim."""
+    """Return the verdict of every claim."""
     points = [(point, means.get(canonical(point), {})) for point in study.points()]
     judged = []
     for claim in study.claims:
@@ -108,7 +108,7 @@ def _comparisons(study: Study, claim: Claim, points: Measured) -> Iterator[Claim
 
 
 def words(summary: Summary) -> str:
-    """A mean and its interval.
+    """Return a mean and its interval.
 
     >>> words(Summary(5, 12.3, 1.0, 0.25)), words(Summary(2, 3.0, 0.0, 0.0))
     ('12.3 ± 0.25', '3')
@@ -131,12 +131,12 @@ def _verdict(surely: bool, surely_not: bool) -> Verdict:
 
 
 def _order(upper: Summary, lower: Summary) -> Verdict:
-    """Whether one lies above the other. Equal without any doubt is not above."""
+    """Return whether one lies above the other. Equal without any doubt is not above."""
     return _verdict(upper.low > lower.high, upper.high <= lower.low)
 
 
 def _near(one: Summary, other: Summary, within: float) -> Verdict:
-    """Whether one is the other within a share of it."""
+    """Return whether one is the other within a share of it."""
     apart, doubt, allowed = abs(one.mean - other.mean), one.half_width + other.half_width, within * abs(other.mean)
     return _verdict(apart + doubt <= allowed, apart - doubt > allowed)
 
@@ -230,7 +230,7 @@ def _log(claim: Growth, where: str, fit: Fit, xs: list[float], ys: list[Summary]
 
 
 def _lines(study: Study, measure: str, against: str, points: Measured) -> dict[str, list[tuple[Value, Summary]]]:
-    """The known values of a measure, by all but one parameter, sorted by that one."""
+    """Return the known values of a measure, by all but one parameter, sorted by that one."""
     lines: dict[str, list[tuple[Value, Summary]]] = {}
     for point, measured in points:
         if measure in measured and measured[measure].is_known:
@@ -240,6 +240,6 @@ def _lines(study: Study, measure: str, against: str, points: Measured) -> dict[s
 
 
 def _others(study: Study, point: Point, without: Mapping[str, object]) -> str:
-    """A point by those grid parameters that vary and are not named."""
+    """Return a point by those grid parameters that vary and are not named."""
     varying = [name for name, values in study.grid.items() if len(values) > 1 and name not in without]
     return ", ".join(f"{name} {shown(point[name])}" for name in varying)

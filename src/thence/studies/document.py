@@ -72,7 +72,7 @@ class Document(NamedTuple):
     blocks: Sequence[Block]
 
     def figures(self) -> Iterator[Figure]:
-        """All plots."""
+        """Give all plots."""
         return (block for block in self.blocks if isinstance(block, Figure))
 
     def data(self) -> Iterator[Table]:
@@ -128,7 +128,7 @@ def _table(table: Table) -> str:
 
 
 def _text(text: str) -> str:
-    """Text whose signs would be taken for tags, made plain; not within code, where they are plain already."""
+    """Return a text in which no sign is taken for a tag; within code none is anyway."""
     pieces = text.split("`")
     return "`".join(
         piece if place % 2 else piece.replace("&", "&amp;").replace("<", "&lt;") for place, piece in enumerate(pieces)

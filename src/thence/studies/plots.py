@@ -59,7 +59,7 @@ def _place(value: Value) -> float | str:
 
 
 def rank(study: Study, ranking: Ranking, means: Means) -> Table:
-    """One table: a row for each combination of the other parameters, a column for each measure."""
+    """Return one table: a row for each combination of the other parameters, a column for each measure."""
     points = [point for point in study.points() if matches(point, ranking.where)]
     others = _varying(study, points, {ranking.of})
     found: dict[tuple[Value, ...], dict[str, Mapping[str, Summary]]] = {}

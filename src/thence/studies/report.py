@@ -53,7 +53,7 @@ def html(document: Document) -> str:
 
 
 def compose(study: Study, means: Means, cost: StudyCost) -> Document:
-    """The whole report as a value."""
+    """Return the whole report as a value."""
     return Document(
         study.title,
         [
@@ -97,7 +97,7 @@ def _opening(study: Study, cost: StudyCost) -> Iterator[Block]:
 
 
 def _about(text: str) -> Iterator[Block]:
-    """What the file says of itself: paragraphs, lists of lines that begin with a star, and tables."""
+    """Give what the file says of itself: paragraphs, lists of lines that begin with a star, and tables."""
     for part in re.split(r"\n\s*\n", text.strip()):
         lines = part.strip().splitlines()
         if all(line.startswith("|") for line in lines) and len(lines) > 1:

@@ -102,7 +102,7 @@ class Folder:
             (self.path / name).unlink(missing_ok=True)
 
     def study(self) -> tuple[Study, Settings]:
-        """The study in the folder, and how it was begun."""
+        """Return the study in the folder, and how it was begun."""
         try:
             settings = msgspec.json.decode((self.path / "run.json").read_bytes(), type=Settings)
             text = (self.path / "study.toml").read_text(encoding="utf-8")
@@ -113,7 +113,7 @@ class Folder:
         return parse(text, f"{self._shown}/study.toml", source=settings.source, small=settings.small), settings
 
     def rows(self) -> dict[tuple[str, int], RunRow]:
-        """What was run so far, each run once; one that succeeded when tried again counts as such."""
+        """Return what was run so far, each run once; one that succeeded when tried again counts as such."""
         rows: dict[tuple[str, int], RunRow] = {}
         for path in sorted((self.path / RESULTS).glob("*.parquet")):
             for values in pq.read_table(path).to_pylist():
@@ -148,11 +148,11 @@ class Folder:
         partial.replace(self.path / name)
 
     def means(self) -> Means:
-        """The table of means of a study that is done."""
+        """Return the table of means of a study that is done."""
         return by_point(self._finished("means.parquet").to_pylist())
 
     def cost(self) -> StudyCost:
-        """What the study took."""
+        """Return what the study took."""
         self._finished("means.parquet")
         return msgspec.json.decode((self.path / "cost.json").read_bytes(), type=StudyCost)
 
@@ -164,7 +164,7 @@ class Folder:
 
 
 def by_point(rows: Iterable[Mapping[str, Any]]) -> Means:
-    """Rows of the table of means, by point and measure."""
+    """Return rows of the table of means, by point and measure."""
     means: dict[str, dict[str, Summary]] = {}
     for row in rows:
         summary = Summary(row["count"], row["mean"], row["deviation"], row["half_width"])
@@ -173,7 +173,7 @@ def by_point(rows: Iterable[Mapping[str, Any]]) -> Means:
 
 
 def means_of(rows: Sequence[RunRow]) -> Means:
-    """The same as on Spark, in this process."""
+    """Return the means of rows, computed in this process; they are the same as on Spark."""
     values: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         for measure, value in row.measures.items():

@@ -57,10 +57,10 @@ class Crew(Protocol):
     cores: int
 
     def engine(self, folder: Folder) -> Engine:
-        """Where tasks run."""
+        """Return where tasks run."""
 
     def means(self, folder: Folder, wanted: Mapping[str, int]) -> Means:
-        """The statistics of as many repetitions of each point as wanted."""
+        """Return the statistics of as many repetitions of each point as wanted."""
 
 
 class Alone:
@@ -153,7 +153,7 @@ class _Campaign:
             self._clock.ran(row)
 
     def missing(self) -> list[Key]:
-        """What is wanted and was not run."""
+        """Return what is wanted and was not run."""
         return [
             (point, repetition)
             for point in self._points
@@ -204,7 +204,7 @@ class _Campaign:
             self._clock.took(time.monotonic() - begun, [row for rows in results for row in rows])
 
     def _later(self, now: Sequence[Key]) -> Iterator[Key]:
-        """The runs that are to be expected after these."""
+        """Give the runs that are to be expected after these."""
         these = set(now)
         for point, count in self._projected.items():
             for repetition in range(count):
@@ -232,7 +232,7 @@ class RunClock:
             self._overhead = min(MOST_OVERHEAD, max(1.0, wall_s * self._cores / seconds))
 
     def expected_s(self, point: str) -> float:
-        """What a run of a point will take; of a point that was never run, what the others took."""
+        """Return what a run of a point will take; of a point that was never run, what the others took."""
         count, seconds = self._seconds.get(point) or (
             sum(count for count, _ in self._seconds.values()),
             sum(seconds for _, seconds in self._seconds.values()),
@@ -240,7 +240,7 @@ class RunClock:
         return seconds / count if count else TASK_S
 
     def wall_s(self, keys: Sequence[Key], elapsed_s: float, done: int) -> float:
-        """How long these runs take on all cores, no less than the longest of them; ``nan`` before anything is known.
+        """Return how long these runs take on all cores, no less than the longest of them; ``nan`` before anything is known.
 
         Where nothing was measured yet, by the pace of those that are ``done``.
         """

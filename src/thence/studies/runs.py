@@ -119,13 +119,13 @@ def run_task(task: RunTask) -> list[RunRow]:
 
 
 def to_batch(rows: Iterable[RunRow]) -> pa.RecordBatch:
-    """Rows as Arrow."""
+    """Return rows as Arrow."""
     columns = zip(*((*row[:4], sorted(row.measures.items()), *row[5:]) for row in rows), strict=True)
     return pa.record_batch([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
 def trace_folder(folder: Path, point: str, repetition: int) -> Path:
-    """Where the trace of a run is kept."""
+    """Return where the trace of a run is kept."""
     return folder / TRACES / f"{hashlib.sha256(point.encode()).hexdigest()[:16]}-{repetition}"
 
 
@@ -158,11 +158,11 @@ class Traced:
 
 
 def replay_command(study: Study, point: Point, repetition: int) -> str:
-    """The command that does one run again, alone."""
+    """Return the command that does one run again, alone."""
     words = ["thence", "study", "replay", study.source, *(["--small"] if study.is_small else [])]
     return shlex.join([*words, "--point", study.label(point), "--repetition", str(repetition)])
 
 
 def same(one: float, other: float) -> bool:
-    """Whether two measured values are the same; nothing is the same as nothing."""
+    """Return whether two measured values are the same; nothing is the same as nothing."""
     return one == other or (math.isnan(one) and math.isnan(other))

@@ -71,7 +71,7 @@ def summary_of(values: Sequence[float]) -> Summary:
 
 
 def repetitions_needed(summary: Summary, share: float) -> int:
-    """How many repetitions would bring the half width under a share of the mean, if the deviation stays as it is."""
+    """Return how many repetitions would bring the half width under a share of the mean, if the deviation stays as it is."""
     if summary.runs == 1 and math.isfinite(summary.mean):
         return 2
     if not summary.is_known or summary.half_width <= share * abs(summary.mean):
@@ -89,7 +89,7 @@ def repetitions_needed(summary: Summary, share: float) -> int:
 
 @lru_cache(maxsize=4096)
 def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
-    """How many standard errors to each side hold ``confidence`` of Student's distribution with so many degrees of freedom."""
+    """Return how many standard errors to each side hold ``confidence`` of Student's distribution of this freedom."""
     needed("scipy")
     from scipy.special import stdtrit
 

@@ -174,22 +174,22 @@ class Study(_Table, frozen=True, kw_only=True):
     """What the user called it."""
 
     def points(self) -> Iterator[Point]:
-        """Every combination of the grid that is not left out, in the order of the file."""
+        """Give every combination of the grid that is not left out, in the order of the file."""
         for values in product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
             if not any(matches(chosen, left_out) for left_out in self.without):
                 yield {**self.parameters, **chosen}
 
     def seed(self, point: Point, repetition: int) -> int:
-        """The seed of one run."""
+        """Return the seed of one run."""
         return seed_of(self.name, {name: value for name, value in point.items() if name not in self.same_chance}, repetition)
 
     def label(self, point: Point) -> str:
-        """A point by its grid parameters, as ``replay`` takes it."""
+        """Return a point by its grid parameters, as ``replay`` takes it."""
         return ",".join(f"{name}={shown(point[name])}" for name in self.grid)
 
     def point_labelled(self, text: str) -> Point:
-        """The point that such a label names."""
+        """Return the point that such a label names."""
         # A value may hold commas; a comma before a key of the grid ends it.
         before, *words = re.split(rf"(?:^|,)({'|'.join(map(re.escape, self.grid))})=", text) if self.grid else [text]
         if before:
@@ -215,12 +215,12 @@ _NOT_IN_FILES: Final = frozenset({"is_small", "text", "source"})
 
 
 def shown(value: Value) -> str:
-    """A value of a parameter as text."""
+    """Return a value of a parameter as text."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def canonical(point: Point) -> str:
-    """The name of a point: its JSON, with sorted keys and without spaces.
+    """Return the name of a point: its JSON, with sorted keys and without spaces.
 
     >>> canonical({"b": 1, "a": "x"})
     '{"a":"x","b":1}'
@@ -229,24 +229,24 @@ def canonical(point: Point) -> str:
 
 
 def seed_of(study: str, point: Point, repetition: int) -> int:
-    """The seed that follows from a study's name, what of the point counts, and the repetition."""
+    """Return the seed that follows from a study's name, what of the point counts, and the repetition."""
     digest = hashlib.sha256(f"{study}\n{canonical(point)}\n{repetition}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> (64 - SEED_BITS)
 
 
 def matches(point: Point, where: Mapping[str, Value | list[Value]]) -> bool:
-    """Whether a point has the values that ``where`` names."""
+    """Return whether a point has the values that ``where`` names."""
     return all(point[name] in wanted if isinstance(wanted, list) else point[name] == wanted for name, wanted in where.items())
 
 
 def study_names() -> list[str]:
-    """The studies of the catalogue."""
+    """Return the studies of the catalogue."""
     names = sorted(path.stem for path in CATALOGUE.glob("*.toml"))
     return [name for name in IN_ORDER if name in names] + [name for name in names if name not in IN_ORDER]
 
 
 def study_named(name: str, *, small: bool = False) -> Study:
-    """A study of the catalogue, or one from a file of one's own."""
+    """Return a study of the catalogue, or one from a file of one's own."""
     path = Path(name) if name.endswith(".toml") else CATALOGUE / f"{name}.toml"
     if not path.is_file():
         if path.parent != CATALOGUE:
@@ -261,7 +261,7 @@ def study_named(name: str, *, small: bool = False) -> Study:
 
 
 def parse(text: str, file: str = "study", *, source: str = "", small: bool = False) -> Study:
-    """The study that ``text`` describes; ``file`` is named in errors."""
+    """Return the study that ``text`` describes; ``file`` is named in errors."""
     try:
         tables = tomllib.loads(text)
     except ValueError as error:
@@ -291,7 +291,7 @@ def parse(text: str, file: str = "study", *, source: str = "", small: bool = Fal
 
 
 def _misfit(message: str) -> str:
-    """What a file has that it must not have, by the key and with a suggestion."""
+    """Return what a file has that it must not have, by the key and with a suggestion."""
     what, _, path = message.partition(" - at ")
     place = path.strip("`").removeprefix("$").removeprefix(".")
     unknown = re.search(r"unknown field `(.+)`", what)

@@ -63,7 +63,7 @@ EXPECTED: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
 
 
 def show(value: object) -> str:
-    """The value as JSON, cut when long."""
+    """Return the value as JSON, cut when long."""
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
@@ -72,7 +72,7 @@ def show(value: object) -> str:
 
 
 def explain(row: Mapping[str, object]) -> list[str]:
-    """What is wrong with each column of a row; empty when the row can be read."""
+    """Return what is wrong with each column of a row; empty when the row can be read."""
     wrong = []
     for column in COLUMNS:
         words, fits = EXPECTED[column]

@@ -40,7 +40,7 @@ Progress = Callable[[int], None]
 
 
 def trace_files(path: str | Path) -> list[Path]:
-    """The files that make up the trace at ``path``, sorted."""
+    """Return the files that make up the trace at ``path``, sorted."""
     root = Path(path)
     if root.is_file():
         return [root]
@@ -59,12 +59,12 @@ def trace_files(path: str | Path) -> list[Path]:
 
 
 def trace_size_bytes(path: str | Path) -> int:
-    """How large the trace is on disk; the sum of what ``progress`` hears in :func:`scan_trace`, or nearly."""
+    """Return how large the trace is on disk; the sum of what ``progress`` hears in :func:`scan_trace`, or nearly."""
     return sum(file.stat().st_size for file in trace_files(path))
 
 
 def scan_trace(path: str | Path, progress: Progress | None = None) -> Iterator[Event]:
-    """The events of a trace one by one, in no particular order, with memory for a batch of them.
+    """Give the events of a trace one by one, in no particular order, with memory for a batch of them.
 
     Raises :class:`TraceError` after the last good row if any row was bad; it names the first bad ones.
     """
@@ -80,7 +80,7 @@ def scan_trace(path: str | Path, progress: Progress | None = None) -> Iterator[E
 
 
 def read_trace(path: str | Path, progress: Progress | None = None) -> list[Event]:
-    """All events of a trace."""
+    """Return all events of a trace."""
     return list(scan_trace(path, progress))
 
 
@@ -169,7 +169,7 @@ class TraceWriter(Written):
 
 
 def is_parquet(file: Path) -> bool:
-    """Whether a file is read as Parquet, by its name or else by how it begins."""
+    """Return whether a file is read as Parquet, by its name or else by how it begins."""
     if file.name.endswith(JSONL_ENDINGS):
         return False
     if file.name.endswith(PARQUET_ENDING):
@@ -179,7 +179,7 @@ def is_parquet(file: Path) -> bool:
 
 
 def partition_of(file: PurePath, root: PurePath) -> dict[str, str | None]:
-    """The columns that the names of the folders between ``root`` and the file give."""
+    """Return the columns that the names of the folders between ``root`` and the file give."""
     if file == root:
         return {}
     columns: dict[str, str | None] = {}

@@ -29,12 +29,12 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def encode_line(event: Event) -> bytes:
-    """One event as one line, with its newline."""
+    """Return one event as one line, with its newline."""
     return _encode(event) + b"\n"
 
 
 def decode_line(line: bytes, partition: Mapping[str, str | None] | None = None) -> Event:
-    """One line as an event; ``partition`` gives columns that only the folder's name holds.
+    """Return one line as an event; ``partition`` gives columns that only the folder's name holds.
 
     Raises :class:`TraceError` that names the column, without the place.
     """
@@ -64,7 +64,7 @@ def _why(line: bytes, partition: Mapping[str, str | None], error: Exception) -> 
 
 
 def _filled(row: dict[str, object], partition: Mapping[str, str | None]) -> dict[str, object]:
-    """The row with what the folder's name says, where the row itself says nothing."""
+    """Return the row with what the folder's name says, where the row itself says nothing."""
     given = {column: value for column, value in partition.items() if row.get(column) is None}
     return {**row, **given}
 
@@ -75,7 +75,7 @@ def read_jsonl(
     partition: Mapping[str, str | None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Event]:
-    """The events of one file, in file order. Bad lines go to ``complaints``; ``progress`` hears of bytes read."""
+    """Give the events of one file, in file order. Bad lines go to ``complaints``; ``progress`` hears of bytes read."""
     with path.open("rb") as file:
         read = 0
         if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:

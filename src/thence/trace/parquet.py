@@ -32,7 +32,7 @@ ROWS_PER_PART: Final = 16 * ROWS_PER_GROUP
 
 
 def schema() -> pa.Schema:
-    """The columns of a trace as Arrow types."""
+    """Return the columns of a trace as Arrow types."""
     import pyarrow as pa
 
     return pa.schema(
@@ -58,7 +58,7 @@ def read_parquet(
     partition: Mapping[str, str | None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Event]:
-    """The events of one file, in file order. Bad rows go to ``complaints``; ``progress`` hears of bytes read."""
+    """Give the events of one file, in file order. Bad rows go to ``complaints``; ``progress`` hears of bytes read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,7 +77,7 @@ def read_parquet(
 
 
 def columns_of(found: pa.Schema, path: Path, partition: Mapping[str, str | None]) -> list[str]:
-    """The known columns of the file, after checking that their types will do."""
+    """Return the known columns of the file, after checking that their types will do."""
     wrong = []
     for column in COLUMNS:
         words = EXPECTED[column][0]
@@ -120,7 +120,7 @@ def _is_text(found: pa.DataType) -> bool:
 def events_of(
     batch: pa.RecordBatch, path: Path, first_row: int, complaints: Complaints, partition: Mapping[str, str | None]
 ) -> Iterator[Event]:
-    """The events of one batch, of which the first is the row ``first_row`` of its file, from 0. Bad rows go to ``complaints``."""
+    """Give the events of one batch, whose first row is ``first_row`` of its file, from 0. Bad rows go to ``complaints``."""
     columns: dict[str, list[Any]] = {}
     for column in COLUMNS:
         given = partition.get(column)
@@ -156,7 +156,7 @@ def events_of(
 
 
 def surely_good(batch: pa.RecordBatch, partition: Mapping[str, str | None]) -> bool:
-    """Whether types and null counts alone show that every row of the batch can be read."""
+    """Return whether types and null counts alone show that every row of the batch can be read."""
     known = schema()
     if any(column not in batch.schema.names and partition.get(column) is None for column in REQUIRED):
         return False
@@ -276,7 +276,7 @@ def _sync(path: Path) -> None:
 
 
 def to_batch(rows: list[Event]) -> pa.RecordBatch:
-    """Events as one Arrow batch."""
+    """Return events as one Arrow batch."""
     import pyarrow as pa
 
     known = schema()

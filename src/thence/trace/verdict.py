@@ -64,12 +64,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict == "kept"
 
     def to_json(self) -> bytes:
-        """The form that ``thence judge --json`` prints."""
+        """Return the form that ``thence judge --json`` prints."""
         return msgspec.json.encode(self)
 
 
 def sort_key(row: Violation) -> tuple[object, ...]:
-    """Where a row stands among all rows."""
+    """Return where a row stands among all rows."""
     return (
         row.run is not None,
         row.run or "",

@@ -14,7 +14,7 @@ BACKWARD: Final = "although its sending was itself caused by this delivery"
 
 
 def misplaced(index: int, previous: int, kind: str, *, message: bool, to: bool) -> list[str]:
-    """What is wrong with an event that follows one of index ``previous``; ``message`` and ``to`` say if it has those."""
+    """Return what is wrong with an event that follows one of index ``previous``; ``message`` and ``to`` say if it has those."""
     faults = []
     if index < 0:
         faults.append("has a negative index")
@@ -30,29 +30,29 @@ def misplaced(index: int, previous: int, kind: str, *, message: bool, to: bool) 
 
 
 def sent_before(message: str, sender: str | None, index: int) -> str:
-    """What is wrong with a second send, or with one that comes when nobody waits for it any more."""
+    """Return what is wrong with a second send, or with one that comes when nobody waits for it any more."""
     if sender is None:
         return f"sends {message}, which had been given up as never sent"
     return f"sends {message}, which {sender} sent in its event {index}"
 
 
 def misshapen(process: str, index: int, faults: Sequence[str]) -> str:
-    """All that is wrong with an event."""
+    """Describe all that is wrong with an event."""
     return f"{process}'s event {index} " + " and ".join(faults)
 
 
 def created(process: str, message: str, reason: str) -> str:
-    """A delivery that should not have been possible."""
+    """Describe a delivery that should not have been possible."""
     return f"{process} delivered {message}, {reason}"
 
 
 def again(process: str, message: str) -> str:
-    """A second delivery."""
+    """Describe a second delivery."""
     return f"{process} delivered {message} again"
 
 
 def overtook_sender(process: str, later: str, earlier: str, missing: int, sender: str) -> str:
-    """A delivery that overtook one of its sender's earlier messages."""
+    """Describe a delivery that overtook one of its sender's earlier messages."""
     return (
         f"{process} delivered {later} although {earlier}{_and_more(missing)}, which {sender} sent to "
         f"{process} before it, had not been delivered there yet"
@@ -60,7 +60,7 @@ def overtook_sender(process: str, later: str, earlier: str, missing: int, sender
 
 
 def overtook_cause(process: str, later: str, earlier: str, missing: int) -> str:
-    """A delivery that overtook a message on which it depends."""
+    """Describe a delivery that overtook a message on which it depends."""
     return (
         f"{process} delivered {later} although {earlier}{_and_more(missing)}, sent to {process} causally "
         "before it, had not been delivered there yet"
@@ -68,17 +68,17 @@ def overtook_cause(process: str, later: str, earlier: str, missing: int) -> str:
 
 
 def contradicted(one: str, two: str, earlier: str, later: str) -> str:
-    """Two processes that disagree."""
+    """Describe two processes that disagree."""
     return f"{one} delivered {earlier} before {later}, {two} delivered them the other way round"
 
 
 def never_came(process: str, message: str, sender: str) -> str:
-    """A message that did not reach a destination."""
+    """Describe a message that did not reach a destination."""
     return f"{process} never delivered {message}, which {sender} sent to it"
 
 
 def only_others_got(process: str, message: str, sender: str) -> str:
-    """A message that reached some and not this destination."""
+    """Describe a message that reached some and not this destination."""
     return f"{process} never delivered {message}, which {sender} sent to it and somebody else delivered"
 
 
@@ -87,7 +87,7 @@ def _and_more(missing: int) -> str:
 
 
 def tell_chain(chain: Sequence[str], senders: Mapping[str, str]) -> str:
-    """A chain as a story: who sent what after what. ``senders`` gives the sender of each message.
+    """Return a chain as a story: who sent what after what. ``senders`` gives the sender of each message.
 
     >>> tell_chain(["m1", "m2", "m3"], {"m1": "A", "m2": "A", "m3": "B"})
     'A sent m1, then A sent m2, then B delivered m2 and sent m3'

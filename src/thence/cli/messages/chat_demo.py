@@ -127,12 +127,12 @@ class Conversation:
 
     @property
     def out_of_order(self) -> int:
-        """How many of them came before something that led to them,"""
+        """How many lines came before something that led to them."""
         return sum(bool(seen.missing) for seens in self.seen.values() for seen in seens)
 
     @property
     def early_answers(self) -> int:
-        """and how many of these before the line that they answer."""
+        """How many lines came before the line that they answer."""
         return sum(SCRIPT[seen.number - 1].answers in seen.missing for seens in self.seen.values() for seen in seens)
 
     @property

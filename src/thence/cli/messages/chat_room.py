@@ -42,9 +42,9 @@ class ChatLine(NamedTuple):
     author: str
     text: str
     answers: int | None
-    """The number of the line that it answers,"""
+    """The number of the line that it answers; None: it answers none, or one that is not here."""
     missing: bool
-    """unless that one is not here."""
+    """Whether it answers a line that is not here."""
     private: bool
     """Whether it came to us alone, not by the topic."""
 
@@ -65,9 +65,9 @@ class Room:
         self._on_note = on_note
         self._count = 0
         self._numbers: dict[str, int] = {}
-        """The lines that can be answered, by id,"""
+        """The number of each line that can be answered, by its id."""
         self._ids: dict[int, str] = {}
-        """and their ids."""
+        """The id of each line that can be answered, by its number."""
 
     async def enter(self) -> None:
         """Follow the topic, and say so."""

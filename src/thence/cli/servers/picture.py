@@ -203,7 +203,7 @@ def _pill(name: str, x: float, y: float, stroke: str, fill: str) -> str:
 
 
 def _text(text: str, x: float, y: float, style: str = "", more: str = "") -> str:
-    """Text with its middle at a point."""
+    """Return text with its middle at a point."""
     return f'<text class="{style}" x="{x:g}" y="{y:g}" dy="0.35em"{more}>{escape(text)}</text>'.replace(' class=""', "")
 
 
@@ -212,7 +212,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, more: str = "
 
 
 def _draw_relay(here: _Rectangle, joint: Joint, below: list[_Rectangle], places: dict[str, tuple[float, float]]) -> list[str]:
-    """A relay stands in the gap, tied to the domain above and to those below."""
+    """Return a relay in the gap, tied to the domain above and to those below."""
     x = sum(part.middle for part in below) / len(below) if below else here.middle
     x = min(max(x, here.x + PADDING), here.x + here.width - PADDING)
     y = here.bottom + BETWEEN_ROWS / 2
@@ -223,7 +223,7 @@ def _draw_relay(here: _Rectangle, joint: Joint, below: list[_Rectangle], places:
 
 
 def _draw_link(here: _Rectangle, link: Link, below: _Rectangle) -> list[str]:
-    """One line for each pair of relays, side by side, each end with the name of its relay."""
+    """Return one line for each pair of relays, side by side, each end with the name of its relay."""
     near = link.between.index(here.branch.domain)
     parts = []
     middle = min(max(below.middle, here.x + LINE_SPACING / 2), here.x + here.width - LINE_SPACING / 2)
@@ -253,7 +253,7 @@ class _Ports:
 def _draw_extra(
     topology: Topology, domains: list[_Rectangle], places: dict[str, tuple[float, float]], extra: list[tuple[str, str]]
 ) -> list[str]:
-    """What closes a cycle: dashed, straight down where one end is above the other, else in a curve below both."""
+    """Return what closes a cycle: dashed, straight down where one end is above the other, else in a curve below both."""
     by_name = {here.branch.domain: here for here in domains}
     ports = _Ports()
     parts = []

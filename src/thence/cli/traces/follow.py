@@ -68,7 +68,7 @@ def _hear(step: StepLag, found: Sequence[Violation]) -> None:
 
 
 def status(step: StepLag) -> str:
-    """How far behind, in a line."""
+    """Return how far behind the audit is, in a line."""
     lag = step.lag
     parts = [
         f"{console.count(lag.events, 'event')} judged",

@@ -98,7 +98,7 @@ def _print(verdict: Verdict, events: Sequence[Event], limit: int) -> None:
 
 
 def _senders(events: Sequence[Event], rows: Sequence[Violation]) -> dict[tuple[str | None, str], str]:
-    """Who sent the messages in the chains of the rows: the sender with the smallest name, as in the judge."""
+    """Return who sent the messages in the chains of the rows: the sender with the smallest name, as in the judge."""
     wanted = {(row.run, message) for row in rows for message in row.chain}
     senders: dict[tuple[str | None, str], str] = {}
     for event in events if wanted else ():

@@ -241,7 +241,7 @@ class _Progress:
 
 
 def left(told: StudyProgress) -> str:
-    """The time left, in words; nothing before it can be known."""
+    """Return the time left, in words; nothing before it can be known."""
     if math.isnan(told.left_s):
         return ""
     seconds = math.ceil(told.left_s)

@@ -25,12 +25,12 @@ Run = Callable[[Point, int, Sink], Measures]
 
 
 def model_names() -> list[str]:
-    """The models that thence comes with."""
+    """Return the models that thence comes with."""
     return sorted(found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_"))
 
 
 def model_named(name: str) -> Run:
-    """The function ``run`` of a model."""
+    """Return the function ``run`` of a model."""
     module = name if "." in name else f"{__name__}.{name}"
     try:
         found = importlib.import_module(module)

@@ -90,17 +90,17 @@ def _unchanged(domain: Domain) -> Domain:
 
 
 def _star(domain: Domain) -> Domain:
-    """(iii): point to point through the server in the local groups; the servers group as it was."""
+    """Return a group of (iii): point to point through the server in local groups; the servers group as it was."""
     return domain if domain.name == SERVERS else domain._replace(ordering="sequenced", options={"coordinator": domain.members[0]})
 
 
 def _ordered(ordering: str, **options: Any) -> Callable[[Domain], Domain]:
-    """The same ordering in every group."""
+    """Return what gives every group the same ordering."""
     return lambda domain: domain._replace(ordering=ordering, options=options)
 
 
 def _early(domain: Domain) -> Domain:
-    """(i), repaired: bodies go ahead from where messages wait; the message's place in the order comes later."""
+    """Return a group of (i), repaired: bodies go ahead from where messages wait; their place in the order comes later."""
     return domain if domain.name == SERVERS else domain._replace(forward_early=0)
 
 

@@ -138,7 +138,7 @@ def eq4_links(setting: LinksSetting) -> int:
 
 
 def derived_s(setting: LinksSetting) -> float:
-    """What a message takes when nobody else sends.
+    """Return how long a message takes when nobody else sends, in seconds.
 
     As printed the number is small, which Eq. 3 leaves out of account: it costs a delay, but hardly bandwidth. In causal mode
     the message itself is handed over, on both sides, unless it goes by the sequencers' own pair. In the daisy nothing is
@@ -155,7 +155,7 @@ def derived_s(setting: LinksSetting) -> float:
 
 
 def derived_messages(setting: LinksSetting) -> float:
-    """What a broadcast takes on average: everybody but the sender gets it once, and what the relays tell each other comes on top.
+    """Return how many frames a broadcast takes on average: one to everybody else, and what relays tell each other on top.
 
     §8.2 gives 2 * ``processes`` - 1 for all, which is right for the daisy alone.
     """
@@ -164,7 +164,7 @@ def derived_messages(setting: LinksSetting) -> float:
 
 
 def derived_per_s(setting: LinksSetting) -> float:
-    """What goes through when more is sent.
+    """Return how many messages go through in a second when more are sent.
 
     As printed, a relay passes a message on when it has delivered the one before: a local delay, unless it passed that on
     itself, which of equally busy relays is the case once in ``links`` times. The daisy's slow links carry each message

@@ -60,7 +60,7 @@ class GatewayClock(Grouped):
 
 
 def before(one: Clock, other: Clock) -> bool:
-    """Whether the vectors say that the first comes before the second: §4's ordering rule."""
+    """Return whether the vectors say that the first comes before the second: §4's ordering rule."""
     return one != other and all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
 
 
@@ -80,7 +80,7 @@ class Causes:
                 past[event.process] = known | self.of[message] | {message}
 
     def concurrent(self, one: str, other: str) -> bool:
-        """Whether neither happened before the other."""
+        """Return whether neither happened before the other."""
         return one not in self.of[other] and other not in self.of[one]
 
 

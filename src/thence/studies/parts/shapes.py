@@ -44,7 +44,7 @@ def fabric(name: str, domains: Iterable[Domain], links: Iterable[Link] = ()) -> 
 
 
 def flat(processes: int = 8, ordering: Orderings = "matrix") -> Topology:
-    """One domain with everybody in it."""
+    """Return one domain with everybody in it."""
     _at_least("processes", processes, 1)
     _at_most(processes, 1)
     members = tuple(f"p{number}" for number in range(1, processes + 1))

@@ -31,7 +31,7 @@ PROPERTY = "causal"
 
 
 def check(evidence: Evidence) -> Iterator[Violation]:
-    """A row for each delivery that overtook a message on which it depends."""
+    """Give a row for each delivery that overtook a message on which it depends."""
     history = evidence.history
     roles, message_of, sender_of, rank_of = history.roles, history.message_of, history.sender_of, history.rank_of
     backward = evidence.replay.backward

@@ -25,12 +25,12 @@ AGREEMENT = "agreement"
 
 
 def check(evidence: Evidence) -> Iterator[Violation]:
-    """A row for each message that did not reach a destination which was there to get it."""
+    """Give a row for each message that did not reach a destination which was there to get it."""
     return _rows(evidence, COMPLETENESS, evidence.undelivered, never_came)
 
 
 def check_agreement(evidence: Evidence) -> Iterator[Violation]:
-    """A row for each of them that somebody delivered."""
+    """Give a row for each message that somebody delivered and that did not reach such a destination."""
     somewhere = set[int]().union(*evidence.history.delivered)
     lost = [(message, process) for message, process in evidence.undelivered if message in somewhere]
     return _rows(evidence, AGREEMENT, lost, only_others_got)

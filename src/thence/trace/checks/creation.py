@@ -20,7 +20,7 @@ PROPERTY = "creation"
 
 
 def check(evidence: Evidence) -> Iterator[Violation]:
-    """A row for each delivery that should not have been possible."""
+    """Give a row for each delivery that should not have been possible."""
     history = evidence.history
     backward = evidence.replay.backward
     for process, name in enumerate(history.names):
@@ -34,11 +34,4 @@ def check(evidence: Evidence) -> Iterator[Violation]:
                 reason = BACKWARD
             else:
                 continue
-            yield Violation(
-                property=PROPERTY,
-                process=name,
-                later=history.message_names[message],
-                run=history.run,
-                index=history.events[event].index,
-                detail=created(name, history.message_names[message], reason),
-            )
+            yield evidence.row(PROPERTY, event, created(name, history.message_names[message], reason))

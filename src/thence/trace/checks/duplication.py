@@ -13,18 +13,10 @@ PROPERTY = "duplication"
 
 
 def check(evidence: Evidence) -> Iterator[Violation]:
-    """A row for each delivery that is not the first."""
+    """Give a row for each delivery that is not the first."""
     history = evidence.history
     event = history.roles.find(AGAIN)
     while event >= 0:
-        name = history.name_of(event)
         message = history.message_names[history.message_of[event]]
-        yield Violation(
-            property=PROPERTY,
-            process=name,
-            later=message,
-            run=history.run,
-            index=history.events[event].index,
-            detail=again(name, message),
-        )
+        yield evidence.row(PROPERTY, event, again(history.name_of(event), message))
         event = history.roles.find(AGAIN, event + 1)

@@ -21,7 +21,7 @@ PROPERTY = "fifo"
 
 
 def check(evidence: Evidence) -> Iterator[Violation]:
-    """A row for each delivery that overtook one of its sender's earlier messages."""
+    """Give a row for each delivery that overtook one of its sender's earlier messages."""
     history = evidence.history
     for process in range(len(history.names)):
         inbox = evidence.inbox(process)

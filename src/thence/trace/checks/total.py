@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
 from thence.trace.evidence.evidence import Evidence
@@ -22,7 +23,7 @@ PROPERTY = "total"
 
 
 def check(evidence: Evidence) -> Iterator[Violation]:
-    """A row for each pair of processes that disagree."""
+    """Give a row for each pair of processes that disagree."""
     history = evidence.history
     delivered = [
         np.array([message for _, message in evidence.first_deliveries(process)], np.int64)
@@ -50,12 +51,5 @@ def _row(evidence: Evidence, one: int, two: int, earlier: int, later: int) -> Vi
     event = next(event for event, message in evidence.first_deliveries(one) if message == later)
     first, second = history.names[one], history.names[two]
     earlier_name, later_name = history.message_names[earlier], history.message_names[later]
-    return Violation(
-        property=PROPERTY,
-        process=f"{first},{second}",
-        later=later_name,
-        earlier=earlier_name,
-        run=history.run,
-        index=history.events[event].index,
-        detail=contradicted(first, second, earlier_name, later_name),
-    )
+    row = evidence.row(PROPERTY, event, contradicted(first, second, earlier_name, later_name))
+    return msgspec.structs.replace(row, process=f"{first},{second}", earlier=earlier_name)

@@ -21,7 +21,7 @@ PROPERTY = "well-formed"
 
 
 def check(evidence: Evidence) -> Iterator[Violation]:
-    """A row for each event that is not as a trace requires."""
+    """Give a row for each event that is not as a trace requires."""
     history = evidence.history
     for process, name in enumerate(history.names):
         previous = -1
@@ -36,14 +36,7 @@ def check(evidence: Evidence) -> Iterator[Violation]:
                 faults.append(_resent(history, number))
             previous = max(event.index, -1)
             if faults:
-                yield Violation(
-                    property=PROPERTY,
-                    process=name,
-                    later=event.message,
-                    run=history.run,
-                    index=event.index,
-                    detail=misshapen(name, event.index, faults),
-                )
+                yield evidence.row(PROPERTY, number, misshapen(name, event.index, faults))
 
 
 def _resent(history: History, number: int) -> str:

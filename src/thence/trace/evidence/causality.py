@@ -48,7 +48,7 @@ class _Walk:
         self._was_sent = bytearray(sent_at == NOBODY for sent_at in history.sent_at)
 
     def stuck(self) -> bool:
-        """Whether events are left that wait for each other."""
+        """Return whether events are left that wait for each other."""
         return self.next_event != self._history.first_event[1:]
 
     def run(self) -> None:

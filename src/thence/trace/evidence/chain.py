@@ -62,7 +62,7 @@ class Chains:
         self._kept: dict[int, list[Reach]] = {}
 
     def between(self, earlier: int, later: int) -> tuple[str, ...]:
-        """The chain between two messages, the send of the first of which happens before that of the second."""
+        """Return the chain between two messages, the send of the first of which happens before that of the second."""
         history = self._history
         sent_at = history.sent_at[later]
         sender = history.process_of[sent_at]
@@ -80,7 +80,7 @@ class Chains:
         return tuple(history.message_names[message] for message in reversed(chain))
 
     def _levels_from(self, earlier: int) -> list[Reach]:
-        """What is known so far of the reach of a message; level 0 is the message alone."""
+        """Return what is known so far of the reach of a message; level 0 is the message alone."""
         levels = self._kept.get(earlier)
         if levels is None:
             if len(self._kept) >= MAX_KEPT_SOURCES:
@@ -89,7 +89,7 @@ class Chains:
         return levels
 
     def _arrival(self, levels: list[Reach], level: int, process: int, before: int) -> int:
-        """Where a process is reached at a level; ``before`` or later means in vain. Lower levels must be known."""
+        """Return where a process is reached at a level; ``before`` or later means in vain. Lower levels must be known."""
         if level < len(levels):
             return int(levels[level][process])
         fresh = self._fresh(levels)
@@ -102,7 +102,7 @@ class Chains:
         return int(arrival)
 
     def _fresh(self, levels: list[Reach]) -> Numbers:
-        """The processes that the last level reached earlier than the one before; the rest were followed already."""
+        """Return the processes that the last level reached earlier than the one before; the rest were followed already."""
         before = levels[-2] if len(levels) > 1 else len(self._history.events)
         return np.flatnonzero(levels[-1] < before)
 
@@ -133,7 +133,7 @@ class Links:
         return (sender * len(self._history.names) + receiver) * self._size + event
 
     def reach_of_one(self, message: int) -> Reach:
-        """Where a message alone leads to: its send and its first deliveries."""
+        """Return where a message alone leads to: its send and its first deliveries."""
         history = self._history
         reach = np.full(len(history.names), len(history.events), np.int64)
         begin, end = np.searchsorted(self._message, [message, message + 1])
@@ -143,7 +143,7 @@ class Links:
         return reach
 
     def follow(self, reach: Reach, senders: Numbers, receivers: Numbers) -> Reach:
-        """The first arrival at each receiver of messages that the senders sent after they were reached."""
+        """Return the first arrival at each receiver of messages that the senders sent after they were reached."""
         after = self._key(senders[:, None], receivers[None, :], reach[senders][:, None])
         place = np.searchsorted(self._sorted, after, side="right")
         found = self._soonest[place] - after // self._size * self._size

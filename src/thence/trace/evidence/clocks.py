@@ -40,7 +40,7 @@ class Clocks:
             self._last_send[process] = history.sent_at[sent[-1]]
 
     def of_send(self, message: int) -> Clock:
-        """How many messages of each sender were sent causally before this one."""
+        """Return how many messages of each sender were sent causally before this one."""
         return self._of_send[message]
 
     def send(self, process: int, message: int) -> None:

@@ -14,7 +14,7 @@ from thence.trace.evidence.history import DELIVER, NOBODY, SEND, History
 
 
 def backward_deliveries(history: History, start: list[int]) -> set[int]:
-    """The deliveries on a cycle, among the events from ``start[p]`` on of each process p.
+    """Return the deliveries on a cycle, among the events from ``start[p]`` on of each process p.
 
     ``start`` must leave out only events that lie on no cycle.
     """
@@ -36,7 +36,7 @@ def _arrows(history: History, start: list[int]) -> dict[int, list[int]]:
 
 
 def _components(history: History, start: list[int], arrows: dict[int, list[int]]) -> dict[int, int]:
-    """The component of each event that is left, named by one of its events."""
+    """Return the component of each event that is left, named by one of its events."""
     search = _Search(history, arrows)
     for process, begin in enumerate(start):
         for event in range(begin, history.first_event[process + 1]):

@@ -70,7 +70,7 @@ class History:
         self._fill(events)
 
     def name_of(self, event: int) -> str:
-        """The process where an event happened."""
+        """Return the process where an event happened."""
         return self.names[self.process_of[event]]
 
     def _fill(self, events: Iterable[Event]) -> None:
@@ -133,7 +133,7 @@ class History:
 
 
 def in_order(events: Sequence[Event]) -> list[Event]:
-    """The events of one process in its own order."""
+    """Return the events of one process in its own order."""
     ordered = sorted(events, key=_by_index)
     if len({event.index for event in ordered}) < len(ordered):
         ordered.sort(key=_full_order)

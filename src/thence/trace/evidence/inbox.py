@@ -21,7 +21,7 @@ Channels = list[dict[int, list[int]]]
 
 
 def channels_of(history: History) -> Channels:
-    """Who sent what to whom, by the destinations that the sends name."""
+    """Return who sent what to whom, by the destinations that the sends name."""
     channels: Channels = [{} for _ in history.names]
     for sender, sent in enumerate(history.sent_by):
         for rank, message in enumerate(sent):
@@ -68,7 +68,7 @@ class ProcessInbox:
             self.next_missing[sender] = ranks[top] if top < len(ranks) else UNBOUNDED
 
     def count_missing(self, sender: int, rank: int) -> int:
-        """How many of the sender's messages before this rank are missing."""
+        """Return how many of the sender's messages before this rank are missing."""
         ranks = self._channel.get(sender)
         if ranks is None:
             return 0

@@ -53,7 +53,7 @@ def without_the_lost(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def _went_on(process: str, lost: Mapping[str, frozenset[str]], other: str) -> bool:
-    """Whether a process was not lost when another one was."""
+    """Return whether a process was not lost when another one was."""
     return process not in lost or process in lost.get(other, ())
 
 
