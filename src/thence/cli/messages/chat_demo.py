@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import SystemRandom
@@ -25,10 +25,10 @@ from rich.text import Text
 
 from thence.cli import console
 from thence.cli.messages.chat_room import ChatLine, Room
-from thence.cli.messages.demo_fabric import all_up
-from thence.cli.servers.up import Fleet, with_addresses
+from thence.cli.messages.demo_fabric import all_up, fleet_of, until
+from thence.cli.servers.up import Fleet
 from thence.client.client import Client, connect
-from thence.core.topology.toml import parse, write
+from thence.core.topology.toml import write
 from thence.net.proxy import Mode
 from thence.server.proxied_lines import Lines
 
@@ -55,7 +55,6 @@ READER: Final = "cyd"
 SLOW: Final = (("n1", "r1"), ("r2", "s1"))
 TOPIC: Final = "lobby"
 
-LOOK_EVERY_S: Final = 0.1
 COME_WITHIN_S: Final = 30.0
 TALK_WITHIN_S: Final = 120.0
 
@@ -167,19 +166,17 @@ class Person:
 async def play(folder: Path, conversation: Conversation, promise: str, slow_s: float, trace: Path | None) -> None:
     """Run a fabric, slow two of its lines, and let people talk in it."""
     text = FABRIC.format(name=f"chat-{conversation.ordering}", promise=promise, ordering=conversation.ordering)
-    topology = with_addresses(parse(text), folder / "topology.toml")
-    lines = Lines(topology, SystemRandom())
-    await lines.start()
-    with (folder / "servers.log").open("w", encoding="utf-8") as log:
-        fleet = Fleet(topology, folder, memory=True, trace=trace, log=lambda line: print(line, file=log))
+    with fleet_of(text, folder, trace=trace, memory=True) as fleet:
+        lines = Lines(fleet.topology, SystemRandom())
+        await lines.start()
         try:
             start_behind(fleet, lines)
-            await all_up(topology)
-            async with _people(topology.addresses, conversation) as people:
+            await all_up(fleet.topology)
+            async with _people(fleet.topology.addresses, conversation) as people:
                 _set_slow(lines, slow_s)
                 for person in people:
                     person.begin()
-                await _until(lambda: conversation.is_over, TALK_WITHIN_S, "not everybody got every line")
+                await until(lambda: conversation.is_over, TALK_WITHIN_S, "not everybody got every line")
         finally:
             for proxy in lines.proxies.values():
                 proxy.set_mode(Mode.WELL)
@@ -205,7 +202,7 @@ async def _people(addresses: dict[str, str], conversation: Conversation) -> Asyn
             people.append(Person(client, conversation))
         for person in people:
             await person.room.enter()
-        await _until(lambda: _all_know_all(people), COME_WITHIN_S, "not all have come")
+        await until(lambda: _all_know_all(people), COME_WITHIN_S, "not all have come")
         yield people
 
 
@@ -223,15 +220,6 @@ def _set_slow(lines: Lines, slow_s: float) -> None:
         proxy = lines.proxies[pair]
         proxy.delay_s = slow_s
         proxy.set_mode(Mode.SLOW)
-
-
-async def _until(condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
-    try:
-        async with asyncio.timeout(within_s):
-            while not condition():  # noqa: ASYNC110  Handlers tell nobody.
-                await asyncio.sleep(LOOK_EVERY_S)
-    except TimeoutError:
-        raise TimeoutError(f"{otherwise} within {within_s:g} s") from None
 
 
 def frame(ordered: Conversation, unordered: Conversation) -> Sequence[RenderableType]:

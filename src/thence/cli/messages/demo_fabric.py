@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -43,6 +44,7 @@ HEAL_WITHIN_S: Final = 60.0
 DEAD_S: Final = 1.5
 """How long the relay stays dead."""
 ASK_EVERY_S: Final = 0.02
+LOOK_EVERY_S: Final = 0.1
 
 
 class FabricOutcome(NamedTuple):
@@ -83,19 +85,25 @@ class _Listener:
 
 def run_fabric(folder: Path, seed: int, questions: int, note: Callable[[str], None]) -> FabricOutcome:
     """Run servers and clients, kill the relay, and return what came of it. The trace is in ``folder/trace``."""
-    topology = with_addresses(parse(FABRIC), folder / "topology.toml")
+    with fleet_of(FABRIC, folder, trace=folder / "trace") as fleet:
+        fleet.start()
+        return asyncio.run(_converse(fleet, random.Random(seed), questions, note))  # noqa: S311  No secret.
+
+
+@contextmanager
+def fleet_of(text: str, folder: Path, *, trace: Path | None, memory: bool = False) -> Iterator[Fleet]:
+    """Make the servers of a fabric, whose log goes to a file in the folder; stop them when the block ends."""
+    topology = with_addresses(parse(text), folder / "topology.toml")
     with (folder / "servers.log").open("w", encoding="utf-8") as log:
-        fleet = Fleet(topology, folder, trace=folder / "trace", log=lambda line: print(line, file=log))
+        fleet = Fleet(topology, folder, memory=memory, trace=trace, log=lambda line: print(line, file=log))
         try:
-            fleet.start()
-            return asyncio.run(_converse(topology, fleet, random.Random(seed), questions, note))  # noqa: S311  No secret.
+            yield fleet
         finally:
             fleet.stop()
 
 
-async def _converse(
-    topology: Topology, fleet: Fleet, chance: random.Random, questions: int, note: Callable[[str], None]
-) -> FabricOutcome:
+async def _converse(fleet: Fleet, chance: random.Random, questions: int, note: Callable[[str], None]) -> FabricOutcome:
+    topology = fleet.topology
     await all_up(topology)
     note(f"{len(topology.processes)} servers of 3 domains are up, each a process with a store on disk")
     names = [f"client-{server}" for server in topology.processes]
@@ -107,10 +115,11 @@ async def _converse(
         listeners = [_Listener(client, " ".join(names)) for client in clients]
         began = time.perf_counter()
         asking = asyncio.gather(*(_ask(client, questions, chance.random()) for client in clients))
-        queued = await _kill_and_revive(topology, fleet, questions, note)
+        queued = await _kill_and_revive(fleet, questions, note)
         await asking
         expected = 2 * questions * len(clients)
-        await _wait_until(lambda: all(len(listener.seen) >= expected for listener in listeners))
+        with suppress(TimeoutError):  # What is missing is counted.
+            await until(lambda: all(len(listener.seen) >= expected for listener in listeners), HEAL_WITHIN_S, "not all came")
         await asyncio.sleep(0.2)  # Whatever came twice would come now.
         return _told(listeners, expected, queued, time.perf_counter() - began)
     finally:
@@ -153,14 +162,14 @@ async def _ask(client: Client, questions: int, phase: float) -> None:
     await client.flush()
 
 
-async def _kill_and_revive(topology: Topology, fleet: Fleet, questions: int, note: Callable[[str], None]) -> int:
+async def _kill_and_revive(fleet: Fleet, questions: int, note: Callable[[str], None]) -> int:
     """Kill the relay in the middle of the conversation, look at what piles up, and start it again."""
     await asyncio.sleep(questions * ASK_EVERY_S / 3)
     fleet.kill(RELAY)
     note(f"the relay {RELAY} is killed (kill -9); the others go on")
     await asyncio.sleep(DEAD_S)
     queued = 0
-    for name, address in topology.addresses.items():
+    for name, address in fleet.topology.addresses.items():
         if name != RELAY:
             status = await ask_status(f"thence://{address}")
             queued = max([queued, *(peer["queued_frames"] for peer in status["neighbours"] if peer["name"] == RELAY)])
@@ -169,13 +178,14 @@ async def _kill_and_revive(topology: Topology, fleet: Fleet, questions: int, not
     return queued
 
 
-async def _wait_until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
+    """Wait until something holds; say what is so ``otherwise`` if that takes too long."""
     try:
-        async with asyncio.timeout(HEAL_WITHIN_S):
+        async with asyncio.timeout(within_s):
             while not condition():  # noqa: ASYNC110  Handlers tell nobody.
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(LOOK_EVERY_S)
     except TimeoutError:
-        pass  # What is missing is counted.
+        raise TimeoutError(f"{otherwise} within {within_s:g} s") from None
 
 
 def _told(listeners: list[_Listener], expected: int, queued: int, seconds: float) -> FabricOutcome:
