@@ -91,8 +91,6 @@ class KilledAfter:
 
         return Killed()
 
-    means = Alone.means
-
 
 def test_a_study_that_is_killed_again_and_again_comes_to_the_same_tables(tmp_path: Path) -> None:
     made = study()

@@ -16,11 +16,9 @@ import pytest
 
 from tests.studies.made import TEXT, same_tables, study
 from tests.support.pipeline.cluster import Cluster
-from thence.pipeline.metrics.means import means_in
-from thence.studies.results import Folder, by_point, means_of
+from thence.studies.results import Folder, means_of
 from thence.studies.rounds import Alone, StudyProgress, WithSpark, run_study
 from thence.studies.runs import RunRow
-from thence.studies.statistics import summary_of
 from thence.studies.study import Study, parse
 
 if TYPE_CHECKING:
@@ -93,17 +91,13 @@ def test_runs_that_fail_on_spark_cost_nobody_else(tmp_path: Path) -> None:
 
 def test_the_means_are_the_same_however_rows_are_spread(spark: SparkSession, alone: Folder, tmp_path: Path) -> None:
     rows = alone.rows()
-    wanted = dict.fromkeys((point for point, _ in rows), 7)
-    counted = [row for row in rows.values() if row.repetition < 7]
-    expected = repr(means_of(counted))
-    assert repr(by_point(means_in(spark, str(alone.path / "results"), wanted, summary_of))) == expected
+    expected = repr(means_of([row for row in rows.values() if row.repetition < 7]))
     frame = spark.read.parquet(str(alone.path / "results"))
-    # Doubled, shuffled, in other files, and with a run that failed and one that is not wanted.
-    doubled = frame.union(frame).repartition(5)
-    failed = RunRow("queue", counted[0].point, 0, 1, {}, 0.0, None, "lost")
+    # Doubled, shuffled, in other files, and with a run that failed.
+    failed = RunRow("queue", next(iter(rows))[0], 0, 1, {}, 0.0, None, "lost")
     bad = spark.createDataFrame([tuple(failed)], frame.schema)
-    doubled.union(bad).write.parquet(str(tmp_path / "spread"))
-    assert repr(by_point(means_in(spark, str(tmp_path / "spread"), wanted, summary_of))) == expected
+    bad.union(frame.union(frame).repartition(5)).write.parquet(str(tmp_path / "results"))
+    assert repr(means_of([row for row in Folder(tmp_path).rows().values() if row.repetition < 7])) == expected
 
 
 @pytest.mark.campaign

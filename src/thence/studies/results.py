@@ -173,7 +173,7 @@ def by_point(rows: Iterable[Mapping[str, Any]]) -> Means:
 
 
 def means_of(rows: Sequence[RunRow]) -> Means:
-    """Return the means of rows, computed in this process; they are the same as on Spark."""
+    """Return the statistics of each measure at each point."""
     values: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         for measure, value in row.measures.items():

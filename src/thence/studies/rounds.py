@@ -16,16 +16,16 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
 from thence.pipeline.engine import Engine, Here, OnSpark
 from thence.pipeline.work import WorkFolder
 from thence.studies.models import model_named
-from thence.studies.results import Failure, Folder, Means, by_point, means_of
+from thence.studies.results import Failure, Folder, Means, means_of
 from thence.studies.runs import RESULTS, RunRow, RunTask, Traces, run_task
-from thence.studies.statistics import repetitions_needed, summary_of
+from thence.studies.statistics import repetitions_needed
 from thence.studies.study import Study, canonical
 
 TASK_S: Final = 1.0
@@ -59,9 +59,6 @@ class Crew(Protocol):
     def engine(self, folder: Folder) -> Engine:
         """Return where tasks run."""
 
-    def means(self, folder: Folder, wanted: Mapping[str, int]) -> Means:
-        """Return the statistics of as many repetitions of each point as wanted."""
-
 
 class Alone:
     """In this process, without Spark."""
@@ -70,11 +67,6 @@ class Alone:
 
     def engine(self, folder: Folder) -> Engine:
         return Here()
-
-    def means(self, folder: Folder, wanted: Mapping[str, int]) -> Means:
-        return means_of(
-            [row for row in folder.rows().values() if row.error is None and row.repetition < wanted.get(row.point, 0)]
-        )
 
 
 class WithSpark:
@@ -89,11 +81,6 @@ class WithSpark:
 
     def engine(self, folder: Folder) -> Engine:
         return OnSpark(self._spark, WorkFolder(str(folder.path / ".work")))
-
-    def means(self, folder: Folder, wanted: Mapping[str, int]) -> Means:
-        from thence.pipeline.metrics.means import means_in
-
-        return by_point(means_in(self._spark, str(folder.path / RESULTS), wanted, summary_of))
 
 
 class Outcome(NamedTuple):
@@ -114,7 +101,7 @@ def run_study(study: Study, folder: Folder, crew: Crew, traces: Traces = "none",
         while campaign.extend(means):
             number += 1
             means = campaign.next_round(f"round {number + 1}")
-    counted = [row for row in campaign.rows.values() if row.error is None and row.repetition < campaign.wanted.get(row.point, 0)]
+    counted = campaign.counted()
     failures = tuple(
         Failure(row.point, row.repetition, row.error)
         for row in campaign.rows.values()
@@ -141,7 +128,7 @@ class _Campaign:
     """What was run, and how many repetitions of each point are wanted."""
 
     def __init__(self, study: Study, folder: Folder, crew: Crew, traces: Traces, tell: Tell | None) -> None:
-        self._study, self._folder, self._crew, self._traces, self._tell = study, folder, crew, traces, tell
+        self._study, self._folder, self._traces, self._tell = study, folder, traces, tell
         self._engine = crew.engine(folder)
         self._points = [canonical(point) for point in study.points()]
         self.wanted = dict.fromkeys(self._points, study.repetitions.least)
@@ -164,9 +151,11 @@ class _Campaign:
     def next_round(self, name: str) -> Means:
         """Run what is missing; return the statistics."""
         self.round(name, self.missing())
-        if not any(row.error is None for row in self.rows.values()):
-            return {}
-        return self._crew.means(self._folder, self.wanted)
+        return means_of(self.counted())
+
+    def counted(self) -> list[RunRow]:
+        """Return the runs that succeeded, of each point as many as are wanted."""
+        return [row for row in self.rows.values() if row.error is None and row.repetition < self.wanted.get(row.point, 0)]
 
     def extend(self, means: Means) -> bool:
         """Want more of the points whose intervals are too wide; return whether there are any."""

@@ -1,8 +1,8 @@
 """What a trace measures: delays, waits, sizes, traffic, load and activity, as Parquet tables with named columns.
 
 ``write_metrics`` writes them all. Each is also a transform of its own, from a data frame to a data frame: ``facts`` first, the
-others from it. ``means`` sums up repeated runs of a study. Of the pipeline it imports ``tables``, ``files`` and ``session``;
-``thence.pipeline.tables`` says what the columns are, and knows no Spark.
+others from it. Of the pipeline it imports ``tables``, ``files`` and ``session``; ``tables`` says what the columns are, and knows
+no Spark.
 """
 
 from thence.pipeline.metrics.distributions import distributions
