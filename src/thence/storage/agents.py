@@ -92,7 +92,7 @@ class LedgerState(msgspec.Struct, array_like=True):
 
 
 class AgentLedger:
-    """See the module's text."""
+    """The agents of one server: their states, how far they have reacted, and the messages set aside."""
 
     def __init__(self, most_bytes: int = MAX_STATES_BYTES) -> None:
         """Start without agents. ``most_bytes``: how large their states may be together, if less than ``MAX_STATES_BYTES``."""

@@ -39,7 +39,7 @@ log = logging.getLogger("thence.outgoing")
 
 
 class Outgoing:
-    """See the module's text."""
+    """The frames of one member that are in files."""
 
     def __init__(self, member: Member, spill: Spill, fetched: Callable[[Fetched], object]) -> None:
         """Keep frames of ``member`` in ``spill``; ``fetched`` hands in those that it wants back."""

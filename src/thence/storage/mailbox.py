@@ -128,7 +128,7 @@ NOTHING_FENCED: Final[dict[str, int]] = {}
 
 
 class Mailbox(msgspec.Struct, array_like=True):
-    """See the module's text."""
+    """The messages that wait for one client, in memory and in files, and what the client has sent."""
 
     temporary: bool = False
     sent: int = 0

@@ -52,7 +52,7 @@ class SavedSafety(msgspec.Struct, array_like=True):
 
 
 class MailboxSafety:
-    """See the module's text."""
+    """Which messages in the mailboxes of a server are not safe yet."""
 
     def __init__(self) -> None:
         """Nothing was delivered yet."""

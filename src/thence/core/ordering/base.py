@@ -123,7 +123,7 @@ def stamp_union(stamps: Sequence[type]) -> Any:
 
 
 class Ordering(ABC):
-    """The state of one member of one domain. See the module's text for the rules."""
+    """The state of one member of one domain: it stamps what is sent, and holds what came before its turn."""
 
     traits: ClassVar[Traits]
     state: Any

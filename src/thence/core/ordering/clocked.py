@@ -72,7 +72,7 @@ class AcknowledgedPaths(Paths):
 
 
 class Clocked(Ordering):
-    """See the module's text."""
+    """Total and causal order by the times in the stamps, without a coordinator."""
 
     traits = Traits(
         "clocked",

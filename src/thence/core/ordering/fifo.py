@@ -35,7 +35,7 @@ class FifoState(msgspec.Struct):
 
 
 class Fifo(Ordering):
-    """See the module's text."""
+    """Delivers what one member sends to another in the order in which it was sent."""
 
     traits = Traits("fifo", frozenset({"fifo"}), (FifoStamp,), FifoState, gated=True, interchangeable=True)
     state: FifoState

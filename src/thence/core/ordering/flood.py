@@ -69,7 +69,7 @@ class GraphPaths(Paths):
 
 
 class Flood(Ordering):
-    """See the module's text."""
+    """Causal broadcast over FIFO links, in which each member passes on what is new to it."""
 
     traits = Traits(
         "flood",

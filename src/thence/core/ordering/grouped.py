@@ -117,7 +117,7 @@ class Subgroups(Paths):
 
 
 class Grouped(Ordering):
-    """See the module's text."""
+    """Causal order among subgroups whose gateways keep a vector with one entry for each subgroup."""
 
     traits = Traits(
         "grouped",

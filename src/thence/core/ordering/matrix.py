@@ -42,7 +42,7 @@ class MatrixOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Matrix(Ordering):
-    """See the module's text."""
+    """Causal unicast and multicast with a matrix of who sent how much to whom."""
 
     traits = Traits(
         "matrix",

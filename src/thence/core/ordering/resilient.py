@@ -84,7 +84,7 @@ class ResilientState(msgspec.Struct):
 
 
 class Resilient(Ordering):
-    """See the module's text."""
+    """The matrix ordering, with nothing delivered before enough other members keep a copy of it."""
 
     traits = Traits(
         "resilient",

@@ -75,7 +75,7 @@ class CoordinatedPaths(Paths):
 
 
 class Sequenced(Ordering):
-    """See the module's text."""
+    """Total and causal order, given by the numbers of one coordinator."""
 
     traits = Traits(
         "sequenced",

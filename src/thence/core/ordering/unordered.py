@@ -33,7 +33,7 @@ class UnorderedState(msgspec.Struct):
 
 
 class Unordered(Ordering):
-    """See the module's text."""
+    """Delivers each message once, as it arrives."""
 
     traits = Traits("unordered", frozenset(), (UnorderedStamp,), UnorderedState, interchangeable=True)
     state: UnorderedState

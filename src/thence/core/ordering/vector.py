@@ -54,7 +54,7 @@ class VectorState(msgspec.Struct):
 
 
 class Vector(Ordering):
-    """See the module's text."""
+    """Causal broadcast with vector stamps; members that a message is not for get a marker."""
 
     traits = Traits(
         "vector",

@@ -79,7 +79,7 @@ class Decision(NamedTuple):
 
 
 class Coordinator:
-    """One run of the command. See the module's text."""
+    """One run of the command that changes a fabric."""
 
     def __init__(self, old: Topology, new: Topology, lost: tuple[str, ...] = (), *, back: bool = False) -> None:
         """Lead the members of ``old`` to ``new``, without those who are ``lost``; or only ``back``, and ``new`` may have them."""

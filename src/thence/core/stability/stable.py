@@ -29,9 +29,8 @@ import msgspec
 
 from thence.core.stability.policy import AckPeer, AckPolicy
 from thence.core.transport.acks import Attempt
-from thence.core.transport.base import Frames, Transport
+from thence.core.transport.base import Frames, Queues, Transport
 from thence.core.transport.direct import Direct
-from thence.core.transport.queues import Queues
 from thence.core.wire.messages import MAX_BODY_BYTES, Envelope, Packet, StableAck, weight_of
 from thence.core.wire.number_set import NumberSet
 from thence.errors import ImpossibleFrame, MalformedFrame, StorageError

@@ -8,9 +8,8 @@ from typing import Any
 from thence.core.epochs.progress import Progress
 from thence.core.ordering import ArrivalOrder
 from thence.core.topology.ack_options import AT_ONCE, AckOptions
-from thence.core.transport.base import Frames, Incoming, Packets, Transport, refuse_snapshot
+from thence.core.transport.base import Frames, Incoming, Packets, Queues, Transport, refuse_snapshot
 from thence.core.transport.channel import UNHURRIED, Channel, ChannelState, Pace
-from thence.core.transport.queues import Queues
 from thence.core.transport.spill_queue import Numbered
 from thence.core.wire.messages import Envelope, Packet
 from thence.errors import MalformedFrame

@@ -8,9 +8,8 @@ from itertools import repeat
 from typing import Any
 
 from thence.core.epochs.progress import Progress
-from thence.core.transport.base import Frames, Incoming, Packets, Transport, refuse_snapshot
+from thence.core.transport.base import Frames, Incoming, Packets, Queues, Transport, refuse_snapshot
 from thence.core.transport.channel import ChannelState
-from thence.core.transport.queues import Queues
 from thence.core.wire.messages import Frame, Packet
 from thence.core.wire.number_set import NumberSet
 

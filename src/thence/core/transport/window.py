@@ -36,7 +36,7 @@ QUEUED_TIMES = 2
 
 
 class FlightWindow:
-    """See the module's text."""
+    """How many bytes may be in flight to one peer, by the round trips to it."""
 
     def __init__(self, least_bytes: int = FIRST_WINDOW_BYTES) -> None:
         """Start with a way that nothing is known of."""

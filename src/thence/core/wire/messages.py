@@ -33,7 +33,7 @@ FRAME_WEIGHT = 64
 
 
 class MessageId(NamedTuple):
-    """The name of a message: who made it, and its how-manieth message it is, from 1."""
+    """The name of a message: its origin, and its number among the messages of that origin, from 1."""
 
     origin: str
     number: int

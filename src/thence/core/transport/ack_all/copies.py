@@ -29,7 +29,7 @@ MAX_COPIES_BYTES = 16 * WINDOW_BYTES
 
 
 class Copies:
-    """See the module's text. Streams are numbered."""
+    """Messages of others, by stream and number, within their limits. Streams are numbered."""
 
     def __init__(
         self, kept: list[dict[int, StreamMessage[Any]]], received_upto: list[int], limit_bytes: int = MAX_COPIES_BYTES

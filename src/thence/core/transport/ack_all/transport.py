@@ -29,8 +29,7 @@ from thence.core.transport.ack_all.missing import Missing
 from thence.core.transport.ack_all.own_stream import OwnStream
 from thence.core.transport.ack_all.state import AckAllState, AckGroup, Drafts, StreamMessage
 from thence.core.transport.acks import ReceivedAcks
-from thence.core.transport.base import Frames, Incoming, Packets, Transport, refuse_snapshot
-from thence.core.transport.queues import Queues
+from thence.core.transport.base import Frames, Incoming, Packets, Queues, Transport, refuse_snapshot
 from thence.core.wire.messages import Envelope, GroupAcks, Packet
 from thence.core.wire.number_set import NumberSet
 from thence.errors import ImpossibleFrame, StrangerFrame
