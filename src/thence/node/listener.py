@@ -10,6 +10,9 @@ Rules:
   ``TLS_BURST`` times at once; others of that place wait, for ``HELLO_TIMEOUT_S`` at most.
 * There are at most ``MAX_CONNECTIONS``, and fewer where there is no memory for them or the system allows fewer open
   files. Then, too, a stranger is shown out for the next, if there is one: strangers alone never fill a server.
+* One part in ``SPARE_SHARE`` of these is for strangers only. When all others are taken, a client that has introduced itself gets
+  the newest connection of the entry in the access file, or of the place without a token, that has most (``node.shares``). If its
+  own has as many, it is refused, and may come again: no entry takes all connections. Servers make nobody wait.
 * Whoever is refused stays a stranger until its connection has ended.
 * Servers and clients come through the same listener; the first frame says which they are.
 * Where there is an access file, a client proves its token (``net.security.tokens``) before anything else that it says is read.
@@ -27,7 +30,6 @@ import errno
 import resource
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -52,6 +54,7 @@ from thence.net.security.credentials import Security
 from thence.net.security.exposure import is_loopback
 from thence.net.security.tokens import NONCE_BYTES, new_nonce
 from thence.node.directory.homes import begins
+from thence.node.shares import ConnectionShares
 from thence.runtime.event_loop import ignore
 from thence.runtime.offenders import ArrivalPace, OffenderLog, place_of
 
@@ -66,6 +69,8 @@ MAX_STRANGER_BYTES: Final = MAX_STRANGERS * (MAX_HELLO_BYTES + HEADER.size + TLS
 TLS_PER_S: Final = 50
 TLS_BURST: Final = 50
 MAX_CONNECTIONS: Final = 10_000
+SPARE_SHARE: Final = 16
+"""One part in so many of all connections is for those who have not introduced themselves yet."""
 RESERVED_FILES: Final = 128
 """How many open files are left for the store, the trace and everything else."""
 BACKLOG: Final = 256
@@ -94,12 +99,12 @@ class Listener:
         self._on_client = on_client
         self.holder_of: Callable[[str], object] = ignore
         """Returns who has a name, in any form: another one means that another program has got it."""
-        self._strangers: dict[Connection, str] = {}
-        """Where each of them is,"""
+        self._strangers: ConnectionShares[Connection] = ConnectionShares()
+        """Those who have not introduced themselves, by where they are,"""
         self._timers: dict[Connection, asyncio.TimerHandle] = {}
-        """and what ends it if it says nothing."""
-        self._places: Counter[str] = Counter()
-        """How many strangers there are at each place."""
+        """and what ends each of them if it says nothing."""
+        self._clients: ConnectionShares[Connection] = ConnectionShares()
+        """Those of clients, by their entries in the access file, or by where they are."""
         self._open: set[Connection] = set()
         self.complaints = OffenderLog()
         self._listening: list[socket.socket] = []
@@ -174,7 +179,7 @@ class Listener:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _came(self, came: socket.socket, address: str) -> None:
-        allowed = f"MAX_CONNECTIONS, --memory and the limit on open files allow {self._most}"
+        allowed = _allowed(self._most)
         full = len(self._open) >= self._most
         if full and not self._strangers:
             self.turned_away += 1
@@ -182,24 +187,23 @@ class Listener:
             came.close()
             return
         place = place_of(address.rpartition(":")[0])
-        if self._places[place] >= MAX_STRANGERS_PER_PLACE:
+        if self._strangers.held_by(place) >= MAX_STRANGERS_PER_PLACE:
             self._show_out(place, f"there are MAX_STRANGERS_PER_PLACE ({MAX_STRANGERS_PER_PLACE}) like it")
         elif full or len(self._strangers) >= MAX_STRANGERS:
             why = allowed if full else f"there are MAX_STRANGERS ({MAX_STRANGERS}) like it"
-            self._show_out(max(self._places, key=self._places.__getitem__), why)
+            self._show_out(self._strangers.largest(), why)
         connection = Connection()
         connection.address = address
         connection.on_made, connection.on_frame = self._made, self._introduced
         connection.on_lost, connection.on_end = self._lost, self._ended
         connection.complain = partial(self.complaints.say, address)
-        self._strangers[connection] = place
-        self._places[place] += 1
+        self._strangers.add(connection, place)
         self._open.add(connection)
         self._coming[connection] = asyncio.get_running_loop().create_task(self._let_in(connection, came))
 
     def _show_out(self, place: str, why: str) -> None:
         """Let the stranger from a place that has been there for longest make room for another."""
-        connection = next(stranger for stranger, where in self._strangers.items() if where == place)
+        connection = self._strangers.oldest_of(place)
         self.turned_away += 1
         connection.complain(f"shown out: it has not introduced itself, and {why}")
         coming = self._coming.get(connection)
@@ -228,7 +232,7 @@ class Listener:
 
     async def _wait_for_turn(self, connection: Connection, came: socket.socket) -> None:
         """Wait until TLS may be agreed on with one more from this place; an ``OSError`` if that would take too long."""
-        delay = self._pace.delay(self._strangers[connection])
+        delay = self._pace.delay(self._strangers.holder(connection))
         if delay is None:
             self.turned_away += 1
             came.close()
@@ -252,16 +256,13 @@ class Listener:
 
     def _ended(self, connection: Connection) -> None:
         self._open.discard(connection)
+        self._clients.drop(connection)
         self._known(connection)
 
     def _known(self, connection: Connection) -> None:
         """It is a stranger no more: it was taken in, or it has gone."""
         self._at_ease(connection)
-        place = self._strangers.pop(connection, None)
-        if place is not None:
-            self._places[place] -= 1
-            if not self._places[place]:
-                del self._places[place]
+        self._strangers.drop(connection)
 
     def _at_ease(self, connection: Connection) -> None:
         timer = self._timers.pop(connection, None)
@@ -279,13 +280,41 @@ class Listener:
             refuse(connection, f"{offered}; this server speaks {OLDEST_PROTOCOL} to {PROTOCOL}")
             self._at_ease(connection)
         elif isinstance(hello, ServerHello):
+            self._make_room("")
             self._hand_over(connection, self._on_server(connection, hello))
         elif self._security.access is not None:
             self._challenge(connection, hello)
         elif hello.name and begins(hello) and not hello.entry and len(hello.nonce) == NONCE_BYTES:
             self._ask(connection, hello, Challenge(*self._server, new_nonce()), self._is_there)
         else:
-            self._hand_over(connection, self._on_client(connection, hello, None))
+            self._introduced_as(connection, hello, None)
+
+    def _introduced_as(self, connection: Connection, hello: ClientHello, guest: Guest | None) -> None:
+        """It is known which client it is: hand it over if there is a connection left for it."""
+        holder = self._strangers.holder(connection) if guest is None else f"the token of {guest.rights.entry!r}"
+        if not self._make_room(holder):
+            self.turned_away += 1
+            _let_go(connection, holder, self._clients.held_by(holder), _without_spare(self._most))
+            self._at_ease(connection)
+            return
+        self._hand_over(connection, self._on_client(connection, hello, guest))
+        if connection not in self._strangers and connection in self._open:
+            self._clients.add(connection, holder)
+
+    def _make_room(self, holder: str) -> bool:
+        """Return whether somebody may have one connection more; whoever has most gives one up for it if need be."""
+        most = _without_spare(self._most)
+        if len(self._open) - len(self._strangers) < most:
+            return True
+        connection = self._clients.gives_way_to(holder)
+        if connection is None:
+            return False
+        self.turned_away += 1
+        largest = self._clients.holder(connection)
+        _let_go(connection, largest, self._clients.held_by(largest), most)
+        self._clients.drop(connection)
+        self._strangers.add(connection, place_of(connection.address.rpartition(":")[0]))  # Until it has gone.
+        return True
 
     def _hand_over(self, connection: Connection, accepted: bool) -> None:
         if accepted:
@@ -338,7 +367,7 @@ class Listener:
     def _is_there(self, connection: Connection, hello: ClientHello, challenge: Challenge, said: Proof) -> None:
         if said.proof != challenge.nonce:
             raise MalformedFrame("it answers another challenge")
-        self._hand_over(connection, self._on_client(connection, hello, None))
+        self._introduced_as(connection, hello, None)
 
     def _proved(self, connection: Connection, hello: ClientHello, challenge: Challenge, said: Proof) -> None:
         access = self._security.access
@@ -353,11 +382,26 @@ class Listener:
         if reason:
             self._refuse_client(connection, hello, reason)
             return
-        self._hand_over(connection, self._on_client(connection, hello, guest))
+        self._introduced_as(connection, hello, guest)
 
     def _refuse_client(self, connection: Connection, hello: ClientHello, reason: str) -> None:
         refuse(connection, reason, claims=f"client {hello.name!r} with the token of {hello.entry!r}")
         self._at_ease(connection)
+
+
+def _without_spare(number: int) -> int:
+    """Return how many of all connections there may be of those who have introduced themselves."""
+    return number - number // SPARE_SHARE
+
+
+def _let_go(connection: Connection, holder: str, held: int, most: int) -> None:
+    """End a connection, for now, of somebody who has more of them than others; ``most``: how many there may be of all."""
+    reason = f"{holder} has {held} connections, and others want some: {_allowed(most)} in all"
+    refuse(connection, Refused(reason, later=True), claims=f"one more of {holder}")
+
+
+def _allowed(number: int) -> str:
+    return f"MAX_CONNECTIONS, --memory and the limit on open files allow {number}"
 
 
 def _why_not_bound(server: str, hello: ClientHello) -> str:
