@@ -43,8 +43,8 @@ from rich.progress import Progress
 from tests.support import copied, evolving, explorer_cases, fabrics
 from tests.support.servers import agent_crashes, crash_copies, crashes, hostile
 from thence.core.ordering import ORDERINGS
-from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
+from thence.sim.search.explorer import Case, explore
 from thence.sim.simulation import simulate
 from thence.trace.judge import judge
 
@@ -166,7 +166,7 @@ def run_paper(name: str) -> tuple[str, int]:
 def search(case: Case) -> tuple[Case, int, str]:
     """Explore one case; return how many steps it took and what was found, if anything."""
     found = explore(case)
-    return case, found.steps, "" if found.property is None else f"{found.property}, by {found.actions}"
+    return case, found.steps, "" if found.broken is None else f"{found.broken}, by {found.actions}"
 
 
 def describe(case: Case) -> str:

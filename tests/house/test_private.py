@@ -74,7 +74,6 @@ LISTED = {
     "tests/unit/server/test_admission.py": 1,
     "tests/unit/server/test_apply.py": 1,
     "tests/unit/server/test_chatter.py": 1,
-    "tests/unit/sim/test_explorer.py": 1,
     "tests/unit/sim/test_kernel.py": 2,
     "tests/unit/trace/evidence/test_causality.py": 1,
 }

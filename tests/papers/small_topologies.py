@@ -19,7 +19,8 @@ from itertools import combinations, combinations_with_replacement, permutations,
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.errors import TopologyError
-from thence.sim.explorer import Case, Found, explore
+from thence.sim.search.explorer import Action, Case, explore
+from thence.sim.search.search import Explored
 
 SERVERS = "abcd"
 MAX_DOMAINS = 3
@@ -85,12 +86,12 @@ def case_of(choice: Choice, messages: int) -> Case:
     return Case(fabric(choice, force=True), messages, "unicast", CAUSAL)
 
 
-def search(choice: Choice, messages: int) -> Found:
+def search(choice: Choice, messages: int) -> Explored[Action]:
     """Search every run; with few messages first, since a short run is found sooner there."""
-    found = Found(0)
+    found: Explored[Action] = Explored(0, 0)
     for count in range(min(3, messages), messages + 1):
         found = explore(case_of(choice, count))
-        if found.property:
+        if found.broken:
             break
     return found
 
@@ -112,10 +113,10 @@ def main() -> int:
     wrong = 0
     for number, (choice, messages) in enumerate(CAMPAIGN, start=1):
         found = search(choice, messages)
-        agree = (found.property == "causal") if refused(choice) else found.property is None
+        agree = (found.broken == "causal") if refused(choice) else found.broken is None
         wrong += not agree
         verdict = "agree" if agree else "DISAGREE"
-        sys.stdout.write(f"{number}/{len(CAMPAIGN)} {label(choice)} {messages} messages: {found.property} {verdict}\n")
+        sys.stdout.write(f"{number}/{len(CAMPAIGN)} {label(choice)} {messages} messages: {found.broken} {verdict}\n")
         sys.stdout.flush()
     return 1 if wrong else 0
 

@@ -24,8 +24,8 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import RoutePlan, Routes
 from thence.core.wire.messages import Envelope, Frame
-from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
+from thence.sim.search.explorer import Case, explore
 from thence.sim.world import Happened, World
 
 DELAYS = ("exponential:10ms", "uniform:1ms..30ms", "pareto:2ms,1.2")
@@ -146,7 +146,7 @@ RELAYED = Topology("relayed", [Domain("B", ("X", "Y"), "matrix"), Domain("C", ("
 def test_c4_a_relay_must_forward_in_delivery_order() -> None:
     """C4, §III-A "relaying must be done in FIFO order": without it the explorer finds the shortest violating run by itself."""
     found = explore(Case(RELAYED, 2, "unicast", frozenset({"causal"}), Backwards))
-    assert found.property == "causal"
+    assert found.broken == "causal"
     sends = [action for action in found.actions if not action.target]
     assert [(send.source, send.to) for send in sends] == [("X", ("Z",)), ("X", ("Z",))]
     assert len(found.actions) == 5, "two sends, the later one overtakes, the earlier one arrives, and Z gets the later one"
@@ -155,7 +155,7 @@ def test_c4_a_relay_must_forward_in_delivery_order() -> None:
 def test_c4_with_delivery_order_there_is_no_violation() -> None:
     """C4, §III-D, Replay Property: the same case and one message more, with the relay as it is: every run is tried."""
     for messages in (2, 3):
-        assert explore(Case(RELAYED, messages, "unicast")).property is None
+        assert explore(Case(RELAYED, messages, "unicast")).broken is None
 
 
 class PerDirection(Member):
@@ -261,11 +261,11 @@ def test_c5_the_five_shapes_of_a_route(name: str, ordering: str) -> None:
 def test_c5_whoever_sends_what(name: str) -> None:
     """C5: any three unicasts by anybody over the shape, every run; two over (e), where three are too many: see the test above."""
     found = explore(Case(shape(name), 2 if name == "e" else 3, "unicast"))
-    assert found.property is None
+    assert found.broken is None
     assert found.steps > 1_000
 
 
 def test_c5_the_shapes_tell_a_bad_relay() -> None:
     """The test of the five shapes has teeth: where the relay turns the order round, shape (d) shows it."""
     found = explore(Case(shape("d"), 3, "unicast", frozenset({"causal"}), Backwards))
-    assert found.property == "causal"
+    assert found.broken == "causal"

@@ -32,8 +32,8 @@ from thence.core.topology.routing import RoutePlan as Route
 from thence.core.topology.routing import Routes
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import Envelope, Frame, Packet, control_bytes
-from thence.sim.explorer import Case, explore
 from thence.sim.options import SimulationOptions
+from thence.sim.search.explorer import Case, explore
 from thence.sim.world import World
 from thence.studies.models.daisy_options import OptionCost
 
@@ -265,9 +265,9 @@ def test_d7_forwarding_early_alone_breaks_order() -> None:
     """D7, §3.4 (i): the rule as far as it is printed; the explorer finds a shortest run that breaks order
     (docs/research/errata.md)."""
     found = explore(Case(CHAIN, 2, "unicast", frozenset({"causal"}), Early))
-    assert found.property == "causal"
+    assert found.broken == "causal"
     assert len(found.actions) == 4, "two messages from X to Z; S gets the second first and forwards it; Z delivers it"
-    assert explore(Case(CHAIN, 3, "unicast")).property is None
+    assert explore(Case(CHAIN, 3, "unicast")).broken is None
 
 
 def test_d7_forwarding_early_is_unsafe_also_where_the_next_group_lacks_nothing() -> None:
@@ -311,9 +311,9 @@ def early_chain(local: str, servers: str) -> Topology:
 def test_d7_forwarding_bodies_early_keeps_order() -> None:
     """D7, §3.4 (i), repaired: the body goes ahead, its place in the order later. Every run of the chain, and with a mistake."""
     for local, servers, messages in (("vector", "vector", 3), ("matrix", "sequenced", 2), ("clocked", "matrix", 2)):
-        assert explore(Case(early_chain(local, servers), messages, "unicast")).property is None
+        assert explore(Case(early_chain(local, servers), messages, "unicast")).broken is None
     broken = explore(Case(early_chain("vector", "vector"), 2, "unicast", member_type=BodiesAlone))
-    assert (broken.property, len(broken.actions)) == ("creation", 5), "to S, to Z; S gets the second first; Z, without its body"
+    assert (broken.broken, len(broken.actions)) == ("creation", 5), "to S, to Z; S gets the second first; Z, without its body"
 
 
 def test_d7_forwarding_bodies_early_step_by_step() -> None:

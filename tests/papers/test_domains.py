@@ -17,9 +17,9 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
 from thence.errors import TopologyError
-from thence.sim.explorer import Case, explore
 from thence.sim.options import Pattern, SimulationOptions
 from thence.sim.scenario import from_actions, run_text
+from thence.sim.search.explorer import Case, explore
 from thence.sim.simulation import Result, simulate
 from thence.sim.world import World
 from thence.studies.parts.figures import SHAPES, domains_fig2
@@ -159,9 +159,9 @@ def test_m2_refused_exactly_when_a_run_breaks_causal_order(choice: small.Choice)
     """
     found = small.search(choice, 3)
     if not small.refused(choice):
-        assert found.property is None
+        assert found.broken is None
         return
-    assert found.property == "causal"
+    assert found.broken == "causal"
     assert len(found.actions) == 5
     replayed = from_actions(small.case_of(choice, 3), found.actions, "the shortest run")
     assert "although" in replayed.partition("judge ")[2], "the judge does not see what the explorer found"
@@ -180,8 +180,8 @@ def test_m2_what_lies_inside_another_domain_must_leave_the_order_to_it() -> None
     """
     domains = [Domain("inner", ("a", "b"), "matrix"), Domain("outer", ("a", "b", "c"), "matrix")]
     found = explore(Case(EachDomainByItself("t", domains, force=True), 3, "unicast", small.CAUSAL))
-    assert (found.property, len(found.actions)) == ("causal", 5)
-    assert explore(Case(Topology("t", domains), 3, "unicast", small.CAUSAL)).property is None
+    assert (found.broken, len(found.actions)) == ("causal", 5)
+    assert explore(Case(Topology("t", domains), 3, "unicast", small.CAUSAL)).broken is None
 
 
 # --- M3: updates (App. A) ------------------------------------------------------------------------------------------------
@@ -221,8 +221,8 @@ def test_m3_as_printed_it_is_not_causal(ordering: type[Ordering]) -> None:
     Deviation: the position moves behind the selection, numbers start at 1 and positions at 0 (``core/ordering/matrix_clock.py``).
     """
     found = explore(Case(Domain("d", ("A", "B", "C"), ordering), 3, "unicast", small.CAUSAL))
-    assert (found.property, len(found.actions)) == ("causal", 5)
-    assert explore(Case(Domain("d", ("A", "B", "C"), "matrix"), 3, "unicast", small.CAUSAL)).property is None
+    assert (found.broken, len(found.actions)) == ("causal", 5)
+    assert explore(Case(Domain("d", ("A", "B", "C"), "matrix"), 3, "unicast", small.CAUSAL)).broken is None
 
 
 def test_m3_as_printed_stamps_are_empty() -> None:

@@ -18,10 +18,10 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.core.topology.routing import Routes
 from thence.errors import TopologyError
-from thence.sim import explorer
-from thence.sim.explorer import Action, Case, explore
 from thence.sim.options import Pattern, SimulationOptions
 from thence.sim.scenario import Stage, from_actions, parse, run_text
+from thence.sim.search import explorer
+from thence.sim.search.explorer import Action, Case, explore
 from thence.sim.simulation import simulate
 from thence.studies.parts.linked_systems import Mode, Wait, drive, names, two
 from thence.trace.judge import judge
@@ -194,7 +194,7 @@ def test_i2_a_sender_with_two_ways_is_refused() -> None:
 def test_i3_uncoordinated_relays_break_causal_order() -> None:
     """I3, §5, Thm 2. The explorer finds the proof's own run as the shortest: m and m' cross by different relays, m' first."""
     found = explore(Case(two((2, 2), 2, "fifo"), 2, "broadcast", frozenset({"causal"})))
-    assert found.property == "causal"
+    assert found.broken == "causal"
     assert found.actions == (Action("a1"), Action("a1", "a2"), Action("a2"), Action("a2", "b2"))
 
 
@@ -207,7 +207,7 @@ def test_i3_uncoordinated_relays_are_refused_where_causal_order_is_promised(mode
 
 def test_i3_one_relay_alone_is_enough() -> None:
     """I3: with one pair there is nothing to coordinate, and the explorer finds nothing, without any numbers."""
-    assert explore(Case(two((2, 3), 1, "fifo"), 2, "broadcast", frozenset({"causal"}))).property is None
+    assert explore(Case(two((2, 3), 1, "fifo"), 2, "broadcast", frozenset({"causal"}))).broken is None
 
 
 ROUND_TRIP = (
@@ -231,7 +231,7 @@ def test_i4_fig_5_is_not_causal(wait: Wait) -> None:
     """
     case = Case(two((2, 2), 2, "printed", wait), 2, "broadcast", frozenset({"causal"}))
     found = explore(case)
-    assert (found.property, found.actions) == ("causal", ROUND_TRIP)
+    assert (found.broken, found.actions) == ("causal", ROUND_TRIP)
     differences, _ = run_text(from_actions(case, found.actions, "the round trip"))
     assert differences == []
 
@@ -255,7 +255,7 @@ def test_i4_fig_5_is_causal_in_one_direction(wait: Wait, monkeypatch: pytest.Mon
     """I4, Thm 3 as far as its proof goes; and there it is safe not to wait for the delivery of what this relay sent itself."""
     monkeypatch.setattr(explorer, "_destinations", one_way)
     found = explore(Case(two((2, 2), 2, "printed", wait), 3, "broadcast", frozenset({"causal"})))
-    assert (found.property, found.steps > 1_000) == (None, True)
+    assert (found.broken, found.steps > 1_000) == (None, True)
 
 
 @pytest.mark.parametrize(
@@ -274,14 +274,14 @@ def test_i4_our_links_are_causal_in_every_run(sizes: tuple[int, int], messages: 
     Deviation: the receiving relays hand over to the sequencer of their side, which passes on; it waits for no delivery at all.
     """
     found = explore(Case(two(sizes, 2), messages, pattern))
-    assert (found.property, found.steps > 1_000) == (None, True)
+    assert (found.broken, found.steps > 1_000) == (None, True)
 
 
 @pytest.mark.parametrize("ordering", CAUSAL)
 def test_i4_whatever_ordering_the_systems_run(ordering: str) -> None:
     """I4, §5: the systems are not modified; each causal ordering will do, in every run of two broadcasts."""
     found = explore(Case(two((2, 2), 2, ordering=ordering), 2, "broadcast"))
-    assert (found.property, found.steps > 500) == (None, True)
+    assert (found.broken, found.steps > 500) == (None, True)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -348,7 +348,7 @@ def test_i5_three_systems_in_a_row_are_causal_in_every_run(pattern: Pattern) -> 
     first = Link("L", ("A", "B"), (("a1", "b1"), ("a2", "b2")))
     second = Link("M", ("B", "C"), (("b2", "c1"), ("b1", "c1")))
     found = explore(Case(Topology("row", systems, [first, second]), 2, pattern))
-    assert (found.property, found.steps > 1_000) == (None, True)
+    assert (found.broken, found.steps > 1_000) == (None, True)
 
 
 def triangle(*, force: bool) -> Topology:
@@ -368,7 +368,7 @@ def test_i5_a_cycle_that_is_forced_breaks_causal_order() -> None:
     """I5, §6, Lemma 1: the explorer finds that two ways to one system overtake each other."""
     case = Case(triangle(force=True), 3, "unicast", frozenset({"causal"}))
     found = explore(case)
-    assert (found.property, len(found.actions)) == ("causal", 5)
+    assert (found.broken, len(found.actions)) == ("causal", 5)
     stage = Stage(case.topology)
     for block in parse(from_actions(case, found.actions, "around the triangle")):
         assert stage.do(block.command) == block.expected

@@ -14,7 +14,7 @@ from thence.core.places import place
 from thence.core.places.link_end import LinkEnd, LinkOutput
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
-from thence.sim.explorer import Case, explore
+from thence.sim.search.explorer import Case, explore
 from thence.studies.parts.linked_systems import MS, BroadcastCost, DrivenRun, Mode, Send, Wait, costs, daisy, drive, names, two
 
 # --- I8 ----------------------------------------------------------------------------------------------------------------
@@ -127,9 +127,9 @@ class NumbersEverything(LinkEnd):
 def test_numbering_everything_blocks_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """§5, Fig. 5, doubtful: a message that came in takes a number that never crosses back, and all that follow wait for it."""
     case = Case(two((2, 2), 2, "printed"), 2, "broadcast", frozenset())
-    assert explore(case).property is None
+    assert explore(case).broken is None
     monkeypatch.setattr(place, "LinkEnd", NumbersEverything)
-    assert explore(case).property == "completeness"
+    assert explore(case).broken == "completeness"
     run = drive(two((3, 3), 2, "printed"), [(0, "a3", None), (100 * MS, "b3", None), (200 * MS, "b3", None)])
     assert run.waiting == 2
     assert not [key for key in run.delays() if key[0].startswith("b") and key[1].startswith("a")]

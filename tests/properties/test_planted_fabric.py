@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.planted_fabric import PLANTED, Planted, in_place
-from thence.sim.explorer import Case, Found, explore
 from thence.sim.options import SimulationOptions
 from thence.sim.scenario import Stage, from_actions, parse
+from thence.sim.search.explorer import Action, Case, explore
+from thence.sim.search.search import Explored
 from thence.sim.simulation import simulate
 from thence.trace.judge import judge
 
@@ -34,18 +35,18 @@ def test_the_explorer_finds_it(planted: Planted) -> None:
     case = case_of(planted)
     with in_place(planted.mistake):
         found = explore(case)
-        assert (found.property or "").partition(":")[0] == planted.property
+        assert (found.broken or "").partition(":")[0] == planted.property
         assert_the_judge_agrees(case, found, ends=planted.ends)
 
 
-def assert_the_judge_agrees(case: Case, found: Found, *, ends: bool) -> None:
+def assert_the_judge_agrees(case: Case, found: Explored[Action], *, ends: bool) -> None:
     """Play the run that was found from its text, to its end; the judge must see what the explorer saw, or a message missing."""
     stage = Stage(case.topology)
     for block in parse(from_actions(case, found.actions, "planted")):
         assert stage.do(block.command) == block.expected
     if ends:
         stage.do("arrive everything")
-    seen = "completeness" if (found.property or "").startswith("refused") else found.property or ""
+    seen = "completeness" if (found.broken or "").startswith("refused") else found.broken or ""
     assert judge(stage.events, [seen]).properties[seen] >= 1
 
 
@@ -57,5 +58,5 @@ def test_random_runs_find_it(planted: Planted) -> None:
 
 @pytest.mark.parametrize("planted", PLANTED, ids=IDS)
 def test_without_it_nothing_is_found(planted: Planted) -> None:
-    assert explore(case_of(planted)).property is None
+    assert explore(case_of(planted)).broken is None
     assert broken_seeds(planted) == 0

@@ -12,7 +12,7 @@ from typing import Any, Final
 from thence.core.ordering import ORDERINGS
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
-from thence.sim.explorer import Action, Case, Fault
+from thence.sim.search.explorer import Action, Case, Fault
 
 NAMES: Final = ("A", "B", "C")
 PATTERNS: Final = ("unicast", "multicast", "broadcast")

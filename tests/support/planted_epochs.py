@@ -1,7 +1,7 @@
 """Handshakes and processes with a mistake in each, for checking that random runs with old copies, and the search, see it.
 
 A mistake is a subclass of ``Handshake``, or of ``MeetingNode`` where it is about what is stored when. ``tests/properties/
-test_copies.py`` asks the simulator for each of them, ``tests/unit/sim/test_epoch_search.py`` the search.
+test_copies.py`` asks the simulator for each of them, ``tests/unit/sim/search/test_epochs.py`` the search.
 """
 
 from __future__ import annotations

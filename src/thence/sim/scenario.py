@@ -44,7 +44,7 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.core.wire.messages import Frame
 from thence.errors import ConfigError, ThenceError, UsageError
-from thence.sim.explorer import Action, Case
+from thence.sim.search.explorer import Action, Case
 from thence.sim.world import Happened, World
 from thence.trace.events import Event
 from thence.trace.judge import DEFAULT_REQUIRED, judge
@@ -145,7 +145,7 @@ def from_actions(case: Case, actions: Iterable[Action], comment: str) -> str:
     """Return the scenario of a run that the explorer found, with what happens in it."""
     topology = case.topology
     require = topology.guarantees if case.require is None else case.require
-    commands = [*definition(topology), *(_command(action) for action in actions), "waits"]
+    commands = [*definition(topology), *map(str, actions), "waits"]
     commands.append(f"judge {' '.join(sorted(require | {'creation', 'duplication', 'completeness'}))}")
     stage = Stage(topology)
     blocks = [Block(0, (f"# {comment}",), commands[0], stage.do(commands[0]))]
@@ -165,15 +165,6 @@ def definition(topology: Topology) -> list[str]:
         commands.append(f"link {link.name} {' '.join(link.between)} {pairs} mode:{link.mode} wait:{link.wait}{only}")
     commands += [f"replicas {' '.join(group)}" for group in topology.replicas]
     return commands
-
-
-def _command(action: Action) -> str:
-    if action.fault is not None:
-        return " ".join(word for word in (action.fault.value, action.source, action.target) if word)
-    if action.target:
-        place = f" {action.place + 1}" if action.place else ""
-        return f"arrive {action.source} {action.target}{place}"
-    return f"send {action.source} to {'everyone' if action.to is None else ' '.join(action.to)}"
 
 
 class Stage:

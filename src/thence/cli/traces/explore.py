@@ -13,9 +13,10 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.errors import ConfigError
 from thence.runtime.files import read_topology
-from thence.sim.explorer import CHECKED, MAX_STEPS, Case, Exhausted, explore
 from thence.sim.options import Pattern
 from thence.sim.scenario import from_actions
+from thence.sim.search.explorer import CHECKED, Case, explore
+from thence.sim.search.search import MAX_STEPS, Exhausted
 
 MAX_PROCESSES = 6
 
@@ -61,15 +62,15 @@ def command(
     checked = ", ".join(sorted(case.topology.guarantees if required is None else required)) or "exactly once"
     what = str(topology or ordering)
     size = f"{console.count(len(case.topology.processes), 'process')}, up to {console.count(messages, 'message')}, {pattern}"
-    if found.property is None:
+    if found.broken is None:
         console.say(f"{what} keeps {checked} in every run of {size}: {console.count(found.steps, 'step')} tried, no violation.")
         return
     text = from_actions(
-        case, found.actions, f"{what} breaks {found.property}: the shortest run, of {console.count(len(found.actions), 'action')}"
+        case, found.actions, f"{what} breaks {found.broken}: the shortest run, of {console.count(len(found.actions), 'action')}"
     )
     if out:
         out.write_text(text, encoding="utf-8")
-        console.say(f"{what} breaks {found.property} ({size}). The shortest run is in {out}.")
+        console.say(f"{what} breaks {found.broken} ({size}). The shortest run is in {out}.")
     else:
         console.say(text, end="")
     raise typer.Exit(1)

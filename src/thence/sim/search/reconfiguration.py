@@ -1,12 +1,11 @@
 """Every run of a small change: members send, frames arrive, the command asks and is answered, in every possible order.
 
-The explorer (``sim.explorer``) tries every run of one topology. This tries every run of a change from one to the next, with the
+The explorer (``explorer``) tries every run of one topology. This tries every run of a change from one to the next, with the
 real members and the real ``core.reconfig.coordinator``, over a network that is exact: what arrives when, whom the command has
 asked by then, when it dies, and when a member that holds goes back by itself.
 
 Rules:
 
-* Runs that lead to the same state go on in the same ways, so of each state only the first run that reached it goes on.
 * A command asks one member after the other, in one order: what happens between two questions happens in every order. It reads
   and is answered at once; a request is carried out at once, in its turn.
 * A frame of a version is taken by members of that version. A member that is prepared is told by the first frame of the next one.
@@ -16,32 +15,26 @@ Rules:
 * There may be a command for another change beside: a *rescue*, which knows that some are lost by now on whom the first change
   counts. It leads the survivors to its topology, or finishes the first change for them. The others give up after
   ``MAX_ATTEMPTS``: otherwise the two could go on for ever.
-* The checks are those of the explorer: bit masks of causal pasts, independent of every stamp.
+* The checks are those of the explorer (``pasts``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from thence.core.member.contract import Arrived, Input, Submit
 from thence.core.member.member import Member, MemberOptions
 from thence.core.reconfig.coordinator import Coordinator
 from thence.core.reconfig.flush import Inventory, Settlement, settle
-from thence.core.reconfig.protocol import FABRIC, Flush, Hold, Resume, Standing, ViewInput
+from thence.core.reconfig.protocol import Flush, Hold, Resume, Standing, ViewInput
 from thence.core.reconfig.retention import MAX_RETAINED_BYTES
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
-from thence.core.wire.messages import Envelope, Frame, Packet
 from thence.errors import UsageError
-from thence.sim.explorer import Exhausted
-from thence.sim.states import BODY, Pasts, Step
-
-MAX_STATES: Final = 5_000_000
-"""How many states one search may see before it gives up, loudly."""
-
+from thence.sim.search.member_steps import BODY, MemberSteps
+from thence.sim.search.pasts import Pasts
+from thence.sim.search.search import MAX_STEPS, Broken, Explored, Model, Search
 
 MAX_ATTEMPTS: Final = 2
 """How often a command begins anew that another one hinders."""
@@ -60,34 +53,25 @@ class ChangeCase(NamedTuple):
     leases: int = 0
     """How often a member that holds goes back by itself."""
     lost: tuple[str, ...] = ()
-    """Who is gone for good, or held to be."""
+    """Who is gone for good, or suspected."""
     rescue: Topology | None = None
     """What another command leads to, beside those, once others are lost:"""
     later_lost: tuple[str, ...] = ()
-    """these, or held to be."""
-    changeover_type: type[Coordinator] = Coordinator
+    """these, or suspected."""
+    coordinator_type: type[Coordinator] = Coordinator
     """For planted mistakes."""
     settle: Callable[[tuple[str, ...], Mapping[str, Inventory]], Settlement] = settle
     """The same."""
 
 
-class Explored(NamedTuple):
-    """How many states there are, and how the shortest run breaks what, if one does."""
-
-    states: int
-    broken: str | None = None
-    run: tuple[str, ...] = ()
-
-
-class Flying(NamedTuple):
-    """A frame on its way: from, to, its version and the fingerprint of that, its place, and what."""
+class FrameInFlight(NamedTuple):
+    """A frame on its way: from, to, its version and the fingerprint of that, and its number (``MemberSteps.frames``)."""
 
     source: int
     target: int
     version: int
     fingerprint: str
-    place: str
-    frame: bytes
+    frame: int
 
 
 class Lead(NamedTuple):
@@ -100,11 +84,11 @@ class Lead(NamedTuple):
     rolling: bool = False
 
 
-class State(NamedTuple):
-    """All there is."""
+class ChangeState(NamedTuple):
+    """The members, what is on its way, what each command has in mind, and how much may still go wrong."""
 
     members: tuple[int, ...]
-    flights: tuple[Flying, ...]
+    flights: tuple[FrameInFlight, ...]
     leads: tuple[Lead | None, ...]
     """Of each command; None: it has done its work, or left it to another one."""
     past: int
@@ -113,100 +97,55 @@ class State(NamedTuple):
     leases: int
 
 
-class _Made(NamedTuple):
-    """What an input did to a member."""
-
-    after: int
-    flights: tuple[tuple[int, int, str, str, bytes], ...]
-    sent: tuple[int, ...]
-    delivered: tuple[int, ...]
-
-
-class _Search:
-    """One walk through all states."""
+class Reconfigurations(Model[ChangeState, str]):
+    """Everything that may happen in a change."""
 
     def __init__(self, case: ChangeCase) -> None:
+        """Begin with the members of the old topology, and those who join, who have the new one already."""
         self.case = case
+        self.must_end = case.rescue is not None
         self.names = tuple(dict.fromkeys((*case.old.processes, *case.new.processes)))
-        self.at = {name: number for number, name in enumerate(self.names)}
-        self.members: list[Member] = []
-        self.known: dict[tuple[str, bytes, Any], int] = {}
-        self.made: dict[tuple[int, Any], _Made] = {}
-        self.frames: dict[bytes, Frame[Any]] = {}
-        # An origin may send all messages, so each has as many bits.
-        self.pasts = Pasts(len(self.names), case.messages, frozenset({"fifo", "causal"}))
-        self.encoder = msgspec.msgpack.Encoder()
         self.aims = [(case.new, case.lost)] * case.commands + ([(case.rescue, case.later_lost)] if case.rescue else [])
         """Where each command leads, and without whom."""
         self.lost = tuple(dict.fromkeys((*case.lost, *case.later_lost)))
         self.survivors = sum(1 << at for at, name in enumerate(self.names) if name not in self.lost)
+        options = MemberOptions(reliable=False, durable=False, retain_bytes=MAX_RETAINED_BYTES if self.lost else 0)
+        old, new = Routes(case.old), Routes(case.new)
+        members = [Member(name, old if name in case.old.homes else new, options) for name in self.names]
+        # An origin may send all messages, so each has as many bits.
+        self.steps = MemberSteps(members, case.messages, self._moved)
+        self.at = self.steps.number
+        self.pasts = Pasts(len(self.names), case.messages, frozenset({"fifo", "causal"}))
         of_one = (1 << case.messages) - 1
         self.of_the_lost = sum(of_one << self.at[name] * case.messages for name in self.lost)
 
-    def start(self) -> State:
-        """Nothing has happened yet; who joins has the new topology already."""
-        options = MemberOptions(reliable=False, durable=False, retain_bytes=MAX_RETAINED_BYTES if self.lost else 0)
-        old, new = Routes(self.case.old), Routes(self.case.new)
-        members = tuple(self._number(Member(name, old if name in self.case.old.homes else new, options)) for name in self.names)
-        return State(members, (), (Lead(),) * len(self.aims), 0, 0, self.case.deaths, self.case.leases)
+    def _moved(self, member: Member) -> Hashable:
+        """Return what a member has sent and taken so far, which its snapshot leaves out and quiet depends on."""
+        places = member._places.values() if self.lost else ()  # noqa: SLF001
+        return member.standing().moved, tuple(place.transport.moved(self.lost) for place in places)
 
-    def _number(self, member: Member) -> int:
-        lost = self.lost
-        moved = tuple(place.transport.moved(lost) for place in member._places.values()) if lost else ()  # noqa: SLF001
-        key = (member.name, member.snapshot(), (member.standing().moved, moved))
-        number = self.known.setdefault(key, len(self.members))
-        if number == len(self.members):
-            self.members.append(member)
-        return number
+    def start(self) -> ChangeState:
+        """Return the state in which nothing has happened yet."""
+        members, leads = tuple(range(len(self.names))), (Lead(),) * len(self.aims)
+        return ChangeState(members, (), leads, 0, 0, self.case.deaths, self.case.leases)
 
-    # Steps of members.
+    def _member(self, state: ChangeState, name: str) -> Member:
+        return self.steps.members[state.members[self.at[name]]]
 
-    def _make(self, number: int, key: Any, given: Input) -> _Made:
-        made = self.made.get((number, key))
-        if made is None:
-            member = self.members[number].fork()
-            ready = member.step(given, 0)
-            if ready.refused:
-                raise ready.refused[0]
-            flights = []
-            for peer, packet in ready.send:
-                for frame in packet.frames:
-                    written = self.encoder.encode(frame)
-                    self.frames[written] = frame
-                    fabric = (member.topology.version, member.topology.fingerprint)
-                    flights.append((self.at[peer], *fabric, packet.domain, written))
-            made = self.made[number, key] = _Made(
-                self._number(member),
-                tuple(flights),
-                tuple(self._bit(envelope) for envelope in ready.sent),
-                tuple(self._bit(delivery.envelope) for delivery in ready.deliver if delivery.envelope.origin != FABRIC),
-            )
-        return made
-
-    def _bit(self, envelope: Envelope) -> int:
-        return self._bit_of(envelope.origin, envelope.number)
-
-    def _bit_of(self, origin: str, number: int) -> int:
-        return self.at[origin] * self.case.messages + number - 1
-
-    def _apply(self, state: State, at: int, key: Any, given: Input) -> State:
-        made = self._make(state.members[at], key, given)
-        topology = self.members[made.after].topology
+    def _apply(self, state: ChangeState, at: int, key: tuple[Hashable, ...], given: Input) -> ChangeState:
+        """Return the state after a member was given an input; ``key`` tells it from other inputs."""
+        step = self.steps.make(state.members[at], key, given)
+        if step.refused:
+            raise Broken(f"refused: {step.refused}")
+        topology = self.steps.members[step.after].topology
         everyone = sum(1 << self.at[name] for name in topology.processes)
-        past = state.past
-        steps = [Step(0, (), bit, (), None) for bit in made.sent] + [Step(0, (), None, (bit,), None) for bit in made.delivered]
-        for step in steps:
-            found = self.pasts.after(past, at, everyone, step)
-            if isinstance(found, str):
-                raise _Broken(found)
-            past = found
-        flights = (*state.flights, *(Flying(at, *flight) for flight in made.flights))
-        members = (*state.members[:at], made.after, *state.members[at + 1 :])
+        past = self.pasts.after(state.past, at, everyone, step.sent, step.delivered)
+        fabric, count = (topology.version, topology.fingerprint), len(self.names)
+        flights = (*state.flights, *(FrameInFlight(at, channel % count, *fabric, frame) for channel, frame in step.frames))
+        members = (*state.members[:at], step.after, *state.members[at + 1 :])
         return state._replace(members=members, flights=tuple(sorted(flights)), past=past)
 
-    # What may happen.
-
-    def possible(self, state: State) -> Iterator[tuple[str, State]]:
+    def following(self, state: ChangeState) -> Iterator[tuple[str, ChangeState]]:
         """Give all that may happen next, each with the state then."""
         yield from self._submissions(state)
         yield from self._arrivals(state)
@@ -217,26 +156,26 @@ class _Search:
                     yield "the command dies", _leading(state, which, Lead())._replace(deaths=state.deaths - 1)
         if state.leases:
             for at, number in enumerate(state.members):
-                view = self.members[number].view.state
+                view = self.steps.members[number].view.state
                 if view.phase == "holding":
-                    then = self._apply(state, at, "resume", Resume(view.attempt))
+                    then = self._apply(state, at, ("resume",), Resume(view.attempt))
                     yield f"{self.names[at]} goes back by itself", then._replace(leases=state.leases - 1)
 
-    def _submissions(self, state: State) -> Iterator[tuple[str, State]]:
+    def _submissions(self, state: ChangeState) -> Iterator[tuple[str, ChangeState]]:
         if state.sent == self.case.messages:
             return
         for at, name in enumerate(self.names):
             try:
-                then = self._apply(state, at, "submit", Submit(None, BODY))
+                then = self._apply(state, at, ("submit",), Submit(None, BODY))
             except UsageError:
                 continue  # It is about to leave, or has left.
             yield f"{name} sends", then._replace(sent=state.sent + 1)
 
-    def _arrivals(self, state: State) -> Iterator[tuple[str, State]]:
+    def _arrivals(self, state: ChangeState) -> Iterator[tuple[str, ChangeState]]:
         for number, flying in enumerate(state.flights):
             if flying in state.flights[:number]:
                 continue
-            source, target = self.names[flying.source], self.members[state.members[flying.target]]
+            source, target = self.names[flying.source], self.steps.members[state.members[flying.target]]
             following = state
             if self._too_late(flying, target):
                 others = state.flights[:number] + state.flights[number + 1 :]
@@ -245,20 +184,18 @@ class _Search:
             switch = target.view.heard_from(source, flying.fingerprint) if source in target.topology.homes else None
             if switch is not None:
                 following = self._apply(state, flying.target, _key(switch), switch)
-            if self.members[following.members[flying.target]].topology.fingerprint != flying.fingerprint:
+            if self.steps.members[following.members[flying.target]].topology.fingerprint != flying.fingerprint:
                 if flying.version <= target.topology.version:
-                    raise _Broken("a frame of the old version was still on its way")
+                    raise Broken("a frame of the old version was still on its way")
                 continue
             flights = list(following.flights)
             flights.remove(flying)
-            packet = Packet(flying.place, (self.frames[flying.frame],))
-            given = Arrived(source, packet)
-            then = self._apply(
-                following._replace(flights=tuple(flights)), flying.target, (source, flying.place, flying.frame), given
-            )
+            given = Arrived(source, self.steps.frames[flying.frame][1])
+            without = following._replace(flights=tuple(flights))
+            then = self._apply(without, flying.target, (flying.source, flying.frame), given)
             yield f"a frame of {source} arrives at {target.name}", then
 
-    def _too_late(self, flying: Flying, target: Member) -> bool:
+    def _too_late(self, flying: FrameInFlight, target: Member) -> bool:
         """Whether a frame of one who is lost, or for one, is taken no more."""
         source, topology = self.names[flying.source], target.topology
         if source not in self.lost and target.name not in self.lost:
@@ -266,7 +203,7 @@ class _Search:
         of_another = flying.version <= topology.version and flying.fingerprint != topology.fingerprint
         return target.view.deaf_to(source) or of_another
 
-    def _led(self, state: State, which: int, lead: Lead) -> Iterator[tuple[str, State]]:
+    def _led(self, state: ChangeState, which: int, lead: Lead) -> Iterator[tuple[str, ChangeState]]:
         """A command does its next thing."""
         new, lost = self.aims[which]
         members = tuple(name for name in self.case.old.processes if name not in lost)
@@ -280,11 +217,11 @@ class _Search:
                 yield f"{said}, in vain", left
             return
         asked = members[len(lead.answers)]
-        answers = (*lead.answers, self.members[state.members[self.at[asked]]].standing())
+        answers = (*lead.answers, self._member(state, asked).standing())
         if len(answers) < len(members):
             yield f"{asked} is asked", _leading(state, which, lead._replace(answers=answers))
             return
-        leading = self.case.changeover_type(self.case.old, new, lost)
+        leading = self.case.coordinator_type(self.case.old, new, lost)
         leading.attempt = lead.attempt
         leading._before = dict(zip(members, lead.before, strict=True)) if lead.before else {}  # noqa: SLF001  Its whole memory,
         leading._rolling = lead.rolling  # noqa: SLF001  with this.
@@ -292,7 +229,7 @@ class _Search:
             decision = leading.decide(dict(zip(members, answers, strict=True)), 0)
         except UsageError as error:
             if not self._left_to_another(lead, answers):
-                raise _Broken(str(error)) from None
+                raise Broken(str(error)) from None
             finished = {_reached(standing) for standing in answers} == {self.case.new.fingerprint}
             # People do not give up before it is one or the other. But if it began anew and is alone, nothing will be otherwise.
             alone = not lead.attempt and all(other is None for at, other in enumerate(state.leads) if at != which)
@@ -309,10 +246,10 @@ class _Search:
         yield f"{asked} is asked: {decision.said}", _leading(state, which, then)
 
     def _settled(
-        self, state: State, attempt: int, members: tuple[str, ...], lost: tuple[str, ...], lacking: tuple[str, ...]
-    ) -> tuple[State, tuple[tuple[str, ViewInput], ...]]:
+        self, state: ChangeState, attempt: int, members: tuple[str, ...], lost: tuple[str, ...], lacking: tuple[str, ...]
+    ) -> tuple[ChangeState, tuple[tuple[str, ViewInput], ...]]:
         """All survivors say what they have: nobody takes anything any more, so it makes no difference in which order."""
-        of = {name: self.members[state.members[self.at[name]]] for name in members}
+        of = {name: self._member(state, name) for name in members}
         try:
             reports = {name: member.report() for name, member in of.items()}
         except UsageError:
@@ -323,7 +260,7 @@ class _Search:
             envelopes = tuple(of[found.holders[owed]].give((owed,))[0] for owed in found.owed[name])
             requests.append((name, Flush(attempt, found.list_id, 0, True, envelopes)))
         owed = {name for names in found.owed.values() for name in names}
-        kept = sum(1 << self._bit_of(name.origin, name.number) for name in owed)
+        kept = sum(1 << self.steps.bit_of(name.origin, name.number) for name in owed)
         for at, delivered in enumerate(self.pasts.known[state.past].delivered):
             kept |= delivered if self.survivors >> at & 1 else 0
         past = self.pasts.expect_less(state.past, self.survivors, self.of_the_lost & ~kept)
@@ -334,14 +271,14 @@ class _Search:
             return True  # Each may stop the other; whether that ends well is seen at the end.
         return self.case.commands > 1 and max(standing.attempt for standing in answers) > lead.attempt
 
-    def check_end(self, state: State) -> None:
+    def check_end(self, state: ChangeState) -> None:
         """Nothing can happen any more: all must be where they should be, and have what was for them."""
         _, addressed, delivered, *_ = self.pasts.known[state.past]
         known = 0
         for at in range(len(self.names)):
             known |= delivered[at] if self.survivors >> at & 1 else 0
         ends = [self.case.new, *([self.case.rescue] if self.case.rescue else [])]
-        standings = {name: self.members[state.members[at]].standing() for at, name in enumerate(self.names)}
+        standings = {name: self._member(state, name).standing() for name in self.names}
         reached = {_reached(standing) for name, standing in standings.items() if name not in self.lost}
         end = next((topology for topology in ends if {topology.fingerprint} == reached), self.case.new)
         for at, name in enumerate(self.names):
@@ -350,12 +287,12 @@ class _Search:
             standing = standings[name]
             arrived = standing.phase == ("normal" if name in end.homes else "left")
             if not arrived or _reached(standing) != end.fingerprint or standing.waiting:
-                raise _Broken(f"{name} stays behind")
+                raise Broken(f"{name} stays behind")
             if addressed[at] & ~(self.of_the_lost & ~known) != delivered[at]:
-                raise _Broken("agreement" if addressed[at] & ~delivered[at] & self.of_the_lost & known else "completeness")
+                raise Broken("agreement" if addressed[at] & ~delivered[at] & self.of_the_lost & known else "completeness")
 
 
-def _leading(state: State, which: int, lead: Lead | None) -> State:
+def _leading(state: ChangeState, which: int, lead: Lead | None) -> ChangeState:
     return state._replace(leads=(*state.leads[:which], lead, *state.leads[which + 1 :]))
 
 
@@ -370,55 +307,6 @@ def _reached(standing: Standing) -> str:
     return standing.next_fingerprint if standing.phase == "left" else standing.fingerprint
 
 
-class _Broken(Exception):
-    """Ends a search."""
-
-
-def explore_change(case: ChangeCase, *, limit: int = MAX_STATES) -> Explored:
+def explore_change(case: ChangeCase, *, limit: int = MAX_STEPS) -> Explored[str]:
     """Try every run; return the shortest that breaks something, or that there is none."""
-    search = _Search(case)
-    first = search.start()
-    came_from: dict[State, tuple[State | None, str]] = {first: (None, "")}
-    queue = [first]
-    ends: list[State] = []
-    leads_here: dict[State, list[State]] = {}
-    for state in queue:
-        try:
-            following = 0
-            for said, then in search.possible(state):
-                if then == state:
-                    continue
-                following += 1
-                if then not in came_from:
-                    came_from[then] = (state, said)
-                    queue.append(then)
-                if case.rescue is not None:
-                    leads_here.setdefault(then, []).append(state)
-            if not following:
-                search.check_end(state)
-                ends.append(state)
-        except _Broken as broken:
-            return Explored(len(queue), str(broken), _run(came_from, state))
-        if len(queue) > limit:
-            raise Exhausted(f"more than {limit} states; explore fewer messages or members")
-    stuck = _without_end(queue, ends, leads_here) if case.rescue is not None else None
-    return Explored(len(queue)) if stuck is None else Explored(len(queue), "no way out", _run(came_from, stuck))
-
-
-def _without_end(states: list[State], ends: list[State], leads_here: Mapping[State, list[State]]) -> State | None:
-    """Return the first state from which no run comes to an end; there commands go on for ever."""
-    reaching, todo = set(ends), list(ends)
-    while todo:
-        for before in leads_here.get(todo.pop(), ()):
-            if before not in reaching:
-                reaching.add(before)
-                todo.append(before)
-    return next((state for state in states if state not in reaching), None)
-
-
-def _run(came_from: dict[State, tuple[State | None, str]], state: State | None) -> tuple[str, ...]:
-    steps: list[str] = []
-    while state is not None:
-        state, said = came_from[state]
-        steps.append(said)
-    return tuple(reversed(steps))[1:]
+    return Search(Reconfigurations(case), limit).run()

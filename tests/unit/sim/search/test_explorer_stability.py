@@ -10,7 +10,7 @@ from tests.support.planted_stability import PLANTED, Planted, in_place
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.errors import ThenceError
-from thence.sim.explorer import Case, explore
+from thence.sim.search.explorer import Case, explore
 
 
 def relayed(left: str, right: str) -> Topology:
@@ -46,14 +46,14 @@ WIDE: Final = Case(
 @pytest.mark.parametrize("name", CASES)
 def test_nobody_says_too_early_that_all_have_a_message_and_in_the_end_everybody_does(name: str) -> None:
     found = explore(CASES[name])
-    assert found.property is None, found.actions
+    assert found.broken is None, found.actions
 
 
 @pytest.mark.parametrize("planted", [one for one in PLANTED if one.explorable], ids=lambda one: one.name)
 def test_the_explorer_finds_what_was_planted(planted: Planted) -> None:
     with in_place(planted):
         try:
-            property_broken = explore(WIDE, limit=200_000).property
+            property_broken = explore(WIDE, limit=200_000).broken
         except (ThenceError, KeyError):
             property_broken = "contradicts itself"
     assert property_broken is not None

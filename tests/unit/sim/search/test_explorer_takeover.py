@@ -15,8 +15,8 @@ from tests.support.explorer_cases import (
 )
 from tests.support.planted_takeover import PLANTED, PLANTED_AT_LINKS, Planted, in_place
 from thence.core.topology.model import Topology
-from thence.sim.explorer import Action, Case, explore
 from thence.sim.scenario import Stage, from_actions, parse
+from thence.sim.search.explorer import Action, Case, explore
 from thence.trace.judge import judge
 
 WIDE = Case(takeover_fabric("matrix", wide=True), 2, "multicast", faults=TAKEOVER_SUSPICION, among=("x", "y", "z"))
@@ -27,7 +27,7 @@ WIDE = Case(takeover_fabric("matrix", wide=True), 2, "multicast", faults=TAKEOVE
 def test_nothing_is_lost_doubled_or_out_of_order_in_any_run(name: str) -> None:
     case = TAKEOVER_CASES[name]
     found = explore(case)
-    assert found.property is None, from_actions(case, found.actions, f"breaks {found.property}")
+    assert found.broken is None, from_actions(case, found.actions, f"breaks {found.broken}")
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=[planted.name for planted in PLANTED])
@@ -44,13 +44,13 @@ def find(planted: Planted, case: Case) -> str:
     """Return what a mistake breaks; the judge must see it in the run that was found (who refuses a frame has seen it before)."""
     with in_place(planted):
         found = explore(case)
-        assert found.property is not None
+        assert found.broken is not None
         stage = Stage(case.topology)
         for block in parse(from_actions(case, found.actions, "planted")):
             assert stage.do(block.command) == block.expected
     if planted.property != "refused":
         assert judge(stage.events, [planted.property]).properties[planted.property] >= 1
-    return found.property.split(":")[0]
+    return found.broken.split(":")[0]
 
 
 @pytest.mark.parametrize(
@@ -64,5 +64,5 @@ def find(planted: Planted, case: Case) -> str:
 def test_without_a_suspicion_a_death_is_the_end(topology: Topology, crash: Action, among: tuple[str, ...]) -> None:
     """Nobody takes over from a dead one whom nobody suspects: so the searches above do see the takeover."""
     found = explore(Case(topology, 1, "unicast", faults=(crash,), among=among))
-    assert found.property == "completeness"
+    assert found.broken == "completeness"
     assert found.actions[-1].actor in topology.processes

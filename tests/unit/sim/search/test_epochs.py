@@ -14,13 +14,14 @@ from tests.support.planted_epochs import (
     TakesLateAnswers,
 )
 from thence.errors import UsageError
-from thence.sim.epoch_search import Bounds, Mistakes, search
+from thence.sim.search.epochs import Bounds, Epochs, Mistakes, explore_epochs
+from thence.sim.search.search import replay
 
 CRASHES = Bounds(sends=1, calls=2, crashes=1, copies=0)
 ROLLBACK = Bounds(sends=2, calls=2, crashes=0, copies=1, one_way=True)
 ROLLBACK_AND_CRASH = Bounds(sends=2, calls=2, crashes=1, copies=1, one_way=True)
 CLONE = Bounds(sends=2, calls=2, crashes=0, copies=1, clone=True, one_way=True)
-MEETING = Bounds(sends=0, calls=2, crashes=0, copies=0)
+CONNECTING = Bounds(sends=0, calls=2, crashes=0, copies=0)
 
 TWICE = "a number was used twice: what was sent is dropped as a repetition"
 NEVER_AGAIN = "nobody runs on a copy, and the two do not go on when they meet again"
@@ -28,18 +29,18 @@ NEVER_AGAIN = "nobody runs on a copy, and the two do not go on when they meet ag
 
 @pytest.mark.parametrize(
     ("bounds", "states"),
-    [(CRASHES, 1_000), (ROLLBACK, 300), (ROLLBACK_AND_CRASH, 1_000), (CLONE, 500), (MEETING, 50)],
+    [(CRASHES, 1_000), (ROLLBACK, 300), (ROLLBACK_AND_CRASH, 1_000), (CLONE, 500), (CONNECTING, 50)],
     ids=["crashes", "a rollback", "a rollback and a crash", "a clone", "crossing calls"],
 )
 def test_no_run_uses_a_number_twice_or_refuses_wrongly(bounds: Bounds, states: int) -> None:
-    found = search(bounds)
-    assert (found.problem, found.actions) == ("", ())
+    found = explore_epochs(bounds)
+    assert (found.broken, found.actions) == (None, ())
     assert found.states > states
 
 
 def test_the_side_that_only_offered_is_not_taken_for_the_older_one() -> None:
     """A clone is offered an epoch before the original, which has agreed on the one before it, comes back."""
-    assert not search(Bounds(sends=1, calls=3, copies=1, clone=True, one_way=True)).problem
+    assert not explore_epochs(Bounds(sends=1, calls=3, copies=1, clone=True, one_way=True)).broken
 
 
 @pytest.mark.campaign
@@ -52,7 +53,7 @@ def test_the_side_that_only_offered_is_not_taken_for_the_older_one() -> None:
     ],
 )
 def test_longer_runs(bounds: Bounds) -> None:
-    assert not search(bounds).problem
+    assert not explore_epochs(bounds).broken
 
 
 @pytest.mark.parametrize(
@@ -64,11 +65,11 @@ def test_longer_runs(bounds: Bounds) -> None:
         (Mistakes(reaches_anew=True), ROLLBACK_AND_CRASH, TWICE, 19),
         (Mistakes(keeps_older=True), CLONE, TWICE, 16),
         (Mistakes(KeepsTheEpoch), CRASHES, NEVER_AGAIN, 11),
-        (Mistakes(TakesLateAnswers, keeps_older=True), MEETING, NEVER_AGAIN, 9),
-        (Mistakes(ForgetsTheEpochInCommon), MEETING, NEVER_AGAIN, 2),
+        (Mistakes(TakesLateAnswers, keeps_older=True), CONNECTING, NEVER_AGAIN, 9),
+        (Mistakes(ForgetsTheEpochInCommon), CONNECTING, NEVER_AGAIN, 2),
         (Mistakes(ForgetsEarlierOffers), CRASHES, NEVER_AGAIN, 7),
-        (Mistakes(eager=frozenset({"offering"})), MEETING, NEVER_AGAIN, 3),
-        (Mistakes(eager=frozenset({"agreeing"})), MEETING, NEVER_AGAIN, 5),
+        (Mistakes(eager=frozenset({"offering"})), CONNECTING, NEVER_AGAIN, 3),
+        (Mistakes(eager=frozenset({"agreeing"})), CONNECTING, NEVER_AGAIN, 5),
     ],
     ids=[
         "finds nothing",
@@ -85,11 +86,12 @@ def test_longer_runs(bounds: Bounds) -> None:
     ],
 )
 def test_a_planted_mistake_has_a_shortest_run(mistakes: Mistakes, bounds: Bounds, problem: str, most: int) -> None:
-    found = search(bounds, mistakes)
-    assert found.problem == problem
+    found = explore_epochs(bounds, mistakes)
+    assert found.broken == problem
     assert 0 < len(found.actions) <= most, found.actions
+    assert replay(Epochs(bounds, mistakes), found.actions) == problem
 
 
 def test_a_search_that_is_too_large_says_so() -> None:
-    with pytest.raises(UsageError, match="more than 10 states"):
-        search(CRASHES, limit=10)
+    with pytest.raises(UsageError, match="more than 10 steps"):
+        explore_epochs(CRASHES, limit=10)

@@ -13,7 +13,8 @@ from thence.core.reconfig.flush import Inventory, Settlement, settle
 from thence.core.reconfig.protocol import BarLost, Resume, Standing, Switch, View, ViewInput
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
-from thence.sim.changes import ChangeCase, explore_change
+from thence.sim.search.reconfiguration import ChangeCase, Reconfigurations, explore_change
+from thence.sim.search.search import replay
 
 
 def fabric(version: int, *domains: str, links: tuple[Link, ...] = (), ordering: str = "matrix") -> Topology:
@@ -44,7 +45,7 @@ LINKED = fabric(2, "AB", "C", links=(Link("l", ("AB", "C"), (("A", "C"), ("B", "
 )
 def test_every_run_of_a_small_change_keeps_order(case: ChangeCase) -> None:
     explored = explore_change(case)
-    assert explored.broken is None, explored.run
+    assert explored.broken is None, explored.actions
     assert explored.states > 500
 
 
@@ -65,7 +66,7 @@ def test_every_run_of_a_small_change_keeps_order(case: ChangeCase) -> None:
 )
 def test_every_run_without_members_that_are_lost_keeps_order_and_agreement(case: ChangeCase) -> None:
     explored = explore_change(case)
-    assert explored.broken is None, explored.run
+    assert explored.broken is None, explored.actions
     assert explored.states > 500
 
 
@@ -87,7 +88,7 @@ LATER = ChangeCase(FLAT, SPLIT, 0, rescue=fabric(2, "AB"), later_lost=("C",))
 def test_survivors_of_one_who_is_lost_in_the_midst_of_a_change_stay_together(case: ChangeCase) -> None:
     """They go back and on without it, or finish the change if one of them has switched; and there is always a way out."""
     explored = explore_change(case)
-    assert explored.broken is None, explored.run
+    assert explored.broken is None, explored.actions
     assert explored.states > 500
 
 
@@ -129,7 +130,7 @@ class _Waiting(Coordinator):
 def test_a_mistake_about_an_attempt_that_counts_on_one_who_is_lost_is_found(
     mistake: type[Coordinator], deaths: int, broken: str
 ) -> None:
-    assert explore_change(LATER._replace(changeover_type=mistake, deaths=deaths)).broken == broken
+    assert explore_change(LATER._replace(coordinator_type=mistake, deaths=deaths)).broken == broken
 
 
 def test_who_switches_though_it_is_barred_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +178,7 @@ def test_switching_before_all_have_what_they_lack_is_found(monkeypatch: pytest.M
 
     # The members themselves would refuse: they must be mistaken as well.
     monkeypatch.setattr(View, "ready", property(lambda view: view.state.phase in ("prepared", "flushed")))
-    case = ChangeCase(FLAT, fabric(2, "AB"), 1, deaths=1, lost=("C",), changeover_type=Hasty)
+    case = ChangeCase(FLAT, fabric(2, "AB"), 1, deaths=1, lost=("C",), coordinator_type=Hasty)
     assert explore_change(case).broken == "agreement"
 
 
@@ -216,17 +217,19 @@ class _Early(Coordinator):
     ],
 )
 def test_a_mistake_about_quiet_is_found(mistake: type[Coordinator], old: Topology, new: Topology) -> None:
-    explored = explore_change(ChangeCase(old, new, 1, changeover_type=mistake))
+    explored = explore_change(ChangeCase(old, new, 1, coordinator_type=mistake))
     assert explored.broken == "a frame of the old version was still on its way"
-    assert explored.run[-1].endswith("is asked to switch")
+    assert explored.actions[-1].endswith("is asked to switch")
 
 
 def test_switching_before_all_are_prepared_is_found() -> None:
-    explored = explore_change(ChangeCase(FLAT, SPLIT, 1, deaths=1, leases=1, changeover_type=_Early))
+    explored = explore_change(ChangeCase(FLAT, SPLIT, 1, deaths=1, leases=1, coordinator_type=_Early))
     assert explored.broken == "a frame of the old version was still on its way"
 
 
 def test_taking_an_attempt_for_dead_too_early_is_found() -> None:
-    explored = explore_change(ChangeCase(PAIR, OTHERWISE, 1, commands=2, leases=1, changeover_type=_Hasty))
+    case = ChangeCase(PAIR, OTHERWISE, 1, commands=2, leases=1, coordinator_type=_Hasty)
+    explored = explore_change(case)
     assert explored.broken == "a frame of the old version was still on its way"
-    assert "B is asked to resume" in explored.run
+    assert "B is asked to resume" in explored.actions
+    assert replay(Reconfigurations(case), explored.actions) == explored.broken

@@ -11,7 +11,7 @@ from thence.core.ordering import ORDERINGS
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.errors import ThenceError
-from thence.sim.explorer import Case, explore
+from thence.sim.search.explorer import Case, explore
 
 
 def told(name: str, members: tuple[str, ...], ordering: str) -> Domain:
@@ -47,21 +47,21 @@ WIDE: Final = Case(told("d", ("a", "b", "c"), "matrix"), 2, "multicast")
 @pytest.mark.parametrize("name", CASES)
 def test_nobody_is_told_too_early_that_a_message_is_safe_and_in_the_end_everybody_is(name: str) -> None:
     found = explore(CASES[name])
-    assert found.property is None, found.actions
+    assert found.broken is None, found.actions
 
 
 @pytest.mark.parametrize("ordering", DIRECT)
 @pytest.mark.parametrize("pattern", ["unicast", "multicast", "broadcast"])
 def test_so_it_is_with_every_ordering_that_can_tell(ordering: str, pattern: str) -> None:
     found = explore(Case(told("d", ("a", "b", "c"), ordering), 2, pattern))
-    assert found.property is None, found.actions
+    assert found.broken is None, found.actions
 
 
 @pytest.mark.parametrize("planted", [one for one in UNNOTICED if one.explorable], ids=lambda one: one.name)
 def test_the_explorer_finds_what_was_planted(planted: Planted) -> None:
     with in_place(planted):
         try:
-            found = [explore(case, limit=300_000).property for case in (WIDE, WIDE._replace(pattern="broadcast"))]
+            found = [explore(case, limit=300_000).broken for case in (WIDE, WIDE._replace(pattern="broadcast"))]
         except (ThenceError, KeyError):
             found = ["contradicts itself"]
     assert "notices" in found or "contradicts itself" in found

@@ -15,8 +15,9 @@ from thence.core.ordering.fifo import Fifo, FifoStamp
 from thence.core.topology.domain import Domain
 from thence.core.wire.messages import Frame
 from thence.errors import ConfigError
-from thence.sim.explorer import PROGRESS_EVERY, Action, Case, Exhausted, Found, State, _Search, explore
 from thence.sim.scenario import Stage, from_actions, parse, run_text
+from thence.sim.search.explorer import Action, Case, Explorer, State, explore
+from thence.sim.search.search import PROGRESS_EVERY, Exhausted, Explored, Search, replay
 from thence.sim.world import World
 from thence.trace.judge import judge
 
@@ -27,7 +28,7 @@ def case_of(planted: Planted) -> Case:
     return Case(Domain("d", NAMES, planted.ordering, planted.options), planted.messages, planted.pattern)
 
 
-def replayed(given: Case, found: Found) -> Stage:
+def replayed(given: Case, found: Explored[Action]) -> Stage:
     """Return the stage after the run that was found has been played again from its text, exactly as written."""
     stage = Stage(given.topology)
     for block in parse(from_actions(given, found.actions, "found by the explorer")):
@@ -42,27 +43,28 @@ def replayed(given: Case, found: Found) -> Stage:
 def test_a_planted_bug_is_found_and_the_judge_agrees(planted: Planted) -> None:
     given = case_of(planted)
     found = explore(given)
-    assert (found.property, len(found.actions)) == (planted.property, planted.actions)
+    assert (found.broken, len(found.actions)) == (planted.property, planted.actions)
+    assert replay(Explorer(given), found.actions) == planted.property
     stage = replayed(given, found)
     assert judge(stage.events, [planted.property]).properties[planted.property] >= 1
 
 
 @pytest.mark.parametrize("planted", HARMLESS, ids=[planted.ordering.__name__ for planted in HARMLESS])
 def test_what_only_costs_concurrency_is_no_bug(planted: Planted) -> None:
-    assert explore(case_of(planted)).property is None
+    assert explore(case_of(planted)).broken is None
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=[planted.ordering.__name__ for planted in PLANTED])
 def test_the_real_ordering_has_no_such_bug(planted: Planted) -> None:
     given = Case(Domain("d", NAMES, planted.ordering.traits.name, planted.options), planted.messages, planted.pattern)
-    assert explore(given).property is None
+    assert explore(given).broken is None
 
 
 def test_fifo_is_not_causal() -> None:
     """The triangle, up to the names: one sends to two others, and the second answer overtakes the first message."""
     given = Case(Domain("d", NAMES, "fifo"), 3, "unicast", frozenset({"causal"}))
     found = explore(given)
-    assert found.property == "causal"
+    assert found.broken == "causal"
     assert found.actions == (
         Action("A", to=("B",)),
         Action("A", to=("C",)),
@@ -80,7 +82,7 @@ def test_fifo_is_not_causal() -> None:
 def test_who_numbers_by_itself_is_not_total(name: str, messages: int) -> None:
     given = Case(Domain("d", NAMES, name), messages, "broadcast", frozenset({"total"}))
     found = explore(given)
-    assert (found.property, len(found.actions)) == ("total", 4)
+    assert (found.broken, len(found.actions)) == ("total", 4)
     assert judge(replayed(given, found).events, ["total"]).properties["total"] == 1
 
 
@@ -95,7 +97,7 @@ def test_unordered_is_not_fifo() -> None:
 @pytest.mark.parametrize("given", CASES, ids=label)
 def test_the_real_orderings_keep_what_they_promise(given: Case) -> None:
     found = explore(given)
-    assert found.property is None, from_actions(given, found.actions, f"breaks {found.property}")
+    assert found.broken is None, from_actions(given, found.actions, f"breaks {found.broken}")
     assert found.steps > 10
 
 
@@ -139,26 +141,24 @@ View = tuple[Any, ...]
 """A state in words: what each process has delivered and knows of, the messages with their causes, how many frames are where."""
 
 
-def views_of_the_search(search: _Search) -> set[View]:
-    return {view_of_state(search, state) for layer in search.layers() for state in layer}
+def views_of_the_search(model: Explorer) -> set[View]:
+    return {view_of_state(model, state) for layer in Search(model).layers() for state, _ in layer}
 
 
-def view_of_state(search: _Search, state: State) -> View:
+def view_of_state(model: Explorer, state: State) -> View:
     number, _, channels, _ = state
-    past = search.pasts.known[number]
-    count = len(search.names)
-    names = {1 << bit: search.steps_of.name_of(bit) for bit in range(len(past.causes))}
+    past = model.pasts.known[number]
+    count = len(model.names)
+    names = {1 << bit: model.steps.name_of(bit) for bit in range(len(past.causes))}
 
     def named(mask: int) -> frozenset[str]:
         return frozenset(name for bit, name in names.items() if mask & bit)
 
-    processes = {(name, named(past.delivered[at]), named(past.known[at])) for at, name in enumerate(search.names)}
+    processes = {(name, named(past.delivered[at]), named(past.known[at])) for at, name in enumerate(model.names)}
     causes = zip(names.items(), past.causes, strict=True)
     messages = {(name, named(mask)) for (bit, name), mask in causes if any(addressed & bit for addressed in past.addressed)}
     flights = {
-        (search.names[channel // count], search.names[channel % count], len(line))
-        for channel, line in enumerate(channels)
-        if line
+        (model.names[channel // count], model.names[channel % count], len(line)) for channel, line in enumerate(channels) if line
     }
     return frozenset(processes), frozenset(messages), frozenset(flights)
 
@@ -257,7 +257,7 @@ def test_the_search_visits_what_a_naive_walk_visits(
     """With and without the shortcut of one naming for all."""
     require = frozenset({"causal"} if name != "fifo" else ())
     given = Case(Domain("d", members, name), messages, pattern, require)
-    search = _Search(given, 10**6, None)
+    search = Explorer(given)
     search.symmetric = search.symmetric and symmetry
     found, expected = views_of_the_search(search), Naive(given).views
     if "causal" not in require:
