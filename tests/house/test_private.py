@@ -47,7 +47,6 @@ LISTED = {
     "tests/properties/test_simulation.py": 1,
     "tests/studies/test_internet_scale.py": 1,
     "tests/support/agent_crashes.py": 9,
-    "tests/support/evolving.py": 3,
     "tests/support/pipeline/audited.py": 1,
     "tests/support/planted_routes.py": 10,
     "tests/support/planted_takeover.py": 1,

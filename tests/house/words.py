@@ -236,7 +236,6 @@ LEFT: Final = (
     Left("meeting", 30, SIM),
     Left("patience", 3, SIM),
     Left("settled", 7, SIM),
-    Left("settling", 3, SIM),
     Left("held for dead", 11, SIM),
     Left("changeover", 4, SIM),
 )

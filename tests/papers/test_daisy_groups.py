@@ -14,8 +14,9 @@ import pytest
 
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
+from thence.sim.faults.reconfiguration import Changes, Trouble
 from thence.sim.options import SimulationOptions
-from thence.sim.reconfiguration import ReconfiguringSimulation, Trouble
+from thence.sim.simulation import Simulation
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
@@ -62,10 +63,12 @@ def test_d3_groups_split_merge_and_take_members_while_messages_are_sent(seed: in
         seed=seed,
     )
     events: list[Event] = []
-    run = ReconfiguringSimulation(options, events.append, versions, Trouble(loss=0.02, death=0.05))
-    result = run.run()
+    changes = Changes(versions, Trouble(loss=0.02, death=0.05))
+    simulation = Simulation(options, events.append, where=changes, max_events=3_000_000)
+    result, run = simulation.run(), simulation.reconfiguration
     verdict = judge(events, ["well-formed", "creation", "duplication", "fifo", "causal", "completeness"])
     assert not verdict.violations, verdict.violations[:3]
+    assert run is not None
     assert run.counts["changes"] == 3
     assert result.network["duplicated"] > 0
     assert result.statistics.deliveries > 300

@@ -23,8 +23,8 @@ from tests.support.planted_epochs import (
 )
 from thence.core.epochs.handshake import Handshake
 from thence.errors import ConfigError
-from thence.sim.meeting import MeetingNode
 from thence.sim.options import SimulationOptions
+from thence.sim.parts.connections import Connections
 
 SEEDS_IN_CI = 240
 CHUNKS = 4
@@ -90,7 +90,7 @@ def test_processes_that_only_crash_are_never_refused() -> None:
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_planted_mistake_is_seen(mistake: type[Handshake | MeetingNode], options: SimulationOptions) -> None:
+def test_a_planted_mistake_is_seen(mistake: type[Handshake | Connections], options: SimulationOptions) -> None:
     for seed in range(SEEDS_ENOUGH):
         verdict, _ = verdict_of(_seeded(options, seed), node_with(mistake))
         if verdict.broken:

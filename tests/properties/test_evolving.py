@@ -22,8 +22,11 @@ from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse
 from thence.core.wire.messages import Envelope
 from thence.errors import InternalError, UsageError
-from thence.sim import reconfiguration
-from thence.sim.reconfiguration import Command, ReconfiguringNode, ReconfiguringSimulation, Trouble
+from thence.sim.faults import reconfiguration
+from thence.sim.faults.reconfiguration import ChangeCommand, Changes, Trouble
+from thence.sim.node import Node
+from thence.sim.parts.participant import Participant
+from thence.sim.simulation import Simulation
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
@@ -85,11 +88,13 @@ def _twin(version: int, *relays: str) -> Topology:
 def test_a_relay_gets_a_replica_and_loses_it_again(seed: int) -> None:
     versions = [_twin(1, "r1"), _twin(2, "r1", "r2"), _twin(3, "r1")]
     events: list[Event] = []
-    run = ReconfiguringSimulation(options_for(seed), events.append, versions, trouble_for(seed))
-    run.run()
+    changes = Changes(versions, trouble_for(seed))
+    simulation = Simulation(options_for(seed), events.append, where=changes, max_events=3_000_000)
+    simulation.run()
     verdict = judge(events, REQUIRED)
     assert not verdict.violations, verdict.violations[:3]
-    assert run.counts["changes"] == 2
+    assert simulation.reconfiguration is not None
+    assert simulation.reconfiguration.counts["changes"] == 2
 
 
 class _WithoutQuiet(Coordinator):
@@ -99,8 +104,8 @@ class _WithoutQuiet(Coordinator):
         return True
 
 
-def _leading(changeover: type[Coordinator]) -> type[Command]:
-    return type("Planted", (Command,), {"changeover_type": changeover})
+def _leading(coordinator: type[Coordinator]) -> type[ChangeCommand]:
+    return type("Planted", (ChangeCommand,), {"coordinator_type": coordinator})
 
 
 def caught(run: Callable[[int], object], seeds: int) -> int | None:
@@ -146,18 +151,19 @@ def test_held_submissions_that_overtake_each_other_are_caught(monkeypatch: pytes
 
 
 def test_one_who_goes_back_though_it_is_prepared_is_caught() -> None:
-    class Impatient(ReconfiguringNode):
+    class Impatient(Participant):
         """Mistake: the command seems to be gone, so go back, prepared or not."""
 
         def _end_lease(self, life: int) -> None:
-            view = self._member.view
-            if life == self._life and view.state.phase == "prepared":
-                self._handle(self._member.step(Resume(view.state.attempt, dead=True), self._kernel.now))
+            state = self._member().view.state
+            if life == self._queue.life and state.phase == "prepared":
+                self._step(Resume(state.attempt, dead=True))
             else:
                 super()._end_lease(life)
 
     dying = Trouble(loss=0.2, death=0.3)
-    assert caught(lambda seed: run_one(seed, node_type=Impatient, trouble=dying), 200) is not None
+    node_type: type[Node] = type("ImpatientNode", (Node,), {"participant_type": Impatient})
+    assert caught(lambda seed: run_one(seed, node_type=node_type, trouble=dying), 200) is not None
 
 
 LOSING = Trouble(loss=0.0, death=0.0, mistaken=0.5)

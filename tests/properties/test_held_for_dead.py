@@ -52,7 +52,7 @@ def assert_all_came(simulated: Simulation, events: list[Event]) -> None:
 def test_who_is_down_for_long_does_not_hold_up_the_others_and_gets_everything(way: str, seed: int) -> None:
     events: list[Event] = []
     simulated = simulation(way, NAMES, events, pattern="broadcast", durable=True, seed=seed)
-    simulated.kernel.schedule(100 * MS, simulated._crash, simulated.nodes["p4"], 5_000 * MS)
+    simulated.kernel.schedule(100 * MS, simulated.failures.crash, simulated.nodes["p4"], 5_000 * MS)
     came: Counter[str] = Counter()
 
     def look() -> None:

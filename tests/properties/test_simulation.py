@@ -114,7 +114,7 @@ class ForgetsWhatItConsumed(Node):
     """A mistake: after a crash the application does not know how far it was."""
 
     def crash(self) -> None:
-        self._consumed = 0
+        self.knowledge.consumed = 0
         super().crash()
 
 
@@ -132,7 +132,7 @@ class LosesWhatItHadQueued(Node):
 
     def restart(self) -> None:
         super().restart()
-        for place in self._member._places.values():
+        for place in self.member._places.values():
             for state in place.transport.save().values():
                 state.queue.clear()
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from random import Random
 from typing import Final, NamedTuple
 
-from thence.sim.copies import CopiesSimulation, Verdict
-from thence.sim.meeting import MeetingNode
+from thence.sim.faults.copies import CopiesVerdict
+from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
+from thence.sim.simulation import Simulation
 
 ORDERINGS: Final = ("fifo", "vector", "matrix", "unordered")
 
@@ -49,16 +50,22 @@ def options_for(seed: int) -> SimulationOptions:
     )
 
 
-def verdict_of(options: SimulationOptions, node_type: type[MeetingNode] = MeetingNode) -> tuple[Verdict, CopiesSimulation]:
+class ConnectedNode(Node):
+    """A process that has connections, also where nobody forgets."""
+
+    connected = True
+
+
+def verdict_of(options: SimulationOptions, node_type: type[Node] = ConnectedNode) -> tuple[CopiesVerdict, Simulation]:
     """Run, and return what became of what was accepted."""
-    simulation = CopiesSimulation(options, lambda _: None, node_type=node_type)
-    result = simulation.run()
-    verdict: Verdict = result.copies
+    simulation = Simulation(options, lambda _: None, node_type=node_type)
+    verdict = simulation.run().copies
+    assert verdict is not None
     return verdict, simulation
 
 
 def run_many(seeds: Iterable[int]) -> list[Outcome]:
-    """Run some, one after the other. Also those in which nobody forgets meet in epochs here."""
+    """Run some, one after the other. Also those in which nobody forgets have connections here."""
     outcomes = []
     for seed in seeds:
         options = options_for(seed)

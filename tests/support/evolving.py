@@ -17,8 +17,10 @@ from thence.core.ordering import ordering_named
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.errors import UsageError
+from thence.sim.faults.reconfiguration import ChangeCommand, Changes, Trouble
+from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
-from thence.sim.reconfiguration import Command, ReconfiguringNode, ReconfiguringSimulation, Trouble
+from thence.sim.simulation import Simulation
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
@@ -443,26 +445,24 @@ def _views_apart(events: Iterable[Event], first: Topology, changes: list[Change]
 
 def run_one(
     seed: int,
-    node_type: type[ReconfiguringNode] = ReconfiguringNode,
-    command_type: type[Command] = Command,
+    node_type: type[Node] = Node,
+    command_type: type[ChangeCommand] = ChangeCommand,
     trouble: Trouble | None = None,
     wanted: str | None = None,
 ) -> Outcome:
     """Run one fabric through its changes, and judge the whole of it."""
     first, changes = changes_for(seed, wanted)
     events: list[Event] = []
-    run = ReconfiguringSimulation(
-        options_for(seed),
-        events.append,
+    wanted_changes = Changes(
         [first, *(change.topology for change in changes)],
         trouble_for(seed) if trouble is None else trouble,
-        losses={change.topology.version: change.lost for change in changes if change.lost},
-        node_type=node_type,
-        command_type=command_type,
-        max_events=MAX_EVENTS,
+        {change.topology.version: change.lost for change in changes if change.lost},
+        without,
+        command_type,
     )
-    run.without = without
-    result = run.run()
+    simulation = Simulation(options_for(seed), events.append, where=wanted_changes, node_type=node_type, max_events=MAX_EVENTS)
+    result, run = simulation.run(), simulation.reconfiguration
+    assert run is not None
     whats = [change.what for change in changes]
     if run.unforeseen:
         whats = [*whats[: len(run.plan) - 1], *(["lose"] * (len(run.plan) - len(whats) or 1))]
@@ -480,10 +480,10 @@ def run_one(
             broken.append(f"{name} ends with version {standing.version}, {standing.phase}")
         if standing.waiting or not standing.idle:
             broken.append(f"{name} ends with {standing.waiting} waiting: {standing.trouble}")
-        if run._node(name).member.unsafe:
-            broken.append(f"{name} was never told that its last {run._node(name).member.unsafe} deliveries are safe")
+        if unsafe := simulation.nodes[name].member.unsafe:
+            broken.append(f"{name} was never told that its last {unsafe} deliveries are safe")
     counts = run.counts + Counter(crashes=result.statistics.crashes, suspicions=result.statistics.suspicions)
-    counts += Counter(resumed=sum(run._node(name).resumed for name in run.names))
+    counts += Counter(resumed=sum(node.participant.resumed for node in simulation.nodes.values() if node.participant))
     lost = Counter({name: result.network[name] for name in FAULTS})
     done = tuple(change.what for change in changes)
     return Outcome(seed, tuple(broken), done, counts, result.statistics.deliveries, result.statistics.messages, lost, wanted)

@@ -1,6 +1,6 @@
 """Handshakes and processes with a mistake in each, for checking that random runs with old copies, and the search, see it.
 
-A mistake is a subclass of ``Handshake``, or of ``MeetingNode`` where it is about what is stored when. ``tests/properties/
+A mistake is a subclass of ``Handshake``, or of ``Connections`` where it is about what is stored when. ``tests/properties/
 test_copies.py`` asks the simulator for each of them, ``tests/unit/sim/search/test_epochs.py`` the search.
 """
 
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import partial
 
+from tests.support.copied import ConnectedNode
 from thence.core.epochs.epoch import Claim, Epoch, EpochFit, Held, common_epoch
 from thence.core.epochs.handshake import Handshake, Own, Shown
-from thence.sim.meeting import Link, MeetingNode
+from thence.sim.node import Node
+from thence.sim.parts.connections import Connections
 
 
 class FindsNothing(Handshake):
@@ -94,19 +96,15 @@ class KeepsNoReach(Handshake):
         """Do nothing."""
 
 
-class _Meeting(MeetingNode):
-    """A process with a mistake of its own."""
-
-
-class TrustsItsMemory(_Meeting):
+class TrustsItsMemory(Connections):
     """What was written to connections is not noted: a process that did not start may have sent all that it has."""
 
     def _own(self, peer: str) -> Own:
         return super()._own(peer)._replace(reach=None)
 
 
-class ReachesAnewAtEachStart(_Meeting):
-    """Each start since a meeting counts for how far its side can have come, not only the first."""
+class ReachesAnewAtEachStart(Connections):
+    """Each start since a handshake counts for how far its side can have come, not only the first."""
 
     def _started(self, claim: Claim, sent: dict[str, int]) -> Claim:
         offered = claim.offered
@@ -114,7 +112,7 @@ class ReachesAnewAtEachStart(_Meeting):
         return anew.started(sent)
 
 
-class AgreesBeforeItIsStored(_Meeting):
+class AgreesBeforeItIsStored(Connections):
     """The caller says that it agrees, and sends, before that is on its disk."""
 
     def _store(self, peer: str, then: Callable[[], None]) -> None:
@@ -125,7 +123,7 @@ class AgreesBeforeItIsStored(_Meeting):
             super()._store(peer, then)
 
 
-class AnswersBeforeItIsStored(_Meeting):
+class AnswersBeforeItIsStored(Connections):
     """The called side answers before its offer is on its disk."""
 
     def _store(self, peer: str, then: Callable[[], None]) -> None:
@@ -136,40 +134,16 @@ class AnswersBeforeItIsStored(_Meeting):
             super()._store(peer, then)
 
 
-class StoresNoClaims(_Meeting):
+class StoresNoClaims(Connections):
     """Epochs are kept in memory only."""
 
     def _store(self, peer: str, then: Callable[[], None]) -> None:
-        self._claims[peer] = self._handshakes[peer].claim
-        self._when_durable(then)
+        self.claims[peer] = self._handshakes[peer].claim
+        self._queue.store((), then)
 
 
-class KeepsTheOlderConnection(_Meeting):
-    """While an epoch is being agreed on, what comes on the connection before is still taken."""
-
-    def _make_way(self, peer: str, newer: Link) -> None:
-        return
-
-
-HANDSHAKES = (
-    FindsNothing,
-    ComparesCountersOnly,
-    ShowsNoReach,
-    KeepsTheEpoch,
-    TakesLateAnswers,
-    ForgetsTheEpochInCommon,
-)
-NODES = (
-    ReachesAnewAtEachStart,
-    AgreesBeforeItIsStored,
-    AnswersBeforeItIsStored,
-    StoresNoClaims,
-    KeepsTheOlderConnection,
-)
-
-
-def node_with(mistake: type[Handshake | MeetingNode]) -> type[MeetingNode]:
+def node_with(mistake: type[Handshake | Connections]) -> type[Node]:
     """Return a process that makes this mistake."""
-    if issubclass(mistake, MeetingNode):
-        return mistake
-    return type(f"With{mistake.__name__}", (MeetingNode,), {"handshake_type": mistake})
+    if issubclass(mistake, Handshake):
+        mistake = type(f"With{mistake.__name__}", (Connections,), {"handshake_type": mistake})
+    return type(f"With{mistake.__name__}", (ConnectedNode,), {"connections_type": mistake})

@@ -132,15 +132,15 @@ class ForwardsLater(Node):
 
     def receive(self, source: str, packet: Packet[object]) -> None:
         super().receive(source, packet)
-        if "planted" in self._member.__dict__:
-            self._kernel.schedule(5_000_000, self._forward, self._member.__dict__.pop("planted"))
+        if "planted" in self.member.__dict__:
+            self._kernel.schedule(5_000_000, self._forward, self.member.__dict__.pop("planted"))
 
     def _forward(self, kept: list[tuple[RoutePlan, Envelope]]) -> None:
         work = Work()
         for plan, envelope in kept:
-            _carry_out(self._member, plan, envelope, work)
-        deliver = self._member._deliver(self._member._drain(work))
-        self._handle(Ready(send=self._member._collect(self._kernel.now), deliver=deliver))
+            _carry_out(self.member, plan, envelope, work)
+        deliver = self.member._deliver(self.member._drain(work))
+        self._handle(Ready(send=self.member._collect(self._kernel.now), deliver=deliver))
 
 
 def takes_echoes(self: Member, place: DomainPlace | LinkPlace, frame: Frame[Any], work: Work) -> None:
@@ -256,7 +256,7 @@ def _in_place(patches: tuple[tuple[type, str, Callable[..., Any]], ...]) -> Iter
     with ExitStack() as stack:
         for owner, name, replacement in patches:
             stack.enter_context(mock.patch.object(owner, name, replacement))
-        stack.enter_context(mock.patch("thence.sim.node.COMPACT_EVERY", COMPACT_EVERY))
+        stack.enter_context(mock.patch("thence.sim.parts.sync_queue.COMPACT_EVERY", COMPACT_EVERY))
         stack.enter_context(mock.patch("tests.support.fabrics.MAX_EVENTS", MAX_EVENTS))
         yield
 

@@ -24,9 +24,9 @@ from thence.core.topology.domain import Delivering, Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Envelope, MessageId
 from thence.core.wire.records import Received, Submitted
-from thence.sim import node as nodes
 from thence.sim.node import Node
 from thence.sim.options import SimulationOptions
+from thence.sim.parts import sync_queue
 from thence.sim.simulation import Result, Simulation
 from thence.trace.events import Event
 from thence.trace.judge import Verdict, judge
@@ -247,7 +247,7 @@ def run(topology: Topology, options: SimulationOptions, node_type: type[Watched]
     watch = Watch(topology)
     watched: Any = type("WatchedHere", (node_type,), {"watch": watch})
     simulation = Simulation(options, events.append, where=topology, node_type=watched, max_events=MAX_EVENTS)
-    with mock.patch.object(nodes, "COMPACT_EVERY", COMPACT_EVERY):
+    with mock.patch.object(sync_queue, "COMPACT_EVERY", COMPACT_EVERY):
         result = simulation.run()
     required = {"well-formed", "creation", "duplication", "completeness"} | topology.guarantees
     return Outcome(result, judge(events, required), watch, simulation)

@@ -157,9 +157,9 @@ class Disk:
         self.counters.lost += lost
         return lost
 
-    def copy(self, rng: Random) -> Disk:
+    def copy(self, rng: Random | None = None) -> Disk:
         """Return another disk with what a copy of this one, made now, is sure to hold."""
-        made = Disk(self.options, rng)
+        made = Disk(self.options, rng or self._rng)
         made._snapshot, made._first, made._durable_upto = self._snapshot, self._first, self._durable_upto
         made._records = self._records[: self._durable_upto - self._first]
         return made

@@ -66,11 +66,11 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     crashes: int = 0
     """How many times some process loses its memory and comes back from its disk."""
     suspicions: int = 0
-    """How many times a replica of a relay, or without them who acks to everybody, wrongly holds another for dead."""
+    """How many times a replica of a relay, or without them who acks to everybody, wrongly suspects another."""
     deaths: int = 0
     """How many replicas of relays die for good, where others can take over at once; of each relay one stays."""
     rollbacks: int = 0
-    """How many times some process comes back on an old copy of its disk (``sim.copies``)."""
+    """How many times some process comes back on an old copy of its disk (``sim.faults.copies``)."""
     clones: int = 0
     """How many times a copy of some process begins to run beside it, under the same name."""
     lost_disks: int = 0
@@ -95,7 +95,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def copied(self) -> bool:
-        """Whether processes run on old copies of their disks, or beside each other: then they meet in epochs."""
+        """Whether processes run on old copies of their disks, or beside each other: then they have connections, in epochs."""
         return bool(self.rollbacks or self.clones or self.lost_disks or self.snapshots)
 
     @property
@@ -107,6 +107,11 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     def on_disk(self) -> bool:
         """Whether records go to disk."""
         return bool(self.crashes or self.deaths or self.copied) if self.durable is None else self.durable
+
+    @property
+    def span_ns(self) -> int:
+        """About how long the traffic will take."""
+        return max(1_000_000, int(parse_law(self.gap).mean_ns() * self.messages))
 
     def domain(self) -> Domain:
         """Return the domain: processes p1, p2, …"""

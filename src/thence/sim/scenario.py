@@ -24,7 +24,7 @@ Commands:
     arrive everything                                        all frames arrive, oldest first, until nothing is on its way
     lose FROM TO [N]   |   repeat FROM TO [N]                a frame gets lost, or is on its way once more
     restart MEMBER                                           the member goes on from its snapshot
-    suspect MEMBER OTHER   |   trust MEMBER OTHER            the member holds another one for dead, or no longer
+    suspect MEMBER OTHER   |   trust MEMBER OTHER            the member suspects another one, or no longer
     crash MEMBER                                             the member dies; what it sent before still arrives
     waits                                                    which message waits, for which one, from whom
     judge [PROPERTY …]                                       the judge's verdict on all that happened
@@ -304,7 +304,7 @@ class Stage:
         name, other = arguments
         self._known(name)
         self._world, happened = self.world.suspect(name, other, suspected)
-        return [f"{name} {'holds' if suspected else 'no longer holds'} {other} for dead", *self._saw(happened)]
+        return [f"{name} {'suspects' if suspected else 'no longer suspects'} {other}", *self._saw(happened)]
 
     def _crash(self, arguments: list[str]) -> list[str]:
         if len(arguments) != 1:

@@ -19,7 +19,7 @@ class Statistics:
     busy: int = 0
     crashes: int = 0
     suspicions: int = 0
-    """How many times a process held another one for dead, rightly or not."""
+    """How many times a process suspected another one, rightly or not."""
     missed_while_down: int = 0
     repeated_deliveries: int = 0
     delays_ns: list[int] = field(default_factory=list)

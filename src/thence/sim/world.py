@@ -128,7 +128,7 @@ class World:
         return World(self.routes, self.members, flights, self.actions + 1, self.fifo)
 
     def suspect(self, name: str, peer: str, suspected: bool) -> tuple[World, Happened]:
-        """Let a member begin or end to hold another one for dead."""
+        """Let a member begin or end to suspect another one."""
         return self._step(name, Suspicion(peer, suspected), self.flights)
 
     def crash(self, name: str) -> World:

@@ -13,7 +13,6 @@ from thence.cli import console
 from thence.cli.options import OrderingOptions, check_ordering_options, ordering_options
 from thence.errors import ConfigError
 from thence.runtime.files import read_topology
-from thence.sim.copies import CopiesSimulation
 from thence.sim.options import MAX_LOSS, SimulationOptions
 from thence.sim.simulation import Result, Simulation
 from thence.trace.files import TraceWriter
@@ -145,12 +144,11 @@ def _options(given: dict[str, Any]) -> SimulationOptions:
 def _simulate(options: SimulationOptions, topology: Path | None, trace: Path | None, *, live: bool) -> Result:
     fabric = None if topology is None else read_topology(topology)
     check_ordering_options(options.ordering, options.ordering_options)
-    kind = CopiesSimulation if options.copied else Simulation
     with console.progress("simulating (messages)", options.messages) as advance:
         if trace is None:
-            return kind(options, nowhere, where=fabric, progress=advance).run()
+            return Simulation(options, nowhere, where=fabric, progress=advance).run()
         with LiveTraceWriter(trace) if live else TraceWriter(trace) as writer:
-            return kind(options, writer.write, where=fabric, progress=advance).run()
+            return Simulation(options, writer.write, where=fabric, progress=advance).run()
 
 
 def _summary(result: Result) -> dict[str, Any]:

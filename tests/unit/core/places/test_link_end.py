@@ -294,7 +294,7 @@ def test_a_sequencer_that_crashes_again_and_again_gives_each_number_once() -> No
     )
     for at in range(1, 15):
         node = simulation.nodes["a1" if at % 2 else "b1"]
-        simulation.kernel.schedule(at * 40_000_000, simulation._crash, node, 15_000_000)
+        simulation.kernel.schedule(at * 40_000_000, simulation.failures.crash, node, 15_000_000)
     result = simulation.run()
     assert result.statistics.crashes >= 14
     assert judge(events).kept

@@ -1,0 +1,204 @@
+"""Runs in which processes come back on old copies of disks or memories, on empty disks, or run beside copies of themselves.
+
+The verdict is made from what the applications know, not from the trace: in such a run a process forgets, so its trace is
+none that could be judged. Rules of the verdict:
+
+* Whatever an application knows to be accepted is at its recipients' applications at the end, or somebody has said aloud why
+  not: its process, its recipients or the two towards each other do not go on, or, where several have forgotten, it was refused.
+* What a copy has forgotten is not asked for. Nobody else may ever have known of it, and nobody can then
+  (docs/concepts/guarantees.md).
+* Nobody is refused in a run, or a part of it, in which nobody runs on a copy.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from thence.sim.disk import Disk
+from thence.sim.fabric import Fabric
+from thence.sim.faults.failures import Failures
+from thence.sim.node import AcceptedMessage, Knowledge, MachineCopy, Memory, Node
+
+ALONE_SHARE = 0.7
+"""How often a process that comes back on a copy is cut off at first, and how often it starts again meanwhile."""
+
+RETRY_NS = 50_000_000
+"""How long to wait where a snapshot cannot be taken."""
+
+
+class CopiesVerdict(NamedTuple):
+    """What became of what applications know."""
+
+    lost: tuple[str, ...]
+    """What was accepted and vanished without a word."""
+    false_alarms: tuple[str, ...]
+    """Refusals where nobody ran on a copy."""
+    fenced: int
+    refused: int
+    """How many processes do not go on with some other one, fenced or not."""
+    accepted: int
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """All that is wrong."""
+        return (*self.lost, *self.false_alarms)
+
+
+class CopyFaults:
+    """The rollbacks, clones, lost disks and snapshots of one run."""
+
+    def __init__(self, fabric: Fabric, failures: Failures) -> None:
+        """Connect all processes: without epochs nobody would notice."""
+        self.copied: set[str] = set()
+        """Names of those that ran on a copy."""
+        self._fabric = fabric
+        self._failures = failures
+        self._schedule = fabric.kernel.schedule
+        self._alone = Random(f"{fabric.options.seed}/alone")
+        for name, node in fabric.nodes.items():
+            node.connect(name, self._calls(name))
+
+    def _calls(self, address: str) -> Random:
+        return Random(f"{self._fabric.options.seed}/calls/{address}")
+
+    @property
+    def refusals(self) -> int:
+        """How often somebody does not go on."""
+        return sum(len(refused_by(node)) + node.fenced for node in self._fabric.nodes.values())
+
+    def schedule(self) -> None:
+        """Draw what will happen."""
+        options, span = self._fabric.options, self._fabric.options.span_ns
+        chance = Random(f"{options.seed}/copies")
+
+        def moments() -> tuple[Node, int, int]:
+            node, first, then = self._draw(chance), chance.randrange(span), chance.randrange(span)
+            return node, min(first, then), abs(first - then)
+
+        for _ in range(options.rollbacks):
+            node, at, later = moments()
+            self._schedule(at, self._copy, node, later, chance.randrange(2))
+        for number in range(options.clones):
+            node, at, later = moments()
+            self._schedule(at, self._copy_for_clone, node, later, number)
+        for _ in range(options.lost_disks):
+            self._schedule(chance.randrange(span), self._lose_disk, self._draw(chance))
+        for _ in range(options.snapshots):
+            node, at, later = moments()
+            self._schedule(at, self._take_snapshot, node, later)
+
+    def _draw(self, chance: Random) -> Node:
+        return chance.choice(list(self._fabric.nodes.values()))
+
+    def _copy(self, node: Node, later_ns: int, also: int) -> None:
+        machine = node.copied()
+        self._schedule(later_ns, self._roll_back, node, machine)
+        if also:  # A copy is often used more than once.
+            self._schedule(later_ns + self._fabric.options.span_ns // 4, self._roll_back, node, machine)
+
+    def _roll_back(self, node: Node, machine: MachineCopy) -> None:
+        if node.fenced:
+            return
+        self.copied.add(node.name)
+        if node.up:
+            node.crash()
+        node.return_to(machine)
+        self._leave_alone(node)
+        node.restart()
+
+    def _leave_alone(self, node: Node) -> None:
+        """Mostly nobody hears of a process that came back for a while: it accepts as much as it forgot, and may start again."""
+        if self._alone.random() < ALONE_SHARE:
+            ways = [way for address, peer in _between(node) for way in ((address, peer), (peer, address))]
+            for way in ways:
+                self._fabric.network.block(*way)
+            alone_ns = self._alone.randrange(1, max(2, self._fabric.options.span_ns // 2))
+            if self._alone.random() < ALONE_SHARE:
+                self._schedule(self._alone.randrange(alone_ns), self._failures.crash, node, 1_000_000)
+            self._schedule(alone_ns, self._let_back, ways)
+
+    def _let_back(self, ways: list[tuple[str, str]]) -> None:
+        for way in ways:
+            self._fabric.network.unblock(*way)
+
+    def _take_snapshot(self, node: Node, later_ns: int) -> None:
+        memory = node.memory()
+        if memory is not None:
+            self._schedule(later_ns, self._resume, node, memory)
+        elif not node.fenced:
+            self._schedule(RETRY_NS, self._take_snapshot, node, later_ns)
+
+    def _resume(self, node: Node, memory: Memory) -> None:
+        if not node.fenced:
+            self.copied.add(node.name)
+            self._leave_alone(node)
+            node.resume(memory)
+
+    def _lose_disk(self, node: Node) -> None:
+        self._roll_back(node, MachineCopy(Disk(node.queue.disk.options, self._alone), Knowledge()))
+
+    def _copy_for_clone(self, node: Node, later_ns: int, number: int) -> None:
+        self._schedule(later_ns, self._clone, node, node.copied(), number)
+
+    def _clone(self, node: Node, machine: MachineCopy, number: int) -> None:
+        self.copied.add(node.name)
+        address = f"{node.name}~{number}"
+        made = node.beside(address, self._calls(address))
+        self._fabric.nodes[address] = made
+        made.crash()
+        made.return_to(machine)
+        self._leave_alone(made)
+        made.restart()
+
+    # The verdict.
+
+    def verdict(self) -> CopiesVerdict:
+        """Return what became of what applications know to be accepted."""
+        nodes = self._fabric.nodes
+        going = [node for node in nodes.values() if not node.fenced]
+        lost = [
+            f"{message.id} of {address} ({message.body.decode()}) is not at {name}"
+            for address, node in nodes.items()
+            if not node.fenced
+            for message in node.knowledge.accepted
+            for name in (self._fabric.topology.processes if message.to is None else message.to)
+            if not self._accounted(node, message, name, going)
+        ]
+        false = [
+            f"{address} and {peer} do not go on: {reason}"
+            for address, node in nodes.items()
+            for peer, reason in refused_by(node).items()
+            if node.name not in self.copied and peer not in self.copied
+        ]
+        fenced = sum(node.fenced for node in nodes.values())
+        refused = sum(bool(refused_by(node)) for node in nodes.values())
+        accepted = sum(len(node.knowledge.accepted) for node in going)
+        return CopiesVerdict(tuple(lost), tuple(false), fenced, refused, accepted)
+
+    def _accounted(self, node: Node, message: AcceptedMessage, name: str, going: list[Node]) -> bool:
+        """Whether a message is where it has to be, or somebody has said why not."""
+        there = [other for other in going if other.name == name]
+        if not there or any(message.body in other.knowledge.got for other in there):
+            return True
+        if name in refused_by(node) or any(node.name in refused_by(other) for other in there):
+            return True
+        if len(self.copied) > 1 and any(other.frames_refused for other in there):
+            return True  # Both have forgotten: frames of one depend on what the other does not know, and the log says so.
+        if self._fabric.nodes[name].fenced and node.connections is not None and name not in node.connections.joined:
+            return True  # It waits here: whoever is where it calls is fenced, and a copy elsewhere does not call it either.
+        # It has come, and waits, perhaps for others that wait, for one of somebody who does not go on: `status` lists it.
+        silent = {other.name for other in self._fabric.nodes.values() if other.fenced or refused_by(other)}
+        for waits in [other.member.waiting() for other in there]:
+            if any(wait.message == message.id for wait in waits) and any(wait.missing.sender in silent for wait in waits):
+                return True
+        return False
+
+
+def refused_by(node: Node) -> dict[str, str]:
+    """Return with whom a process does not go on, and why."""
+    return {} if node.connections is None else node.connections.refused
+
+
+def _between(node: Node) -> list[tuple[str, str]]:
+    return [] if node.connections is None else [(node.connections.address, peer) for peer in node.connections.peers]

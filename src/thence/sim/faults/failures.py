@@ -1,0 +1,118 @@
+"""Crashes, deaths and suspicions: processes lose their memory, go for good, or are believed to have gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from thence.core.topology.model import Topology
+from thence.sim.fabric import Fabric
+from thence.sim.node import Node, peers
+
+SUSPECT_AFTER_NS = 200_000_000
+"""After how long those who share a domain or a link with a process suspect it when it is down."""
+
+SUSPICIONS_NS = 3_000_000_000
+"""For how long beyond the traffic somebody may be suspected by mistake where the topology changes."""
+
+
+class Failures:
+    """The crashes, deaths and wrong suspicions of one run."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        """Let happen what the options ask for."""
+        self.dead: dict[str, None] = {}
+        """Who will die for good."""
+        self._fabric = fabric
+        self._schedule = fabric.kernel.schedule
+
+    def schedule(self, *, reconfigured: bool) -> None:
+        """Draw what will happen. Where the topology is ``reconfigured``, it is known only then who may suspect whom."""
+        options, span, nodes = self._fabric.options, self._fabric.options.span_ns, self._fabric.nodes
+        chance = Random(f"{options.seed}/crashes")
+        for _ in range(options.crashes):
+            node = nodes[chance.choice(self._fabric.names)]
+            self._schedule(chance.randrange(span), self.crash, node, chance.randrange(1_000_000, 1_000_000_000))
+        chance = Random(f"{options.seed}/suspicions")
+        groups = suspecting(self._fabric.topology)
+        for _ in range(options.suspicions if groups or reconfigured else 0):
+            if reconfigured:
+                self._schedule(chance.randrange(span + SUSPICIONS_NS), self._suspect_some, chance)
+                continue
+            name, other = chance.sample(chance.choice(groups), 2)
+            start, length = chance.randrange(span), chance.randrange(1_000_000, 1_000_000_000)
+            self._schedule(start, self._suspect, nodes[name], other, True)
+            self._schedule(start + length, self._suspect, nodes[name], other, False)
+        self._schedule_deaths()
+
+    def _schedule_deaths(self) -> None:
+        options, topology = self._fabric.options, self._fabric.topology
+        chance = Random(f"{options.seed}/deaths")
+        able = [group for group in topology.replicas if topology.takes_over_at_once(group)]
+        for _ in range(options.deaths if able else 0):
+            group = chance.choice(able)
+            alive = [name for name in group if name not in self.dead]
+            if len(alive) > 1:
+                name = chance.choice(alive)
+                self.dead[name] = None
+                self._schedule(chance.randrange(self._fabric.options.span_ns), self.die, self._fabric.nodes[name])
+
+    def crash(self, node: Node, down_ns: int) -> None:
+        """Crash a process that comes back after a while."""
+        if node.up:
+            node.crash()
+            self._schedule(SUSPECT_AFTER_NS, self._watch, node)
+            self._schedule(down_ns, self._restart, node)
+
+    def die(self, node: Node) -> None:
+        """Let a process go for good."""
+        if node.up:
+            node.crash()
+        node.dead = True
+        self._schedule(SUSPECT_AFTER_NS, self._watch, node)
+
+    def look(self, node: Node) -> None:
+        """Tell a process which of its peers are up, and those whether it is."""
+        self._watch(node)
+        for other in self._peers(node):
+            node.suspect(other.name, not other.up)
+
+    def switched(self, node: Node) -> None:
+        """Notice that a process has other peers."""
+        self._schedule(SUSPECT_AFTER_NS, self.look, node)
+
+    def _restart(self, node: Node) -> None:
+        node.restart()
+        self.look(node)
+
+    def _watch(self, node: Node) -> None:
+        """Tell everybody who has to do with a process whether it is up."""
+        for other in self._peers(node):
+            self._fabric.statistics.suspicions += not node.up
+            other.suspect(node.name, not node.up)
+
+    def _peers(self, node: Node) -> list[Node]:
+        """Return who shares a domain or a link with a process, as far as it knows, and suspects others."""
+        topology = node.member.topology
+        if not topology.suspicious:
+            return []
+        return [self._fabric.nodes[name] for name in peers(topology, node.name) if name in topology.suspicious]
+
+    def _suspect(self, node: Node, other: str, suspected: bool) -> None:
+        self._fabric.statistics.suspicions += suspected
+        node.suspect(other, suspected or not self._fabric.nodes[other].up)
+
+    def _suspect_some(self, chance: Random) -> None:
+        groups = suspecting(self._fabric.topology)
+        if groups:
+            name, other = chance.sample(chance.choice(groups), 2)
+            node = self._fabric.nodes[name]
+            self._suspect(node, other, True)
+            self._schedule(chance.randrange(1_000_000, 1_000_000_000), self._suspect, node, other, False)
+
+
+def suspecting(topology: Topology) -> Sequence[tuple[str, ...]]:
+    """Return groups of processes that may suspect each other wrongly: replicas, or without them who ack to everybody."""
+    domains = topology.domains.values()
+    every = [domain.members for domain in domains if domain.acks.scheme == "distributed" and len(domain.members) > 1]
+    return topology.replicas or every
