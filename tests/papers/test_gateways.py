@@ -23,7 +23,7 @@ from thence.core.ordering.grouped import Grouped, GroupedGlobal, GroupedLocal
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Packet, control_bytes
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.scenario import run_file
 from thence.sim.simulation import Simulation, simulate
@@ -324,7 +324,7 @@ def test_g3_the_vectors_say_nothing_of_local_messages() -> None:
 # --- G4: a tenth of the header ---------------------------------------------------------------------------------------------
 
 
-class Listening(Node):
+class Listening(SimulatedNode):
     """A process that keeps the stamps that it sends, by domain."""
 
     stamps: dict[str, list[Any]]

@@ -24,7 +24,7 @@ from thence.core.wire.messages import Envelope
 from thence.errors import InternalError, UsageError
 from thence.sim.faults import reconfiguration
 from thence.sim.faults.reconfiguration import ChangeCommand, Changes, Trouble
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.parts.participant import Participant
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
@@ -162,7 +162,7 @@ def test_one_who_goes_back_though_it_is_prepared_is_caught() -> None:
                 super()._end_lease(life)
 
     dying = Trouble(loss=0.2, death=0.3)
-    node_type: type[Node] = type("ImpatientNode", (Node,), {"participant_type": Impatient})
+    node_type: type[SimulatedNode] = type("ImpatientNode", (SimulatedNode,), {"participant_type": Impatient})
     assert caught(lambda seed: run_one(seed, node_type=node_type, trouble=dying), 200) is not None
 
 

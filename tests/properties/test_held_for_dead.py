@@ -14,7 +14,7 @@ import pytest
 from tests.properties.test_confirmation import WAYS, fabric
 from thence.core.transport.ack_all import missing, own_stream
 from thence.core.transport.ack_all.own_stream import OwnStream
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.studies.parts.site_groups import kept
@@ -81,7 +81,7 @@ def test_who_is_held_for_dead_for_ever_though_it_is_there_gets_everything(way: s
     events: list[Event] = []
     simulated = simulation(way, NAMES, events, loss=0.1)
     for name in NAMES[:3]:
-        simulated.kernel.schedule(50 * MS, Node.suspect, simulated.nodes[name], "p4", True)
+        simulated.kernel.schedule(50 * MS, SimulatedNode.suspect, simulated.nodes[name], "p4", True)
     assert_all_came(simulated, events)
 
 

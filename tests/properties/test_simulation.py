@@ -16,7 +16,7 @@ from tests.campaign import options_for, run_many, run_one
 from thence.core.member.contract import Ready
 from thence.core.ordering import ORDERINGS
 from thence.errors import InternalError
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation, simulate
 from thence.trace.events import Event
@@ -94,7 +94,7 @@ def test_same_seed_same_trace_byte_for_byte_in_every_process(tmp_path: Path, has
     assert digests == expected
 
 
-class SendsBeforeTheDisk(Node):
+class SendsBeforeTheDisk(SimulatedNode):
     """A mistake: packets and acknowledgements leave before the records are durable."""
 
     def _handle(self, ready: Ready) -> None:
@@ -103,14 +103,14 @@ class SendsBeforeTheDisk(Node):
         super()._handle(msgspec.structs.replace(ready, send=()))
 
 
-class ForgetsItsRecords(Node):
+class ForgetsItsRecords(SimulatedNode):
     """A mistake: submissions are not written to disk."""
 
     def _handle(self, ready: Ready) -> None:
         super()._handle(msgspec.structs.replace(ready, persist=()))
 
 
-class ForgetsWhatItConsumed(Node):
+class ForgetsWhatItConsumed(SimulatedNode):
     """A mistake: after a crash the application does not know how far it was."""
 
     def crash(self) -> None:
@@ -118,7 +118,7 @@ class ForgetsWhatItConsumed(Node):
         super().crash()
 
 
-class DeliversBeforeTheDisk(Node):
+class DeliversBeforeTheDisk(SimulatedNode):
     """A mistake: the application sees a message that a crash then undoes, and sees it again."""
 
     def _handle(self, ready: Ready) -> None:
@@ -127,7 +127,7 @@ class DeliversBeforeTheDisk(Node):
         super()._handle(msgspec.structs.replace(ready, deliver=()))
 
 
-class LosesWhatItHadQueued(Node):
+class LosesWhatItHadQueued(SimulatedNode):
     """A mistake: after a restart, frames that were not acknowledged are not sent again."""
 
     def restart(self) -> None:
@@ -137,7 +137,7 @@ class LosesWhatItHadQueued(Node):
                 state.queue.clear()
 
 
-def _broken(node_type: type[Node], seeds: int = 25) -> Counter[str]:
+def _broken(node_type: type[SimulatedNode], seeds: int = 25) -> Counter[str]:
     broken: Counter[str] = Counter()
     for seed in range(seeds):
         events: list[Event] = []
@@ -151,7 +151,7 @@ def _broken(node_type: type[Node], seeds: int = 25) -> Counter[str]:
 
 
 def test_the_loop_as_it_is_breaks_nothing() -> None:
-    assert _broken(Node) == Counter()
+    assert _broken(SimulatedNode) == Counter()
 
 
 @pytest.mark.parametrize(
@@ -164,5 +164,5 @@ def test_the_loop_as_it_is_breaks_nothing() -> None:
         (LosesWhatItHadQueued, {"completeness"}),
     ],
 )
-def test_a_mistake_in_the_loop_is_seen(mistake: type[Node], seen_as: set[str]) -> None:
+def test_a_mistake_in_the_loop_is_seen(mistake: type[SimulatedNode], seen_as: set[str]) -> None:
     assert seen_as & set(_broken(mistake, seeds=8)), f"{mistake.__name__} was not seen"

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from thence.sim.faults.copies import CopiesVerdict
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 
@@ -50,13 +50,13 @@ def options_for(seed: int) -> SimulationOptions:
     )
 
 
-class ConnectedNode(Node):
+class ConnectedNode(SimulatedNode):
     """A process that has connections, also where nobody forgets."""
 
     connected = True
 
 
-def verdict_of(options: SimulationOptions, node_type: type[Node] = ConnectedNode) -> tuple[CopiesVerdict, Simulation]:
+def verdict_of(options: SimulationOptions, node_type: type[SimulatedNode] = ConnectedNode) -> tuple[CopiesVerdict, Simulation]:
     """Run, and return what became of what was accepted."""
     simulation = Simulation(options, lambda _: None, node_type=node_type)
     verdict = simulation.run().copies

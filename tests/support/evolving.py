@@ -18,7 +18,7 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.errors import UsageError
 from thence.sim.faults.reconfiguration import ChangeCommand, Changes, Trouble
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
@@ -445,7 +445,7 @@ def _views_apart(events: Iterable[Event], first: Topology, changes: list[Change]
 
 def run_one(
     seed: int,
-    node_type: type[Node] = Node,
+    node_type: type[SimulatedNode] = SimulatedNode,
     command_type: type[ChangeCommand] = ChangeCommand,
     trouble: Trouble | None = None,
     wanted: str | None = None,

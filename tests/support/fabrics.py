@@ -29,7 +29,7 @@ from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Promise, Topology
 from thence.core.topology.toml import write
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
@@ -264,7 +264,7 @@ def command(seed: int) -> str:
     return options_for(seed).replay()
 
 
-def run_one(seed: int, node_type: type[Node] = Node, **changes: Any) -> Outcome:
+def run_one(seed: int, node_type: type[SimulatedNode] = SimulatedNode, **changes: Any) -> Outcome:
     """Simulate and judge the run of this number; ``changes`` are options that differ."""
     promise = promise_for(seed)
     topology = fabric_for(seed, promise)

@@ -12,7 +12,7 @@ from functools import partial
 from tests.support.copied import ConnectedNode
 from thence.core.epochs.epoch import Claim, Epoch, EpochFit, Held, common_epoch
 from thence.core.epochs.handshake import Handshake, Own, Shown
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.parts.connections import Connections
 
 
@@ -142,7 +142,7 @@ class StoresNoClaims(Connections):
         self._queue.store((), then)
 
 
-def node_with(mistake: type[Handshake | Connections]) -> type[Node]:
+def node_with(mistake: type[Handshake | Connections]) -> type[SimulatedNode]:
     """Return a process that makes this mistake."""
     if issubclass(mistake, Handshake):
         mistake = type(f"With{mistake.__name__}", (Connections,), {"handshake_type": mistake})

@@ -23,7 +23,7 @@ from thence.core.transport.base import Incoming
 from thence.core.wire.messages import Envelope, Frame, Packet
 from thence.core.wire.records import Received, Record
 from thence.errors import InternalError, ThenceError
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 
 _routes, _plan, _everyone = Routes.__init__, Routes.plan, Routes._plan_for_everyone
 _submit, _take, _drain = Member._submit, Member._take, Member._drain
@@ -127,7 +127,7 @@ def keeps_for_later(self: Member, plan: RoutePlan, envelope: Envelope, work: Wor
         self.__dict__.setdefault("planted", []).append((plan, envelope))
 
 
-class ForwardsLater(Node):
+class ForwardsLater(SimulatedNode):
     """Forwards what its member kept for later."""
 
     def receive(self, source: str, packet: Packet[object]) -> None:
@@ -224,7 +224,7 @@ class Planted(NamedTuple):
     patches: tuple[tuple[type, str, Callable[..., Any]], ...]
     seeds: int
     changes: Mapping[str, Any] = {}
-    node_type: type[Node] = Node
+    node_type: type[SimulatedNode] = SimulatedNode
 
 
 EXACT: Final = {"loss": 0.0, "duplication": 0.0, "reordering": 0.0, "partitions": 0, "crashes": 0}
@@ -265,7 +265,7 @@ def broken_by(planted: Planted, seed: int, *, really: bool = True) -> dict[str, 
     """Return what the run of this number breaks with the mistake in place; ``really=False``: without it, else the same."""
     with _in_place(planted.patches if really else ()):
         try:
-            return run_one(seed, planted.node_type if really else Node, **planted.changes).broken
+            return run_one(seed, planted.node_type if really else SimulatedNode, **planted.changes).broken
         except InternalError:
             return {"does not come to rest": 1}
         except (ThenceError, LookupError, ValueError) as error:

@@ -24,7 +24,7 @@ from thence.core.topology.domain import Delivering, Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Envelope, MessageId
 from thence.core.wire.records import Received, Submitted
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.parts import sync_queue
 from thence.sim.simulation import Result, Simulation
@@ -38,7 +38,7 @@ COMPACT_EVERY = 16
 """How many records a disk collects here before a snapshot replaces them: few, so that restarts find snapshots too."""
 
 
-class Watched(Node):
+class Watched(SimulatedNode):
     """A process of which is noted what it has on disk and what it says to be stable."""
 
     watch: Watch
@@ -183,7 +183,7 @@ class Watch:
                 self.mistakes.append(f"{envelope.id} is said to be stable, and {', '.join(self.lacking(envelope))} lacks it")
         self.upto[name] = max(upto, self.upto[name])
 
-    def kept_by(self, node: Node) -> None:
+    def kept_by(self, node: SimulatedNode) -> None:
         """Look whether a process keeps whatever of its own somebody lacks."""
         if not self.topology.stability:
             return

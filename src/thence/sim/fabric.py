@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from thence.core.topology.model import Topology
 from thence.sim.kernel import Kernel
 from thence.sim.network import Network
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.statistics import Statistics
 
@@ -24,5 +24,5 @@ class Fabric:
     kernel: Kernel
     network: Network
     statistics: Statistics
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, SimulatedNode] = field(default_factory=dict)
     """By address, which is the name but for copies that run beside another process."""

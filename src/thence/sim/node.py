@@ -84,7 +84,7 @@ class Memory(NamedTuple):
     machine: MachineCopy
 
 
-class Node:
+class SimulatedNode:
     """A process that is up and has done nothing yet."""
 
     connected = False
@@ -108,7 +108,7 @@ class Node:
         self.up = True
         self.dead = False
         """Whether it is down for good."""
-        self.on_deliver: Callable[[Node, Delivery], None] | None = None
+        self.on_deliver: Callable[[SimulatedNode, Delivery], None] | None = None
         self.member = Member(name, routes, options)
         """The member as it is now; a restart makes a new one."""
         self.connections: Connections | None = None
@@ -226,7 +226,7 @@ class Node:
         chance = None if self.connections is None else self.connections.chance
         self.queue.disk, self.knowledge = machine.disk.copy(chance), machine.knowledge.copy()
 
-    def beside(self, address: str, chance: Random) -> Node:
+    def beside(self, address: str, chance: Random) -> SimulatedNode:
         """Return another process under the same name, elsewhere, on an empty disk."""
         disk = Disk(self.queue.disk.options, chance)
         made = type(self)(self.name, *self._made_of, self._kernel, self._network, disk, self._recorder, self._statistics)

@@ -33,7 +33,7 @@ from thence.sim.faults.reconfiguration import Changes, ReconfigurationFaults
 from thence.sim.kernel import MAX_EVENTS, Kernel
 from thence.sim.laws import Law, parse_law
 from thence.sim.network import Link, Network, NetworkOptions, Partition
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import Pattern, SimulationOptions
 from thence.sim.statistics import Statistics
 from thence.trace.events import Event
@@ -81,7 +81,7 @@ class Simulation:
         sink: Sink,
         *,
         where: Topology | Changes | None = None,
-        node_type: type[Node] = Node,
+        node_type: type[SimulatedNode] = SimulatedNode,
         max_events: int = MAX_EVENTS,
         delays: Mapping[Link, Law] | None = None,
         bandwidths_bytes_per_s: Mapping[Link, int] | None = None,
@@ -169,7 +169,7 @@ class Simulation:
         if self._unsent:
             self.kernel.schedule(self._gap.draw_ns(self._traffic), self._next_send)
 
-    def _send(self, node: Node) -> None:
+    def _send(self, node: SimulatedNode) -> None:
         self._unsent -= 1
         to = self._destinations(node.name)
         if self.copies is None:
@@ -180,7 +180,7 @@ class Simulation:
         if self._progress:
             self._progress(1)
 
-    def _attempt(self, node: Node, to: tuple[str, ...] | None, body: bytes) -> None:
+    def _attempt(self, node: SimulatedNode, to: tuple[str, ...] | None, body: bytes) -> None:
         if node.dead or node.fenced:
             return  # Its application is gone, or learns that it does not go on.
         if not node.up or not node.submit(to, body):
@@ -199,7 +199,7 @@ class Simulation:
         own = self._numbers[sender]
         return tuple(self.names[number + (number >= own)] for number in drawn)
 
-    def _delivered(self, node: Node, delivery: Delivery) -> None:
+    def _delivered(self, node: SimulatedNode, delivery: Delivery) -> None:
         envelope = delivery.envelope
         # A reply is meant per message, not per delivery.
         audience = len(self.names) if envelope.to is None else len(envelope.to)
@@ -209,7 +209,7 @@ class Simulation:
             # Not within the delivery: the application sends when it has done with it.
             self.kernel.schedule(0, self._reply, node)
 
-    def _reply(self, node: Node) -> None:
+    def _reply(self, node: SimulatedNode) -> None:
         if self._unsent:
             self._send(node)
 

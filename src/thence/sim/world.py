@@ -27,7 +27,7 @@ from thence.errors import FrameRefused, UsageError
 from thence.words import counted
 
 
-class Flight(NamedTuple):
+class FlyingFrame(NamedTuple):
     """What is on its way, a frame by itself or a report alone, the domain or link, and the number of the action that sent it."""
 
     packet: Packet[Any]
@@ -51,7 +51,7 @@ class Happened(NamedTuple):
     """Frames that went out: to whom, in which domain or link, and what."""
 
 
-Flights = dict[tuple[str, str], tuple[Flight, ...]]
+Flights = dict[tuple[str, str], tuple[FlyingFrame, ...]]
 
 
 class World:
@@ -83,7 +83,7 @@ class World:
         """The fabric that all of this happens in."""
         return self.routes.topology
 
-    def may_arrive(self, source: str, target: str) -> list[tuple[int, Flight]]:
+    def may_arrive(self, source: str, target: str) -> list[tuple[int, FlyingFrame]]:
         """Return the frames from ``source`` to ``target`` that may arrive next, each with its place in the line."""
         flights = self.flights.get((source, target), ())
         if not self.fifo:
@@ -153,7 +153,7 @@ class World:
             for peer, part in [(peer, part) for peer, packet in ready.send for part in parts(packet)]:
                 if peer not in self.members:
                     continue  # It is dead.
-                flights[name, peer] = (*flights.get((name, peer), ()), Flight(part, part.domain, self.actions))
+                flights[name, peer] = (*flights.get((name, peer), ()), FlyingFrame(part, part.domain, self.actions))
         world = World(self.routes, {**self.members, name: member}, flights, self.actions + 1, self.fifo)
         submitted = ready.accepted[0] if ready.accepted else None
         return world, Happened(name, submitted, ready.deliver, ready.refused, sent)

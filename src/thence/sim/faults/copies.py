@@ -18,7 +18,7 @@ from typing import NamedTuple
 from thence.sim.disk import Disk
 from thence.sim.fabric import Fabric
 from thence.sim.faults.failures import Failures
-from thence.sim.node import AcceptedMessage, Knowledge, MachineCopy, Memory, Node
+from thence.sim.node import AcceptedMessage, Knowledge, MachineCopy, Memory, SimulatedNode
 
 ALONE_SHARE = 0.7
 """How often a process that comes back on a copy is cut off at first, and how often it starts again meanwhile."""
@@ -72,7 +72,7 @@ class CopyFaults:
         options, span = self._fabric.options, self._fabric.options.span_ns
         chance = Random(f"{options.seed}/copies")
 
-        def moments() -> tuple[Node, int, int]:
+        def moments() -> tuple[SimulatedNode, int, int]:
             node, first, then = self._draw(chance), chance.randrange(span), chance.randrange(span)
             return node, min(first, then), abs(first - then)
 
@@ -88,16 +88,16 @@ class CopyFaults:
             node, at, later = moments()
             self._schedule(at, self._take_snapshot, node, later)
 
-    def _draw(self, chance: Random) -> Node:
+    def _draw(self, chance: Random) -> SimulatedNode:
         return chance.choice(list(self._fabric.nodes.values()))
 
-    def _copy(self, node: Node, later_ns: int, also: int) -> None:
+    def _copy(self, node: SimulatedNode, later_ns: int, also: int) -> None:
         machine = node.copied()
         self._schedule(later_ns, self._roll_back, node, machine)
         if also:  # A copy is often used more than once.
             self._schedule(later_ns + self._fabric.options.span_ns // 4, self._roll_back, node, machine)
 
-    def _roll_back(self, node: Node, machine: MachineCopy) -> None:
+    def _roll_back(self, node: SimulatedNode, machine: MachineCopy) -> None:
         if node.fenced:
             return
         self.copied.add(node.name)
@@ -107,7 +107,7 @@ class CopyFaults:
         self._leave_alone(node)
         node.restart()
 
-    def _leave_alone(self, node: Node) -> None:
+    def _leave_alone(self, node: SimulatedNode) -> None:
         """Mostly nobody hears of a process that came back for a while: it accepts as much as it forgot, and may start again."""
         if self._alone.random() < ALONE_SHARE:
             ways = [way for address, peer in _between(node) for way in ((address, peer), (peer, address))]
@@ -122,26 +122,26 @@ class CopyFaults:
         for way in ways:
             self._fabric.network.unblock(*way)
 
-    def _take_snapshot(self, node: Node, later_ns: int) -> None:
+    def _take_snapshot(self, node: SimulatedNode, later_ns: int) -> None:
         memory = node.memory()
         if memory is not None:
             self._schedule(later_ns, self._resume, node, memory)
         elif not node.fenced:
             self._schedule(RETRY_NS, self._take_snapshot, node, later_ns)
 
-    def _resume(self, node: Node, memory: Memory) -> None:
+    def _resume(self, node: SimulatedNode, memory: Memory) -> None:
         if not node.fenced:
             self.copied.add(node.name)
             self._leave_alone(node)
             node.resume(memory)
 
-    def _lose_disk(self, node: Node) -> None:
+    def _lose_disk(self, node: SimulatedNode) -> None:
         self._roll_back(node, MachineCopy(Disk(node.queue.disk.options, self._alone), Knowledge()))
 
-    def _copy_for_clone(self, node: Node, later_ns: int, number: int) -> None:
+    def _copy_for_clone(self, node: SimulatedNode, later_ns: int, number: int) -> None:
         self._schedule(later_ns, self._clone, node, node.copied(), number)
 
-    def _clone(self, node: Node, machine: MachineCopy, number: int) -> None:
+    def _clone(self, node: SimulatedNode, machine: MachineCopy, number: int) -> None:
         self.copied.add(node.name)
         address = f"{node.name}~{number}"
         made = node.beside(address, self._calls(address))
@@ -176,7 +176,7 @@ class CopyFaults:
         accepted = sum(len(node.knowledge.accepted) for node in going)
         return CopiesVerdict(tuple(lost), tuple(false), fenced, refused, accepted)
 
-    def _accounted(self, node: Node, message: AcceptedMessage, name: str, going: list[Node]) -> bool:
+    def _accounted(self, node: SimulatedNode, message: AcceptedMessage, name: str, going: list[SimulatedNode]) -> bool:
         """Whether a message is where it has to be, or somebody has said why not."""
         there = [other for other in going if other.name == name]
         if not there or any(message.body in other.knowledge.got for other in there):
@@ -195,10 +195,10 @@ class CopyFaults:
         return False
 
 
-def refused_by(node: Node) -> dict[str, str]:
+def refused_by(node: SimulatedNode) -> dict[str, str]:
     """Return with whom a process does not go on, and why."""
     return {} if node.connections is None else node.connections.refused
 
 
-def _between(node: Node) -> list[tuple[str, str]]:
+def _between(node: SimulatedNode) -> list[tuple[str, str]]:
     return [] if node.connections is None else [(node.connections.address, peer) for peer in node.connections.peers]

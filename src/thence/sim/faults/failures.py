@@ -7,7 +7,7 @@ from random import Random
 
 from thence.core.topology.model import Topology
 from thence.sim.fabric import Fabric
-from thence.sim.node import Node, peers
+from thence.sim.node import SimulatedNode, peers
 
 SUSPECT_AFTER_NS = 200_000_000
 """After how long those who share a domain or a link with a process suspect it when it is down."""
@@ -57,48 +57,48 @@ class Failures:
                 self.dead[name] = None
                 self._schedule(chance.randrange(self._fabric.options.span_ns), self.die, self._fabric.nodes[name])
 
-    def crash(self, node: Node, down_ns: int) -> None:
+    def crash(self, node: SimulatedNode, down_ns: int) -> None:
         """Crash a process that comes back after a while."""
         if node.up:
             node.crash()
             self._schedule(SUSPECT_AFTER_NS, self._watch, node)
             self._schedule(down_ns, self._restart, node)
 
-    def die(self, node: Node) -> None:
+    def die(self, node: SimulatedNode) -> None:
         """Let a process go for good."""
         if node.up:
             node.crash()
         node.dead = True
         self._schedule(SUSPECT_AFTER_NS, self._watch, node)
 
-    def look(self, node: Node) -> None:
+    def look(self, node: SimulatedNode) -> None:
         """Tell a process which of its peers are up, and those whether it is."""
         self._watch(node)
         for other in self._peers(node):
             node.suspect(other.name, not other.up)
 
-    def switched(self, node: Node) -> None:
+    def switched(self, node: SimulatedNode) -> None:
         """Notice that a process has other peers."""
         self._schedule(SUSPECT_AFTER_NS, self.look, node)
 
-    def _restart(self, node: Node) -> None:
+    def _restart(self, node: SimulatedNode) -> None:
         node.restart()
         self.look(node)
 
-    def _watch(self, node: Node) -> None:
+    def _watch(self, node: SimulatedNode) -> None:
         """Tell everybody who has to do with a process whether it is up."""
         for other in self._peers(node):
             self._fabric.statistics.suspicions += not node.up
             other.suspect(node.name, not node.up)
 
-    def _peers(self, node: Node) -> list[Node]:
+    def _peers(self, node: SimulatedNode) -> list[SimulatedNode]:
         """Return who shares a domain or a link with a process, as far as it knows, and suspects others."""
         topology = node.member.topology
         if not topology.suspicious:
             return []
         return [self._fabric.nodes[name] for name in peers(topology, node.name) if name in topology.suspicious]
 
-    def _suspect(self, node: Node, other: str, suspected: bool) -> None:
+    def _suspect(self, node: SimulatedNode, other: str, suspected: bool) -> None:
         self._fabric.statistics.suspicions += suspected
         node.suspect(other, suspected or not self._fabric.nodes[other].up)
 

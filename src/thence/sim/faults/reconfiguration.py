@@ -26,7 +26,7 @@ from thence.core.topology.model import Topology
 from thence.errors import UsageError
 from thence.sim.fabric import Fabric
 from thence.sim.faults.failures import Failures
-from thence.sim.node import Node, peers
+from thence.sim.node import SimulatedNode, peers
 from thence.sim.parts.participant import Participant, Report
 
 MAX_DELAY_NS: Final = 25_000_000
@@ -214,7 +214,7 @@ class ReconfigurationFaults:
         """Whether the last version is reached."""
         return len(self._versions) == 1
 
-    def _switched(self, node: Node) -> None:
+    def _switched(self, node: SimulatedNode) -> None:
         self._failures.switched(node)
         if node.connections is not None and node.name in node.member.topology.homes:
             node.connections.follow(peers(node.member.topology, node.name))
@@ -234,7 +234,7 @@ class ReconfigurationFaults:
             other = self._command_type(self, old, new, lost, second=True, abort=self.chance.random() < self.trouble.abort)
             self.kernel.schedule(self.chance.randrange(PAUSE_NS), other.begin)
 
-    def _lose(self, node: Node) -> None:
+    def _lose(self, node: SimulatedNode) -> None:
         """A process is about to be declared lost: it dies, before that or meanwhile, or lives on and is suspected."""
         if node.name in self._dying:
             return

@@ -33,7 +33,7 @@ import msgspec
 
 from thence.core.wire.messages import MessageId, Packet, control_bytes
 from thence.sim.kernel import Kernel
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.studies.parts.campus import NS_PER_MS, NS_PER_S, WORST_HOPS, Campus, Map, stamp_bytes
@@ -115,13 +115,13 @@ class Load:
         self.simulation.network.taps.append(self.log)
 
 
-def sender_of(body: Callable[[], bytes]) -> type[Node]:
+def sender_of(body: Callable[[], bytes]) -> type[SimulatedNode]:
     """Return a process that draws each body that it sends, and sends each message in a packet of its own.
 
     A server that may pass on several messages at once would put them into one packet, in which they stay in order.
     """
 
-    class CampusNode(Node):
+    class CampusNode(SimulatedNode):
         def submit(self, to: tuple[str, ...] | None, _: bytes) -> bool:
             return super().submit(to, body())
 

@@ -29,7 +29,7 @@ from thence.core.ordering.pending import HeldFrame
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Envelope, Frame
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
@@ -165,13 +165,13 @@ def watch(kind: type[Grouped], wanted: Setup, seed: int, sink: Sink) -> VectorFi
     return VectorFindings(concurrent, falsely, overlooked, waits.waited, waits.arrived, sum(delays) / len(delays) / 1e6)
 
 
-OnDeliver = Callable[[Node, Delivery], None]
+OnDeliver = Callable[[SimulatedNode, Delivery], None]
 
 
 def _noting(stamps: dict[str, Any], then: OnDeliver | None) -> OnDeliver:
     """Return what notes the stamp with which each message is delivered, and goes on as before."""
 
-    def note(node: Node, delivery: Delivery) -> None:
+    def note(node: SimulatedNode, delivery: Delivery) -> None:
         stamps[str(delivery.envelope.id)] = delivery.frame.stamp
         if then is not None:
             then(node, delivery)

@@ -24,7 +24,7 @@ from thence.core.transport.channels import PeerChannels
 from thence.core.wire.messages import Packet
 from thence.sim.kernel import Kernel
 from thence.sim.laws import Constant, parse_law
-from thence.sim.node import Node
+from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import RETRY_NS, Simulation
 from thence.trace.recorder import Sink, nowhere
@@ -88,7 +88,7 @@ class AckCost(NamedTuple):
 class AckTap:
     """Writes down when messages arrive, which packets only ack or ask, and how much members keep."""
 
-    def __init__(self, kernel: Kernel, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, kernel: Kernel, nodes: Mapping[str, SimulatedNode]) -> None:
         """Take the time from ``kernel``."""
         self.first_arrivals: dict[tuple[str, str], int] = {}
         """When each message reached each process first."""
@@ -153,7 +153,7 @@ class SiteGroup:
         self.simulation.run()
         return self._cost()
 
-    def _submit(self, node: Node, body: bytes) -> None:
+    def _submit(self, node: SimulatedNode, body: bytes) -> None:
         if not node.submit(None, body):
             self.simulation.kernel.schedule(RETRY_NS, self._submit, node, body)
 
