@@ -203,8 +203,8 @@ class Network:
         now = self._kernel.now
         if link.bandwidth_bytes_per_s is None:
             return now
-        taken_ns = -(-size_bytes * _NS_PER_S // link.bandwidth_bytes_per_s)
-        link.busy_until_ns = max(now, link.busy_until_ns) + taken_ns
+        passing_ns = -(-size_bytes * _NS_PER_S // link.bandwidth_bytes_per_s)
+        link.busy_until_ns = max(now, link.busy_until_ns) + passing_ns
         return link.busy_until_ns
 
     def _launch(self, link: _LinkState, departure_ns: int, flight: _Flight) -> None:

@@ -99,7 +99,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         return bool(self.rollbacks or self.clones or self.lost_disks or self.snapshots)
 
     @property
-    def confirmed(self) -> bool:
+    def acked(self) -> bool:
         """Whether frames are numbered, acknowledged and repeated."""
         return self.faulty if self.reliable is None else self.reliable
 

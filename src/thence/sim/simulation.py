@@ -112,7 +112,7 @@ class Simulation:
         recorder = Recorder(sink, self.names, arrivals=options.arrivals)
         routes = Routes(topology)
         retain_bytes = MAX_RETAINED_BYTES if isinstance(where, Changes) else 0
-        member_options = MemberOptions(reliable=options.confirmed, durable=options.on_disk, retain_bytes=retain_bytes)
+        member_options = MemberOptions(reliable=options.acked, durable=options.on_disk, retain_bytes=retain_bytes)
         disk_options = DiskOptions(sync_delay=parse_law(options.sync))
         for name in self.names:
             disk = Disk(disk_options, Random(f"{options.seed}/disk/{name}"))
@@ -242,7 +242,7 @@ def _network_options(
         reordering=options.reordering,
         reorder_delay=parse_law(options.reorder_delay),
         # Over an exact network nobody puts frames back in order, so the network keeps the order that the ordering needs.
-        keep_fifo=needs_fifo and not options.confirmed,
+        keep_fifo=needs_fifo and not options.acked,
         partitions=_partitions(options, names),
     )
 

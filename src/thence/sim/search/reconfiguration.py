@@ -241,11 +241,11 @@ class Reconfigurations(Model[ChangeState, str]):
             return
         requests = tuple(decision.requests.items())
         if decision.flush:
-            state, requests = self._settled(state, leading.attempt, members, lost, decision.flush)
+            state, requests = self._owed(state, leading.attempt, members, lost, decision.flush)
         then = None if decision.done else Lead(leading.attempt, answers, (), requests, leading._rolling)  # noqa: SLF001
         yield f"{asked} is asked: {decision.said}", _leading(state, which, then)
 
-    def _settled(
+    def _owed(
         self, state: ChangeState, attempt: int, members: tuple[str, ...], lost: tuple[str, ...], lacking: tuple[str, ...]
     ) -> tuple[ChangeState, tuple[tuple[str, ViewInput], ...]]:
         """All survivors say what they have: nobody takes anything any more, so it makes no difference in which order."""
