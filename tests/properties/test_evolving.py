@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from itertools import takewhile
 
 import msgspec
 import pytest
 
+from tests.support.copied import ConnectedNode
 from tests.support.evolving import ALL_CHANGES, REQUIRED, changes_for, options_for, run_one, trouble_for
 from thence.core.failover.replicas import Takeover
 from thence.core.reconfig.coordinator import Coordinator
@@ -25,6 +27,7 @@ from thence.errors import InternalError, UsageError
 from thence.sim.faults import reconfiguration
 from thence.sim.faults.reconfiguration import ChangeCommand, Changes, Trouble
 from thence.sim.node import SimulatedNode
+from thence.sim.options import SimulationOptions
 from thence.sim.parts.participant import Participant
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
@@ -95,6 +98,22 @@ def test_a_relay_gets_a_replica_and_loses_it_again(seed: int) -> None:
     assert not verdict.violations, verdict.violations[:3]
     assert simulation.reconfiguration is not None
     assert simulation.reconfiguration.counts["changes"] == 2
+
+
+@pytest.mark.parametrize("seed", range(0, 16, 2))
+def test_processes_that_have_connections_change_too(seed: int) -> None:
+    """Two kinds of faults in one run: crashes with connections in epochs, and changes of who is connected with whom."""
+    first, changes = changes_for(seed)
+    planned = [change.topology for change in takewhile(lambda change: not change.lost, changes)]
+    events: list[Event] = []
+    options = SimulationOptions(messages=20, pattern="mixed", gap="exponential:30ms", crashes=2, seed=seed)
+    run = Simulation(options, events.append, where=Changes([first, *planned], FAST), node_type=ConnectedNode, max_events=300_000)
+    verdict = run.run().copies
+    assert verdict is not None
+    assert (verdict.broken, verdict.refused) == ((), 0)
+    assert judge(events, REQUIRED).kept
+    assert run.reconfiguration is not None
+    assert run.reconfiguration.counts["changes"] == len(planned)
 
 
 class _WithoutQuiet(Coordinator):

@@ -50,7 +50,7 @@ class AcceptedMessage(NamedTuple):
     """A message whose application knows that it was accepted. Its body is used once, so it names the message whoever forgets."""
 
     id: MessageId
-    to: tuple[str, ...] | None
+    to: tuple[str, ...]
     body: bytes
 
 
@@ -319,7 +319,8 @@ class SimulatedNode:
         self._recorder.send(self.name, envelope, now, topology.homes[self.name][0], topology.processes)
         self._statistics.sent(envelope, now)
         if self.connections is not None:
-            self.knowledge.accepted.append(AcceptedMessage(envelope.id, envelope.to, envelope.body))
+            to = topology.processes if envelope.to is None else envelope.to
+            self.knowledge.accepted.append(AcceptedMessage(envelope.id, to, envelope.body))
 
     def _deliver(self, delivery: Delivery) -> None:
         if delivery.position <= self.knowledge.consumed:

@@ -162,7 +162,7 @@ class CopyFaults:
             for address, node in nodes.items()
             if not node.fenced
             for message in node.knowledge.accepted
-            for name in (self._fabric.topology.processes if message.to is None else message.to)
+            for name in message.to
             if not self._accounted(node, message, name, going)
         ]
         false = [

@@ -155,11 +155,9 @@ class Connections:
 
     def follow(self, peers: list[str]) -> None:
         """Have other peers from now on, as after a change of the topology."""
-        gone, self.peers = set(self._handshakes) - set(peers), peers
-        for link in [link for link, end in self._ends.items() if end.peer in gone]:
+        self.peers = peers
+        for link in [link for link, end in self._ends.items() if end.peer not in peers]:
             self._break(link)
-        for peer in gone:
-            del self._handshakes[peer]
         for peer in [peer for peer in peers if peer not in self._handshakes]:
             self._handshakes[peer] = self.handshake_type(self.name, peer, self.claims.get(peer, NEVER_MET))
             self._call_at[peer] = 0
@@ -190,7 +188,7 @@ class Connections:
         """Go on from such a copy. Links are gone: others have gone on with them."""
         self.claims, self._reach = dict(memory.claims), deepcopy(memory.reach)
         self._begin_anew()
-        for peer in memory.joined:
+        for peer in [peer for peer in memory.joined if peer in self._handshakes]:
             self._handshakes[peer].link, self._handshakes[peer].stage = "gone", "joined"
             if self._handshakes[peer].lost("gone", self._own(peer)):
                 self._store(peer, _nothing)
@@ -208,8 +206,8 @@ class Connections:
         for link in list(self.joined.values()):
             if now - self._ends[link].spoke_ns > PING_NS:
                 self._say(link, "ping")
-        for peer, handshake in self._handshakes.items():
-            if handshake.stage == "idle" and now >= self._call_at[peer]:
+        for peer in self.peers:
+            if self._handshakes[peer].stage == "idle" and now >= self._call_at[peer]:
                 self._call_at[peer] = now + HANDSHAKE_NS
                 self._queue.store((), partial(self._call, peer))
         self._kernel.schedule(LOOK_NS, self.look, life)
@@ -251,7 +249,7 @@ class Connections:
             if said.link in self._ends:
                 self._lose(said.link)
             return
-        if said.kind == "hello" and said.link not in self._ends:
+        if said.kind == "hello" and said.link not in self._ends and said.name in self.peers:
             self._ends[said.link] = _LinkEnd(said.name, source, self._kernel.now)
         end = self._ends.get(said.link)
         if end is None:
