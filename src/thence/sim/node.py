@@ -142,10 +142,10 @@ class SimulatedNode:
 
     def submit(self, to: tuple[str, ...] | None, body: bytes) -> bool:
         """Let the application send; return whether that is done with. Where the topology changes, what cannot be is dropped."""
-        if self.fenced:
+        if self.connections is not None and self.connections.fenced:
             return False
         try:
-            self._step(Submit(to, body))
+            self._handle(self.member.step(Submit(to, body), self._kernel.now))
         except Busy:
             self._statistics.busy += 1
             return False
@@ -157,10 +157,10 @@ class SimulatedNode:
 
     def receive(self, source: str, packet: Any) -> None:
         """Take what has come in from the network."""
-        if not self.up or self.fenced:
-            self._statistics.missed_while_down += 1
-        elif self.connections is None:
+        if self.up and self.connections is None:
             self._take(source, packet)
+        elif not self.up or self.connections is None or self.connections.fenced:
+            self._statistics.missed_while_down += 1
         else:
             self.connections.receive(source, packet)
 
@@ -298,7 +298,8 @@ class SimulatedNode:
             self._accepted(envelope)
         for delivery in ready.deliver:
             self._deliver(delivery)
-        self._alarm.set(ready.wake)
+        if ready.wake is not None:
+            self._alarm.set(ready.wake)
 
     def _transmit(self, peer: str, packet: Any) -> None:
         plain: Packet[Any] = packet.packet if type(packet) is VersionedPacket else packet
