@@ -19,7 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.table import as_csv
 from thence.core.member.contract import Arrived, Ready, Submit
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes

@@ -128,7 +128,7 @@ async def _from_member(text: str, messages: int, pipe: Connection) -> list[float
     async with thence.Member(parse(text), name="here") as member:
         await member.connected()
         unconfirmed = member._link.running[0].member
-        sizes = await _send(member, "there", messages, 0, lambda _: not unconfirmed.in_memory)
+        sizes = await _send(member, "there", messages, 0, lambda _: not unconfirmed.attachment.in_memory)
         await asyncio.to_thread(pipe.recv)
     return sizes
 

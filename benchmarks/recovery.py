@@ -68,7 +68,7 @@ async def _fill(node: Node, queued: int) -> None:
 
 
 def _check(node: Node, queued: int) -> None:
-    found = sum(node.member.queued().values())
+    found = sum(node.member.attachment.queued().values())
     if found != queued:
         raise InternalError(f"{found} messages came back, of {queued}")
 

@@ -224,7 +224,7 @@ class FrameUser(SpillUser):
             far.meet(node)
             await far.take(node)
             assert far.messages == sent, what
-            assert (node.member.elsewhere(WAY), outgoing(node).files()) == (None, []), what
+            assert (node.member.spill.elsewhere(WAY), outgoing(node).files()) == (None, []), what
             far.part(node)
             sent += send(node, sent + 1, 12)
             await durable(node)

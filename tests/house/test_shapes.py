@@ -13,14 +13,9 @@ LARGE = {
     # The API of programs: its parts do the work, its names are released, and no group of them is a thing of its own.
     "client/client.py:Client": (39, 9, 2),
     "client/endpoint.py:Endpoint": (27, 5, 1),  # As for ``Client``.
-    "core/member/forward.py:Forwarding": (63, 28, 3),
     "studies/parts/gateway_clocks.py:GatewayClock": (24, 10, 3),
     "studies/parts/gateway_clocks.py:MergedVectors": (24, 10, 3),
-    "core/member/limits.py:Limiting": (100, 28, 5),
     "client/embedded.py:Member": (30, 9, 2),  # As for ``Client``.
-    "core/member/member.py:Member": (126, 29, 6),
-    "core/member/recover.py:Restoring": (37, 24, 2),
-    "core/member/spill.py:Spilling": (73, 28, 4),
 }
 """Classes that are still to be taken apart: methods, attributes and depth at most."""
 

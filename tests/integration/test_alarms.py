@@ -25,7 +25,7 @@ from tests.support.servers.running import addressed, flat, posted, servers, star
 from tests.support.servers.scraping import Prometheus, fires, rules
 from thence.agents.kinds import kinds_of
 from thence.client.client import Client
-from thence.core.member.member import MemberOptions
+from thence.core.member.limits import MemberOptions
 from thence.core.topology.toml import parse, write
 from thence.core.transport import channel
 from thence.core.wire.messages import Packet
@@ -188,7 +188,7 @@ async def one_who_should_have_it_is_away(given: Given) -> None:
         await running["s3"].stop(drain_s=0)
         async with thence.connect(url(topology, "s1"), "ann") as ann:
             await ann.send(thence.EVERYONE, b"at once")
-            await until(lambda: sending.node.member.unsafe_sent and getting.node.member.unsafe)
+            await until(lambda: sending.node.member.forwarder.unsafe and getting.node.member.log.unsafe)
             for server in (sending, getting):
                 await given.prometheus.scrape(server)
 
@@ -272,11 +272,11 @@ async def a_message_waits_for_one_that_does_not_come(given: Given) -> None:
             await ann.send(thence.EVERYONE, b"first")
             assert [(await bob.receive()).body for _ in range(2)] == [b"here", b"first"]
             await bob.send(thence.EVERYONE, b"then")
-            await until(running["s3"].node.member.waiting)
+            await until(running["s3"].node.member.attachment.waiting)
             running["s3"].node.driver.clock._offset += 61 * 10**9  # A minute later.
             await given.prometheus.until_fired(running["s3"], "ThenceLongWait")
             proxy.set_mode(Mode.WELL)
-            await until(lambda: not running["s3"].node.member.waiting())
+            await until(lambda: not running["s3"].node.member.attachment.waiting())
     finally:
         for server in running.values():
             await server.stop(drain_s=0)
@@ -298,14 +298,14 @@ async def a_message_waits_at_a_link_for_one_that_crosses_elsewhere(given: Given)
         async with thence.connect(url(topology, "a1"), "ann") as ann:
             for _ in range(4):  # The pairs carry in turn, and the first one cannot.
                 await ann.send(thence.EVERYONE, b"")
-            await until(running["c1"].node.member.waiting)
+            await until(running["c1"].node.member.attachment.waiting)
             running["c1"].node.driver.clock._offset += 61 * 10**9  # A minute later.
             await given.prometheus.until_fired(running["c1"], "ThenceLongWait")
             status = running["c1"].status.report()
             assert 61 <= status["oldest_wait_seconds"] < 600
             assert re.match(r"a1:\d+ from c2 waits for number 1 of link A-C, since \d{2,3}\.\d{3} s$", status["waiting"][0])
             proxy.set_mode(Mode.WELL)
-            await until(lambda: not running["c1"].node.member.waiting())
+            await until(lambda: not running["c1"].node.member.attachment.waiting())
     finally:
         for server in running.values():
             await server.stop(drain_s=0)
@@ -412,7 +412,7 @@ async def what_waits_for_a_peer_is_damaged(given: Given) -> None:
         await given.prometheus.until_fired(running["s1"], "ThenceFramesUnreadable")
         assert f"{path}, offset " in running["s1"].status.report()["neighbours"][0]["unreadable"]
         path.write_bytes(whole)
-        await until(lambda: not any(running["s1"].node.member.queued().values()))
+        await until(lambda: not any(running["s1"].node.member.attachment.queued().values()))
         assert running["s2"].node.directory.state.mailboxes["bob"].position == 101
 
 

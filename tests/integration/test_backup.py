@@ -176,7 +176,7 @@ async def test_a_copy_since_which_nothing_happened_is_as_good_as_the_store(tmp_p
             await bob.known("ann")
             await bob.send("ann", b"here")
             assert (await ann.receive()).body == b"here"
-        await until(lambda: not any(running["s2"].node.member.queued().values()))
+        await until(lambda: not any(running["s2"].node.member.attachment.queued().values()))
         await running["s2"].stop(drain_s=1)
         backup(tmp_path / "s2", tmp_path / "copy")
         shutil.rmtree(tmp_path / "s2")
@@ -203,7 +203,7 @@ async def test_a_server_on_an_old_copy_is_refused_and_both_say_why(writer: str, 
             await asyncio.to_thread(backup, tmp_path / "s2", tmp_path / "copy")
             await ann.send("bob", b"after the copy was made")
             assert (await bob.receive()).body == b"after the copy was made"
-            await until(lambda: not any(running[writer].node.member.queued().values()))
+            await until(lambda: not any(running[writer].node.member.attachment.queued().values()))
         await running["s2"].stop(drain_s=1)
         shutil.rmtree(tmp_path / "s2")
         restore(tmp_path / "copy", tmp_path / "s2")

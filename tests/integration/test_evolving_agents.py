@@ -96,7 +96,11 @@ class Bank:
         """Return what is on the accounts when nothing is on its way, and see that nothing was set aside."""
         await self.end()
         kept = [(server.node, f"account at {name}") for name, server in running.items() if name in self.tills]
-        await until(lambda: all(not any(node.member.queued().values()) and not node.member.waiting() for node, _ in kept))
+        await until(
+            lambda: all(
+                not any(node.member.attachment.queued().values()) and not node.member.attachment.waiting() for node, _ in kept
+            )
+        )
         await until(
             lambda: all(node.directory.state.mailboxes[name].position == node.ledger.agents[name].done for node, name in kept)
         )

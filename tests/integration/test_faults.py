@@ -18,7 +18,7 @@ from tests.support.servers.running import addressed, flat, servers, started, unt
 from thence.client import admin as admin_module
 from thence.client import connector as connector_module
 from thence.client.client import ask_status
-from thence.core.member.member import MemberOptions
+from thence.core.member.limits import MemberOptions
 from thence.core.topology.model import Topology
 from thence.errors import Refusal, StoreFull, UsageError
 from thence.net.framing import HEADER
@@ -305,7 +305,7 @@ async def test_a_full_mailbox_makes_senders_wait_and_nothing_is_lost(
         assert running["s2"].node.dispatch.held < 40
         assert [(await reader.receive()).body for _ in range(200)] == [b"%500d" % number for number in range(200)]
         await writer.flush()
-        assert running["s2"].node.dispatch.held_bytes == running["s2"].node.member._unconsumed_bytes == 0
+        assert running["s2"].node.dispatch.held_bytes == running["s2"].node.member.log.unconsumed_bytes == 0
 
 
 def _full(*_: int) -> int:

@@ -14,7 +14,7 @@ from tests.support.servers.running import PATIENCE_S, addressed, assert_kept, fl
 from thence.client.client import ask_status
 from thence.client.parts import outbox
 from thence.core.member.codec import MAX_PACKET_BYTES
-from thence.core.member.member import MemberOptions
+from thence.core.member.limits import MemberOptions
 from thence.errors import Busy, Refusal, UsageError
 from thence.storage import mailbox as mailbox_module
 

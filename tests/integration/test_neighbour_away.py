@@ -17,7 +17,7 @@ from tests.support.servers.running import PATIENCE_S, assert_kept, flat, fleet, 
 from tests.unit.cli import run as run_command
 from thence.cli.servers.up import Fleet
 from thence.client.client import ask_status
-from thence.core.member.member import MemberOptions
+from thence.core.member.limits import MemberOptions
 from thence.core.transport import channel
 from thence.storage.spill import list_spill
 
@@ -133,7 +133,7 @@ async def test_files_that_may_hold_no_more_push_back_and_everything_arrives(
             outgoing = running["s1"].node.backlog.outgoing
             assert outgoing is not None
             await until(lambda: "bytes of frames are spilled in" in outgoing.full)
-            await until(lambda: running["s1"].node.member.in_memory >= member.max_queued)
+            await until(lambda: running["s1"].node.member.attachment.in_memory >= member.max_queued)
             assert not writing.done()
             assert not running["s1"].node.directory.mailboxes.full, "deliveries go on"
             running["s2"] = await started(topology, "s2", tmp_path)

@@ -21,7 +21,7 @@ from thence.server.server import Server
 async def call_as_s1(topology: Topology, store_id: str, s1: Server | None = None) -> Speaker:
     """Call s2, and say that it is s1 who calls."""
     eve = await Speaker.call(topology.addresses["s2"])
-    progress = {} if s1 is None else s1.node.member.progress("s2")
+    progress = {} if s1 is None else s1.node.member.attachment.progress("s2")
     eve.say(ServerHello(PROTOCOL, "flat", topology.fingerprint, "s1", "s2", store_id, progress=progress))
     return eve
 

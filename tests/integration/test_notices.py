@@ -91,7 +91,7 @@ async def test_a_message_through_a_relay_is_safe_when_both_domains_have_it(tmp_p
     ):
         await alice.known("bob")
         members = [server.node.member for server in running.values()]
-        await until(lambda: not any(member.unsafe or member.unsafe_sent for member in members))
+        await until(lambda: not any(member.log.unsafe or member.forwarder.unsafe for member in members))
         await running["s4"].stop(drain_s=0)
         await alice.send(thence.EVERYONE, b"hello")
         message = await bob.receive(60.0)

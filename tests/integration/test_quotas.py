@@ -12,7 +12,7 @@ from tests.support.servers.running import flat, servers, started, until, url
 from tests.support.servers.scraping import ask
 from tests.unit.cli import run as run_command
 from thence.client.client import ask_status
-from thence.core.member.member import MemberOptions
+from thence.core.member.limits import MemberOptions
 from thence.observe.http import Answerer
 
 MOST = 40

@@ -34,7 +34,7 @@ async def test_a_client_learns_when_all_have_its_messages(tmp_path: Path) -> Non
         await alice.stable()  # Nothing was sent: all have it.
         await alice.send("bob", b"one")
         await alice.stable()
-        assert running["s1"].node.member.unstable() == []
+        assert running["s1"].node.member.forwarder.unstable() == []
         assert running["s1"].status.report()["unstable"] == 0
         # The recipient's server stops: what is sent now is accepted, and not stable.
         await running["s4"].stop(drain_s=0)
@@ -42,7 +42,7 @@ async def test_a_client_learns_when_all_have_its_messages(tmp_path: Path) -> Non
             alice.post("bob", b"more")
         waiting = asyncio.create_task(alice.stable())
         await alice.flush()
-        await until(running["s1"].node.member.unstable)
+        await until(running["s1"].node.member.forwarder.unstable)
         assert not waiting.done()
         # A server in the middle starts again meanwhile: that changes nothing.
         await running["s2"].stop(drain_s=0)
@@ -50,7 +50,7 @@ async def test_a_client_learns_when_all_have_its_messages(tmp_path: Path) -> Non
         assert not waiting.done()
         running["s4"] = await started(topology, "s4", tmp_path)
         await waiting
-        assert running["s1"].node.member.unstable() == []
+        assert running["s1"].node.member.forwarder.unstable() == []
         assert running["s4"].node.directory.state.mailboxes["bob"].position == 4
 
 
@@ -65,10 +65,10 @@ async def test_who_asked_is_answered_though_its_own_server_starts_again(tmp_path
         await asyncio.sleep(0)
         await running["s1"].stop(drain_s=0)
         running["s1"] = await started(topology, "s1", tmp_path)
-        assert running["s1"].node.member.unstable(), "a restart has not forgotten it"
+        assert running["s1"].node.member.forwarder.unstable(), "a restart has not forgotten it"
         running["s4"] = await started(topology, "s4", tmp_path)
         await waiting
-        assert running["s1"].node.member.unstable() == []
+        assert running["s1"].node.member.forwarder.unstable() == []
 
 
 async def test_members_in_programs_and_blocking_clients_have_it_too(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ async def test_servers_hand_up_only_what_all_have(tmp_path: Path) -> None:
         bob.done()
         await running["s3"].stop(drain_s=0)
         await alice.send(["alice", "bob"], b"two")
-        await until(running["s2"].node.member.waiting)
+        await until(running["s2"].node.member.attachment.waiting)
         assert running["s2"].node.directory.state.mailboxes["bob"].position == 1
         # One that kept it aside starts again, and so does the one that was missing.
         await running["s2"].stop(drain_s=0)

@@ -88,17 +88,17 @@ async def test_a_replica_that_is_gone_is_held_for_dead_until_it_is_back(tmp_path
         second = running["r2"]
         assert (await ask_status(url(topology, "r2")))["relay"] == {"replicas": ["r1", "r2"], "forwards": False, "kept": 0}
         await running["r1"].stop(drain_s=0)
-        await until(lambda: "r1" in second.node.member.suspected)
+        await until(lambda: "r1" in second.node.member.attachment.suspected)
         status = await ask_status(url(topology, "r2"))
         assert status["relay"]["forwards"]
         assert [peer["name"] for peer in status["neighbours"] if peer["held_for_dead"]] == ["r1"]
         await second.stop(drain_s=0)
         # Who was suspected is known after a restart, and let off when it is there.
         second = running["r2"] = await started(topology, "r2", tmp_path)
-        assert second.node.member.suspected == ("r1",)
+        assert list(second.node.member.attachment.suspected) == ["r1"]
         running["r1"] = await started(topology, "r1", tmp_path)
-        await until(lambda: not second.node.member.suspected)
-        takeover = second.node.member.takeover
+        await until(lambda: not second.node.member.attachment.suspected)
+        takeover = second.node.member.attachment.takeover
         assert takeover is not None
         assert not takeover.forwards
 
@@ -165,11 +165,11 @@ async def test_a_dead_member_holds_up_nobody_where_all_confirm_to_everybody_and_
         thence.connect(url(topology, "s2"), "dan") as dan,
     ):
         await assert_all_come_past_the_window(ann, dan, running["s3"])
-        queued = running["s1"].node.member.queued
+        queued = running["s1"].node.member.attachment.queued
         assert queued()["s3"] > WINDOW
         running["s3"] = await started(topology, "s3", tmp_path, tmp_path / "trace")
         await until(lambda: not queued()["s3"])
-        await until(lambda: not running["s1"].node.member.suspected)  # It may get all from s2 before s1 looks again.
+        await until(lambda: not running["s1"].node.member.attachment.suspected)  # It may get all from s2 before s1 looks again.
     assert_kept(tmp_path / "trace", sends=WINDOW)
 
 

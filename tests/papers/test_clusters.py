@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from itertools import pairwise, product
 from random import Random
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.papers.builders import Group, Hierarchy, assert_order_kept, everywhere, hierarchy, random_plan, star
-from thence.core.member.forward import Work
-from thence.core.member.member import Deliverable, Member
+from thence.core.member.forward import Cascade, Forwarder
 from thence.core.places.place import DomainPlace, LinkPlace
+from thence.core.stability.safe_turn import Deliverable
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import RoutePlan, Routes
@@ -119,23 +120,23 @@ def test_c3_every_mix(mix: tuple[str, ...]) -> None:
 # --- C4 ----------------------------------------------------------------------------------------------------------------
 
 
-class Backwards(Member):
+class Backwards(Forwarder):
     """A planted mistake: what becomes deliverable in one step is delivered in order, but forwarded in the reverse order."""
 
     _later: list[tuple[RoutePlan, Envelope]]
 
-    def _drain(self, work: Work) -> Deliverable:
+    def drain(self, cascade: Cascade) -> Deliverable:
         self._later = []
-        deliver = super()._drain(work)
+        deliver = super().drain(cascade)
         for plan, envelope in reversed(self._later):
-            echoes = Work()
-            super()._carry_out(plan, envelope, echoes)
-            super()._drain(echoes)
+            echoes = Cascade()
+            super().carry_out(plan, envelope, echoes)
+            super().drain(echoes)
         return deliver
 
-    def _carry_out(self, plan: RoutePlan, envelope: Envelope, work: Work) -> None:
-        if envelope.origin == self.name:
-            super()._carry_out(plan, envelope, work)
+    def carry_out(self, plan: RoutePlan, envelope: Envelope, cascade: Cascade) -> None:
+        if envelope.origin == self._attachment.name:
+            super().carry_out(plan, envelope, cascade)
         else:
             self._later.append((plan, envelope))
 
@@ -145,7 +146,8 @@ RELAYED = Topology("relayed", [Domain("B", ("X", "Y"), "matrix"), Domain("C", ("
 
 def test_c4_a_relay_must_forward_in_delivery_order() -> None:
     """C4, §III-A "relaying must be done in FIFO order": without it the explorer finds the shortest violating run by itself."""
-    found = explore(Case(RELAYED, 2, "unicast", frozenset({"causal"}), Backwards))
+    with mock.patch("thence.core.member.member.Forwarder", Backwards):
+        found = explore(Case(RELAYED, 2, "unicast", frozenset({"causal"})))
     assert found.broken == "causal"
     sends = [action for action in found.actions if not action.target]
     assert [(send.source, send.to) for send in sends] == [("X", ("Z",)), ("X", ("Z",))]
@@ -158,18 +160,18 @@ def test_c4_with_delivery_order_there_is_no_violation() -> None:
         assert explore(Case(RELAYED, messages, "unicast")).broken is None
 
 
-class PerDirection(Member):
+class PerDirection(Forwarder):
     """As §III-A and §III-B ask: FIFO for each pair of clusters. One direction, from cluster 1 to Y's, is just slow today."""
 
     slow: tuple[Envelope, ...] = ()
     """Delivered here, in order, and still to be relayed, in order."""
 
-    def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: Work) -> None:
-        envelope = frame.envelope
-        if envelope is not None and place.name == "1" and envelope.to == ("Y",) and len(self.topology.homes[self.name]) > 1:
+    def follow(self, place: DomainPlace | LinkPlace, frame: Frame[Any], cascade: Cascade) -> None:
+        envelope, here = frame.envelope, self._attachment
+        if envelope is not None and place.name == "1" and envelope.to == ("Y",) and len(here.topology.homes[here.name]) > 1:
             self.slow = (*self.slow, envelope)
         else:
-            super()._released(place, frame, work)
+            super().follow(place, frame, cascade)
 
 
 @pytest.mark.parametrize(
@@ -183,15 +185,16 @@ def test_c4_fifo_per_direction_is_not_enough(name: str, relay: str, after: tuple
     Deviation: a relay forwards in delivery order over all directions, and before its own application's next message. Both
     places where the proof of Theorem 1 needs more than FIFO per direction are run: (d), "thus W sends m before mi", and (a).
     """
-    world, _ = World.of(shape(name), PerDirection).send("X", ("Y",))
+    with mock.patch("thence.core.member.member.Forwarder", PerDirection):
+        world, _ = World.of(shape(name)).send("X", ("Y",))
     world, _ = world.send("X", ("Xi",))
     for step in (("X", relay), ("X", relay), *after):
         world, _ = world.send("Xi", ("Y",)) if step == "m'" else world.arrive(*step)
     _, happened = world.arrive(relay, "Y")
     assert at_y(happened) == ("Xi:1",)
-    member = world.members[relay]
-    assert isinstance(member, PerDirection)
-    assert [str(envelope.id) for envelope in member.slow] == ["X:1"], "its cause, which Y still lacks"
+    forwarder = world.members[relay].forwarder
+    assert isinstance(forwarder, PerDirection)
+    assert [str(envelope.id) for envelope in forwarder.slow] == ["X:1"], "its cause, which Y still lacks"
 
 
 # --- C5 ----------------------------------------------------------------------------------------------------------------
@@ -267,5 +270,6 @@ def test_c5_whoever_sends_what(name: str) -> None:
 
 def test_c5_the_shapes_tell_a_bad_relay() -> None:
     """The test of the five shapes has teeth: where the relay turns the order round, shape (d) shows it."""
-    found = explore(Case(shape("d"), 3, "unicast", frozenset({"causal"}), Backwards))
+    with mock.patch("thence.core.member.member.Forwarder", Backwards):
+        found = explore(Case(shape("d"), 3, "unicast", frozenset({"causal"})))
     assert found.broken == "causal"

@@ -9,10 +9,12 @@ where the paper sends the whole message to be discarded. The control information
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -22,10 +24,11 @@ from tests.support.papers import daisy_study
 from tests.support.papers.builders import Hierarchy, Plan, assert_order_kept, everywhere, hierarchy, random_plan
 from thence.core.failover import early_payloads
 from thence.core.failover.early_payloads import Bodies, BodyAhead
-from thence.core.member.forward import Work
-from thence.core.member.member import Deliverable, Member
+from thence.core.member.forward import Cascade, Forwarder
+from thence.core.member.receive import Receiver
 from thence.core.ordering.vector import FullVectorStamp
 from thence.core.places.place import DomainPlace, LinkPlace
+from thence.core.stability.safe_turn import Deliverable
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import RoutePlan as Route
@@ -242,19 +245,31 @@ def test_d7_star(costs: dict[str, OptionCost]) -> None:
     assert star.local_delay_ms > 1.2 * daisy.local_delay_ms
 
 
-class Early(Member):
+class Early(Receiver):
     """daisy §3.4 (i) without the "complex rules" that it leaves open: what arrives is forwarded at once, deliverable or not."""
 
-    def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
-        frame = incoming.frame
-        if frame.envelope is not None:
-            plan = self.routes.plan(self.name, frame.envelope.origin, frame.envelope.to, place.name)
-            super()._carry_out(plan, frame.envelope, Work())
-        return super()._take(place, incoming, now)
+    def take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int, *, stored: bool = False) -> Deliverable:
+        here, envelope = self._attachment, incoming.frame.envelope
+        if envelope is not None:
+            plan = here.routes.plan(here.name, envelope.origin, envelope.to, place.name)
+            Forwarder.carry_out(self._forwarder, plan, envelope, Cascade())
+        return super().take(place, incoming, now, stored=stored)
 
-    def _carry_out(self, plan: Route, envelope: Envelope, work: Work) -> None:
-        if envelope.origin == self.name:
-            super()._carry_out(plan, envelope, work)
+
+class NotAgain(Forwarder):
+    """What was forwarded at once is not forwarded when it is deliverable."""
+
+    def carry_out(self, plan: Route, envelope: Envelope, cascade: Cascade) -> None:
+        if envelope.origin == self._attachment.name:
+            super().carry_out(plan, envelope, cascade)
+
+
+@contextmanager
+def forwarding_early() -> Iterator[None]:
+    """Let members forward what arrives at once."""
+    parts = "thence.core.member.member"
+    with mock.patch(f"{parts}.Receiver", Early), mock.patch(f"{parts}.Forwarder", NotAgain):
+        yield
 
 
 CHAIN = Topology("chain", [Domain("local", ("X", "S"), "vector"), Domain("servers", ("S", "Z"), "vector")])
@@ -264,7 +279,8 @@ CHAIN = Topology("chain", [Domain("local", ("X", "S"), "vector"), Domain("server
 def test_d7_forwarding_early_alone_breaks_order() -> None:
     """D7, §3.4 (i): the rule as far as it is printed; the explorer finds a shortest run that breaks order
     (docs/research/errata.md)."""
-    found = explore(Case(CHAIN, 2, "unicast", frozenset({"causal"}), Early))
+    with forwarding_early():
+        found = explore(Case(CHAIN, 2, "unicast", frozenset({"causal"})))
     assert found.broken == "causal"
     assert len(found.actions) == 4, "two messages from X to Z; S gets the second first and forwards it; Z delivers it"
     assert explore(Case(CHAIN, 3, "unicast")).broken is None
@@ -276,28 +292,20 @@ def test_d7_forwarding_early_is_unsafe_also_where_the_next_group_lacks_nothing()
     So holding messages at their receivers is not enough: the server itself must hold what comes back, by stamps of a group
     that the answer has never been in.
     """
-    world, _ = World.of(CHAIN, Early).send("X", ("S",))
-    world, _ = world.send("X", ("Z",))
-    world, forwarded = world.arrive("X", "S", 1)
-    assert forwarded.delivered == ()
-    world, early = world.arrive("S", "Z", 0)
-    assert [str(delivery.envelope.id) for delivery in early.delivered] == ["X:2"]
-    world, _ = world.send("Z", ("S",))
-    _, answered = world.arrive("Z", "S")
+    with forwarding_early():
+        world, _ = World.of(CHAIN).send("X", ("S",))
+        world, _ = world.send("X", ("Z",))
+        world, forwarded = world.arrive("X", "S", 1)
+        assert forwarded.delivered == ()
+        world, early = world.arrive("S", "Z", 0)
+        assert [str(delivery.envelope.id) for delivery in early.delivered] == ["X:2"]
+        world, _ = world.send("Z", ("S",))
+        _, answered = world.arrive("Z", "S")
     assert [str(delivery.envelope.id) for delivery in answered.delivered] == ["Z:1"], "while X:1, its cause, has not come"
 
 
-class BodiesAlone(Member):
-    """The repaired form, with its repair left out: a message without its body is handed on as it is."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        for place in self._places.values():
-            place.bodies = Broken(place.transport.exact)
-
-
 class Broken(Bodies):
-    """Does not wait for bodies."""
+    """The repaired form, with its repair left out: a message without its body is handed on as it is."""
 
     def complete(self, peer: str, packet: Packet[Any], had: Iterable[bool]) -> Packet[Any]:
         return super().complete(peer, packet, [True] * len(packet.frames))
@@ -312,7 +320,8 @@ def test_d7_forwarding_bodies_early_keeps_order() -> None:
     """D7, §3.4 (i), repaired: the body goes ahead, its place in the order later. Every run of the chain, and with a mistake."""
     for local, servers, messages in (("vector", "vector", 3), ("matrix", "sequenced", 2), ("clocked", "matrix", 2)):
         assert explore(Case(early_chain(local, servers), messages, "unicast")).broken is None
-    broken = explore(Case(early_chain("vector", "vector"), 2, "unicast", member_type=BodiesAlone))
+    with mock.patch("thence.core.places.place.Bodies", Broken):
+        broken = explore(Case(early_chain("vector", "vector"), 2, "unicast"))
     assert (broken.broken, len(broken.actions)) == ("creation", 5), "to S, to Z; S gets the second first; Z, without its body"
 
 

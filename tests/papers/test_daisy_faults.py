@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from thence.core.member.contract import Arrived, Submit, Suspicion, Timer
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
@@ -92,7 +93,7 @@ def test_d5_fig_2_blocks_a_plain_protocol(ordering: str, confirmation: AckOption
     """D5, §2.3: acknowledgements between two processes do not help; nor does asking others, if they have only a marker."""
     figure = Fig2(ordering, confirmation)
     assert figure.play() == []
-    assert "p_c:1" in [str(wait.message) for wait in figure.members["p_b"].waiting()]
+    assert "p_c:1" in [str(wait.message) for wait in figure.members["p_b"].attachment.waiting()]
 
 
 def test_d5_fig_2_does_not_block_ours() -> None:

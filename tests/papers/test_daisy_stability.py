@@ -48,12 +48,12 @@ def test_the_sender_keeps_a_message_exactly_until_the_last_recipient_has_it() ->
             has.update(name for record in then.persist)
             flying += [(name, peer, packet) for peer, packet in then.send]
             if has < set(members):
-                assert members["p1"].unstable() == [1], f"{set(members) - has} lack it"
-                assert members["p1"].queued()["s1"] == 1, "it is in the store of its sender"
+                assert members["p1"].forwarder.unstable() == [1], f"{set(members) - has} lack it"
+                assert members["p1"].attachment.queued()["s1"] == 1, "it is in the store of its sender"
             else:
-                kept_after_all_had_it += bool(members["p1"].unstable())
-    assert members["p1"].unstable() == []
-    assert sum(sum(member.queued().values()) for member in members.values()) == 0
+                kept_after_all_had_it += bool(members["p1"].forwarder.unstable())
+    assert members["p1"].forwarder.unstable() == []
+    assert sum(sum(member.attachment.queued().values()) for member in members.values()) == 0
     assert kept_after_all_had_it > 0, "it cannot know at once"
 
 

@@ -53,12 +53,12 @@ async def running(topology: Topology, data: Path, trace: Path | None = None) -> 
 def at_rest(server: Server) -> bool:
     """Whether all servers are known here, and nothing is under way."""
     known = all(server.node.directory.home(f"{name}'s") for name in server.node.topology.processes)
-    return known and not any(server.node.member.queued().values()) and server.node.driver.commits.task is None
+    return known and not any(server.node.member.attachment.queued().values()) and server.node.driver.commits.task is None
 
 
 def sent(server: Server, domain: str) -> dict[tuple[str, str], int]:
     """Return what a server's clock of one domain says: how many messages went from whom to whom."""
-    ordering = server.node.member._domains[domain].ordering
+    ordering = server.node.member.attachment.domains[domain].ordering
     assert isinstance(ordering, Matrix)
     members = ordering.members
     counts = {(a, b): ordering.clock.value(i, j) for i, a in enumerate(members) for j, b in enumerate(members)}
@@ -171,8 +171,8 @@ async def test_m5_a_message_takes_the_shortest_path_and_counts_in_the_domains_th
         thence.connect(url(topology, "S1"), "client-S1") as client,
     ):
         for name, server in servers.items():
-            assert set(server.node.member._domains) == set(topology.homes[name])
-            for domain, place in server.node.member._domains.items():
+            assert set(server.node.member.attachment.domains) == set(topology.homes[name])
+            for domain, place in server.node.member.attachment.domains.items():
                 assert place.ordering.members == topology.domains[domain].members
 
         def clocks() -> dict[tuple[str, str], dict[tuple[str, str], int]]:
@@ -200,8 +200,8 @@ async def test_m5_the_queue_of_one_domain_does_not_wait_for_another(tmp_path: Pa
         await servers["S6"].stop(drain_s=0)
         await client.send("S3's", Move("m", 0, [("S6's", Move("m.0", 1)), ("S2's", Move("m.1", 2))]))
         await until(lambda: servers["S2"].engine.reactions)
-        await until(lambda: not router.member._domains["A"].transport.queued)
-        assert router.member._domains["D"].transport.queued == 1
+        await until(lambda: not router.member.attachment.domains["A"].transport.queued)
+        assert router.member.attachment.domains["D"].transport.queued == 1
 
 
 async def test_m5_nothing_is_sent_before_it_is_saved(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ async def test_m5_nothing_is_sent_before_it_is_saved(tmp_path: Path) -> None:
         before = sent(s2, "D").get(("s1", "s2"), 0)
         with held_store(s1):
             sending = asyncio.create_task(client.send("s2's", Move("m", 0)))
-            await until(lambda: sum(s1.node.member.queued().values()))
+            await until(lambda: sum(s1.node.member.attachment.queued().values()))
             for _ in range(50):
                 await asyncio.sleep(0.002)
             assert sent(s2, "D").get(("s1", "s2"), 0) == before
@@ -233,6 +233,6 @@ async def test_m5_nothing_is_acknowledged_before_it_is_saved(tmp_path: Path) -> 
             await until(lambda: sent(s2, "D").get(("s1", "s2"), 0) == before + 1)  # It came, and is in memory,
             for _ in range(50):
                 await asyncio.sleep(0.002)
-            assert sum(s1.node.member.queued().values()) == 1  # and is not acknowledged,
+            assert sum(s1.node.member.attachment.queued().values()) == 1  # and is not acknowledged,
             assert s2.engine.reactions == 0  # nor handed to the agent.
-        await until(lambda: s2.engine.reactions and not any(s1.node.member.queued().values()))
+        await until(lambda: s2.engine.reactions and not any(s1.node.member.attachment.queued().values()))

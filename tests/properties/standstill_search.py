@@ -14,15 +14,16 @@ from itertools import product
 from unittest import mock
 
 from tests.support import fabrics
-from thence.core.member import limits
+from thence.core.member import admission
+from thence.core.member.limits import MAX_ECHOES
 from thence.errors import InternalError
 
 LIMITS = (1, 2, 3, 6)
 
 
-def found(seed: int, limit: int, echoes: int = limits.MAX_ECHOES) -> str:
+def found(seed: int, limit: int, echoes: int = MAX_ECHOES) -> str:
     """Return what is wrong with the run of the fabric with this number where queues hold so little, or nothing."""
-    with mock.patch.multiple(limits, MAX_QUEUED_HARD=limit, MAX_KEPT=limit, MAX_ECHOES=echoes):
+    with mock.patch.multiple(admission, MAX_QUEUED_HARD=limit, MAX_KEPT=limit, MAX_ECHOES=echoes):
         try:
             outcome = fabrics.run_one(seed, reliable=True, deaths=0)
         except InternalError as error:

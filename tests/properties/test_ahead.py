@@ -50,7 +50,7 @@ choices = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 9999)), ma
 
 def held(bag: Bag) -> int:
     """Return how many messages wait for their bodies."""
-    places = [place for member in bag.members.values() for place in member._places.values()]
+    places = [place for member in bag.members.values() for place in member.attachment.places.values()]
     return sum(len(store.held) for place in places for store in place.bodies.stores.values())
 
 

@@ -22,7 +22,8 @@ from thence.core.failover.early_payloads import BodyAhead
 from thence.core.member import codec
 from thence.core.member.codec import FORMAT_VERSION, decode_packet, decode_record, encode_packet, encode_record
 from thence.core.member.contract import Arrived, Restored, Submit
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.ordering import ORDERINGS
 from thence.core.ordering.vector import VectorStamp
 from thence.core.places.link_end import LINK_STAMPS

@@ -67,7 +67,7 @@ def fabric(way: str, names: tuple[str, ...]) -> Topology:
 
 def broken(bag: Bag) -> dict[str, int]:
     """Return what the judge finds, and how much is kept for nothing."""
-    left = sum(kept(member._domains["d"].transport) for member in bag.members.values())
+    left = sum(kept(member.attachment.domains["d"].transport) for member in bag.members.values())
     return bag.violations() | ({"kept": left} if left else {})
 
 
@@ -79,7 +79,9 @@ def test_exactly_once_in_order_and_nothing_is_kept(way: str, count: int, schedul
         bag.play(kind, number)
     bag.settle()
     assert broken(bag) == {}
-    assert [member.queued() for member in bag.members.values()] == [dict.fromkeys(other, 0) for other in others(bag.names)]
+    assert [member.attachment.queued() for member in bag.members.values()] == [
+        dict.fromkeys(other, 0) for other in others(bag.names)
+    ]
 
 
 def others(names: Sequence[str]) -> list[list[str]]:
@@ -250,4 +252,4 @@ def test_in_the_simulator_with_every_fault(way: str, seed: int) -> None:
     result = simulation.run()
     assert not any(judge(events).properties.values()), options.replay()
     assert (result.waiting, result.statistics.refused, result.statistics.repeated_deliveries) == (0, 0, 0)
-    assert [kept(node.member._domains["d"].transport) for node in simulation.nodes.values()] == [0] * len(names)
+    assert [kept(node.member.attachment.domains["d"].transport) for node in simulation.nodes.values()] == [0] * len(names)

@@ -44,7 +44,9 @@ def assert_all_came(simulated: Simulation, events: list[Event]) -> None:
     result = simulated.run()
     assert not any(judge(events).properties.values()), simulated.options.replay()
     assert (result.waiting, result.statistics.refused, result.statistics.repeated_deliveries) == (0, 0, 0)
-    assert [kept(node.member._domains["d"].transport) for node in simulated.nodes.values()] == [0] * len(simulated.nodes)
+    assert [kept(node.member.attachment.domains["d"].transport) for node in simulated.nodes.values()] == [0] * len(
+        simulated.nodes
+    )
 
 
 @every_way

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thence.core.member.contract import Arrived, Connected, Input, Ready, Submit, Timer
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.topology.ack_options import RESEND_AFTER_NS
 from thence.core.topology.domain import Domain
 from thence.core.wire.messages import Packet
@@ -41,8 +42,8 @@ class Fabric:
         options = MemberOptions(durable=False, ack_within_ns=within_ns)
         self.members = {name: Member(name, domain, options) for name in NAMES}
         for member in self.members.values():
-            assert member._simple
-            member._simple = short
+            assert member.attachment.simple
+            member.attachment.simple = short
         self.lines: dict[tuple[str, str], list[Packet[Any]]] = {(a, b): [] for a in NAMES for b in NAMES if a != b}
         self.now = 0
 
@@ -84,9 +85,15 @@ class Fabric:
         """Everything that decides what comes next."""
         found: list[Any] = []
         for member in self.members.values():
-            (place,) = member._places.values()
+            (place,) = member.attachment.places.values()
             transport: Any = place.transport
-            counts = (member._queued, member._position, transport.queued, transport.queued_bytes, transport.wake_at)
+            counts = (
+                member.attachment.in_memory,
+                member.log.position,
+                transport.queued,
+                transport.queued_bytes,
+                transport.wake_at,
+            )
             found += [member.snapshot(), counts, list(transport.to_visit)]
             for channel in transport.channels.values():
                 fields = dict(vars(channel))
@@ -108,7 +115,8 @@ def test_the_short_way_is_gone_when_two_talk() -> None:
     fabric = Fabric(within_ns=5 * MS, short=True)
     gone = []
     for member in fabric.members.values():
-        member._submit = member._arrived = lambda *_: gone.append("long")  # type: ignore[method-assign, assignment]
+        for part, method in ((member._submitter, "submit"), (member._receiver, "arrived")):
+            setattr(part, method, lambda *_: gone.append("long"))
     for _ in range(5):
         fabric.act("submit", "A", ("B",))
         fabric.act("deliver", "B", "A")

@@ -132,7 +132,7 @@ class LosesWhatItHadQueued(SimulatedNode):
 
     def restart(self) -> None:
         super().restart()
-        for place in self.member._places.values():
+        for place in self.member.attachment.places.values():
             for state in place.transport.save().values():
                 state.queue.clear()
 

@@ -1,6 +1,6 @@
 """Members that are full of what goes one way still take what goes the other: tiny limits, heavy traffic, and everything arrives.
 
-Before ``core/member/limits.py`` said so, each of these fabrics stood still for ever. So did rings, and relays with replicas, for
+Before ``core.member.admission`` said so, each of these fabrics stood still for ever. So did rings, and relays with replicas, for
 longer: ``tests.properties.standstill_search`` looks for more of them.
 """
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.properties.standstill_search import found
 from tests.support import fabrics
-from thence.core.member import limits
+from thence.core.member import admission
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse
 from thence.errors import InternalError
@@ -91,7 +91,7 @@ def rows() -> Iterator[object]:
 def test_what_goes_one_way_does_not_hold_up_what_goes_the_other(
     topology: Topology, limit: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, limit, most)
+    monkeypatch.setattr(admission, limit, most)
     events: list[Event] = []
     options = SimulationOptions(
         messages=300, pattern="mixed", gap="exponential:100us", delay="exponential:5ms", replies=0.2, reliable=True, seed=3
@@ -115,7 +115,7 @@ def test_nobody_waits_for_what_comes_back(seed: int, limit: int, echoes: int) ->
 
 @pytest.mark.parametrize("ordering", ["sequenced", "grouped", "clocked", "resilient"])
 def test_nothing_is_refused_for_what_comes_back(ordering: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_ECHOES", 1)
+    monkeypatch.setattr(admission, "MAX_ECHOES", 1)
     events: list[Event] = []
     options = SimulationOptions(messages=100, gap="exponential:100us", delay="exponential:5ms", reliable=True, seed=3)
     run = Simulation(options, events.append, where=row(ordering), max_events=MAX_EVENTS)
@@ -125,9 +125,9 @@ def test_nothing_is_refused_for_what_comes_back(ordering: str, monkeypatch: pyte
 
 
 def test_random_fabrics_with_tiny_limits_and_faults_do_not_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_QUEUED_HARD", SMALL)
-    monkeypatch.setattr(limits, "MAX_ECHOES", SMALL)
-    monkeypatch.setattr(limits, "MAX_KEPT", SMALL)
+    monkeypatch.setattr(admission, "MAX_QUEUED_HARD", SMALL)
+    monkeypatch.setattr(admission, "MAX_ECHOES", SMALL)
+    monkeypatch.setattr(admission, "MAX_KEPT", SMALL)
     refused = 0
     for seed in range(SEEDS):
         try:

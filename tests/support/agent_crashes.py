@@ -253,7 +253,7 @@ class Bank:
         busy = engine._pump is not None or engine._ready or engine._parked or any(r.scheduled for r in engine._running.values())
         unreacted = any(node.directory.state.mailboxes[agent].position > kept.done for agent, kept in node.ledger.agents.items())
         committed = node.driver.commits.task is None and node.driver.store.durable == node.driver.store.appended
-        return committed and not busy and not unreacted and not any(node.member.queued().values())
+        return committed and not busy and not unreacted and not any(node.member.attachment.queued().values())
 
     # The end.
 

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from thence.core.member.codec import decode_packet, decode_record, encode_packet, encode_record
 from thence.core.member.contract import Arrived, Delivery, Ready, Restored, Submit, Timer
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import MessageId, Packet
 from thence.errors import FrameRefused, OverflowingFrame

@@ -17,7 +17,8 @@ from typing import Any
 
 from thence.core.member.codec import decode_packet, decode_record, encode_packet, encode_record
 from thence.core.member.contract import Arrived, Consumed, Input, Ready, Restored, Submit, Suspicion, Timer
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
@@ -101,7 +102,7 @@ class Fleet:
 
     def suspect(self, name: str, peer: str, suspected: bool) -> None:
         """Let ``name`` hold a peer for dead, or no longer; after a crash it is told again if nothing of it is on disk."""
-        while name not in self.away and (peer in self.members[name].suspected) != suspected:
+        while name not in self.away and (peer in self.members[name].attachment.suspected) != suspected:
             self.step(name, Suspicion(peer, suspected))
 
     def arrive(self, place: int) -> None:
@@ -133,7 +134,12 @@ class Fleet:
 
     def _has_work(self, member: Member) -> bool:
         """Return whether somebody is to hear of something, or something waits to be delivered."""
-        return any(member.queued().values()) or bool(member.waiting()) or bool(member.unstable()) or member.unsafe > 0
+        return (
+            any(member.attachment.queued().values())
+            or bool(member.attachment.waiting())
+            or bool(member.forwarder.unstable())
+            or member.log.unsafe > 0
+        )
 
     def _carry_out(self, name: str, ready: Ready) -> None:
         """What the contract of ``Ready`` says, in its order."""

@@ -480,7 +480,7 @@ def run_one(
             broken.append(f"{name} ends with version {standing.version}, {standing.phase}")
         if standing.waiting or not standing.idle:
             broken.append(f"{name} ends with {standing.waiting} waiting: {standing.trouble}")
-        if unsafe := simulation.nodes[name].member.unsafe:
+        if unsafe := simulation.nodes[name].member.log.unsafe:
             broken.append(f"{name} was never told that its last {unsafe} deliveries are safe")
     counts = run.counts + Counter(crashes=result.statistics.crashes, suspicions=result.statistics.suspicions)
     counts += Counter(resumed=sum(node.participant.resumed for node in simulation.nodes.values() if node.participant))

@@ -25,8 +25,8 @@ from tests.support import planted_stability, planted_takeover
 from tests.support.crashes import Fleet
 from tests.support.runs import EXACTLY_ONCE
 from thence.core.member.contract import Ready
-from thence.core.member.forward import Work
-from thence.core.member.member import Member
+from thence.core.member.forward import Cascade, Forwarder
+from thence.core.member.recover import Recovery
 from thence.core.places.link_end import LinkState
 from thence.core.places.place import LinkPlace, SavedPlace
 from thence.core.topology.ack_options import AckOptions
@@ -35,6 +35,7 @@ from thence.core.topology.model import Topology
 from thence.core.topology.routing import RoutePlan
 from thence.core.topology.toml import parse
 from thence.core.wire.messages import Envelope
+from thence.core.wire.records import Record
 from thence.errors import ThenceError
 from thence.studies.parts.linked_systems import two
 from thence.trace.judge import judge
@@ -181,12 +182,19 @@ class DeliversFirst(AtRelays):
         return [Ready(deliver=ready.deliver, wake=ready.wake), msgspec.structs.replace(ready, deliver=())]
 
 
-class ForgetsWhatItForwarded(Member):
+_step_through = Recovery.step_through
+_carry_out = Forwarder.carry_out
+
+
+def _forgets_what_it_forwarded(self: Recovery, record: Record) -> Any:
     """A relay that comes back takes what is on its disk as done: it was acknowledged, and not all of it may have gone out."""
 
-    def _carry_out(self, plan: RoutePlan, envelope: Envelope, work: Work) -> None:
-        if not self._restoring or envelope.origin == self.name:
-            super()._carry_out(plan, envelope, work)
+    def only_own(forwarder: Forwarder, plan: RoutePlan, envelope: Envelope, cascade: Cascade) -> None:
+        if envelope.origin == self._attachment.name:
+            _carry_out(forwarder, plan, envelope, cascade)
+
+    with mock.patch.object(Forwarder, "carry_out", only_own):
+        return _step_through(self, record)
 
 
 class Planted(NamedTuple):
@@ -204,8 +212,8 @@ class Planted(NamedTuple):
     """In which order packets have to arrive for it."""
 
 
-def _member(mistake: type[Member]) -> Callable[[], AbstractContextManager[Any]]:
-    return lambda: mock.patch("tests.support.crashes.Member", mistake)
+def _forgets() -> AbstractContextManager[Any]:
+    return mock.patch.object(Recovery, "step_through", _forgets_what_it_forwarded)
 
 
 _load = LinkPlace.load
@@ -244,7 +252,7 @@ PLANTED: Final = (
     Planted("forwards first", WITHOUT_REPLICAS, "duplication", fleet=ForwardsFirst),
     Planted("acknowledges first", UNSETTLED, "completeness", fleet=AcknowledgesFirst),
     Planted("delivers first", ALL, "AssertionError", fleet=DeliversFirst),
-    Planted("forgets what it forwarded", HANDED_UP_AT_ONCE, "causal", put=_member(ForgetsWhatItForwarded)),
+    Planted("forgets what it forwarded", HANDED_UP_AT_ONCE, "causal", put=_forgets),
     Planted("says once what is safe", ("safe",), "completeness", put=_stability("says once what is safe")),
     Planted(
         "forgets what it kept aside", ("safe",), "completeness", True, put=_stability("forgets when it restarts what it kept")

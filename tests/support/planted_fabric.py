@@ -1,8 +1,8 @@
 """Links and relays with a mistake in each, for checking that the explorer and random runs with the judge see it.
 
-A mistake is a subclass of ``LinkEnd``, ``Member`` or ``Routes``; ``in_place`` puts it where the real one is used. Each stands
-in the smallest fabric in which it can be seen. Both ways of looking must find it: every run of a few messages (the explorer),
-and random runs of many (the simulator and the judge). ``tests/properties/test_planted_fabric.py`` asks for both.
+A mistake is a subclass of ``LinkEnd``, ``Forwarder``, ``Receiver`` or ``Routes``; ``in_place`` puts it where the real one is
+used. Each stands in the smallest fabric in which it can be seen. Both ways of looking must find it: every run of a few messages
+(the explorer), and random runs of many (the simulator and the judge). ``tests/properties/test_planted_fabric.py`` asks for both.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final, Literal, NamedTuple
 from unittest import mock
 
-from thence.core.member.forward import Work
-from thence.core.member.member import Deliverable, Member
+from thence.core.member.forward import Cascade, Forwarder
+from thence.core.member.receive import Receiver
 from thence.core.places.link_end import Came, LinkCarry, LinkEnd, LinkOutput, LinkTransfer
 from thence.core.places.place import DomainPlace, LinkPlace
+from thence.core.stability.safe_turn import Deliverable
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.core.topology.routing import RoutePlan, Routes
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import Envelope, Frame
-from thence.sim.world import World
 from thence.studies.parts.linked_systems import two
 
 # --- links -------------------------------------------------------------------------------------------------------------
@@ -93,40 +93,44 @@ class FifoByMessage(LinkEnd):
 # --- relays ------------------------------------------------------------------------------------------------------------
 
 
-class ForwardsInReverse(Member):
+class ForwardsInReverse(Forwarder):
     """What is released at once is forwarded last first."""
 
-    def _drain(self, work: Work) -> Deliverable:
-        work.domain.reverse()
-        return super()._drain(work)
+    def drain(self, cascade: Cascade) -> Deliverable:
+        cascade.released.reverse()
+        return super().drain(cascade)
 
 
-class ForwardsOnArrival(Member):
+class ForwardsOnArrival(Receiver):
     """A relay forwards what has arrived, instead of what it has delivered."""
 
-    def _take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
-        frame = incoming.frame
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._forwarder.follow = self._follow  # type: ignore[method-assign]
+
+    def take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int, *, stored: bool = False) -> Deliverable:
+        frame, here = incoming.frame, self._attachment
         if isinstance(place, DomainPlace) and frame.envelope is not None:
-            work = Work()
-            plan = self.routes.plan(self.name, frame.envelope.origin, frame.envelope.to, place.name)
-            self._carry_out(plan, frame.envelope, work)
-            self._drain(work)
-        return super()._take(place, incoming, now)
+            cascade = Cascade()
+            plan = here.routes.plan(here.name, frame.envelope.origin, frame.envelope.to, place.name)
+            self._forwarder.carry_out(plan, frame.envelope, cascade)
+            self._forwarder.drain(cascade)
+        return super().take(place, incoming, now, stored=stored)
 
-    def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: Work) -> None:
+    def _follow(self, place: DomainPlace | LinkPlace, frame: Frame[Any], cascade: Cascade) -> None:
         if isinstance(place, LinkPlace):
-            super()._released(place, frame, work)
+            Forwarder.follow(self._forwarder, place, frame, cascade)
         elif frame.envelope is not None and place.echoes.pop(str(frame.envelope.id), 1) is not None:
-            work.deliver.append((place.name, frame))
+            cascade.deliver.append((place.name, frame))
 
 
-class DeliversEchoes(Member):
+class DeliversEchoes(Forwarder):
     """A relay delivers what it put into a domain itself once more, when the domain releases it."""
 
-    def _released(self, place: DomainPlace | LinkPlace, frame: Frame[Any], work: Work) -> None:
+    def follow(self, place: DomainPlace | LinkPlace, frame: Frame[Any], cascade: Cascade) -> None:
         if isinstance(place, DomainPlace) and frame.envelope is not None and str(frame.envelope.id) in place.echoes:
-            work.deliver.append((place.name, frame))
-        super()._released(place, frame, work)
+            cascade.deliver.append((place.name, frame))
+        super().follow(place, frame, cascade)
 
 
 class ForwardsToTheFirst(Routes):
@@ -187,7 +191,7 @@ def crosswise() -> Topology:
 class Planted(NamedTuple):
     """A mistake, where to look for it, how many messages are enough, and what it breaks there."""
 
-    mistake: type[LinkEnd | Member | Routes]
+    mistake: type[LinkEnd | Forwarder | Receiver | Routes]
     where: Topology
     pattern: Literal["broadcast", "unicast", "multicast"]
     messages: int
@@ -216,20 +220,17 @@ PLANTED: Final = (
 
 USED: Final = {
     LinkEnd: ("thence.core.places.place.LinkEnd",),
-    Member: ("thence.sim.node.Member",),
+    Forwarder: ("thence.core.member.member.Forwarder",),
+    Receiver: ("thence.core.member.member.Receiver",),
     Routes: ("thence.sim.world.Routes", "thence.sim.simulation.Routes"),
 }
-"""Where the real ones are used by the explorer and the simulator. The explorer's world is asked for its kind of member."""
+"""Where the real ones are used by the explorer and the simulator."""
 
 
 @contextmanager
-def in_place(mistake: type[LinkEnd | Member | Routes]) -> Iterator[None]:
+def in_place(mistake: type[LinkEnd | Forwarder | Receiver | Routes]) -> Iterator[None]:
     """Use the mistake in place of what it was derived from."""
-    real_world = World.of
     with ExitStack() as stack:
         for name in next(names for base, names in USED.items() if issubclass(mistake, base)):
             stack.enter_context(mock.patch(name, mistake))
-        if issubclass(mistake, Member):
-            member_type = mistake
-            stack.enter_context(mock.patch.object(World, "of", lambda where, _=None: real_world(where, member_type)))
         yield

@@ -13,10 +13,15 @@ from typing import Any, Final, NamedTuple
 from unittest import mock
 
 from tests.support.fabrics import run_one
+from thence.core.member.attachment import Attachment
 from thence.core.member.contract import Ready, Submit
-from thence.core.member.forward import Work
-from thence.core.member.member import Deliverable, Member
+from thence.core.member.forward import Cascade, Forwarder
+from thence.core.member.member import Member
+from thence.core.member.receive import Receiver
+from thence.core.member.recover import Recovery
+from thence.core.member.submit import Submitter
 from thence.core.places.place import DomainPlace, LinkPlace, Place, SavedPlace
+from thence.core.stability.safe_turn import Deliverable
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import RoutePlan, Routes
 from thence.core.transport.base import Incoming
@@ -26,10 +31,10 @@ from thence.errors import InternalError, ThenceError
 from thence.sim.node import SimulatedNode
 
 _routes, _plan, _everyone = Routes.__init__, Routes.plan, Routes._plan_for_everyone
-_submit, _take, _drain = Member._submit, Member._take, Member._drain
+_submit, _take, _drain = Submitter.submit, Receiver.take, Forwarder.drain
 _member: Callable[..., None] = Member.__init__
-_released, _carry_out = Member._released, Member._carry_out
-_repeat: Callable[..., Any] = Member._repeat
+_follow, _carry_out = Forwarder.follow, Forwarder.carry_out
+_repeat: Callable[..., Any] = Recovery.step_through
 _load: Callable[[Place, SavedPlace[Any]], None] = Place.load
 _load_link: Callable[[LinkPlace, SavedPlace[Any]], None] = LinkPlace.load
 
@@ -40,8 +45,8 @@ COMPACT_EVERY: Final = 3
 """Snapshots are made after so many records, so that short runs have restarts from them."""
 
 
-def _is_relay(member: Member) -> bool:
-    return len(member.topology.homes[member.name]) > 1
+def _is_relay(here: Attachment) -> bool:
+    return len(here.topology.homes[here.name]) > 1
 
 
 # --- routes ------------------------------------------------------------------------------------------------------------
@@ -95,34 +100,36 @@ def inner_carries(self: Routes, topology: Topology) -> None:
 # --- relays ------------------------------------------------------------------------------------------------------------
 
 
-def forwards_on_arrival(self: Member, place: DomainPlace | LinkPlace, incoming: Incoming, now: int) -> Deliverable:
+def forwards_on_arrival(
+    self: Receiver, place: DomainPlace | LinkPlace, incoming: Incoming, now: int, *, stored: bool = False
+) -> Deliverable:
     """A relay forwards what arrives, before its turn has come."""
-    forwarded: set[str] = self.__dict__.setdefault("planted", set())
-    envelope = incoming.frame.envelope
-    if isinstance(place, DomainPlace) and envelope and str(envelope.id) not in forwarded and not self._flat:
+    forwarded: set[str] = self._forwarder.__dict__.setdefault("planted", set())
+    here, envelope = self._attachment, incoming.frame.envelope
+    if isinstance(place, DomainPlace) and envelope and str(envelope.id) not in forwarded and not here.flat:
         forwarded.add(str(envelope.id))
-        plan = self.routes.plan(self.name, envelope.origin, envelope.to, place.name)
-        _carry_out(self, plan, envelope, Work())
-    return _take(self, place, incoming, now)
+        plan = here.routes.plan(here.name, envelope.origin, envelope.to, place.name)
+        _carry_out(self._forwarder, plan, envelope, Cascade())
+    return _take(self, place, incoming, now, stored=stored)
 
 
-def not_again(self: Member, plan: RoutePlan, envelope: Envelope, work: Work) -> None:
+def not_again(self: Forwarder, plan: RoutePlan, envelope: Envelope, cascade: Cascade) -> None:
     """What was forwarded on arrival is not forwarded when its turn has come."""
     if str(envelope.id) not in self.__dict__.get("planted", ()):
-        _carry_out(self, plan, envelope, work)
+        _carry_out(self, plan, envelope, cascade)
 
 
-def forwards_backwards(self: Member, work: Work) -> Deliverable:
+def forwards_backwards(self: Forwarder, cascade: Cascade) -> Deliverable:
     """Of several messages that a relay releases at once, the last is the first to be forwarded."""
-    if _is_relay(self):
-        work.domain.reverse()
-    return _drain(self, work)
+    if _is_relay(self._attachment):
+        cascade.released.reverse()
+    return _drain(self, cascade)
 
 
-def keeps_for_later(self: Member, plan: RoutePlan, envelope: Envelope, work: Work) -> None:
+def keeps_for_later(self: Forwarder, plan: RoutePlan, envelope: Envelope, cascade: Cascade) -> None:
     """A relay delivers first and forwards later, when its own application may have answered already."""
-    if envelope.origin == self.name:
-        _carry_out(self, plan, envelope, work)
+    if envelope.origin == self._attachment.name:
+        _carry_out(self, plan, envelope, cascade)
     else:
         self.__dict__.setdefault("planted", []).append((plan, envelope))
 
@@ -132,42 +139,42 @@ class ForwardsLater(SimulatedNode):
 
     def receive(self, source: str, packet: Packet[object]) -> None:
         super().receive(source, packet)
-        if "planted" in self.member.__dict__:
-            self._kernel.schedule(5_000_000, self._forward, self.member.__dict__.pop("planted"))
+        kept = self.member.forwarder.__dict__
+        if "planted" in kept:
+            self._kernel.schedule(5_000_000, self._forward, kept.pop("planted"))
 
     def _forward(self, kept: list[tuple[RoutePlan, Envelope]]) -> None:
-        work = Work()
+        cascade, forwarder = Cascade(), self.member.forwarder
         for plan, envelope in kept:
-            _carry_out(self.member, plan, envelope, work)
-        deliver = self.member._deliver(self.member._drain(work))
-        self._handle(Ready(send=self.member._collect(self._kernel.now), deliver=deliver))
+            _carry_out(forwarder, plan, envelope, cascade)
+        self._handle(self.member.log.ready(forwarder.drain(cascade), self._kernel.now))
 
 
-def takes_echoes(self: Member, place: DomainPlace | LinkPlace, frame: Frame[Any], work: Work) -> None:
+def takes_echoes(self: Forwarder, place: DomainPlace | LinkPlace, frame: Frame[Any], cascade: Cascade) -> None:
     """A relay takes what comes back from a domain into which it put it for a new message."""
     taken: set[str] = self.__dict__.setdefault("planted", set())
     if frame.envelope is not None and str(frame.envelope.id) not in taken:
         taken.add(str(frame.envelope.id))
         place.echoes.pop(str(frame.envelope.id), None)
-    _released(self, place, frame, work)
+    _follow(self, place, frame, cascade)
 
 
 # --- stamps ------------------------------------------------------------------------------------------------------------
 
 
-def one_by_one(self: Member, plan: RoutePlan, envelope: Envelope, work: Work) -> None:
+def one_by_one(self: Forwarder, plan: RoutePlan, envelope: Envelope, cascade: Cascade) -> None:
     """A message for several members of a domain is stamped once for each, so that none knows of the others."""
     into = [(name, members) for name, members in plan.into.items()]
-    _carry_out(self, plan._replace(into={name: members for name, members in into if not members}), envelope, work)
+    _carry_out(self, plan._replace(into={name: members for name, members in into if not members}), envelope, cascade)
     for name, members in into:
         for member in members or ():
-            _carry_out(self, RoutePlan({name: (member,)}, ()), envelope, work)
+            _carry_out(self, RoutePlan({name: (member,)}, ()), envelope, cascade)
 
 
 def numbers_of_another(self: Member, name: str, *rest: Any) -> None:
     """A relay is known in all its domains by its number in the first."""
     _member(self, name, *rest)
-    first, *others = self._domains.values()
+    first, *others = self.attachment.domains.values()
     for place in others:
         if first.ordering.my_index < len(place.ordering.members):
             place.ordering.my_index = first.ordering.my_index
@@ -177,18 +184,18 @@ def one_clock(self: Member, name: str, *rest: Any) -> None:
     """Two domains of a relay that run the same ordering share its clock."""
     _member(self, name, *rest)
     states: dict[tuple[str, int], Any] = {}
-    for place in self._domains.values():
+    for place in self.attachment.domains.values():
         ordering = place.ordering
         if ordering.traits.name in ("vector", "sequenced", "grouped", "flood"):
             ordering.state = states.setdefault((ordering.traits.name, len(ordering.members)), ordering.state)
 
 
-def numbers_by_kind(self: Member, submit: Submit, now: int) -> Ready:
+def numbers_by_kind(self: Submitter, submit: Submit, now: int) -> Ready:
     """A member numbers its broadcasts and its other messages separately."""
     counts: dict[bool, int] = self.__dict__.setdefault("planted", {})
-    self._number = counts.get(submit.to is None, 0)
+    self._forwarder.number = counts.get(submit.to is None, 0)
     ready = _submit(self, submit, now)
-    counts[submit.to is None] = self._number
+    counts[submit.to is None] = self._forwarder.number
     return ready
 
 
@@ -208,12 +215,13 @@ def loses_the_link(self: LinkPlace, saved: SavedPlace[Any]) -> None:
     self.end.state = state
 
 
-def forwards_again(self: Member, record: Record, *rest: Any) -> Any:
+def forwards_again(self: Recovery, record: Record) -> Any:
     """After a restart, what was forwarded already is forwarded again, as something new."""
-    followed = _repeat(self, record, *rest)
+    followed, here = _repeat(self, record), self._attachment
     envelope = record.frame.envelope if isinstance(record, Received) else None
-    if isinstance(record, Received) and envelope and record.domain in self._domains and not self._flat:
-        _carry_out(self, self.routes.plan(self.name, envelope.origin, envelope.to, record.domain), envelope, Work())
+    if isinstance(record, Received) and envelope and record.domain in here.domains and not here.flat:
+        plan = here.routes.plan(here.name, envelope.origin, envelope.to, record.domain)
+        _carry_out(self._forwarder, plan, envelope, Cascade())
     return followed
 
 
@@ -237,17 +245,17 @@ PLANTED: Final = (
     Planted("skips_a_link", ((Routes, "_plan_for_everyone", skips_a_link),), 20),
     Planted("skips_a_domain", ((Routes, "_plan_for_everyone", skips_a_domain),), 20),
     Planted("inner_carries", ((Routes, "__init__", inner_carries),), 150, {**EXACT, "pattern": "multicast"}),
-    Planted("forwards_on_arrival", ((Member, "_take", forwards_on_arrival), (Member, "_carry_out", not_again)), 100, EXACT),
-    Planted("forwards_backwards", ((Member, "_drain", forwards_backwards),), 100),
-    Planted("forwards_later", ((Member, "_carry_out", keeps_for_later),), 100, EXACT, ForwardsLater),
-    Planted("takes_echoes", ((Member, "_released", takes_echoes),), 20, EXACT),
-    Planted("one_by_one", ((Member, "_carry_out", one_by_one),), 200, EXACT),
+    Planted("forwards_on_arrival", ((Receiver, "take", forwards_on_arrival), (Forwarder, "carry_out", not_again)), 100, EXACT),
+    Planted("forwards_backwards", ((Forwarder, "drain", forwards_backwards),), 100),
+    Planted("forwards_later", ((Forwarder, "carry_out", keeps_for_later),), 100, EXACT, ForwardsLater),
+    Planted("takes_echoes", ((Forwarder, "follow", takes_echoes),), 20, EXACT),
+    Planted("one_by_one", ((Forwarder, "carry_out", one_by_one),), 200, EXACT),
     Planted("numbers_of_another", ((Member, "__init__", numbers_of_another),), 20),
     Planted("one_clock", ((Member, "__init__", one_clock),), 200),
-    Planted("numbers_by_kind", ((Member, "_submit", numbers_by_kind),), 20, EXACT),
+    Planted("numbers_by_kind", ((Submitter, "submit", numbers_by_kind),), 20, EXACT),
     Planted("loses_echoes", ((Place, "load", loses_echoes),), 100, CRASHING),
     Planted("loses_the_link", ((LinkPlace, "load", loses_the_link),), 100, CRASHING),
-    Planted("forwards_again", ((Member, "_repeat", forwards_again),), 100, CRASHING),
+    Planted("forwards_again", ((Recovery, "step_through", forwards_again),), 100, CRASHING),
 )
 
 

@@ -11,12 +11,13 @@ from typing import Any, Final, NamedTuple
 from unittest import mock
 
 from tests.support.stable_runs import Outcome
-from thence.core.member.forward import Forwarding
+from thence.core.member.receive import Accounting
 from thence.core.stability.accounts import OURS, Accounts, SavedAccounts
 from thence.core.stability.policy import AckPolicy
 from thence.core.stability.safe import Group, SafeAcks
 from thence.core.stability.safe_delivery import SafeDelivery, SavedSafeDelivery
 from thence.core.stability.safe_notification import Notices, SafeNotification, SavedNotices
+from thence.core.stability.safe_turn import SafeTurn
 from thence.core.stability.stable import StableAcks
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ThenceError
@@ -63,8 +64,8 @@ def _taken_is_enough(_: Any, place: Any, incoming: Any, *__: Any) -> None:
 PLANTED: Final = (
     Planted("drops too early: what went out is stable", Accounts, "pushed", _counts_nothing_of_ours),
     Planted("drops too early: one report counts for all", Accounts, "became_stable", _one_is_enough),
-    Planted("reports too early: what is taken is settled", Forwarding, "_account_for", _taken_is_enough),
-    Planted("reports too early: what waits for its turn is settled", Forwarding, "_will_go_on", lambda *_: False),
+    Planted("reports too early: what is taken is settled", Accounting, "took", _taken_is_enough),
+    Planted("reports too early: what waits for its turn is settled", Accounting, "will_go_on", lambda *_: False),
     Planted("reports too early: what came before is settled too", StableAcks, "add", _all_before_too),
     Planted("forgets when it restarts what it keeps", Accounts, "save", _saves_no_accounts, explorable=False),
     Planted("asks nobody again", AckPolicy, "_asks", lambda *_: False, explorable=False),
@@ -107,7 +108,7 @@ def _saves_no_log(self: Notices) -> SavedNotices:
 UNSAFE: Final = (
     Planted("delivers before it is safe: as soon as it comes", SafeDelivery, "news", _as_soon_as_it_comes),
     Planted("delivers before it is safe: when one has it", SafeAcks, "all_have", _when_one_has_it),
-    Planted("delivers its own before it is safe", Forwarding, "_in_turn", _own_at_once),
+    Planted("delivers its own before it is safe", SafeTurn, "next", _own_at_once),
     Planted("says once what is safe", AckPolicy, "_asks", lambda *_: False),
     Planted("forgets when it restarts what it kept aside", SafeDelivery, "save", _saves_nothing_aside),
 )

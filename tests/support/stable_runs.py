@@ -59,7 +59,7 @@ class Watched(SimulatedNode):
         if ready.safe:
             self.watch.safe(self.name, ready.safe)
         self.watch.kept_by(self)
-        self.watch.most_kept = max(self.watch.most_kept, sum(self.member.queued().values()))
+        self.watch.most_kept = max(self.watch.most_kept, sum(self.member.attachment.queued().values()))
         super()._perform(ready)
 
 
@@ -187,7 +187,7 @@ class Watch:
         """Look whether a process keeps whatever of its own somebody lacks."""
         if not self.topology.stability:
             return
-        kept = set(node.member.unstable())
+        kept = set(node.member.forwarder.unstable())
         for number, envelope in list(self._unstable[node.name].items()):
             if number not in kept:
                 del self._unstable[node.name][number]
@@ -206,11 +206,11 @@ class Outcome(NamedTuple):
     def unstable(self) -> dict[str, list[int]]:
         """Return what living processes still keep in the end."""
         nodes = {name: node for name, node in self.simulation.nodes.items() if not node.dead}
-        return {name: node.member.unstable() for name, node in nodes.items() if node.member.unstable()}
+        return {name: node.member.forwarder.unstable() for name, node in nodes.items() if node.member.forwarder.unstable()}
 
     def queued(self) -> int:
         """Return how many frames living processes still keep in the end."""
-        return sum(sum(node.member.queued().values()) for node in self.simulation.nodes.values() if not node.dead)
+        return sum(sum(node.member.attachment.queued().values()) for node in self.simulation.nodes.values() if not node.dead)
 
     @property
     def wrong(self) -> list[str]:
@@ -222,7 +222,9 @@ class Outcome(NamedTuple):
         if self.watch.notifying:
             wrong += self.watch.undelivered([node.name for node in living])
         if len(living) == len(self.simulation.nodes):
-            wrong += [f"{node.name} is never told that {node.member.unsafe} are safe" for node in living if node.member.unsafe]
+            wrong += [
+                f"{node.name} is never told that {node.member.log.unsafe} are safe" for node in living if node.member.log.unsafe
+            ]
         if not any(node.dead for node in self.simulation.nodes.values()):
             wrong += [f"{name} keeps {numbers} for ever" for name, numbers in self.unstable().items()]
             wrong += [f"{self.queued()} frames are kept for ever"] if self.queued() else []

@@ -62,7 +62,9 @@ class Effects:
     def waiting_bytes(self) -> int:
         """Return how much waits for peers and in mailboxes, as far as it is in memory."""
         mailboxes = self._parts.directory.state.mailboxes.values()
-        return self._parts.driver.member.queued_bytes + sum(mailbox.bytes - mailbox.spilled_bytes for mailbox in mailboxes)
+        return self._parts.driver.member.attachment.queued_bytes + sum(
+            mailbox.bytes - mailbox.spilled_bytes for mailbox in mailboxes
+        )
 
     def snapshot(self) -> bytes:
         """Return everything at this moment."""

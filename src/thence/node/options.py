@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from thence.core.member.member import MemberOptions
+from thence.core.member.limits import MemberOptions
 from thence.core.ordering import ArrivalOrder, make_ordering
 from thence.core.reconfig.retention import MAX_RETAINED_BYTES
 from thence.core.topology.model import Topology

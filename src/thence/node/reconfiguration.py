@@ -107,7 +107,7 @@ class Reconfiguration:
         copies: tuple[Envelope, ...] = ()
         try:
             if request.action == "report":
-                report = self._member.report(self._backlog.messages())
+                report = self._member.survivor.report(self._backlog.messages())
             elif request.action == "give":
                 copies = self._give(request)
             elif request.action != "ask":
@@ -132,7 +132,7 @@ class Reconfiguration:
     def _give(self, request: ViewRequest) -> tuple[Envelope, ...]:
         """Return the first of the copies that were asked for, as many as fit into an answer."""
         names = tuple(MessageId(*name) for name in request.names)
-        copies = self._member.give(names, self._backlog.messages())
+        copies = self._member.survivor.give(names, self._backlog.messages())
         size = 0
         for at, envelope in enumerate(copies):
             size += weight_of(envelope)
@@ -155,7 +155,7 @@ class Reconfiguration:
 
     def standing(self) -> Standing:
         """Say where the server stands: it is idle only when its clients have what was delivered, or their mailboxes have."""
-        standing, held = self._member.standing(), self._held()
+        standing, held = self._member.reconfigurer.standing(), self._held()
         met = tuple((name, store) for name, store in self._peers.epochs.met.items() if name != self._server)
         forgetful = tuple(name for name, peer in self._peers.peers.items() if peer.forgot)
         standing = msgspec.structs.replace(standing, forgetful=forgetful, store=self._peers.epochs.met[self._server], met=met)

@@ -91,7 +91,7 @@ def recover(parts: Parts, given: Topology) -> None:
         parts.driver.store.close()
         raise
     now, store = parts.driver.clock.now(), parts.driver.store
-    parts.driver.member.forwarded = 0  # What was brought back happened long ago.
+    parts.driver.member.forwarder.forwarded = 0  # What was brought back happened long ago.
     if name in parts.epochs.met:
         parts.driver.write([Started(now)])
         _started(parts, store.appended, now)

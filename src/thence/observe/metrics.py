@@ -141,7 +141,7 @@ def _queue_ratio(seen: ServerLook) -> float:
     node = seen.server.node
     outgoing = node.backlog.outgoing
     in_files = outgoing.bytes / outgoing.limit_bytes if outgoing is not None else 0.0
-    return max(node.member.fullest_queue, in_files)
+    return max(node.member.admission.fullest, in_files)
 
 
 def _open_ratio(seen: ServerLook) -> float | None:
@@ -167,12 +167,12 @@ FAMILIES: Final = (
     _of_node(
         "thence_messages_submitted_total",
         "Messages that this server has sent since its store began: batches of messages, and notices.",
-        lambda node: node.member.submitted,
+        lambda node: node.member.forwarder.number,
     ),
     _of_node(
-        "thence_messages_delivered_total", "Messages delivered here since its store began.", lambda node: node.member.delivered
+        "thence_messages_delivered_total", "Messages delivered here since its store began.", lambda node: node.member.log.position
     ),
-    _of_node("thence_messages_forwarded_total", "Messages sent on for others.", lambda node: node.member.forwarded),
+    _of_node("thence_messages_forwarded_total", "Messages sent on for others.", lambda node: node.member.forwarder.forwarded),
     _of_node(
         "thence_letters_accepted_total", "Messages of clients that were accepted.", lambda node: node.intake.messages_accepted
     ),
@@ -210,7 +210,7 @@ FAMILIES: Final = (
     _of_peers(
         "thence_neighbour_suspected",
         "Whether it is suspected, where relays have replicas.",
-        lambda seen, peer: peer.name in seen.server.node.member.suspected,
+        lambda seen, peer: peer.name in seen.server.node.member.attachment.suspected,
     ),
     _of_peers(
         "thence_neighbour_forgot",
@@ -274,12 +274,12 @@ FAMILIES: Final = (
     _of_node(
         "thence_unsafe_deliveries",
         "Deliveries of which it is not known that all have them, where that is told later.",
-        lambda node: node.member.unsafe,
+        lambda node: node.member.log.unsafe,
     ),
     _of_node(
         "thence_unsafe_sent",
         "Messages sent from here that are not safe, where that is told later; with max_queued senders wait.",
-        lambda node: node.member.unsafe_sent,
+        lambda node: node.member.forwarder.unsafe,
     ),
     _of_node("thence_held_deliveries", "Deliveries that wait because a mailbox is full.", lambda node: node.dispatch.held),
     _single("thence_box_letters", "Messages that wait for clients.", lambda seen: seen.mailboxes.messages),

@@ -70,7 +70,7 @@ async def look(server: Server) -> ServerLook:
     """Look at everything."""
     node, outgoing = server.node, server.node.backlog.outgoing
     mailboxes = await _mailboxes(list(node.directory.state.mailboxes.values()))
-    waits = node.member.waiting()
+    waits = node.member.attachment.waiting()
     since = [wait.since for wait in waits if wait.since]
     committing = node.driver.commits.since
     return ServerLook(
@@ -78,8 +78,8 @@ async def look(server: Server) -> ServerLook:
         mailboxes,
         _mailbox_ratio(server, mailboxes),
         list(node.peers.peers.values()),
-        node.member.queued(),
-        node.member.queued_bytes_by_peer(),
+        node.member.attachment.queued(),
+        node.member.attachment.queued_bytes_by_peer(),
         {} if outgoing is None else outgoing.frames_by_peer(),
         {} if outgoing is None else outgoing.bytes_by_peer(),
         {} if outgoing is None else outgoing.trouble_by_peer(),

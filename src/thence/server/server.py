@@ -128,10 +128,10 @@ class Server:
         # The core tells nobody when a queue is empty, so this looks. With a switch meanwhile, others are there.
         while time.monotonic() < deadline:
             there = {name for name, peer in self.node.peers.peers.items() if peer.up}
-            if not any(queued and name in there for name, queued in self.node.member.queued().items()):
+            if not any(queued and name in there for name, queued in self.node.member.attachment.queued().items()):
                 break
             await asyncio.sleep(DRAIN_LOOK_S)
-        if unacked := sum(self.node.member.queued().values()):
+        if unacked := sum(self.node.member.attachment.queued().values()):
             log.warning("%d frames are not acknowledged; they are in the store and go out at the next start", unacked)
         await self.node.close()
 

@@ -73,7 +73,7 @@ class ServerStatus:
     def report(self) -> dict[str, Any]:
         """Return how everything is, for people and programs."""
         node, now = self._node, self._node.driver.clock.now()
-        waits = sorted(node.member.waiting(), key=lambda wait: wait.since or now)
+        waits = sorted(node.member.attachment.waiting(), key=lambda wait: wait.since or now)
         oldest = min((wait.since for wait in waits if wait.since), default=now)
         return {
             "server": node.name,
@@ -101,7 +101,7 @@ class ServerStatus:
             },
             "topics": _topics(node),
             "topics_count": len(node.directory.state.followers),
-            "clocks": node.member.clocks(),
+            "clocks": node.member.attachment.clocks(),
             "held_deliveries": node.dispatch.held,
             "waiting": [describe_wait(wait, now) for wait in waits[:MAX_WAITS_LISTED]],
             "waiting_count": len(waits),
@@ -111,7 +111,7 @@ class ServerStatus:
             "letters_delivered": node.dispatch.handover.messages_delivered,
             "letters_undeliverable": dict(node.returning.counts),
             "letters_withheld": self._revocation.withheld,
-            "messages_forwarded": node.member.forwarded,
+            "messages_forwarded": node.member.forwarder.forwarded,
             "refused_frames": dict(node.peers.refusals.counts),
             "store": {
                 "durable": node.options.data is not None,
@@ -121,16 +121,16 @@ class ServerStatus:
             },
             "backlog": _backlog(node),
             "memory": _memory(node),
-            "queued_bytes": node.member.queued_bytes,
-            "unstable": len(node.member.unstable()) if node.topology.stability else None,
+            "queued_bytes": node.member.attachment.queued_bytes,
+            "unstable": len(node.member.forwarder.unstable()) if node.topology.stability else None,
             "unsafe": _unsafe(node),
         }
 
 
 def _peers(node: Node) -> list[dict[str, Any]]:
     """Return how it is with each peer."""
-    queued, windows = node.member.queued(), node.member.windows()
-    queued_bytes, outgoing = node.member.queued_bytes_by_peer(), node.backlog.outgoing
+    queued, windows = node.member.attachment.queued(), node.member.attachment.windows()
+    queued_bytes, outgoing = node.member.attachment.queued_bytes_by_peer(), node.backlog.outgoing
     spilled = {} if outgoing is None else outgoing.frames_by_peer()
     spilled_bytes = {} if outgoing is None else outgoing.bytes_by_peer()
     unreadable = {} if outgoing is None else outgoing.trouble_by_peer()
@@ -150,7 +150,7 @@ def _peers(node: Node) -> list[dict[str, Any]]:
             "spilled_bytes": spilled_bytes.get(peer.name, 0),
             "unreadable": unreadable.get(peer.name, ""),
             **peer.traffic.total._asdict(),
-            "held_for_dead": peer.name in node.member.suspected,
+            "held_for_dead": peer.name in node.member.attachment.suspected,
             "window_bytes": windows.get(peer.name),
         }
         for peer in node.peers.peers.values()
@@ -220,7 +220,7 @@ def _memory(node: Node) -> dict[str, Any]:
 
 def _relay(node: Node) -> dict[str, Any] | None:
     """Return how it is with us as one of several replicas, if we are one."""
-    takeover = node.member.takeover
+    takeover = node.member.attachment.takeover
     if takeover is None or not takeover.group:
         return None
     return {"replicas": takeover.group, "forwards": takeover.forwards, "kept": takeover.kept}
@@ -231,4 +231,8 @@ def _unsafe(node: Node) -> dict[str, int] | None:
     here."""
     if node.why_unknown:
         return None
-    return {"deliveries": node.member.unsafe, "letters": node.dispatch.handover.safety.messages, "sent": node.member.unsafe_sent}
+    return {
+        "deliveries": node.member.log.unsafe,
+        "letters": node.dispatch.handover.safety.messages,
+        "sent": node.member.forwarder.unsafe,
+    }

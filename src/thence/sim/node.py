@@ -23,7 +23,8 @@ import msgspec
 from thence.core.failover.early_payloads import BodyAhead
 from thence.core.member.codec import decode_record, encode_record
 from thence.core.member.contract import Arrived, Connected, Consumed, Delivery, Input, Ready, Restored, Submit, Suspicion, Timer
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.reconfig.protocol import FABRIC
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes

@@ -274,7 +274,7 @@ class Stage:
         label = _label(flights[place].frame) if place < len(flights) else ""
         self._world, happened = self.world.arrive(source, target, place)
         seen = [f"{target} gets {label} from {source}"]
-        for wait in self.world.members[target].waiting():
+        for wait in self.world.members[target].attachment.waiting():
             if wait.since == self.world.actions - 1:  # It waits since this very action; others may only have moved on.
                 seen.append(f"  it waits for number {wait.missing.number} of {wait.missing.sender}")
                 break
@@ -321,7 +321,7 @@ class Stage:
             f"{name}: {wait.message or 'a marker'} from {wait.peer} waits for number {wait.missing.number} "
             f"of {wait.missing.sender}"
             for name, member in self.world.members.items()
-            for wait in member.waiting()
+            for wait in member.attachment.waiting()
         ]
         return lines or ["nothing waits"]
 

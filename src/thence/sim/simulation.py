@@ -18,7 +18,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from thence.core.member.contract import Delivery
-from thence.core.member.member import MemberOptions
+from thence.core.member.limits import MemberOptions
 from thence.core.ordering import ArrivalOrder, ordering_named
 from thence.core.reconfig.retention import MAX_RETAINED_BYTES
 from thence.core.topology.model import Topology
@@ -136,7 +136,7 @@ class Simulation:
         self.failures.schedule(reconfigured=self.reconfiguration is not None)
         self.kernel.schedule(self._gap.draw_ns(self._traffic), self._next_send)
         events = self._run()
-        waits = [wait for node in self.nodes.values() if node.up for wait in node.member.waiting()]
+        waits = [wait for node in self.nodes.values() if node.up for wait in node.member.attachment.waiting()]
         # What a dead process sent behind something that reached nobody waits for it, and nobody waits for that.
         waiting = sum(wait.missing.sender not in self.failures.dead for wait in waits)
         verdict = None if self.copies is None else self.copies.verdict()

@@ -17,7 +17,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from thence.core.member.contract import Arrived, Delivery, Restored, Submit, Suspicion
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.ordering import ArrivalOrder, ordering_named
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
@@ -68,15 +69,15 @@ class World:
         self.fifo = fifo
 
     @classmethod
-    def of(cls, where: Domain | Topology, member_type: type[Member] = Member) -> World:
-        """Return the world in which nothing has happened yet; ``member_type`` is for planted mistakes."""
+    def of(cls, where: Domain | Topology) -> World:
+        """Return the world in which nothing has happened yet."""
         topology = where if isinstance(where, Topology) else Topology.flat(where)
         routes = Routes(topology)
         options = MemberOptions(reliable=False, durable=False)
         arrivals = {name: ordering_named(domain.ordering).traits.arrival for name, domain in topology.domains.items()}
         fifo = [name for name, arrival in arrivals.items() if arrival is ArrivalOrder.FIFO]
         fifo += [name for name, link in topology.links.items() if link.mode == "fifo"]
-        return cls(routes, {name: member_type(name, routes, options) for name in topology.processes}, {}, 0, frozenset(fifo))
+        return cls(routes, {name: Member(name, routes, options) for name in topology.processes}, {}, 0, frozenset(fifo))
 
     @property
     def topology(self) -> Topology:

@@ -62,8 +62,8 @@ class Outgoing:
     def restore(self, saved: SavedFiles) -> None:
         """Go on with the files that a snapshot names; they must have what the member says is elsewhere."""
         self._files = {Way(place, peer): tuple(files) for place, peer, files in saved}
-        for way in self._member.ways_elsewhere():
-            first, last = self._member.elsewhere(way) or (0, 0)
+        for way in self._member.spill.used():
+            first, last = self._member.spill.elsewhere(way) or (0, 0)
             files = self._files.get(way, ())
             if not files or files[0].first > first or files[-1].last != last:
                 raise StorageError(
@@ -84,7 +84,7 @@ class Outgoing:
 
     def write(self) -> None:
         """Write what is too much for memory. What is wanted back waits for ``look_after``."""
-        for way in self._member.take_attention():
+        for way in self._member.spill.take_attention():
             self._write(way)
 
     def look_after(self) -> None:
@@ -93,7 +93,7 @@ class Outgoing:
             return  # What was handed in has led here again: whoever did that goes on.
         self._busy = True
         try:
-            while ways := self._member.take_attention():
+            while ways := self._member.spill.take_attention():
                 for way in ways:
                     self._write(way)
                     self._let_go(way)
@@ -109,12 +109,12 @@ class Outgoing:
             return
         self.full = ""
         self.unreadable.clear()
-        self._member.attend_to_all()
+        self._member.spill.attend_to_all()
         self.look_after()
 
     def _write(self, way: Way) -> None:
-        while not self.full and (block := self._member.block_to_spill(way)):
-            if self._member.elsewhere(way) is None:
+        while not self.full and (block := self._member.spill.block(way)):
+            if self._member.spill.elsewhere(way) is None:
                 self._let_go(way)  # Before the numbers of another version of the fabric, which begin anew.
             try:
                 self._write_block(way, block)
@@ -139,7 +139,7 @@ class Outgoing:
         self._logged.pop(way, None)
 
     def _fetch(self, way: Way) -> None:
-        while way not in self.unreadable and self._member.wants(way):
+        while way not in self.unreadable and self._member.spill.wants(way):
             try:
                 frames = self._next_block(way)
             except StorageError as error:
@@ -151,14 +151,14 @@ class Outgoing:
             self._let_go(way)
 
     def _next_block(self, way: Way) -> Numbered:
-        first, last = self._member.elsewhere(way) or (0, 0)
+        first, last = self._member.spill.elsewhere(way) or (0, 0)
         reader = self._readers.setdefault(way, BlockReader(self._spill, str(way), WaitingFrame))
         block = reader.read(self._files[way], first)
         return [(number, entry.frame) for number, entry in block.items() if first <= number <= last]
 
     def _let_go(self, way: Way) -> None:
         """Forget the files that nobody needs any more but, perhaps, the last snapshot."""
-        files, elsewhere = self._files.get(way, ()), self._member.elsewhere(way)
+        files, elsewhere = self._files.get(way, ()), self._member.spill.elsewhere(way)
         done, left = (files, ()) if elsewhere is None else split_done(files, elsewhere[0] - 1)
         self._spill.done_with(done)
         if left:
@@ -172,7 +172,7 @@ class Outgoing:
     def envelopes(self) -> Iterator[Envelope]:
         """Give all messages in files, for survivors who may lack them (``core.reconfig.flush``)."""
         for way, files in self._files.items():
-            number, last = self._member.elsewhere(way) or (1, 0)
+            number, last = self._member.spill.elsewhere(way) or (1, 0)
             reader = BlockReader(self._spill, str(way), WaitingFrame)
             while number <= last:
                 block = reader.read(files, number)
@@ -187,8 +187,8 @@ class Outgoing:
     def frames_by_peer(self) -> dict[str, int]:
         """Return how many frames for each peer are in files."""
         found: dict[str, int] = {}
-        for way in self._member.ways_elsewhere():
-            first, last = self._member.elsewhere(way) or (1, 0)
+        for way in self._member.spill.used():
+            first, last = self._member.spill.elsewhere(way) or (1, 0)
             found[way.peer] = found.get(way.peer, 0) + last - first + 1
         return found
 

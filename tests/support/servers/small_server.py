@@ -10,7 +10,7 @@ from functools import partial
 
 from thence.cli.main import main
 from thence.cli.servers import serve
-from thence.core.member.member import MemberOptions
+from thence.core.member.limits import MemberOptions
 from thence.node import history
 from thence.node.driver import commits
 from thence.node.options import NodeOptions

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.far_side import IN_MEMORY, WAY, WINDOW, FarSide, item, outgoing, send, small_files, started
 from tests.unit.node.test_node import durable, killed
-from thence.core.member.member import MemberOptions
+from thence.core.member.limits import MemberOptions
 from thence.core.reconfig import retention
 from thence.core.reconfig.protocol import Flush, Hold, Prepare, Switch
 from thence.core.topology.toml import parse
@@ -37,13 +37,13 @@ async def test_what_is_too_much_for_memory_is_in_files_and_comes_when_the_peer_d
     await far.introduce(node)
     assert send(node, 1, 200) == 200
     await durable(node)
-    assert node.member.in_memory <= MOST_IN_MEMORY
-    assert outgoing(node).frames_by_peer() == {"s2": 201 - node.member.in_memory}
+    assert node.member.attachment.in_memory <= MOST_IN_MEMORY
+    assert outgoing(node).frames_by_peer() == {"s2": 201 - node.member.attachment.in_memory}
     assert outgoing(node).bytes_by_peer() == {"s2": sum(path.stat().st_size for path in list_spill(tmp_path).values())}
     far.meet(node)
     await far.take(node)
     assert far.messages == 200
-    assert (outgoing(node).frames_by_peer(), outgoing(node).bytes, node.member.in_memory) == ({}, 0, 0)
+    assert (outgoing(node).frames_by_peer(), outgoing(node).bytes, node.member.attachment.in_memory) == ({}, 0, 0)
     assert list_spill(tmp_path), "the last snapshot may need them"
     await node.driver.commits.compact()
     assert list_spill(tmp_path) == {}
@@ -91,7 +91,7 @@ async def test_a_node_that_comes_back_goes_on(tmp_path: Path, spill_after_bytes:
     assert send(node, 121, 5) == 5
     await durable(node)
     if spill_after_bytes is not None:
-        assert node.member.in_memory <= MOST_IN_MEMORY + far.taken
+        assert node.member.attachment.in_memory <= MOST_IN_MEMORY + far.taken
     far.meet(node)
     await far.take(node)
     assert far.messages == 125
@@ -110,7 +110,7 @@ async def test_a_peer_that_comes_and_goes_gets_everything(tmp_path: Path) -> Non
         far.part(node)
         sent += send(node, sent + 1, 13)
         await durable(node)
-        assert node.member.in_memory <= MOST_IN_MEMORY + WINDOW
+        assert node.member.attachment.in_memory <= MOST_IN_MEMORY + WINDOW
     far.meet(node)
     await far.take(node)
     assert far.messages == sent == 360
@@ -133,12 +133,12 @@ async def test_a_full_disk_pushes_back_and_loses_nothing(tmp_path: Path, monkeyp
         filled.setattr(files, "write_all", full)
         sent += send(node, sent + 1, 100)
         assert 50 <= sent < 130, "clients have to wait, as without files"
-        assert node.member.in_memory == 50
+        assert node.member.attachment.in_memory == 50
         assert "no space left" in outgoing(node).full
         node.look_after_backlog()
         assert send(node, sent + 1, 1) == 0
     node.look_after_backlog()
-    assert (outgoing(node).full, node.member.in_memory <= MOST_IN_MEMORY) == ("", True)
+    assert (outgoing(node).full, node.member.attachment.in_memory <= MOST_IN_MEMORY) == ("", True)
     sent += send(node, sent + 1, 100)
     await durable(node)
     far.meet(node)
@@ -156,7 +156,7 @@ async def test_frames_take_a_part_of_what_may_be_spilled_and_leave_the_rest_to_m
         await durable(node)
     sent += send(node, sent + 1, 100)
     await durable(node)
-    assert node.member.in_memory == 50
+    assert node.member.attachment.in_memory == 50
     assert outgoing(node).limit_bytes == 20_000
     assert "bytes of frames are spilled in" in outgoing(node).full
     assert outgoing(node).full.endswith("the limit is 20000")
@@ -245,7 +245,7 @@ async def test_whoever_has_to_hand_over_messages_has_those_in_files(tmp_path: Pa
     send(node, 1, 100)
     await durable(node)
     bodies = [read_body(envelope.body, "s1") for envelope in node.backlog.messages()]
-    first, last = node.member.elsewhere(WAY) or (0, 0)
+    first, last = node.member.spill.elsewhere(WAY) or (0, 0)
     # The first frame says that there is somebody called ann.
     assert [bytes(body.messages) for body in bodies if isinstance(body, Batch)] == [
         item(number - 1) for number in range(first, last + 1)
@@ -266,15 +266,15 @@ async def test_what_waits_for_a_server_that_is_lost_is_handed_to_others_or_goes(
     await node.driver.commits.compact()
     for change in (Hold(1, following, ("s2",)), Prepare(1)):
         node.driver.step(change)
-    report = node.member.report(node.backlog.messages())
+    report = node.member.survivor.report(node.backlog.messages())
     assert [copy.number for copy in sorted(report.copies, key=lambda copy: copy.number)] == list(range(1, 102))
     assert report.queued == {"s2": 121}
-    (one,) = node.member.give((MessageId("s1", 51),), node.backlog.messages())
+    (one,) = node.member.survivor.give((MessageId("s1", 51),), node.backlog.messages())
     assert item(50) in one.body
     for last_change in (Flush(1, "list", 0, True, ()), Switch(1)):
         node.driver.step(last_change)
     await durable(node)
-    assert node.member.ways_elsewhere() == []
+    assert node.member.spill.used() == []
     assert list_spill(tmp_path), "a kill now finds the snapshot that names them"
     killed(node)
     node = started(tmp_path)

@@ -108,6 +108,6 @@ async def test_stores_of_old_are_read_and_gone_on_with(file: Path, tmp_path: Pat
             shown = await ann.agents.show("till")
             assert shown["state"] == {"balance": 22, "refused": 0}
             await ann.send("cleo", b"kept for a neighbour that is away")
-            assert server.node.member.queued()["s2"] > 0
+            assert server.node.member.attachment.queued()["s2"] > 0
     finally:
         await server.stop(drain_s=0)

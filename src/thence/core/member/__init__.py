@@ -1,4 +1,6 @@
 """One process of a fabric: ``member.step(input, now) -> Ready``, and the parts that it consists of.
 
-May import all of ``core``. ``core.member.member.Member`` and ``core.member.contract`` are what others use.
+May import all of ``core``. ``core.member.member.Member``, ``core.member.limits.MemberOptions`` and ``core.member.contract`` are
+what others make and pass. They may ask the parts of a member: its attachment, delivery log, admission, forwarder, reconfigurer,
+survivor and spill ways.
 """

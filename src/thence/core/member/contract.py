@@ -94,7 +94,7 @@ class Fetched(NamedTuple):
 
 
 class Suspicion(NamedTuple):
-    """Somebody suspects ``peer``, or no longer. It may be wrong: nothing is lost or doubled by it."""
+    """``peer`` is suspected, or no longer. That may be wrong: nothing is lost or doubled by it."""
 
     peer: str
     suspected: bool

@@ -42,14 +42,14 @@ class Waiters:
         member = self._member
         if not member.topology.stability:
             then(self._reason())
-        elif member.stable_upto >= member.last_number:
+        elif member.forwarder.stable_upto >= member.forwarder.number:
             then("")
         elif (count := len(self._waiting) - self._gone) >= MAX_WAITERS:
             then(f"{count} wait until all have what was sent; MAX_WAITERS is {MAX_WAITERS}")
         elif self._times[who] >= MAX_WAITERS_EACH:
             then(f"{self._times[who]} times you wait until all have what was sent; MAX_WAITERS_EACH is {MAX_WAITERS_EACH}")
         else:
-            self._waiting.append(_Waiter(member.last_number, who, then))
+            self._waiting.append(_Waiter(member.forwarder.number, who, then))
             self._times[who] += 1
 
     def drop(self, who: object) -> None:
@@ -78,7 +78,7 @@ class Waiters:
         """
         member = self._member
         if member.topology.stability:
-            stable, last = member.stable_upto, member.last_number
+            stable, last = member.forwarder.stable_upto, member.forwarder.number
             asked = [patient if patient.number <= stable else patient._replace(number=last) for patient in self._waiting]
             self._waiting = deque(asked)
             return

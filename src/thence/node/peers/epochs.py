@@ -113,9 +113,9 @@ class PeerEpochs:
 
     def started(self) -> None:
         """The server starts, or did so at this point of what is brought back."""
-        repeated = self._member.repeated_places
+        repeated = self._member.attachment.repeated_places
         for peer, claim in self.claims.items():
-            known = self._member.progress(peer).items()
+            known = self._member.attachment.progress(peer).items()
             self.claims[peer] = claim.started({place: progress.sent for place, progress in known if place not in repeated})
 
     def changed(self) -> None:
@@ -132,7 +132,9 @@ class PeerEpochs:
     def begin(self, links: PeerTable) -> None:
         """Everything is brought back, and these are the peers."""
         self._links = links
-        sent = {peer: {place: known.sent for place, known in self._member.progress(peer).items()} for peer in links.peers}
+        sent = {
+            peer: {place: known.sent for place, known in self._member.attachment.progress(peer).items()} for peer in links.peers
+        }
         links.reach.start(sent)
         if self.fenced:
             log.critical("%s stays as it was left: %s", self._server, self.fenced)
@@ -161,7 +163,7 @@ class PeerEpochs:
         return self._handshakes[peer]
 
     def _own(self, peer: str) -> Own:
-        progress, repeated = self._member.progress(peer), self._member.repeated_places
+        progress, repeated = self._member.attachment.progress(peer), self._member.attachment.repeated_places
         return Own(progress, self._links.reach.of(peer, [place for place in progress if place not in repeated]))
 
     def introduction(self, peer: str) -> Introduction:

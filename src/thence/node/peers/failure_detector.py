@@ -52,7 +52,7 @@ class FailureDetector:
         now, loop_now = time.monotonic(), asyncio.get_running_loop().time()
         for peer in self._peers.peers.values():
             dead = _seems_dead(peer, now, loop_now)
-            if dead != (peer.name in member.suspected) and not self._driver.full:
+            if dead != (peer.name in member.attachment.suspected) and not self._driver.full:
                 self._driver.step(Suspicion(peer.name, dead))
                 if peer.name in topology.fellows.get(me, ()):
                     log.warning("suspecting %s" if dead else "no longer suspecting %s", peer.name)

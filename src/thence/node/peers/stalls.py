@@ -68,7 +68,7 @@ class Stalls:
     def check(self, to: tuple[str, ...] | None, *, notice: bool) -> None:
         """Refuse a message for these servers as ``Busy`` if a queue that it would go into is full."""
         asked = Submit(to, notice=notice)
-        full = self._member.full_queue(asked)
+        full = self._member.admission.full_queue(asked)
         if full is None:
             return
         way = full.place, full.peer
@@ -98,7 +98,7 @@ class Stalls:
 
     def _has_room(self, refused: Submit) -> bool:
         try:
-            return self._member.full_queue(refused) is None
+            return self._member.admission.full_queue(refused) is None
         except UsageError:
             return True  # The fabric has changed, and it may be refused for another reason.
 

@@ -189,7 +189,7 @@ class CopyFaults:
             return True  # It waits here: whoever is where it calls is fenced, and a copy elsewhere does not call it either.
         # It has come, and waits, perhaps for others that wait, for one of somebody who does not go on: `status` lists it.
         silent = {other.name for other in self._fabric.nodes.values() if other.fenced or refused_by(other)}
-        for waits in [other.member.waiting() for other in there]:
+        for waits in [other.member.attachment.waiting() for other in there]:
             if any(wait.message == message.id for wait in waits) and any(wait.missing.sender in silent for wait in waits):
                 return True
         return False

@@ -337,12 +337,12 @@ class ReconfigurationFaults:
 
     def _reached(self, name: str) -> str:
         """Return which topology a process has, or with which one it has left."""
-        standing = self._fabric.nodes[name].member.standing()
+        standing = self._fabric.nodes[name].member.reconfigurer.standing()
         return standing.next_fingerprint if standing.phase == "left" else standing.fingerprint
 
     def standings(self) -> Mapping[str, Standing]:
         """Return where everybody stands."""
-        return {name: self._fabric.nodes[name].member.standing() for name in self._fabric.names}
+        return {name: self._fabric.nodes[name].member.reconfigurer.standing() for name in self._fabric.names}
 
 
 def _asking(request: ViewInput) -> Callable[[Participant], None]:

@@ -168,7 +168,8 @@ class Connections:
         """Begin anew with what is on the disk."""
         self.claims = {**claims, **{record.peer: record.claim for record in records}}
         sent = {
-            peer: {place: known.sent for place, known in self._process.member().progress(peer).items()} for peer in self.peers
+            peer: {place: known.sent for place, known in self._process.member().attachment.progress(peer).items()}
+            for peer in self.peers
         }
         for peer, claim in self.claims.items():
             self.claims[peer] = self._started(claim, sent[peer])
@@ -228,7 +229,7 @@ class Connections:
         self._queue.store([ClaimRecord(peer, self.claims[peer])], then)
 
     def _own(self, peer: str) -> Own:
-        progress = self._process.member().progress(peer)
+        progress = self._process.member().attachment.progress(peer)
         return Own(progress, self._reach.of(peer, progress))
 
     def _shown(self, peer: str) -> dict[str, Any]:

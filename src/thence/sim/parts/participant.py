@@ -58,17 +58,17 @@ class Participant:
         """Say where the member stands now, to one who leads an attempt, or only asks."""
         if attempt == self._member().view.state.attempt:
             self._heard_at = self._kernel.now
-        self._queue.store((), partial(reply, self._member().standing()))
+        self._queue.store((), partial(reply, self._member().reconfigurer.standing()))
 
     def ask_report(self, reply: Callable[[Report], None]) -> None:
         """Say what the member has."""
         self._heard_at = self._kernel.now
         try:
-            report = self._member().report()
+            report = self._member().survivor.report()
         except UsageError:
             return  # The next round of questions shows why.
         names = tuple(copy.id for copy in report.copies)
-        given = dict(zip(names, self._member().give(names), strict=True))
+        given = dict(zip(names, self._member().survivor.give(names), strict=True))
         self._queue.store((), partial(reply, (report, given)))
 
     def change(self, change: ViewInput) -> None:

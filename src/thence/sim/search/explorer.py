@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from thence.core.member.member import Member
 from thence.core.ordering import ordering_named
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
@@ -80,8 +79,6 @@ class Case(NamedTuple):
     """``unicast``: any one other member; ``multicast``: any set of others; ``broadcast``: everyone, the sender included."""
     require: frozenset[str] | None = None
     """The properties to check; None: what the ordering guarantees. Exactly-once and completeness are always checked."""
-    member_type: type[Member] = Member
-    """For planted mistakes."""
     faults: tuple[Action, ...] = ()
     """What else may happen, each once, at any time or never."""
     among: tuple[str, ...] | None = None
@@ -106,7 +103,7 @@ class Explorer(Model[State, Action]):
     def __init__(self, case: Case) -> None:
         """Begin with the members of the case as they are at first."""
         self.case = case
-        world = World.of(case.topology, case.member_type)
+        world = World.of(case.topology)
         self.names = tuple(world.members)
         self.fifo = world.fifo
         self.require = case.topology.guarantees if case.require is None else case.require
@@ -231,7 +228,7 @@ class Explorer(Model[State, Action]):
             for bit in [message, *(bit for bit in range(len(known.causes)) if known.causes[message] >> bit & 1)]:
                 if any(self._lacks(past, other, bit, members) for other in self._together(at, message)):
                     return True
-        return not any(channels) and any(self.steps.members[state].unsafe for state in members)
+        return not any(channels) and any(self.steps.members[state].log.unsafe for state in members)
 
     def _together(self, at: int, message: int) -> list[int]:
         """Return the members of the domain in which a process gets a message; of its own, of all that it is in."""
@@ -246,7 +243,7 @@ class Explorer(Model[State, Action]):
         """Return whether a process has not got a message that is for it."""
         _, addressed, delivered, *_ = self.pasts.known[past]
         lacks = addressed[other] >> bit & 1 and not delivered[other] >> bit & 1
-        waits = self.steps.members[members[other]].waiting() if lacks else ()
+        waits = self.steps.members[members[other]].attachment.waiting() if lacks else ()
         return bool(lacks) and all(str(wait.message) != self.steps.name_of(bit) for wait in waits)
 
     def _breaks_stability(
@@ -257,7 +254,7 @@ class Explorer(Model[State, Action]):
             bit = at * self.case.messages + number
             if any(self._lacks(past, other, bit, members) for other in range(len(members))):
                 return True
-        return not any(channels) and any(self.steps.members[state].unstable() for state in members)
+        return not any(channels) and any(self.steps.members[state].forwarder.unstable() for state in members)
 
     def _without_dead(self, channels: tuple[tuple[int, ...], ...], happened: int) -> tuple[tuple[int, ...], ...]:
         """Return what is on its way to the living."""

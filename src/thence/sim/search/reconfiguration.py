@@ -24,7 +24,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from thence.core.member.contract import Arrived, Input, Submit
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.reconfig.coordinator import Coordinator
 from thence.core.reconfig.flush import Inventory, Settlement, settle
 from thence.core.reconfig.protocol import Flush, Hold, Resume, Standing, ViewInput
@@ -121,8 +122,8 @@ class Reconfigurations(Model[ChangeState, str]):
 
     def _moved(self, member: Member) -> Hashable:
         """Return what a member has sent and taken so far, which its snapshot leaves out and quiet depends on."""
-        places = member._places.values() if self.lost else ()  # noqa: SLF001
-        return member.standing().moved, tuple(place.transport.moved(self.lost) for place in places)
+        places = member.attachment.places.values() if self.lost else ()
+        return member.reconfigurer.standing().moved, tuple(place.transport.moved(self.lost) for place in places)
 
     def start(self) -> ChangeState:
         """Return the state in which nothing has happened yet."""
@@ -217,7 +218,7 @@ class Reconfigurations(Model[ChangeState, str]):
                 yield f"{said}, in vain", left
             return
         asked = members[len(lead.answers)]
-        answers = (*lead.answers, self._member(state, asked).standing())
+        answers = (*lead.answers, self._member(state, asked).reconfigurer.standing())
         if len(answers) < len(members):
             yield f"{asked} is asked", _leading(state, which, lead._replace(answers=answers))
             return
@@ -251,13 +252,13 @@ class Reconfigurations(Model[ChangeState, str]):
         """All survivors say what they have: nobody takes anything any more, so it makes no difference in which order."""
         of = {name: self._member(state, name) for name in members}
         try:
-            reports = {name: member.report() for name, member in of.items()}
+            reports = {name: member.survivor.report() for name, member in of.items()}
         except UsageError:
             return state, ()  # Another command has led some of them on meanwhile: the next round shows it.
         found = self.case.settle(lost, reports)
         requests = []
         for name in lacking:
-            envelopes = tuple(of[found.holders[owed]].give((owed,))[0] for owed in found.owed[name])
+            envelopes = tuple(of[found.holders[owed]].survivor.give((owed,))[0] for owed in found.owed[name])
             requests.append((name, Flush(attempt, found.list_id, 0, True, envelopes)))
         owed = {name for names in found.owed.values() for name in names}
         kept = sum(1 << self.steps.bit_of(name.origin, name.number) for name in owed)
@@ -278,7 +279,7 @@ class Reconfigurations(Model[ChangeState, str]):
         for at in range(len(self.names)):
             known |= delivered[at] if self.survivors >> at & 1 else 0
         ends = [self.case.new, *([self.case.rescue] if self.case.rescue else [])]
-        standings = {name: self._member(state, name).standing() for name in self.names}
+        standings = {name: self._member(state, name).reconfigurer.standing() for name in self.names}
         reached = {_reached(standing) for name, standing in standings.items() if name not in self.lost}
         end = next((topology for topology in ends if {topology.fingerprint} == reached), self.case.new)
         for at, name in enumerate(self.names):

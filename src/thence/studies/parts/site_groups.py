@@ -187,7 +187,7 @@ class SiteGroup:
 
 def kept_at(member: Member) -> int:
     """Return how many messages a member keeps to repeat them."""
-    return kept(member._domains["d"].transport)  # noqa: SLF001 - nothing outside of studies asks for this
+    return kept(member.attachment.domains["d"].transport)
 
 
 def kept(transport: Transport) -> int:

@@ -21,7 +21,8 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from thence.core.member.contract import Arrived, Delivery, Ready, Submit
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
 from thence.core.wire.messages import Packet, control_bytes
@@ -86,7 +87,7 @@ class Wires:
 
     def check_complete(self, deliveries: int) -> None:
         """Refuse a run in which not so many messages were delivered, or some still wait: its counts mean nothing."""
-        waiting = sum(len(member.waiting()) for member in self._members.values())
+        waiting = sum(len(member.attachment.waiting()) for member in self._members.values())
         if self.delivered != deliveries or waiting:
             raise InternalError(f"{deliveries} deliveries expected, {self.delivered} made, {waiting} frames wait")
 
@@ -175,7 +176,7 @@ class TimedWires(Wires):
 
     def _note_held(self, name: str) -> None:
         before, since = self._held.get(name, (0, 0))
-        count = sum(wait.message is not None for wait in self.member(name).waiting())
+        count = sum(wait.message is not None for wait in self.member(name).attachment.waiting())
         if count == before:
             return
         self.held_ns += before * (self.now - since)

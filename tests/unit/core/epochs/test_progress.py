@@ -9,7 +9,8 @@ import pytest
 
 from thence.core.epochs.progress import Progress, forgotten
 from thence.core.member.contract import Arrived, Connected, Repeated, Restored, Submit, Timer
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.topology.toml import parse
 from thence.core.wire.messages import Packet
 
@@ -57,7 +58,8 @@ class Pair:
     def said(self) -> tuple[str, str]:
         """Return what each finds when they meet."""
         a, b = self.members["a"], self.members["b"]
-        return a.forgotten("b", b.progress("a")), b.forgotten("a", a.progress("b"))
+        (mine,), (theirs,) = a.attachment.progress("b").values(), b.attachment.progress("a").values()
+        return forgotten(mine, theirs, "a", "b", "d"), forgotten(theirs, mine, "b", "a", "d")
 
 
 @pytest.mark.parametrize("topology", [CHANNELS, EVERYBODY], ids=["channels", "everybody"])
@@ -83,10 +85,10 @@ def test_an_old_copy_is_noticed_by_both_and_named(topology: Any, seed: int) -> N
     for _ in range(20):
         pair.act()
     copied = len(pair.records["b"])
-    old = pair.brought_back("b", copied).progress("a")["D"]
+    old = pair.brought_back("b", copied).attachment.progress("a")["D"]
 
     def is_behind() -> bool:
-        known = pair.members["a"].progress("b")["D"]
+        known = pair.members["a"].attachment.progress("b")["D"]
         return known.received_highest > old.sent and known.acked > old.received
 
     while not is_behind():
@@ -140,7 +142,7 @@ def test_a_channel_knows_what_was_confirmed_out_of_turn() -> None:
     copied = len(pair.records["b"]) - 1
     (confirmation,) = [packet for sender, _, packet in pair.flying if sender == "b"]
     pair.step("a", Arrived("b", confirmation))
-    known = pair.members["a"].progress("b")["D"]
+    known = pair.members["a"].attachment.progress("b")["D"]
     assert (known.acked, known.acked_highest) == (0, 3)
     assert pair.said() == ("", "")
     pair.members["b"] = pair.brought_back("b", copied)

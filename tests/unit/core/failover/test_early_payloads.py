@@ -67,9 +67,9 @@ def test_a_body_goes_ahead_and_its_message_follows_without_it(acks: AckOptions) 
     (late,) = run.release()
     assert [(frame.envelope and frame.envelope.body, frame.bodiless) for frame in late.frames] == [(b"one", False), (b"", True)]
     assert run.arrive(early) == []
-    assert run.members["Z"]._domains["servers"].bodies.kept() == 1
+    assert run.members["Z"].attachment.domains["servers"].bodies.kept() == 1
     assert run.arrive(late) == [b"one", b"two"]
-    assert run.members["Z"]._domains["servers"].bodies.kept() == 0
+    assert run.members["Z"].attachment.domains["servers"].bodies.kept() == 0
 
 
 @pytest.mark.parametrize("acks", [AckOptions(), ALL], ids=["channels", "distributed"])
@@ -80,7 +80,7 @@ def test_a_message_waits_for_its_body_unconfirmed_and_out_of_sight(acks: AckOpti
     assert [delivery.envelope.body for delivery in ready.deliver] == [b"one"]
     assert [record.number for record in ready.persist if isinstance(record, Received)] == [1]
     run.members["S"].step(Arrived("Z", packets_to(ready, "S")[0]), 4)
-    assert run.members["S"].queued()["Z"] == 1, "only one is acknowledged"
+    assert run.members["S"].attachment.queued()["Z"] == 1, "only one is acknowledged"
     assert run.arrive(early) == [b"two"]
 
 
@@ -94,7 +94,7 @@ def test_what_is_repeated_is_whole(acks: AckOptions) -> None:
     assert run.arrive(late) == [b"one"]
     assert run.arrive(again) == [b"two"]
     assert run.arrive(late) == [], "what we had is a repetition, body or no body"
-    assert run.members["Z"]._domains["servers"].bodies.kept() == 0
+    assert run.members["Z"].attachment.domains["servers"].bodies.kept() == 0
     assert run.arrive(early) == []
 
 
@@ -140,7 +140,7 @@ def test_a_receiver_keeps_only_the_newest() -> None:
         member.step(Arrived("S", Packet("servers", (Frame(AHEAD, Envelope("X", number, None, b"x")),), (0,))), 0)
         bodiless = Frame(VectorStamp(number, ()), Envelope("Y", number, None, b""), True)
         member.step(Arrived("S", Packet("servers", (bodiless,), (number,))), 0)
-    assert member._domains["servers"].bodies.kept() == 2 * MAX_AHEAD_KEPT
+    assert member.attachment.domains["servers"].bodies.kept() == 2 * MAX_AHEAD_KEPT
 
 
 def test_a_body_also_goes_ahead_over_a_link_with_one_pair() -> None:
@@ -206,7 +206,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(packet: Packet[Any]) -> N
     before = member.snapshot()
     ready = member.step(Arrived("S", packet), 0)
     assert [type(refusal) for refusal in ready.refused] == [MalformedFrame]
-    assert (member.snapshot(), member._domains["servers"].bodies.kept(), ready.send) == (before, 0, ())
+    assert (member.snapshot(), member.attachment.domains["servers"].bodies.kept(), ready.send) == (before, 0, ())
 
 
 def test_a_stored_frame_without_its_body_is_refused() -> None:

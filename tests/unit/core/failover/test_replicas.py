@@ -8,7 +8,8 @@ import pytest
 
 from thence.core.failover.replicas import MAX_KEPT, Takeover
 from thence.core.member.contract import Arrived, Ready, Restored, Submit, Suspicion
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.topology.domain import Domain
 from thence.core.topology.routing import Routes
 from thence.core.topology.toml import parse, write
@@ -151,13 +152,13 @@ def test_a_copy_waits_for_the_original_and_says_so() -> None:
     ready = a.step(Submit(("d",), b"m"), 0)
     forwarded = r1.step(Arrived("a", packets(ready, "r1")[0]), 0)
     r2.step(Arrived("r1", packets(forwarded, "r2")[0]), 0)
-    (wait,) = r2.waiting()
+    (wait,) = r2.attachment.waiting()
     assert (str(wait.message), wait.peer, wait.missing) == ("a:1", "r1", ("a, by its own way", 1))
     restored = member("r2")
     restored.step(Restored(r2.snapshot(), (), 0), 0)
     for replica in (r2, restored):
         replica.step(Arrived("a", packets(ready, "r2")[0]), 0)
-        assert replica.waiting() == []
+        assert replica.attachment.waiting() == []
         assert sent(replica.step(Suspicion("r1", True), 0)) == []
 
 

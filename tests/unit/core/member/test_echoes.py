@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from thence.core.member import limits
+from thence.core.member import admission, limits
 from thence.core.member.contract import Arrived, Consumed, Input, Ready, Restored, Submit
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse
 from thence.core.wire.messages import FRAME_WEIGHT, Packet
@@ -84,7 +85,7 @@ class Fabric:
             self.step(name, Submit(None, body))
 
     def echoes(self, name: str) -> tuple[int, int]:
-        place = self.members[name]._domains["A"]
+        place = self.members[name].attachment.domains["A"]
         return len(place.echoes), place.echo_bytes
 
 
@@ -93,7 +94,7 @@ class Fabric:
 def test_what_is_beyond_the_limit_is_put_in_for_all_but_us(
     ordering: str, options: str, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, limit, 2 if limit == "MAX_ECHOES" else 2 * FRAME_WEIGHT + 2)
+    monkeypatch.setattr(admission, limit, 2 if limit == "MAX_ECHOES" else 2 * FRAME_WEIGHT + 2)
     fabric = Fabric(parse(TWO.format(ordering=ordering, options=options)))
     bodies = [b"%d" % number for number in range(6)]
     for body in bodies[:3]:  # They come to the relay from the other domain, and nobody in this one answers.
@@ -113,7 +114,7 @@ def test_what_is_beyond_the_limit_is_put_in_for_all_but_us(
 
 
 def test_a_restart_knows_how_much_will_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_ECHO_BYTES", 2 * FRAME_WEIGHT)
+    monkeypatch.setattr(admission, "MAX_ECHO_BYTES", 2 * FRAME_WEIGHT)
     topology = parse(TWO.format(ordering="sequenced", options=', coordinator = "s"'))
     fabric = Fabric(topology)
     fabric.send("r", b"1", b"2")
@@ -134,21 +135,22 @@ def test_gateways_that_are_full_of_what_they_have_for_each_other_still_take_it(m
     fabric.send("h", b"4")
     fabric.packets = [one for one in fabric.packets if one[:2] == ("h", "g")]
     for limit in ("MAX_QUEUED_HARD", "MAX_ECHOES", "MAX_QUEUED_BYTES_HARD", "MAX_ECHO_BYTES", "MAX_BODY_BYTES"):
-        monkeypatch.setattr(limits, limit, 1)
-    monkeypatch.setattr(limits, "held_bytes", lambda _: 1)
+        monkeypatch.setattr(admission, limit, 1)
+    monkeypatch.setattr(limits, "MAX_QUEUED_BYTES_HARD", 1)
+    monkeypatch.setattr(admission, "held_bytes", lambda _: 1)
     fabric.carry()
     assert fabric.got["g"] == [b"1", b"2", b"3", b"4"]
 
 
 def test_a_coordinator_keeps_room_for_what_it_hands_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_QUEUED_HARD", 6)
+    monkeypatch.setattr(admission, "MAX_QUEUED_HARD", 6)
     fabric = Fabric(parse(TWO.format(ordering="sequenced", options=', coordinator = "s"')))
     with pytest.raises(Busy, match="MAX_QUEUED_HARD is 6"):
         fabric.send("s", *[b""] * 7)
 
 
 def test_where_a_link_counts_what_comes_back_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_ECHOES", 2)
+    monkeypatch.setattr(admission, "MAX_ECHOES", 2)
     fabric = Fabric(parse(PRINTED))
     fabric.send("r", b"1", b"2")
     with pytest.raises(Busy, match="2 have not come back to us; the limit is MAX_ECHOES"):

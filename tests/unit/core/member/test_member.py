@@ -13,9 +13,10 @@ import pytest
 from tests.conformance.suite import Variant, every_ordering
 from tests.support.crashes import Fleet, domain_of
 from tests.support.runs import EXACTLY_ONCE
-from thence.core.member import limits
+from thence.core.member import admission
 from thence.core.member.contract import Arrived, Connected, Consumed, Ready, Repeated, Restored, Submit, SubmitAll, Timer
-from thence.core.member.member import Member, MemberOptions, describe_wait
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member, describe_wait
 from thence.core.ordering.fifo import FifoStamp
 from thence.core.topology.domain import Domain
 from thence.core.topology.toml import parse
@@ -80,7 +81,7 @@ def test_a_frame_that_waits_is_persisted_and_acknowledged_too() -> None:
     assert len(ready.persist) == 1
     assert ready.deliver == ()
     assert [(packet.acked, packet.acked_beyond) for _, packet in ready.send] == [(0, (2,))]
-    (wait,) = member.waiting()
+    (wait,) = member.attachment.waiting()
     assert describe_wait(wait, 1_000_000_005) == "B:2 from B waits for number 1 of B, since 1.000 s"
     assert describe_wait(wait._replace(since=0), 1_000_000_005) == "B:2 from B waits for number 1 of B"
 
@@ -127,7 +128,7 @@ def test_an_overflow_is_neither_persisted_nor_acknowledged_and_comes_again() -> 
 
 
 def test_a_relay_pushes_back_what_goes_where_the_hard_limit_is_reached_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_QUEUED_HARD", 1)
+    monkeypatch.setattr(admission, "MAX_QUEUED_HARD", 1)
     topology = parse('name = "f"\ndomains.A.members = ["a", "r"]\ndomains.D.members = ["r", "d"]\n')
     members = {name: Member(name, topology) for name in topology.processes}
     now = 0
@@ -195,7 +196,7 @@ def test_too_many_bytes_make_the_application_wait() -> None:
     with pytest.raises(Busy, match="1064 bytes are not acknowledged; max_queued_bytes is 1000"):
         member.step(Submit(None), 0)
     member.step(Arrived("B", fifo_packet(taken=1)), 0)
-    assert member.queued_bytes == 0
+    assert member.attachment.queued_bytes == 0
     assert member.step(Submit(None), 0).accepted[0].number == 2
 
 
@@ -232,7 +233,7 @@ def test_a_full_queue_makes_the_application_wait() -> None:
     with pytest.raises(Busy, match="the queue to 'B' in 'd' is full: 2 frames are not acknowledged; max_queued is 2"):
         member.step(Submit(None), 0)
     assert member.snapshot() == before
-    assert member.queued() == {"B": 2}
+    assert member.attachment.queued() == {"B": 2}
     member.step(Arrived("B", fifo_packet(taken=1)), 0)
     assert member.step(Submit(None), 0).accepted[0].number == 3
 
@@ -459,6 +460,6 @@ def test_what_is_submitted_together_is_refused_as_late_as_what_is_forwarded(monk
     with pytest.raises(Busy, match="max_queued"):
         member.step(Submit(None, b"y"), 0)
     assert len(member.step(SubmitAll((Submit(None, b"y"), Submit(None, b"z"))), 0).accepted) == 2
-    monkeypatch.setattr("thence.core.member.limits.MAX_QUEUED_HARD", 3)
+    monkeypatch.setattr("thence.core.member.admission.MAX_QUEUED_HARD", 3)
     with pytest.raises(Busy, match="MAX_QUEUED_HARD"):
         member.step(SubmitAll((Submit(None, b"y"),)), 0)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import pytest
 
 from thence.core.failover.early_payloads import AHEAD, MAX_AHEAD_BYTES, MAX_AHEAD_KEPT_BYTES
-from thence.core.member import limits
+from thence.core.member import admission, limits
 from thence.core.member.contract import Arrived, Submit
 from thence.core.member.limits import MAX_LATE_BYTES_HARD, MIN_LATE_BYTES_HARD, MemberOptions, late_bytes
 from thence.core.member.member import Member
@@ -52,7 +50,7 @@ def test_bodies_that_went_ahead_are_few_by_bytes() -> None:
     for number in range(1, 9):
         body = Envelope("a", number, None, bytes(MAX_AHEAD_BYTES))
         b.step(Arrived("a", Packet("d", (Frame(AHEAD, body),), (0,))), 0)
-    store = b._domains["d"].bodies.stores["a"]
+    store = b.attachment.domains["d"].bodies.stores["a"]
     assert sum(len(envelope.body) for envelope in store.bodies.values()) == MAX_AHEAD_KEPT_BYTES
 
 
@@ -70,7 +68,7 @@ relays = [["a1", "b1"], ["a2", "b2"]]
 
 
 def test_early_frames_of_a_link_follow_the_options() -> None:
-    end = Member("b1", parse(LINKED), MemberOptions(max_early_bytes=2 * (FRAME_WEIGHT + 100)))._links["l"].end
+    end = Member("b1", parse(LINKED), MemberOptions(max_early_bytes=2 * (FRAME_WEIGHT + 100))).attachment.links["l"].end
     for number in (3, 5):
         end.accept("a1", Frame(LinkTransfer(number), message(number)), 0)
     with pytest.raises(OverflowingFrame, match="MAX_EARLY_BYTES is 328"):
@@ -80,7 +78,7 @@ def test_early_frames_of_a_link_follow_the_options() -> None:
 def test_what_waits_for_its_number_as_printed_is_bounded() -> None:
     printed = LINKED.replace("between", 'mode = "printed"\nbetween').replace('"linked"', '"linked"\npromise = "fifo"')
     member = Member("b2", parse(printed), MemberOptions(max_early_bytes=3 * (FRAME_WEIGHT + 100)))
-    place = member._links["l"]
+    place = member.attachment.links["l"]
     for number in (1, 2, 3):
         assert not place.end.unnumbered_full
         place.end.cross(message(number), "b2")
@@ -96,7 +94,7 @@ def test_copies_to_repeat_follow_the_options(monkeypatch: pytest.MonkeyPatch) ->
     nearest = 'name = "f"\n[domains.d]\nmembers = ["a", "b", "c"]\nordering = "vector"\n'
     nearest += 'confirmation = {scheme = "distributed", retransmission = "nearest"}\n'
     member = Member("a", parse(nearest), MemberOptions(max_copies_bytes=7))
-    assert member._domains["d"].transport.copies._copies.limit_bytes == 7  # type: ignore[attr-defined]
+    assert member.attachment.domains["d"].transport.copies._copies.limit_bytes == 7  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("given", "most"), [(256 * MIB, MAX_LATE_BYTES_HARD), (32 * MIB, 512 * MIB), (1, MIN_LATE_BYTES_HARD)])
@@ -105,10 +103,14 @@ def test_what_waits_until_all_have_a_message_of_ours_follows_the_options(given: 
     assert late_bytes(options) == most
     safe = 'name = "f"\n[domains.d]\nmembers = ["a", "b"]\nordering = "vector"\ndelivery = "safe"\n'
     member = Member("a", parse(safe), options)
-    member._late, member._late_bytes = deque([("d", Frame(None, message(1)), [])]), most - 1
-    assert not member._too_late(hard=True)
-    member._late_bytes = most
-    assert f"MAX_LATE_BYTES_HARD is {most}" in member._too_late(hard=True)
+    turn = member.attachment.turn
+    assert turn is not None
+    turn.load([("d", Frame(None, message(1)), [("d", 1)])])
+    turn.bytes = most - 1
+    member.admission.check([], hard=True)
+    turn.bytes = most
+    with pytest.raises(Busy, match=f"MAX_LATE_BYTES_HARD is {most}"):
+        member.admission.check([], hard=True)
 
 
 def refused_by(member: Member, sender: Member, messages: int) -> tuple[int, str]:
@@ -123,9 +125,10 @@ def refused_by(member: Member, sender: Member, messages: int) -> tuple[int, str]
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let frames of 100 bytes count."""
-    for name, value in {"MIN_QUEUED_BYTES_HARD": 1_000, "MAX_ECHO_BYTES": 500, "MAX_BODY_BYTES": 0}.items():
-        monkeypatch.setattr(limits, name, value)
-    monkeypatch.setattr(limits, "held_bytes", lambda _: 300)
+    monkeypatch.setattr(limits, "MIN_QUEUED_BYTES_HARD", 1_000)
+    monkeypatch.setattr(admission, "MAX_ECHO_BYTES", 500)
+    monkeypatch.setattr(admission, "MAX_BODY_BYTES", 0)
+    monkeypatch.setattr(admission, "held_bytes", lambda _: 300)
 
 
 def test_what_is_handed_on_around_a_ring_follows_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +164,7 @@ def test_what_is_kept_for_another_replica_follows_the_options(monkeypatch: pytes
     replica = Member("r2", twin, SMALL)
     taken, why = refused_by(replica, Member("a", twin), 50)
     assert (taken, "kept for the replica that forwards" in why) == (10, True), why
-    takeover = replica._takeover
+    takeover = replica.attachment.takeover
     assert takeover is not None
     assert takeover.kept_bytes == takeover.fork().kept_bytes == 1_000
     takeover.load(takeover.save())
@@ -189,13 +192,13 @@ members = ["r", "b"]
 
 def weigh(monkeypatch: pytest.MonkeyPatch, *, most: int, slack: int) -> None:
     """Let so many bytes of one process not be stable."""
-    monkeypatch.setattr(limits, "unstable_bytes", lambda _: most)
-    monkeypatch.setattr(limits, "UNSTABLE_SLACK_BYTES", slack)
+    monkeypatch.setattr(admission, "unstable_bytes", lambda _: most)
+    monkeypatch.setattr(admission, "UNSTABLE_SLACK_BYTES", slack)
 
 
 def acked(member: Member, *peers: str) -> None:
     """Let peers acknowledge all frames, and say of none that all have it."""
-    for place in member._places.values():
+    for place in member.attachment.places.values():
         for peer in [peer for peer in peers if peer in place.peers]:
             assert place.stable is not None
             sent = place.stable.peers[peer].sent
@@ -227,7 +230,7 @@ def test_a_relay_keeps_no_more_of_a_process_than_that_may_send(monkeypatch: pyte
     topology = parse(RELAYED)
     captured, relay = Member("a", topology), Member("r", topology)
     weigh(monkeypatch, most=2_000, slack=300)
-    monkeypatch.setattr(captured, "_check_room", lambda *_, **__: None)
+    monkeypatch.setattr(captured.admission, "check", lambda *_, **__: None)
     taken, why = 0, ""
     while taken < 50 and not why:
         (came,) = [packet for _, packet in captured.step(Submit(None, bytes(36)), 0).send]
@@ -235,7 +238,7 @@ def test_a_relay_keeps_no_more_of_a_process_than_that_may_send(monkeypatch: pyte
         acked(relay, "b")
         taken += not why
     assert (taken, "2300 bytes of 'a' are kept until all have them; the limit is 2300" in why) == (23, True), why
-    kept = relay._domains["B"].stable
+    kept = relay.attachment.domains["B"].stable
     assert kept is not None
     assert (kept.bytes_of, kept.fork(kept.inner).bytes_of) == ({"a": 2_300}, {"a": 2_300})
     saved = kept.save()
@@ -274,7 +277,7 @@ def send_past(text: str, *peers: str) -> tuple[Member, int, str]:
 def test_a_relay_keeps_no_markers_for_a_peer_that_acknowledges_and_never_reports(ordering: str) -> None:
     """A captured server says of nothing that all have it. Messages for another one leave only markers for it, which end here."""
     relay, taken, _ = send_past(MARKED.format(ordering=ordering, stability="true"), "b", "captured")
-    assert (taken, relay.queued()["captured"], relay.queued()["b"]) == (50, 0, 0)
+    assert (taken, relay.attachment.queued()["captured"], relay.attachment.queued()["b"]) == (50, 0, 0)
     assert not relay.step(Arrived("captured", Packet("B", (), (), 50, stable_ack=StableAck(50))), 51).refused
 
 
@@ -283,7 +286,7 @@ def test_a_relay_keeps_no_markers_for_a_peer_that_acknowledges_and_never_reports
 def test_markers_for_a_peer_that_acknowledges_nothing_are_few(
     ordering: str, stability: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_QUEUED_HARD", 10)
+    monkeypatch.setattr(admission, "MAX_QUEUED_HARD", 10)
     _, taken, why = send_past(MARKED.format(ordering=ordering, stability=stability), "b")
     assert (taken, "the queue to 'captured' in 'B' is full: 8 frames are not acknowledged; MAX_QUEUED_HARD is 10" in why) == (
         8,

@@ -115,7 +115,7 @@ def test_who_is_barred_switches_only_on_a_word_that_names_the_same() -> None:
     life = prepared()
     life.step(BarLost(1, ("C",)))
     for member in (life.member, life.restarted()[0]):
-        assert member.standing().barred == ("C",)
+        assert member.reconfigurer.standing().barred == ("C",)
         for without in ((), ("B",), ("B", "C")):
             with pytest.raises(UsageError, match="barred without C in attempt 1"):
                 member.step(Switch(1, without=without), 0)
@@ -123,7 +123,7 @@ def test_who_is_barred_switches_only_on_a_word_that_names_the_same() -> None:
         assert member.view.heard_from("B", INSTEAD.fingerprint) is None
         assert member.view.heard_from("B", NEW.fingerprint) == Switch(1, without=("C",))
     life.step(Switch(1, without=("C",)))
-    assert (life.member.topology.version, life.member.standing().barred) == (2, ())
+    assert (life.member.topology.version, life.member.reconfigurer.standing().barred) == (2, ())
 
 
 def test_who_is_barred_goes_back_with_all_others_and_can_hold_anew() -> None:
@@ -134,7 +134,8 @@ def test_who_is_barred_goes_back_with_all_others_and_can_hold_anew() -> None:
     life.step(Resume(1, dead=True))
     life.step(Hold(2, INSTEAD, ("C",)))
     for member in (life.member, life.restarted()[0]):
-        assert (member.standing().phase, member.standing().lost, member.standing().barred) == ("holding", ("C",), ())
+        standing = member.reconfigurer.standing()
+        assert (standing.phase, standing.lost, standing.barred) == ("holding", ("C",), ())
 
 
 def test_sets_of_the_lost_only_grow() -> None:
@@ -146,7 +147,7 @@ def test_sets_of_the_lost_only_grow() -> None:
     with pytest.raises(UsageError, match="'A' is not lost"):
         life.step(BarLost(1, ("A", "C")))
     life.step(BarLost(1, ("B", "C")))
-    assert life.member.standing().barred == ("B", "C")
+    assert life.member.reconfigurer.standing().barred == ("B", "C")
 
 
 def test_nobody_is_barred_who_may_still_leave_or_whose_attempt_counts_on_nobody_who_is_lost() -> None:
@@ -166,11 +167,11 @@ def test_who_is_flushed_goes_back_only_if_it_is_barred() -> None:
         life.step(Resume(1, dead=True))
     life.step(BarLost(1, ("B", "C")))
     life.step(Resume(1, dead=True))
-    assert (life.member.standing().phase, life.member.standing().lost) == ("normal", ())
+    assert (life.member.reconfigurer.standing().phase, life.member.reconfigurer.standing().lost) == ("normal", ())
 
 
 def test_one_that_switched_alone_is_expelled_by_those_who_went_on_with_another_version_of_that_number() -> None:
     life = prepared()
     life.step(Switch(1))
     life.step(Expel(2))
-    assert life.member.standing().phase == "left"
+    assert life.member.reconfigurer.standing().phase == "left"

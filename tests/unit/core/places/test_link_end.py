@@ -228,23 +228,25 @@ def carried(*numbers: int) -> Arrived:
 def test_a_wait_at_a_link_says_from_whom_and_since_when() -> None:
     member = Member("b1", two((2, 2), 2))
     taken = member.step(carried(2, 4), 5).persist
-    assert [describe_wait(wait, 1_000_000_005) for wait in member.waiting()] == [
+    assert [describe_wait(wait, 1_000_000_005) for wait in member.attachment.waiting()] == [
         "a2:2 from b2 waits for number 1 of link L, since 1.000 s",
         "a2:4 from b2 waits for number 1 of link L, since 1.000 s",
     ]
     twin = member.fork()
-    assert twin.waiting() == member.waiting()
+    assert twin.attachment.waiting() == member.attachment.waiting()
     again, later = Member("b1", two((2, 2), 2)), Member("b1", two((2, 2), 2))
     again.step(Restored(None, taken, 0), 9)
-    assert again.waiting() == member.waiting(), "a record says when"
+    assert again.attachment.waiting() == member.attachment.waiting(), "a record says when"
     later.step(Restored(member.snapshot(), (), 0), 9)
-    assert later.waiting() == [wait._replace(since=9) for wait in member.waiting()], "a snapshot does not: since the restart"
+    assert later.attachment.waiting() == [wait._replace(since=9) for wait in member.attachment.waiting()], (
+        "a snapshot does not: since the restart"
+    )
     first = Packet("L", (Frame(LinkTransfer(1), Envelope("a1", 1, None, b"")),), (1,))
     for one in (member, later):
         one.step(Arrived("a1", first), 10)
-        assert [(str(wait.message), wait.missing.number) for wait in one.waiting()] == [("a2:4", 3)]
-        assert one._links["L"].end.came.keys() == {4}
-    assert len(twin.waiting()) == 2
+        assert [(str(wait.message), wait.missing.number) for wait in one.attachment.waiting()] == [("a2:4", 3)]
+        assert one.attachment.links["L"].end.came.keys() == {4}
+    assert len(twin.attachment.waiting()) == 2
 
 
 def test_as_printed_a_snapshot_does_not_say_from_whom() -> None:
@@ -298,6 +300,6 @@ def test_a_sequencer_that_crashes_again_and_again_gives_each_number_once() -> No
     result = simulation.run()
     assert result.statistics.crashes >= 14
     assert judge(events).kept
-    ends = {name: simulation.nodes[name].member._links["L"].end.state for name in ("a1", "b1")}
+    ends = {name: simulation.nodes[name].member.attachment.links["L"].end.state for name in ("a1", "b1")}
     assert ends["a1"].numbered == ends["b1"].passed > 10
     assert ends["b1"].numbered == ends["a1"].passed > 10

@@ -9,7 +9,8 @@ import pytest
 
 from thence.core.member.codec import decode_record, encode_record
 from thence.core.member.contract import Arrived, Consumed, Input, Ready, Repeated, Restored, Submit
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.reconfig.coordinator import Coordinator
 from thence.core.reconfig.protocol import Hold, NewView, Prepare, Resume, Standing, Switch
 from thence.core.topology.domain import Domain
@@ -63,8 +64,8 @@ def test_what_is_submitted_while_holding_is_accepted_and_waits() -> None:
     ready = life.step(Submit(None, b"later"))
     assert bodies(ready.accepted) == [b"later"]
     assert (ready.sent, ready.send, ready.deliver) == ((), (), ())
-    assert life.member.standing().waiting == 1
-    assert life.member.standing().phase == "holding"
+    assert life.member.reconfigurer.standing().waiting == 1
+    assert life.member.reconfigurer.standing().phase == "holding"
 
 
 def test_after_the_switch_what_waited_goes_out_in_order_in_the_new_places() -> None:
@@ -102,7 +103,7 @@ def test_going_back_sends_what_waited_in_the_old_places() -> None:
     ready = life.step(Resume(1))
     assert bodies(ready.sent) == [b"x"]
     assert sorted(peer for peer, _ in ready.send) == ["B", "C"]
-    assert (life.member.standing().phase, life.member.topology.version) == ("normal", 1)
+    assert (life.member.reconfigurer.standing().phase, life.member.topology.version) == ("normal", 1)
 
 
 def test_one_that_has_no_place_leaves_and_says_so() -> None:
@@ -112,13 +113,13 @@ def test_one_that_has_no_place_leaves_and_says_so() -> None:
         life.step(Submit(None))
     life.step(Prepare(1))
     life.step(Switch(1))
-    standing = life.member.standing()
+    standing = life.member.reconfigurer.standing()
     assert (standing.phase, standing.next_version) == ("left", 2)
     with pytest.raises(UsageError, match="'C' has left the fabric 'f'"):
         life.step(Submit(None))
     again, _ = life.restarted()
-    assert again.standing() == standing
-    assert life.restarted(life.member.snapshot())[0].standing() == standing
+    assert again.reconfigurer.standing() == standing
+    assert life.restarted(life.member.snapshot())[0].reconfigurer.standing() == standing
 
 
 def test_the_name_of_one_who_has_left_is_not_used_again() -> None:
@@ -172,7 +173,7 @@ def test_another_topology_is_refused_while_a_hold_is_in_force() -> None:
         life.step(Hold(2, OTHER))
     life.step(Resume(1))
     life.step(Hold(2, OTHER))
-    assert life.member.standing().next_fingerprint == OTHER.fingerprint
+    assert life.member.reconfigurer.standing().next_fingerprint == OTHER.fingerprint
 
 
 def test_attempts_only_rise_and_one_that_was_left_stays_left() -> None:
@@ -188,7 +189,7 @@ def test_attempts_only_rise_and_one_that_was_left_stays_left() -> None:
         life.step(Prepare(5))
     life.step(Hold(6, NEW))
     life.step(Hold(7, NEW))
-    assert life.member.standing().attempt == 7, "a newer command takes over"
+    assert life.member.reconfigurer.standing().attempt == 7, "a newer command takes over"
 
 
 def test_who_is_prepared_goes_back_only_from_a_dead_attempt() -> None:
@@ -202,7 +203,7 @@ def test_who_is_prepared_goes_back_only_from_a_dead_attempt() -> None:
     with pytest.raises(UsageError, match="must be finished"):
         life.step(Hold(2, NEW))
     life.step(Resume(1, dead=True))
-    assert life.member.standing().phase == "normal"
+    assert life.member.reconfigurer.standing().phase == "normal"
 
 
 # --- restarts ----------------------------------------------------------------------------------------------------------
@@ -225,7 +226,7 @@ def test_a_restart_in_any_phase_goes_on_in_that_phase(steps: int) -> None:
         life.step(step_input)
     for again in (life.restarted()[0], life.restarted(life.member.snapshot())[0]):
         assert again.snapshot() == life.member.snapshot()
-        assert again.standing() == life.member.standing()
+        assert again.reconfigurer.standing() == life.member.reconfigurer.standing()
         assert again.topology.fingerprint == life.member.topology.fingerprint
         rest = [again.step(step_input, 0) for step_input in inputs[steps + 1 :]]
         twin = Life()
@@ -240,7 +241,7 @@ def test_a_snapshot_with_replicas_is_found_again_on_both_sides_of_a_switch() -> 
     life = Life("A", old)
     for step_input in (Submit(None, b"1"), Hold(1, new), Submit(None, b"2"), Prepare(1), Switch(1)):
         life.step(step_input)
-        assert life.restarted(life.member.snapshot())[0].standing() == life.member.standing()
+        assert life.restarted(life.member.snapshot())[0].reconfigurer.standing() == life.member.reconfigurer.standing()
     replica = Life("R", fabric(1, a="AR", d="RD"))
     replica.step(Hold(1, Topology("f", new.domains.values(), replicas=new.replicas, version=2)))
     with pytest.raises(Busy, match="'R' is about to be a replica"):
@@ -283,18 +284,18 @@ def test_a_record_that_cannot_be_is_named() -> None:
 def test_a_member_counts_what_it_sent_and_took_and_says_what_is_on_its_way() -> None:
     one, other = Life("A"), Life("B")
     ready = one.step(Submit(("B",), b"x"))
-    assert one.member.standing().moved == (1, 0)
-    assert one.member.standing().trouble == "1 frame is not acknowledged, 1 of them by 'B'"
+    assert one.member.reconfigurer.standing().moved == (1, 0)
+    assert one.member.reconfigurer.standing().trouble == "1 frame is not acknowledged, 1 of them by 'B'"
     answer = other.step(Arrived("A", ready.send[0][1]))
-    assert other.member.standing().moved == (0, 1)
+    assert other.member.reconfigurer.standing().moved == (0, 1)
     one.step(Arrived("B", answer.send[0][1]))
-    assert one.member.standing().idle
-    assert one.restarted()[0].standing().moved == (1, 0), "what was counted is counted again"
+    assert one.member.reconfigurer.standing().idle
+    assert one.restarted()[0].reconfigurer.standing().moved == (1, 0), "what was counted is counted again"
 
 
 # --- what a command asks for -------------------------------------------------------------------------------------------
 
-NORMAL = Life().member.standing()
+NORMAL = Life().member.reconfigurer.standing()
 
 
 def standing(**changes: Any) -> Standing:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from thence.core.member.contract import Arrived, Input, Restored, Submit
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.reconfig import retention
 from thence.core.reconfig.flush import settle
 from thence.core.reconfig.protocol import Expel, Flush, Hold, NewView, Prepare, Resume, Switch
@@ -132,17 +133,17 @@ def test_a_report_is_made_when_nothing_changes_any_more() -> None:
     a = members()["A"]
     a.step(Submit(None, b"mine"), 0)
     with pytest.raises(UsageError, match="what it has may change"):
-        a.report()
+        a.survivor.report()
     a.step(Hold(1, NEW, ("C",)), 0)
     with pytest.raises(UsageError, match="what it has may change"):
-        a.report()
+        a.survivor.report()
     a.step(Prepare(1), 0)
-    found = a.report()
+    found = a.survivor.report()
     assert (found.latest, found.queued) == ({"A": 1}, {"C": 1})
     assert [copy.id for copy in found.copies] == [MessageId("A", 1)]
-    assert a.give((MessageId("A", 1),))[0].body == b"mine"
+    assert a.survivor.give((MessageId("A", 1),))[0].body == b"mine"
     with pytest.raises(UsageError, match="no copy of message B:1"):
-        a.give((MessageId("B", 1),))
+        a.survivor.give((MessageId("B", 1),))
 
 
 def test_what_waits_for_the_lost_alone_is_counted_and_not_reported() -> None:
@@ -152,7 +153,7 @@ def test_what_waits_for_the_lost_alone_is_counted_and_not_reported() -> None:
         a.step(Submit(to, b"x"), 0)
     for step in (Hold(1, NEW, ("C",)), Prepare(1)):
         a.step(step, 0)
-    found = a.report()
+    found = a.survivor.report()
     assert [copy.number for copy in found.copies] == [3, 4]
     assert found.queued == {"C": 4}
 
@@ -179,7 +180,7 @@ def test_what_was_before_this_version_is_not_missed(restarted: bool) -> None:
     for name in "AB":
         for lost in (Hold(2, third, ("C",)), Prepare(2)):
             there[name].step(lost, 0)
-    found = settle(("C",), {name: there[name].report() for name in "AB"})
+    found = settle(("C",), {name: there[name].survivor.report() for name in "AB"})
     assert found.given_up == ()
     assert found.owed == {"A": (MessageId("C", 5),), "B": (MessageId("C", 4), MessageId("C", 5))}
 
@@ -219,12 +220,12 @@ def test_a_member_that_was_left_behind_has_left_for_good() -> None:
     for member in (c, members()["C"]):
         if member is not c:
             member.step(Restored(None, records, 0), 0)
-        assert member.standing().phase == "left"
+        assert member.reconfigurer.standing().phase == "left"
         with pytest.raises(UsageError, match="has left the fabric"):
             member.step(Submit(None), 0)
     again = members()["C"]
     again.step(Restored(c.snapshot(), (), 0), 0)
-    assert again.standing().phase == "left"
+    assert again.reconfigurer.standing().phase == "left"
 
 
 def test_who_cannot_be_lost_is_refused_and_a_name_is_used_once() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from thence.core.member.codec import decode_record, encode_record
 from thence.core.member.contract import Arrived, Restored, Submit, SubmitAll, Timer
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.reconfig.protocol import Hold, Prepare, Switch
 from thence.core.stability.accounts import IN_ORDER, OURS, Accounts
 from thence.core.topology.domain import Domain
@@ -70,11 +71,11 @@ def test_a_message_is_stable_when_the_last_recipient_has_it_and_not_before() -> 
     run = Run(row())
     run.step("a", Submit(("c",), b"x"))
     run.settle("c")
-    assert (run.stable["a"], run.members["a"].unstable()) == (0, [1])
-    assert run.members["a"].queued() == {"r": 1}, "it counts as queued, though r has had it for long"
+    assert (run.stable["a"], run.members["a"].forwarder.unstable()) == (0, [1])
+    assert run.members["a"].attachment.queued() == {"r": 1}, "it counts as queued, though r has had it for long"
     run.settle()
-    assert (run.stable["a"], run.members["a"].stable_upto, run.members["a"].unstable()) == (1, 1, [])
-    assert sum(sum(member.queued().values()) for member in run.members.values()) == 0
+    assert (run.stable["a"], run.members["a"].forwarder.stable_upto, run.members["a"].forwarder.unstable()) == (1, 1, [])
+    assert sum(sum(member.attachment.queued().values()) for member in run.members.values()) == 0
 
 
 def test_what_has_no_other_recipient_is_stable_when_it_is_accepted() -> None:
@@ -88,7 +89,7 @@ def test_stable_is_said_in_order() -> None:
     run.step("a", Submit(("c",), b"far"))
     run.step("a", Submit(("r",), b"near"))
     run.settle("c")
-    assert (run.stable["a"], run.members["a"].unstable()) == (0, [1])
+    assert (run.stable["a"], run.members["a"].forwarder.unstable()) == (0, [1])
     run.settle()
     assert run.stable["a"] == 2
 
@@ -104,11 +105,11 @@ def test_a_restart_forgets_nothing_that_is_not_stable(name: str, snapshot: bool)
         run.snapshot(name)
     run.flying = []
     run.restart(name)
-    assert run.members["a"].unstable() == [1, 2, 3]
+    assert run.members["a"].forwarder.unstable() == [1, 2, 3]
     run.settle("c")
     assert run.stable["a"] == 0
     run.settle()
-    assert (run.stable["a"], run.members["a"].unstable()) == (3, [])
+    assert (run.stable["a"], run.members["a"].forwarder.unstable()) == (3, [])
 
 
 def test_who_was_told_and_forgot_is_told_again() -> None:
@@ -119,9 +120,9 @@ def test_who_was_told_and_forgot_is_told_again() -> None:
     run.settle()
     assert run.stable["a"] == 1
     run.restart("a")
-    assert run.members["a"].unstable() == [1]
+    assert run.members["a"].forwarder.unstable() == [1]
     run.settle()
-    assert run.members["a"].unstable() == []
+    assert run.members["a"].forwarder.unstable() == []
 
 
 def test_what_is_kept_pushes_back() -> None:
@@ -144,13 +145,13 @@ def test_a_fabric_changes_when_all_have_everything_and_goes_on_from_there() -> N
     for name in run.members:
         run.step(name, Hold(1, after))
     run.step("a", Submit(("c",), b"waits"))
-    assert "not acknowledged" in run.members["s"].standing().trouble
+    assert "not acknowledged" in run.members["s"].reconfigurer.standing().trouble
     run.settle()
-    assert all(member.standing().idle for member in run.members.values())
+    assert all(member.reconfigurer.standing().idle for member in run.members.values())
     for change in (Prepare(1), Switch(1)):
         for name in run.members:
             run.step(name, change)
-    assert run.members["a"].unstable() == [2]
+    assert run.members["a"].forwarder.unstable() == [2]
     run.settle()
     assert run.stable["a"] == 2
 
@@ -159,14 +160,14 @@ def test_after_a_change_a_restart_knows_that_all_before_it_was_stable() -> None:
     run = Run(row(stability=False))
     run.step("a", Submit(("c",), b"x"))
     run.settle()
-    assert (run.stable["a"], run.members["a"].stable_upto) == (0, 0)
+    assert (run.stable["a"], run.members["a"].forwarder.stable_upto) == (0, 0)
     for change in (Hold(1, row(version=2)), Prepare(1), Switch(1)):
         for name in run.members:
             run.step(name, change)
-    assert run.members["a"].stable_upto == 1
+    assert run.members["a"].forwarder.stable_upto == 1
     run.step("a", Submit(("c",), b"y"))
     run.restart("a")
-    assert (run.members["a"].stable_upto, run.members["a"].unstable()) == (1, [2])
+    assert (run.members["a"].forwarder.stable_upto, run.members["a"].forwarder.unstable()) == (1, [2])
     run.settle()
     assert run.stable["a"] == 2
 

@@ -9,7 +9,8 @@ import pytest
 
 from thence.core.member.codec import decode_record, encode_record
 from thence.core.member.contract import Arrived, Restored, Submit, SubmitAll, Timer
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.stability.safe import SAFE_WITHIN_NS
 from thence.core.stability.safe_delivery import SafeDelivery
 from thence.core.topology.domain import Domain
@@ -67,7 +68,7 @@ class Run:
 
 
 def guard_of(member: Member) -> SafeDelivery:
-    guard = member._domains["d"].guard
+    guard = member.attachment.domains["d"].guard
     assert guard is not None
     return guard
 
@@ -77,10 +78,10 @@ def test_nobody_delivers_before_the_last_has_it_not_even_its_sender() -> None:
     run.step("a", Submit(None, b"x"))
     run.carry("c")
     assert run.delivered == {"a": [], "b": [], "c": []}
-    assert [str(wait.message) for wait in run.members["b"].waiting()] == ["a:1"]
+    assert [str(wait.message) for wait in run.members["b"].attachment.waiting()] == ["a:1"]
     run.carry(rounds=30)
     assert run.delivered == {"a": [(1, "a:1")], "b": [(1, "a:1")], "c": [(1, "a:1")]}
-    assert all(member.waiting() == [] for member in run.members.values())
+    assert all(member.attachment.waiting() == [] for member in run.members.values())
 
 
 def test_what_is_for_some_waits_for_these_only() -> None:

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.core.stability.test_safe_delivery import MS, NAMES, Run
 from thence.core.member.codec import decode_record, encode_record
 from thence.core.member.contract import Arrived, Restored, Submit, SubmitAll, Timer
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.stability.safe import SAFE_WITHIN_NS
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
@@ -45,11 +46,11 @@ def test_everybody_delivers_at_once_and_is_told_when_the_last_has_it() -> None:
     run.carry("c")
     assert run.delivered == {"a": [(1, "a:1")], "b": [(1, "a:1")], "c": []}
     assert run.told == {"a": [], "b": [], "c": []}
-    assert [run.members[name].unsafe for name in NAMES] == [1, 1, 0]
-    assert [run.members[name].unsafe_sent for name in NAMES] == [1, 0, 0]
+    assert [run.members[name].log.unsafe for name in NAMES] == [1, 1, 0]
+    assert [run.members[name].forwarder.unsafe for name in NAMES] == [1, 0, 0]
     run.carry(rounds=30)
     assert run.told == {"a": [1], "b": [1], "c": [1]}
-    assert [run.members[name].unsafe for name in NAMES] == [0, 0, 0]
+    assert [run.members[name].log.unsafe for name in NAMES] == [0, 0, 0]
 
 
 def test_what_is_for_some_waits_for_these_only() -> None:
@@ -90,7 +91,7 @@ def test_who_does_not_hear_asks_less_and_less_often() -> None:
     packet = next(packet for _, target, packet in run.flying if target == "b")
     b = run.members["b"]
     b.step(Arrived("a", packet), 0)
-    notice = b._domains["d"].notice
+    notice = b.attachment.domains["d"].notice
     assert notice is not None
     now, waits = 0, []
     for _ in range(7):
@@ -166,7 +167,7 @@ def test_too_much_that_is_not_safe_lets_senders_wait() -> None:
     for _ in range(3):
         run.step("a", Submit(("c",), b"all have it, and not what led to it"))
         run.carry("b", rounds=1)
-    assert run.members["a"].queued() == {"b": 0, "c": 0}
+    assert run.members["a"].attachment.queued() == {"b": 0, "c": 0}
     with pytest.raises(Busy, match="3 messages that were sent from here are not safe; max_queued is 3"):
         run.members["a"].step(Submit(("c",), b"one more"), run.now)
     run.members["a"].step(SubmitAll((Submit(("c",), b"what follows from a delivery"),)), run.now)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.ordering import ORDERINGS, ordering_named
 from thence.core.topology.ack_options import AT_ONCE, MAX_AFTER_MESSAGES, MAX_DISTRIBUTED, AckOptions
 from thence.core.topology.domain import Domain

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from thence.core.member import limits
+from thence.core.member import admission
 from thence.core.member.contract import Arrived, Connected, Ready, Restored, Submit, SubmitAll
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.topology.toml import parse
 from thence.core.transport.quotas import Limit
 from thence.core.wire.messages import Packet
@@ -74,8 +75,8 @@ def test_each_queue_keeps_its_share_and_all_together_keep_the_limit() -> None:
     alone = {"a": a}  # Nobody else is there.
     assert filled(alone, "a", ("b",)) == 5 + 20, "its share, and all that is for whoever comes first"
     assert [filled(alone, "a", (name,)) for name in "cde"] == [5, 5, 5]
-    assert a.queued() == {"b": 25, "c": 5, "d": 5, "e": 5}
-    assert {full.peer for full in a.full_queues()} == set("bcde")
+    assert a.attachment.queued() == {"b": 25, "c": 5, "d": 5, "e": 5}
+    assert {full.peer for full in a.admission.full_queues()} == set("bcde")
     assert filled(alone, "a", ("b", "c")) == 0
 
 
@@ -88,10 +89,10 @@ def test_room_comes_back_when_the_peer_does() -> None:
     members = without_the_dead(TRIANGLE % "matrix", SMALL)
     filled(members, "a", ("dead",))
     members["dead"] = Member("dead", parse(TRIANGLE % "matrix"), SMALL)
-    assert [full.peer for full in members["a"].full_queues()] == ["dead"]
+    assert [full.peer for full in members["a"].admission.full_queues()] == ["dead"]
     settle(members, "a", members["a"].step(Submit(("b",), b""), 10**10))
     settle(members, "a", members["a"].step(Connected("dead"), 10**10))
-    assert members["a"].full_queues() == []
+    assert members["a"].admission.full_queues() == []
     assert sends(members, "a", None)
 
 
@@ -105,20 +106,20 @@ def test_what_goes_beyond_a_relay_is_refused_for_want_of_room_on_the_way_there_a
 
 
 def test_a_relay_takes_what_goes_to_those_who_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_QUEUED_HARD", 16)
+    monkeypatch.setattr(admission, "MAX_QUEUED_HARD", 16)
     members = without_the_dead(BRIDGE, MemberOptions())
     for _ in range(40):
         assert sends(members, "a", ("dead",))
-    assert members["r"].queued()["dead"] < 16, "the relay pushes back"
-    assert members["a"].queued()["r"] > 16
+    assert members["r"].attachment.queued()["dead"] < 16, "the relay pushes back"
+    assert members["a"].attachment.queued()["r"] > 16
     for _ in range(20):
         assert sends(members, "b", ("d",))
-    assert members["b"].queued()["r"] == 0, "what b sends is not behind what a sends"
-    assert members["d"].delivered == 20
+    assert members["b"].attachment.queued()["r"] == 0, "what b sends is not behind what a sends"
+    assert members["d"].log.position == 20
 
 
 def test_what_goes_together_is_refused_for_its_own_queues_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_QUEUED_HARD", 16)
+    monkeypatch.setattr(admission, "MAX_QUEUED_HARD", 16)
     members = without_the_dead(TRIANGLE % "matrix", MemberOptions())
     with pytest.raises(Busy, match=r"the queue to 'dead' in 'A' is full: .* MAX_QUEUED_HARD is 16"):  # noqa: PT012
         for _ in range(20):
@@ -139,7 +140,7 @@ def test_where_all_confirm_to_all_the_queue_is_one_for_all() -> None:
 
 
 def test_notices_are_refused_as_late_as_what_is_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_QUEUED_HARD", 2 * SMALL.max_queued)
+    monkeypatch.setattr(admission, "MAX_QUEUED_HARD", 2 * SMALL.max_queued)
     members = {"a": Member("a", parse(TRIANGLE % "matrix"), SMALL)}
     filled(members, "a", None)
     taken = 0
@@ -157,8 +158,8 @@ def test_what_a_restart_finds_again_counts() -> None:
         filled({"a": a}, "a", ("dead",), BODY)
         again = Member("a", topology, SMALL)
         again.step(Restored(a.snapshot(), (), 0), 0)
-        assert again.full_queues() == a.full_queues() != []
-        assert again.queued_bytes_by_peer() == a.queued_bytes_by_peer()
+        assert again.admission.full_queues() == a.admission.full_queues() != []
+        assert again.attachment.queued_bytes_by_peer() == a.attachment.queued_bytes_by_peer()
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 100, 1_000_000])

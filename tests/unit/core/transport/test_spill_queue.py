@@ -7,9 +7,10 @@ import copy
 import pytest
 
 from tests.unit.core.transport.test_channel import frame, packet, sent, take_all
-from thence.core.member import limits
+from thence.core.member import admission
 from thence.core.member.contract import Arrived, Connected, Fetched, Restored, Spilled, Submit
-from thence.core.member.member import Member, MemberOptions
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.member.spill import Way
 from thence.core.ordering import ArrivalOrder
 from thence.core.topology.domain import Domain
@@ -181,8 +182,8 @@ def member(room: SpillRoom | None = ROOM, max_queued: int = 18) -> Member:
 
 
 def write(one: Member, files: list[tuple[int, object]]) -> None:
-    for way in one.take_attention():
-        while block := one.block_to_spill(way):
+    for way in one.spill.take_attention():
+        while block := one.spill.block(way):
             files += block
             one.step(Spilled(*way, block[-1][0]), 0)
 
@@ -193,10 +194,10 @@ def test_a_member_whose_frames_go_elsewhere_takes_more() -> None:
         one.step(Submit(None, b"%d" % number), 0)
         write(one, files)
     assert [number for number, _ in files] == list(range(6, 6 + len(files)))
-    assert one.elsewhere(TO_B) == (6, 5 + len(files))
-    assert (one.queued(), one.in_memory) == ({"b": 100}, 100 - len(files))
-    assert one.in_memory <= 5 + ROOM.frames
-    while one.in_memory < 18:
+    assert one.spill.elsewhere(TO_B) == (6, 5 + len(files))
+    assert (one.attachment.queued(), one.attachment.in_memory) == ({"b": 100}, 100 - len(files))
+    assert one.attachment.in_memory <= 5 + ROOM.frames
+    while one.attachment.in_memory < 18:
         one.step(Submit(None, b"nobody writes this"), 0)
     with pytest.raises(Busy, match="18 frames are not acknowledged; max_queued is 18"):
         one.step(Submit(None, b"one more"), 0)
@@ -211,10 +212,14 @@ def test_a_snapshot_says_what_is_elsewhere_and_holds_none_of_it() -> None:
     assert len(snapshot) < 30_000
     again = member(room=None)
     again.step(Restored(snapshot, (), 0), 0)
-    assert (again.elsewhere(TO_B), again.queued(), again.in_memory) == (one.elsewhere(TO_B), {"b": 100}, one.in_memory)
-    assert [again.ways_elsewhere(), again.wants(TO_B)] == [[TO_B], False]
+    assert (again.spill.elsewhere(TO_B), again.attachment.queued(), again.attachment.in_memory) == (
+        one.spill.elsewhere(TO_B),
+        {"b": 100},
+        one.attachment.in_memory,
+    )
+    assert [again.spill.used(), again.spill.wants(TO_B)] == [[TO_B], False]
     again.step(Connected("b"), 0)
-    assert not again.wants(TO_B), "a whole window is here"
+    assert not again.spill.wants(TO_B), "a whole window is here"
 
 
 def test_what_is_said_of_a_way_that_is_none_is_refused() -> None:
@@ -224,7 +229,11 @@ def test_what_is_said_of_a_way_that_is_none_is_refused() -> None:
             member().step(Spilled(*way, 1), 0)
         with pytest.raises(UsageError, match="is no way of 'a'"):
             member().step(Fetched(*way, frames), 0)
-        assert (member().elsewhere(Way(*way)), member().wants(Way(*way)), member().block_to_spill(Way(*way))) == (None, False, [])
+        assert (member().spill.elsewhere(Way(*way)), member().spill.wants(Way(*way)), member().spill.block(Way(*way))) == (
+            None,
+            False,
+            [],
+        )
 
 
 @pytest.mark.parametrize(
@@ -258,7 +267,7 @@ ordering = "sequenced"
 
 
 def test_a_relay_whose_sequencer_is_away_remembers_a_bounded_number_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_ECHOES", 30)
+    monkeypatch.setattr(admission, "MAX_ECHOES", 30)
     topology = parse(RELAY)
     relay, files = Member("r", topology, MemberOptions(spill=ROOM)), list[tuple[int, object]]()
     for _ in range(40):
@@ -268,4 +277,4 @@ def test_a_relay_whose_sequencer_is_away_remembers_a_bounded_number_of_names(mon
     other = Member("a", topology, MemberOptions())
     ((_, packet_to_relay),) = other.step(Submit(None, b""), 0).send
     assert not relay.step(Arrived("a", packet_to_relay), 0).refused
-    assert len(relay._domains["B"].echoes) == 30
+    assert len(relay.attachment.domains["B"].echoes) == 30

@@ -37,7 +37,8 @@ def looked(monkeypatch: pytest.MonkeyPatch, text: str, clock_moves_s: float, sus
         monkeypatch.setattr(time, "time", lambda: now + clock_moves_s)
         monkeypatch.setattr(failure_detector, "SUSPECT_AFTER_S", suspect_after_s)
         await asyncio.sleep(0.01)
-        driver = SimpleNamespace(member=SimpleNamespace(suspected=()), full="", step=said.append)
+        member = SimpleNamespace(attachment=SimpleNamespace(suspected={}))
+        driver = SimpleNamespace(member=member, full="", step=said.append)
         FailureDetector(made, cast("Any", driver)).look()
 
     asyncio.run(main())
