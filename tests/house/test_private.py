@@ -39,7 +39,6 @@ LISTED = {
     "tests/pipeline/test_report.py": 1,
     "tests/pipeline/test_sourcing.py": 1,
     "tests/properties/test_agent_crashes.py": 1,
-    "tests/properties/test_held_for_dead.py": 1,
     "tests/properties/test_quick.py": 2,
     "tests/studies/test_internet_scale.py": 1,
     "tests/support/agent_crashes.py": 9,
