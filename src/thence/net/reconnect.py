@@ -51,7 +51,12 @@ class Heartbeat(NamedTuple):
         connection.rest()
         if now - connection.heard_at > self.silence_s:
             connection.fail(TimeoutError(f"{f'{who} is ' if who else ''}silent for {self.silence_s:g} s"))
-        elif now - connection.writer.wrote_at > self.every_s:
+        else:
+            self.ping(connection, now)
+
+    def ping(self, connection: Connection, now: float) -> None:
+        """Ping the other side if it got nothing for long."""
+        if now - connection.writer.wrote_at > self.every_s:
             tell(connection, Ping())
 
     async def watch(self, connection: Connection, lost: asyncio.Event, who: str) -> None:

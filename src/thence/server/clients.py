@@ -142,6 +142,8 @@ class ConnectedClients:
             if client.connection.paused:
                 client.connection.rest()
                 client.connection.check_reader(now)
+                if not client.connection.writer.full:
+                    heartbeat.ping(client.connection, now)
             else:
                 heartbeat.beat(client.connection, now)
 

@@ -51,6 +51,7 @@ from thence.node.directory.homes import FENCED, rejected_before
 from thence.node.node import Node
 from thence.node.sessions.fair_turns import Rounds
 from thence.node.sessions.in_flight import FEW_WAITING, InFlight
+from thence.node.sessions.large_turns import LargeTurns
 from thence.node.sessions.session import Session
 from thence.runtime.offenders import place_of
 from thence.server.admission import Asker
@@ -92,6 +93,8 @@ class Service(NamedTuple):
     searches: NameSearches
     rounds: Rounds[Session]
     """In which clients are served whose messages have to wait."""
+    large: LargeTurns
+    """Which part of the time large messages have."""
     churn: Churn
     """The turns of those who follow and leave topics again and again."""
     senders: set[InFlight]
@@ -146,6 +149,7 @@ class ClientConnection:
             self._service.senders,
             self._may_follow,
         )
+        self.session.large = self._service.large
         node.directory.mailboxes.here.add(self.name)
         accepted, acknowledged = min(node.intake.accepted_of(self.name), mailbox.sent), node.acknowledgements.of(self.name)
         unheard = rejected_before(mailbox, accepted)  # Perhaps: that is the client's to know.
@@ -229,6 +233,9 @@ class ClientConnection:
                 self._rest()
             if session.backlog_bytes > MAX_BACKLOG_BYTES:
                 self._wait_for_memory()
+            if session.waits_for_large:  # What comes behind it waits too.
+                self.connection.pause("large")
+                self._service.large.when_free(self.name, partial(self.connection.resume, "large"))
 
     def _subscribe(self, session: Session, said: Subscribe) -> None:
         if said.wanted and self.denied("topic", said.topic, self.rights.objection_to_subscription(said.topic)):

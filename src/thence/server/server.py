@@ -30,6 +30,7 @@ from thence.node.node import Node
 from thence.node.options import NodeOptions
 from thence.node.peers.stalls import MailboxStall
 from thence.node.sessions.fair_turns import Rounds
+from thence.node.sessions.large_turns import LargeTurns
 from thence.node.sessions.session import Session
 from thence.server.admin import ClientAdmin
 from thence.server.answers import ServerAnswers
@@ -92,6 +93,7 @@ class Server:
                 self.revocation,
                 self.searches,
                 self._rounds,
+                large=self._share_large(),
                 churn=Churn(self._rounds.wake),
                 senders=set(),
                 accounts=ChatterAccounts(),
@@ -100,6 +102,16 @@ class Server:
             ),
         )
         return reception
+
+    def _share_large(self) -> LargeTurns:
+        """Make what gives large messages their part of the time."""
+        loop, node = asyncio.get_running_loop(), self.node
+
+        def queues() -> dict[str, int]:
+            sizes, peers = node.member.attachment.queued_bytes_by_peer(), node.peers.peers
+            return {name: size for name, size in sizes.items() if name in peers and peers[name].up}
+
+        return LargeTurns(loop.time, loop.call_later, queues, lambda: self._rounds.wake(self.clients.waiting()))
 
     async def start(self, listen: str | None = None) -> None:
         """Open the listener and call the peers."""

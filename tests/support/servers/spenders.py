@@ -47,6 +47,7 @@ DEEP: Final = b"\x91" * 5_000 + b"\xc0"
 CLAIMED: Final = 131_072
 NOTHING: Final = b"\xdd\x00\x02\x00\x00"
 """A list that claims so many messages, and holds none."""
+LARGE: Final = write_messages([BatchItem(bytes(8_000_000))])
 QUESTIONS: Final = 2_000 * framed(CONTROL_KIND + encode_value(StatusQuestion()))
 REST_S: Final = 0.2
 """How long one rests after each attack: what is measured is what an attack costs the server, not what it costs the attacker."""
@@ -80,6 +81,7 @@ class Spender:
             "messages to nobody": self._rejected,
             "deep messages": self._deep,
             "many topics": self._topics,
+            "large messages": self._large,
         }
         if captured is not None:
             self.kinds |= {"lies of a server": self._lying_server, "half frames of a server": self._half_server}
@@ -162,6 +164,10 @@ class Spender:
         speaker, number = await self._call("mallory", self._target.token)
         messages = write_messages([BatchItem(DEEP, coded=True)])
         await self._say(speaker, [Publish(number + at, 1, (self._target.victim,), None, messages) for at in range(1, 4)])
+
+    async def _large(self) -> None:
+        speaker, number = await self._call("mallory", self._target.token)
+        await self._say(speaker, [Publish(number + at, 1, (self._target.victim,), None, LARGE) for at in range(1, 4)])
 
     async def _topics(self) -> None:
         speaker, _ = await self._call("mallory", self._target.token)

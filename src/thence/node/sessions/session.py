@@ -7,7 +7,7 @@ Rules:
 * Batches come in with numbers. One that was submitted before is not submitted again, whatever was lost in between.
 * What the node cannot take now waits here, in order; the client's own limit on unaccepted messages bounds it. So does what is
   beyond the client's part of what may be on its way to the disk (``node.sessions.in_flight``). What waits is served in turn with
-  that of others (``node.sessions.fair_turns``).
+  that of others (``node.sessions.fair_turns``), and large batches have a part of the time (``node.sessions.large_turns``).
 * A client is told of acceptance in order: never of a message before all earlier ones.
 * What cannot be is refused before anything is done: numbers that no client reaches, recipients twice, a topic beside recipients.
 """
@@ -36,6 +36,7 @@ from thence.node.node import Node
 from thence.node.sessions.fair_turns import MESSAGE_BYTES
 from thence.node.sessions.feed import FeedOutlet, MailboxFeed, Withhold
 from thence.node.sessions.in_flight import InFlight
+from thence.node.sessions.large_turns import LARGE_BYTES, LargeTurns
 from thence.storage.bodies import Follows
 from thence.storage.mailbox import Batch
 from thence.storage.rejections import Rejected
@@ -98,6 +99,8 @@ class Session:
         self.saved_bytes = 0
         self.churns = False
         """Whether what waits does so for ``may_follow``."""
+        self.large: LargeTurns | None = None
+        """The turns of large batches; without, they need none."""
         self.slowed = False
         """Whether nothing that waits may go on now (``server.chatter``)."""
         self._node = node
@@ -146,7 +149,7 @@ class Session:
 
     def submit(self, publish: Publish) -> None:
         """Send messages on whose numbers are right: now, or when there is room for them, in order."""
-        if self._going or self._backlog or self.slowed or not self.in_flight.has_room(_bytes_of(publish), 0):
+        if self._going or self._backlog or self.slowed or not self._has_room(_bytes_of(publish), 0):
             self._wait(publish)
             return
         self._going = True
@@ -228,7 +231,21 @@ class Session:
         if not isinstance(what, Publish):
             return 0 if self.in_flight.is_full(len(self._backlog)) else MESSAGE_BYTES
         size = _bytes_of(what)
-        return MESSAGE_BYTES + size if self.in_flight.has_room(size, len(self._backlog)) else 0
+        return MESSAGE_BYTES + size if self._has_room(size, len(self._backlog)) else 0
+
+    def _has_room(self, size: int, waiting: int) -> bool:
+        """Return whether a batch may go on, as far as it depends on how much others have on its way."""
+        if not self.in_flight.has_room(size, waiting):
+            return False
+        return size < LARGE_BYTES or self.large is None or self.large.may_begin()
+
+    @property
+    def waits_for_large(self) -> bool:
+        """Whether what is next is a large batch whose turn it is not."""
+        if self.large is None or not self._backlog:
+            return False
+        what = self._backlog[0][1]
+        return isinstance(what, Publish) and _bytes_of(what) >= LARGE_BYTES and not self.large.may_begin()
 
     def serve(self) -> bool:
         """Do the next thing that waits; return whether there was room."""
@@ -257,16 +274,31 @@ class Session:
         return len(self._backlog)
 
     def _submit(self, publish: Publish) -> None:
-        last = publish.first + publish.count - 1  # What is told later must not keep the messages.
-        self.in_flight.add(last, _bytes_of(publish))  # Before it is submitted: it may be accepted at once.
+        last, size = publish.first + publish.count - 1, _bytes_of(publish)  # What is told later must not keep the messages.
+        self.in_flight.add(last, size)  # Before it is submitted: it may be accepted at once.
         try:
-            submitted = self._submit_or_reject(publish)
+            submitted = self._submit_or_reject(publish) if size < LARGE_BYTES else self._submit_large(publish)
         except Busy:
             self.in_flight.take_back()
             raise
+        if self.large is not None and size < LARGE_BYTES:
+            self.large.note_small(self.client)
         if not submitted:
             self.in_flight.take_back()
             self._tell_in_turn(lambda: self._outlet.accepted(last))
+
+    def _submit_large(self, publish: Publish) -> bool:
+        """Send a large batch on, and note how long it is on its way."""
+        if self.large is None:
+            return self._submit_or_reject(publish)
+        self.large.begin(self.client)
+        try:
+            submitted = self._submit_or_reject(publish)
+        except Busy:
+            self.large.stored()
+            raise
+        self._node.driver.when_durable(self.large.stored)
+        return submitted
 
     def _submit_or_reject(self, publish: Publish) -> bool:
         """Send messages on, or answer that they never will be; return whether there was anything to do."""
