@@ -15,8 +15,9 @@ repeats it, and the campaign then ends with 1.
     python -m tests.campaign --kind agents --seconds 600 --seed 0
     python -m tests.campaign --kind hostile --seconds 600 --seed 0
 
-The last four crash real servers (``tests/support/servers/crashes.py`` and ``agent_crashes.py``), put them on old copies of their
-stores (``crash_copies.py``) or attack them (``hostile.py``), in rounds of ``ROUND_S`` seconds, or ``COPIES_S``, with a seed each.
+The last four crash real servers (``tests/support/campaigns/crashes.py`` and ``agent_crashes.py``), put them on old copies of
+their stores (``crash_copies.py``) or attack them (``hostile.py``), in rounds of ``ROUND_S`` seconds, or ``COPIES_S``, with a
+seed each.
 
 The explorer's cases are ``CAMPAIGN_CASES`` in ``tests/support/explorer_cases.py`` and whatever a module of ``tests/papers`` calls
 ``CAMPAIGN``: a list of cases, or, where the module has a ``main`` of its own, whatever that makes of it.
@@ -40,8 +41,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from rich.progress import Progress
 
-from tests.support import copied, evolving, explorer_cases, fabrics
-from tests.support.servers import agent_crashes, crash_copies, crashes, hostile
+from tests.support import evolving, explorer_cases, fabrics
+from tests.support.campaigns import agent_crashes, crash_copies, crashes, hostile
+from tests.support.crashes import copied
 from thence.core.ordering import ORDERINGS
 from thence.sim.options import SimulationOptions
 from thence.sim.search.explorer import Case, explore

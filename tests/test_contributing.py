@@ -29,7 +29,7 @@ TEMPLATES = {
 
 
 def test_the_readme_goes_from_the_problem_to_the_two_commands() -> None:
-    """Its code and commands are run by ``tests/integration/test_typed_pages.py``."""
+    """Its code and commands are run by ``tests/integration/servers/test_typed_pages.py``."""
     readme = read("README.md")
     order = ["reply arrives before its question", "make setup", "import thence", "make demo", "make test", "## Where to go"]
     places = [readme.index(words) for words in order]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stamp_sizes import NOTES, table, written_in
+from tests.support.pages.stamp_sizes import NOTES, table, written_in
 from thence.core.ordering import ORDERINGS
 
 ROOT = NOTES.parents[2]
@@ -41,14 +41,14 @@ def test_every_file_that_is_named_exists(name: str) -> None:
     named = re.findall(r"\b(?:tests|src|docs)/[\w/]+\.\w+", text)
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
-    planted = (ROOT / "tests/support/planted_orderings.py").read_text(encoding="utf-8")
+    planted = (ROOT / "tests/support/planted/planted_orderings.py").read_text(encoding="utf-8")
     classes = re.findall(r"`([A-Z]\w+)`", text)
     assert [bug for bug in classes if f"class {bug}(" not in planted] == []
 
 
 @pytest.mark.parametrize("name", ORDERINGS)
 def test_the_sizes_are_what_is_measured(name: str) -> None:
-    assert written_in(note(name)) == table(name), "write them anew: .venv/bin/python -m tests.support.stamp_sizes --write"
+    assert written_in(note(name)) == table(name), "write them anew: .venv/bin/python -m tests.support.pages.stamp_sizes --write"
 
 
 @pytest.mark.parametrize("name", ORDERINGS)

@@ -12,7 +12,7 @@ Some pages have a test of their own: those on trace and judge ``tests/unit/trace
 ``tests/unit/storage/test_store_page.py``, the recipes and that on chat theirs in ``tests/integration``, ``test_recipes.py`` and
 ``test_chat.py``, and those that need Spark theirs in ``tests/pipeline``, ``test_pages.py``, ``test_importing_page.py``,
 ``test_audit_page.py``, ``test_following_page.py``. The README, the tutorial, the quickstart and the pages on agents and on
-security start servers: ``tests/support/typed_pages.py`` says how they are written and run.
+security start servers: ``tests/support/pages/typed_pages.py`` says how they are written and run.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from thence.sim.laws import _LAWS
 from thence.sim.scenario import Stage
 
 ROOT = Path(__file__).resolve().parents[1]
+INTEGRATION = ROOT / "tests" / "integration"
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 NEED_SPARK = {"docs/reference/metrics.md", "docs/reference/data-source.md"}
@@ -277,7 +278,8 @@ def test_every_threat_names_a_test_that_there_is() -> None:
         assert bool(attacker) == bool(can), "who is named can do something"
         assert cannot
         file, _, name = shown.strip("`").partition("::")
-        text = (ROOT / "tests" / "integration" / file).resolve().read_text(encoding="utf-8")
+        found = [(INTEGRATION / file).resolve()] if file.startswith("..") else list(INTEGRATION.rglob(file))
+        text = "".join([path.read_text(encoding="utf-8") for path in found])
         assert re.search(rf"^(?:async )?def {name}\(", text, re.MULTILINE), shown
 
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.support import far_side
+from tests.support.crashes.spills import delete_too_soon, forget_to_sync, kept_in, small_blocks
 from tests.support.far_side import WAY, FarSide, outgoing, send, small_files
-from tests.support.spills import delete_too_soon, forget_to_sync, kept_in, small_blocks
 from tests.support.stores import without_waiting
 from tests.unit.node.test_node import PATIENCE_S, alone, durable, joined
 from tests.unit.storage.test_store_crashes import CrashingDisk, Image

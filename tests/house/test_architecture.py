@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.support.architecture_page import BEGIN, END, PAGE, Package, packages
+from tests.support.pages.architecture_page import BEGIN, END, PAGE, Package, packages
 
 FRESH = 0.1
 """By so much the lines of a package may differ from the page: who changes a file need not rewrite the table each time."""
@@ -32,7 +32,7 @@ def stale(page: list[Package], code: list[Package]) -> list[str]:
 
 
 def test_the_page_has_the_packages_of_the_code() -> None:
-    assert stale(told(), packages()) == [], "to rewrite it: .venv/bin/python -m tests.support.architecture_page"
+    assert stale(told(), packages()) == [], "to rewrite it: .venv/bin/python -m tests.support.pages.architecture_page"
 
 
 def test_a_stale_page_is_noticed() -> None:

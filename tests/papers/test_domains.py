@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.papers import small_topologies as small
-from tests.properties.test_equivalence import pairs
-from tests.support.planted_orderings import AsPrinted, LateStart
+from tests.properties.members.test_equivalence import pairs
+from tests.support.planted.planted_orderings import AsPrinted, LateStart
 from thence.core.ordering import Ordering
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
@@ -204,7 +204,7 @@ def told(events: list[Event]) -> list[tuple[str, int, str, str | None]]:
 def test_m3_updates_deliver_as_full_matrices_and_cost_less(shape: Topology, times: int) -> None:
     """M3, App. A: the same runs with whole matrices and with what changed: the same trace, and so many times fewer control bytes.
 
-    ``tests/properties/test_equivalence.py`` compares the two step by step over random schedules of one domain.
+    ``tests/properties/members/test_equivalence.py`` compares the two step by step over random schedules of one domain.
     """
     short, events = run(shape, messages=400)
     full, events_with_full = run(with_full_stamps(shape), messages=400)

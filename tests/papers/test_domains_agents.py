@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import thence
-from tests.properties.test_agent_crashes import SOME, go
-from tests.support.bank import Account, AccountState, Move, audit, state_of
+from tests.properties.crashes.test_agent_crashes import SOME, go
+from tests.support.crashes.bank import Account, AccountState, Move, audit, state_of
 from tests.support.servers.running import PATIENCE_S, assert_kept, flat, fleet, until, url, wait_for_server
 from thence.agents import engine
 from thence.agents.kinds import kinds_of
@@ -110,7 +110,9 @@ async def test_m4_a_message_between_agents_passes_engine_channel_and_network(tmp
 @pytest.mark.slow
 def test_m4_agents_are_there_again_after_kill_9(tmp_path: Path) -> None:
     """M4, §3: agents are persistent. Both servers are killed, with messages for an agent on their way, and started again."""
-    with fleet(flat("s1", "s2", ordering="matrix"), tmp_path, tmp_path / "trace", agents=("tests.support.bank",)) as servers:
+    with fleet(
+        flat("s1", "s2", ordering="matrix"), tmp_path, tmp_path / "trace", agents=("tests.support.crashes.bank",)
+    ) as servers:
         topology = servers.topology
         moves = [Move(str(number), 0, [("two", Move(f"{number}.0", 1))]) for number in range(50)]
 

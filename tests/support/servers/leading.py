@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.support.servers.evolving_load import written
+from tests.support.campaigns.evolving_load import written
 from tests.support.servers.running import url
 from thence.client.client import Client
 from thence.core.topology.model import Topology

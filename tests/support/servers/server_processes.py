@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.support.servers.crash_plan import release_addresses
+from tests.support.campaigns.crash_plan import release_addresses
 
 STOP_WITHIN_S: Final = 60.0
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import thence
-from tests.support.spills import kept_in
+from tests.support.crashes.spills import kept_in
 from tests.unit.node.test_node import PATIENCE_S, alone, durable, killed
 from thence.agents import agent as agent_module
 from thence.agents import engine as engine_module

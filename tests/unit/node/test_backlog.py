@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spills import kept_in, small_blocks
+from tests.support.crashes.spills import kept_in, small_blocks
 from tests.support.stores import without_waiting
 from tests.unit.agents.test_engine import Home as AgentHome
 from tests.unit.agents.test_engine import Log, until

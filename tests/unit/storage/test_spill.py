@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.spills import kept_in, small_blocks
+from tests.support.crashes.spills import kept_in, small_blocks
 from tests.support.stores import IDENTITY, without_waiting
 from tests.unit.node.directory.test_directory import told
 from thence.core.wire.messages import Envelope

@@ -7,7 +7,7 @@ what a round trip takes (docs/research/benchmarks.md).
 Rules:
 
 * Either everything is done that the usual path would do, to the last field, or nothing is, and None says so.
-  ``tests/properties/test_quick.py`` takes both and compares.
+  ``tests/properties/members/test_quick.py`` takes both and compares.
 * Only for one vector domain with channels. Whatever is unusual takes the usual path: several frames, holes, repetitions, bodies
   that went ahead, an ordering that builds on the vector ordering, and everything that may have to be refused.
 """

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.support.crashes.spills import small_blocks
 from tests.support.far_side import FarSide, send, small_files, started
-from tests.support.spills import small_blocks
 from tests.support.stores import filled, only_segment, opened
 from tests.unit.cli import refusal, run
 from tests.unit.node.test_node import alone, durable, joined

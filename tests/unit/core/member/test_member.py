@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.conformance.suite import Variant, every_ordering
-from tests.support.crashes import Fleet, domain_of
+from tests.support.crashes.crashes import Fleet, domain_of
 from tests.support.runs import EXACTLY_ONCE
 from thence.core.member import admission
 from thence.core.member.contract import Arrived, Connected, Consumed, Ready, Repeated, Restored, Submit, SubmitAll, Timer

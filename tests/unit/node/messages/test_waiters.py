@@ -1,4 +1,7 @@
-"""Who waits until all have what was sent: over a change, and how many may; tests/integration/test_stability.py has the rest."""
+"""Who waits until all have what was sent: over a change, and how many may.
+
+``tests/integration/clients/test_stability.py`` has the rest.
+"""
 
 from __future__ import annotations
 

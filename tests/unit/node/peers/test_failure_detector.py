@@ -1,4 +1,4 @@
-"""Whom a node suspects, and by which clock; ``tests/integration/test_takeover.py`` has what follows from it."""
+"""Whom a node suspects, and by which clock; ``tests/integration/faults/test_takeover.py`` has what follows from it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.planted_epochs import (
+from tests.support.planted.planted_epochs import (
     ComparesCountersOnly,
     FindsNothing,
     ForgetsEarlierOffers,

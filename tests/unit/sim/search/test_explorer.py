@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.explorer_cases import CASES, case, label
-from tests.support.planted_orderings import HARMLESS, PLANTED, Planted
+from tests.support.planted.planted_orderings import HARMLESS, PLANTED, Planted
 from thence.core.ordering import Output
 from thence.core.ordering.fifo import Fifo, FifoStamp
 from thence.core.topology.domain import Domain

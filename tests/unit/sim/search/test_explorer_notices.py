@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.planted_stability import UNNOTICED, Planted, in_place
+from tests.support.planted.planted_stability import UNNOTICED, Planted, in_place
 from thence.core.ordering import ORDERINGS
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.planted_stability import PLANTED, Planted, in_place
+from tests.support.planted.planted_stability import PLANTED, Planted, in_place
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.errors import ThenceError

@@ -13,7 +13,7 @@ from tests.support.explorer_cases import (
     linked_fabric,
     takeover_fabric,
 )
-from tests.support.planted_takeover import PLANTED, PLANTED_AT_LINKS, Planted, in_place
+from tests.support.planted.planted_takeover import PLANTED, PLANTED_AT_LINKS, Planted, in_place
 from thence.core.topology.model import Topology
 from thence.sim.scenario import Stage, from_actions, parse
 from thence.sim.search.explorer import Action, Case, explore

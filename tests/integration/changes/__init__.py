@@ -1,0 +1,1 @@
+"""Fabrics that change while they run, and agents that live in them."""

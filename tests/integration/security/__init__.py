@@ -1,0 +1,1 @@
+"""Strangers, clients without rights and captured servers: what they can do to others, and what they cannot."""

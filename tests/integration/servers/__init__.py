@@ -1,0 +1,1 @@
+"""Servers as their operators see them: commands, metrics, backups, upgrades, and fair shares."""

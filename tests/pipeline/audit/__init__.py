@@ -1,0 +1,1 @@
+"""The audit on Spark, beside the judge."""

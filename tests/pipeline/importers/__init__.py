@@ -1,0 +1,1 @@
+"""Traces from elsewhere: mappings, samples and clocks."""

@@ -1,0 +1,1 @@
+"""Crashes at every point and at random: of members, nodes, agents, stores and spilled queues."""

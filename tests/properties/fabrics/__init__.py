@@ -1,0 +1,1 @@
+"""Whole fabrics at random: routes, changes, takeover, standstill, and the judge of them."""

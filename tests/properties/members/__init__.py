@@ -1,0 +1,1 @@
+"""Single domains and single mechanisms at random: orderings, codecs, acknowledgements, stability."""

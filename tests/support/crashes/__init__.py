@@ -1,0 +1,1 @@
+"""Runs without sockets that crash at chosen points."""

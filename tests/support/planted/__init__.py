@@ -1,0 +1,1 @@
+"""Mistakes that tests plant, to show that they are found."""
