@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import thence
-from tests.support.servers.attacks import EVIL_HOST
+from tests.support.campaigns.attacks import EVIL_HOST
 from tests.support.servers.running import flat, fleet, servers, started, until, url
 from tests.support.servers.securing import EVERYTHING, Access, Speaker, prove
 from thence.net.protocol import PROTOCOL, ClientHello, Refused
