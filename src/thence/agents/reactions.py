@@ -37,7 +37,7 @@ def react(node: Node, reacted: Reacted, bodies: Sequence[Body]) -> None:
         for body in bodies
         if (servers := node.directory.route(body) if isinstance(body, Batch) else None) != ()
     ]
-    full = node.intake.full or (_no_room_for(reacted.agent, node) if submits else "")
+    full = node.intake.full or (_no_room_for(reacted.agent, node) if submits else "") or _closed_to(reacted.agent, node, bodies)
     if full:
         raise Busy(f"{node.name!r} commits no reaction now: {full}")
     node.intake.write_together(
@@ -65,9 +65,18 @@ def drop(node: Node, number: int) -> None:
     node.ledger.on_dead_lettered(DeadLettered(number))
 
 
+def _closed_to(agent: str, node: Node, bodies: Sequence[Body]) -> str:
+    """Say whose closed mailbox keeps an agent from sending, if one does."""
+    if agent in node.directory.mailboxes.closed:
+        return ""
+    to, subscriptions = node.directory.closings.to, node.directory.subscriptions
+    closed = next(filter(None, [to(body, subscriptions) for body in bodies if isinstance(body, Batch)]), "")
+    return f"the mailbox of {closed!r} at {node.directory.home(closed)!r} is full" if closed else ""
+
+
 def _no_room_for(agent: str, node: Node) -> str:
     """Say why nothing can be sent now, if so."""
-    if node.directory.mailboxes.full and not node.directory.mailboxes.is_full(agent):
+    if node.directory.mailboxes.full and agent not in node.directory.mailboxes.closed:
         return node.directory.mailboxes.why_full
     if node.dispatch.held >= MAX_HELD_HARD:
         return f"{node.dispatch.held} deliveries wait for mailboxes that are full; MAX_HELD_HARD is {MAX_HELD_HARD}"

@@ -39,6 +39,8 @@ from thence.core.wire.messages import MAX_BODY_BYTES
 from thence.errors import ConfigError
 from thence.net.byte_pool import NO_LIMIT
 from thence.node.directory.announcement_memory import MAX_NAMES_BYTES, MAX_TOPICS_BYTES
+from thence.node.directory.closings import CLOSED_BYTES, MAX_CLOSED
+from thence.node.directory.mailboxes import ON_WAY_SHARE
 from thence.storage.agents import MAX_DEAD_BYTES, MAX_STATES_BYTES
 from thence.storage.mailbox import MAX_MAILBOXES_BYTES
 
@@ -186,6 +188,12 @@ def parts_of(needs: Needs) -> list[BudgetPart]:
         BudgetPart("peers in flight", needs.peers * PEER_BYTES, PEER_BYTES if needs.peers else 0),
         # Small messages take twice what they count for (``mailboxes.MIN_BATCH_BYTES``).
         BudgetPart("mailboxes (MAX_MAILBOXES_BYTES)", (1 + copies) * MAX_MAILBOXES_BYTES, (1 + copies) * min(room, 16 * MIB)),
+        # For those that are closed.
+        BudgetPart(
+            "late messages (MAX_MAILBOXES_BYTES, ON_WAY_SHARE)",
+            (1 + copies) * MAX_MAILBOXES_BYTES // ON_WAY_SHARE,
+            (1 + copies) * min(room, 16 * MIB) // ON_WAY_SHARE,
+        ),
         BudgetPart("held deliveries (MAX_UNCONSUMED_BYTES)", copies * MAX_UNCONSUMED_BYTES, copies * 16 * MIB),
         BudgetPart(
             "deliveries held for agents (MAX_UNCONSUMED_BYTES)",
@@ -209,6 +217,8 @@ def parts_of(needs: Needs) -> list[BudgetPart]:
 def _parts_of_others(shape: FabricShape, copies: int) -> Iterator[BudgetPart]:
     """Give what other servers can fill by what they tell of: each has the same part of it."""
     many = copies * min(shape.servers, MANY_SERVERS)
+    closed = copies * shape.servers * MAX_CLOSED * CLOSED_BYTES
+    yield BudgetPart("closed mailboxes of others (MAX_CLOSED)", closed, closed)
     yield BudgetPart("names of others (MAX_NAMES_BYTES)", many * MAX_NAMES_BYTES, copies * shape.servers * MIB)
     yield BudgetPart("subscriptions of others (MAX_TOPICS_BYTES)", many * MAX_TOPICS_BYTES, copies * shape.servers * MIB)
 

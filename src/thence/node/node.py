@@ -21,6 +21,7 @@ from thence.node.history import TraceHistory
 from thence.node.hooks import NodeHooks
 from thence.node.messages.acknowledgements import Acknowledgements
 from thence.node.messages.arrivals import Arrivals
+from thence.node.messages.closing_notices import ClosingNotices
 from thence.node.messages.dispatch import Dispatch
 from thence.node.messages.handover import Handover
 from thence.node.messages.intake import Intake
@@ -117,10 +118,11 @@ class Node:
             return changed
 
         self.acknowledgements = Acknowledgements(directory, driver, go_on)
-        self.removal = Removal(directory, driver, self.acknowledgements, hooks, forget, go_on)
         self.returning = Returning(directory, driver, self.intake, self.ledger)
+        self.removal = Removal(directory, driver, self.acknowledgements, hooks, forget, go_on)
         handover = Handover(directory, self.ledger, safety, self.returning, self.removal, self.reconfiguration, hooks)
-        self.dispatch = Dispatch(directory, driver, handover, self.intake, hooks)
+        notices = ClosingNotices(directory, self.intake)
+        self.dispatch = Dispatch(directory, driver, handover, self.intake, notices, hooks)
         self.reconfiguration.on_switched = switched
         self.reconfiguration.check_memory, self.reconfiguration.fit_memory = self.memory.check, fit
 

@@ -203,4 +203,6 @@ def open_directory(options: NodeOptions, topology: Topology, name: str, spill: S
     beyond = limits_of(options).in_memory
     directory = Directory(name, topology.processes, embedded=options.embedded, spill=spill, spill_beyond=beyond)
     memory.limit(directory)
+    if options.max_store_bytes is not None:  # All of it is for the log.
+        directory.mailboxes.late_spilled_bytes = 0
     return directory

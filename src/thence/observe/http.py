@@ -6,7 +6,8 @@ what somebody can make the server keep is bounded by a few numbers.
 Starlette on uvicorn cannot hold these bounds: it has no limit of time for a request to arrive, and counts connections only to
 answer 503. Measured with uvicorn 0.54.0 (h11, ``limit_concurrency=32``, ``backlog=100``) against 1,000 connections that send 4 kB
 of an unfinished header: all 1,000 were accepted and open 9 s later, and whoever asked properly got 503. Here 32 of them were open
-at a time, none after 9 s, and whoever asked got its answer within 0.1 s (tests/integration/servers/test_answering.py has such attacks).
+at a time, none after 9 s, and whoever asked got its answer within 0.1 s
+(tests/integration/servers/test_answering.py has such attacks).
 
 Rules:
 
@@ -235,7 +236,8 @@ class Answerer:
             remedy = self._server.status.remedy
             return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{trouble}\n{remedy}\n" if remedy else f"{trouble}\n")
         stalled = self._server.status.stalled
-        return Answer(HTTPStatus.OK, f"ready, but {stalled}\n" if stalled else "ready\n")
+        remedy = self._server.status.remedy
+        return Answer(HTTPStatus.OK, "\n".join(["ready" + (f", but {stalled}" if stalled else ""), *filter(None, [remedy]), ""]))
 
 
 def _first_line(request: bytes) -> tuple[str, str]:

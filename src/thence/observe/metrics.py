@@ -119,7 +119,7 @@ def _topology(seen: ServerLook) -> Samples:
 def _stalled(seen: ServerLook) -> Samples:
     node = seen.server.node
     yield ("store",), bool(node.intake.full)
-    yield ("box",), bool(node.directory.mailboxes.full)
+    yield ("box",), len(node.directory.mailboxes.closed) > 0
     yield ("queue",), bool(node.intake.stalls.all())
 
 
@@ -290,7 +290,7 @@ FAMILIES: Final = (
     _single("thence_box_longest_bytes", "The most bytes that do.", lambda seen: seen.mailboxes.longest_bytes),
     _single(
         "thence_box_full_ratio",
-        "How full the fullest mailbox is, or the files for what is spilled; with 1 the server takes nothing more.",
+        "How full the fullest mailbox is, or the files for what is spilled; with 1 whoever writes there waits.",
         lambda seen: seen.mailbox_ratio,
     ),
     _single("thence_spilled_bytes", "Messages and frames in files, for want of memory.", _spilled),

@@ -49,8 +49,8 @@ class ServerLook(NamedTuple):
     server: Server
     mailboxes: MailboxTotals
     mailbox_ratio: float
-    """How full the fullest mailbox is, or, where messages are spilled, their files: 1 means that the server takes nothing
-    more."""
+    """How full the fullest mailbox is, or, where messages are spilled, their files: 1 means that whoever writes there
+    waits."""
     peers: Collection[Peer]
     queued_frames: dict[str, int]
     queued_bytes: dict[str, int]

@@ -63,10 +63,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "messages of agent %s to %s came back, since that name was lost: %d": LogEvent("agent-returned", ("agent", "to", "messages")),
     "%s": LogEvent("queue-stalled", ("reason",)),
     "messages for %s are taken again, after %g s": LogEvent("queue-goes-on", ("peer", "seconds")),
-    "no deliveries are taken: %s. Start the program of that client, or make room with thence client purge or remove": LogEvent(
-        "mailbox-full", ("reason",)
+    "%s: %s. Start the program of that client, or make room with thence client purge or remove": LogEvent(
+        "mailbox-full", ("reason", "effect")
     ),
-    "deliveries are taken again, after %g s": LogEvent("mailbox-goes-on", ("seconds",)),
+    "all mailboxes are open again, after %g s": LogEvent("mailbox-goes-on", ("seconds",)),
     # At the listener.
     "%s: %s%s": LogEvent("complaint", ("address", "reason", "left_out")),
     "may lead changes (topology = true) with a token that does not sign: %s. "

@@ -100,7 +100,7 @@ class ClientAdmin:
             "waiting_messages": mailbox.position - mailbox.acknowledged,
             "waiting_bytes": mailbox.bytes,
             "in_files": mailbox.spilled_messages,
-            "full": self._node.directory.mailboxes.is_full(name),
+            "full": name in self._node.directory.mailboxes.closed,
         }
 
     def _shown(self, name: str, mailbox: Mailbox) -> dict[str, Any]:

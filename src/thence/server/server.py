@@ -207,7 +207,7 @@ class Server:
         now = asyncio.get_running_loop().time()
         self.revocation.tick()
         self.reception.tick()
-        self._mailboxes.look(self.node.directory.mailboxes.why_full, time.monotonic())
+        self._mailboxes.look(self.node.directory.mailboxes, time.monotonic())
         self._look_after_memory(now)
         self.clients.beat(now)
 

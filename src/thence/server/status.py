@@ -24,6 +24,11 @@ MAX_WAITS_LISTED: Final = 1_000
 MAX_LISTED: Final = 1_000
 """How many clients, and how many topics, a status lists; it says how many there are."""
 
+MAX_CLOSED_LISTED: Final = 3
+"""How many closed mailboxes it names."""
+
+WAIT_FOR_CLOSED: Final = "whoever writes there waits, and everything else goes on"
+
 
 class ServerStatus:
     """What a server says of itself."""
@@ -41,22 +46,40 @@ class ServerStatus:
 
     @property
     def stalled(self) -> str:
-        """Why nothing is taken at the moment, or nothing for some peers, if so."""
-        return self.takes_nothing or "; ".join([str(stall) for stall in self._node.intake.stalls.all()])
+        """Why nothing is taken at the moment, or nothing for some peers or clients, if so."""
+        stalls = [str(stall) for stall in self._node.intake.stalls.all()]
+        return self.takes_nothing or "; ".join([*stalls, *self._closed()])
 
     @property
     def takes_nothing(self) -> str:
         """Why nothing is taken from anybody, if so."""
         return self._node.peers.epochs.fenced or self._node.intake.full or self._node.directory.mailboxes.why_full
 
+    def _closed(self) -> list[str]:
+        """Say which mailboxes are closed, of our clients and of others."""
+        directory = self._node.directory
+        elsewhere = [(name, home) for name, home in directory.closings.closed.items() if home != directory.server]
+        closed = [directory.mailboxes.why_closed(name) for name in islice(directory.mailboxes.closed, MAX_CLOSED_LISTED)]
+        closed += [f"the mailbox of {name!r} at {home!r} is full" for name, home in elsewhere[: MAX_CLOSED_LISTED - len(closed)]]
+        if (more := len(directory.mailboxes.closed) + len(elsewhere) - len(closed)) > 0:
+            closed.append(f"{more} more mailboxes are full")
+        return [*closed, WAIT_FOR_CLOSED] if closed else []
+
     @property
     def remedy(self) -> str:
-        """What to do about the mailbox that stops everybody, if one does."""
-        client, node = self._node.directory.mailboxes.in_the_way, self._node
-        if not client or node.peers.epochs.fenced or node.intake.full:
+        """What to do about the mailbox that stops everybody, or whoever writes to it, if one does."""
+        directory, node = self._node.directory, self._node
+        if node.peers.epochs.fenced or node.intake.full:
             return ""
+        client, address = directory.mailboxes.in_the_way, self.address
+        if not client:
+            client = next((name for name, home in directory.closings.closed.items() if home != directory.server), "")
+            if not client:
+                return ""
+            home = directory.closings.closed[client]
+            address = node.topology.addresses.get(home, f"ADDRESS-OF-{home}")
         scheme = "thence" if node.options.tls is None else "thences"
-        make_room = f"thence client show|purge|remove {scheme}://{self.address} {shlex.quote(client)}"
+        make_room = f"thence client show|purge|remove {scheme}://{address} {shlex.quote(client)}"
         return printable(f"start the program of {client!r}, or make room: {make_room}")
 
     @property

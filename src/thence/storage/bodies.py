@@ -66,10 +66,18 @@ class Known(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Clients and topics."""
 
 
-Body = Batch | Joined | Left | Follows | Known
+class Closing(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Mailboxes of clients at ``server`` are closed: whoever writes to them waits. Or they are open again."""
+
+    server: str
+    clients: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_KNOWN)]
+    closed: bool
 
 
-_body_decoder = msgspec.msgpack.Decoder(ReadBatch | Joined | Left | Follows | Known)
+Body = Batch | Joined | Left | Follows | Known | Closing
+
+
+_body_decoder = msgspec.msgpack.Decoder(ReadBatch | Joined | Left | Follows | Known | Closing)
 
 
 _decode_body: Any = _body_decoder.decode

@@ -269,6 +269,13 @@ class Mailbox(msgspec.Struct, array_like=True):
             self.unwritten, self.waiting = dict(sorted((self.waiting | self.unwritten).items())), {}
             self.unwritten_bytes = self.bytes
 
+    def set_last_aside(self) -> None:
+        """Let what came last be written, and all that comes behind it."""
+        if not self.spilling and self.waiting:
+            self.spilling = True
+            position, batch = self.waiting.popitem()
+            self.unwritten, self.unwritten_bytes = {position: batch}, weight_of(batch)
+
     def full(self, room: MailboxRoom) -> bool:
         """Whether there are more messages, wherever they are, than there is room for."""
         return self.position - self.acknowledged >= room.messages or self.bytes >= room.bytes

@@ -148,9 +148,12 @@ class Spill:
         """Why no more messages should come, if so."""
         if self.trouble:
             return self.trouble
-        if self.bytes >= self.limit_bytes:
-            return f"{self.bytes} bytes are spilled in {self.folder}; the limit is {self.limit_bytes}"
-        return ""
+        return self.usage if self.bytes >= self.limit_bytes else ""
+
+    @property
+    def usage(self) -> str:
+        """Say how much is in files, and how much may be."""
+        return f"{self.bytes} bytes are spilled in {self.folder}; the limit is {self.limit_bytes}"
 
     def write(self, owner: str, block: Block, files: SpillFiles) -> SpillFiles:
         """Write entries behind those in the last file of their owner, or into a new one; return all its files.

@@ -94,8 +94,8 @@ async def test_a_member_that_does_not_listen_holds_no_more_than_its_limits(
             a.post("b", b"%d" % number)
             await asyncio.sleep(0.001)  # Each in a packet of its own, more or less.
         assert b._link.node is not None
-        assert 0 < b._link.node.dispatch.held < 2 * held_limit
-        assert b._link.node.directory.state.mailboxes["b"].position == mailbox_messages
+        assert "b" in b._link.node.directory.mailboxes.closed
+        assert mailbox_messages <= b._link.node.directory.state.mailboxes["b"].position < 2 * (mailbox_messages + held_limit)
         got: list[bytes] = []
         b.on_message(lambda message: got.append(message.body))
         await until(lambda: len(got) == count)

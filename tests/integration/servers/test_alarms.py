@@ -346,7 +346,6 @@ async def _write_for_ever(topology: Any, server: str, to: str) -> None:
     "thence_box_longest_bytes",
     "thence_box_full_ratio",
     "thence_stalled",
-    "thence_held_deliveries",
     "thence_letters_dropped_total",
 )
 async def a_client_does_not_empty_its_mailbox(given: Given) -> None:
@@ -356,13 +355,24 @@ async def a_client_does_not_empty_its_mailbox(given: Given) -> None:
         async with thence.connect(url(topology, "s1"), "bob") as bob:
             await bob.send(thence.EVERYONE, b"here")
         await until(lambda: running["s2"].node.directory.home("bob"))
-        await posted(topology, "s2", "bob", 20)
-        await until(lambda: running["s1"].node.dispatch.held)
+        await posted(topology, "s2", "bob", 9)
+        await until(lambda: "bob" in running["s1"].node.directory.mailboxes.closed)
         await given.prometheus.until_fired(running["s1"], "ThenceBoxStalled")
         async with Client(url(topology, "s1"), "", temporary=False) as operator:
             assert (await operator.operator.remove("bob"))["dropped_messages"] == 10
         seen = await given.prometheus.scrape(running["s1"])
         assert seen["thence_stalled"][frozenset({("by", "box")})] == 0
+
+
+@scenario("thence_held_deliveries")
+async def a_server_does_not_keep_to_it_that_a_mailbox_is_closed(given: Given) -> None:
+    given.monkeypatch.setattr(mailbox_module, "MAX_MAILBOXES_BYTES", 10_000)
+    async with servers(topology := flat("s1", "s2")) as running:
+        given.monkeypatch.setattr(running["s2"].node.directory.closings, "to", lambda *_: "")
+        async with thence.connect(url(topology, "s1"), "bob", temporary=False):
+            await posted(topology, "s2", "bob", 200)
+            await until(lambda: running["s1"].node.dispatch.held)
+        await given.prometheus.scrape(running["s1"])
 
 
 @scenario("thence_letters_undeliverable_total")

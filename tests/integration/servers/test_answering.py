@@ -17,6 +17,7 @@ from thence.errors import ConfigError
 from thence.observe import http as observe_http
 from thence.observe.http import Answerer, parse_listen
 from thence.observe.snapshot import MAILBOXES_AT_A_TIME, look
+from thence.server.status import WAIT_FOR_CLOSED
 from thence.storage import mailbox as mailbox_module
 
 
@@ -48,7 +49,9 @@ async def test_pages() -> None:
             await ask(address, "/healthz")
 
 
-async def test_a_server_that_takes_nothing_is_not_ready(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_server_with_a_closed_mailbox_is_ready_and_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 1)
     topology = flat("s1")
     async with servers(topology, tmp_path) as running:
@@ -58,12 +61,13 @@ async def test_a_server_that_takes_nothing_is_not_ready(monkeypatch: pytest.Monk
         async with thence.connect(url(topology, "s1"), "bob b") as bob:
             await bob.send("bob b", b"here")
             make_room = f"thence client show|purge|remove {url(topology, 's1')} 'bob b'"
-            told = f"the mailbox of 'bob b' is full\nstart the program of 'bob b', or make room: {make_room}\n"
-            assert (await ask(address, "/readyz"))[::2] == (503, told)
+            remedy = f"start the program of 'bob b', or make room: {make_room}"
+            told = f"ready, but the mailbox of 'bob b' is full; {WAIT_FOR_CLOSED}\n{remedy}\n"
+            assert (await ask(address, "/readyz"))[::2] == (200, told)
             assert (await ask(address, "/healthz"))[0] == 200
             assert (await bob.receive()).body == b"here"
             bob.done()
-            await until(lambda: not server.status.not_ready)
+            await until(lambda: not server.status.stalled)
         await server.stop(drain_s=0)
         assert (await ask(address, "/readyz"))[::2] == (503, "s1 is stopping\n")
         answerer.close()

@@ -41,13 +41,15 @@ from thence.net.protocol import (
 from thence.net.security.tls import TlsFiles, client_side
 from thence.net.security.tokens import Token
 from thence.storage.bodies import write_body
-from thence.storage.mailbox import Batch
+from thence.storage.mailbox import MAX_MAILBOX_MESSAGES, Batch
 
 DEEP: Final = b"\x91" * 5_000 + b"\xc0"
 CLAIMED: Final = 131_072
 NOTHING: Final = b"\xdd\x00\x02\x00\x00"
 """A list that claims so many messages, and holds none."""
 LARGE: Final = write_messages([BatchItem(bytes(8_000_000))])
+MANY: Final = 60_000
+"""How many short messages go together into a mailbox: it is full of a few such batches, which take little memory."""
 QUESTIONS: Final = 2_000 * framed(CONTROL_KIND + encode_value(StatusQuestion()))
 REST_S: Final = 0.2
 """How long one rests after each attack: what is measured is what an attack costs the server, not what it costs the attacker."""
@@ -85,6 +87,7 @@ class Spender:
         }
         if captured is not None:
             self.kinds |= {"lies of a server": self._lying_server, "half frames of a server": self._half_server}
+            self.kinds |= {"full mailboxes elsewhere": self._fill_elsewhere}
 
     async def attack(self, until: float, first: int) -> None:
         """Do one thing after the other until a moment of the loop's clock, beginning with number ``first``."""
@@ -173,6 +176,25 @@ class Spender:
         speaker, _ = await self._call("mallory", self._target.token)
         topics = [f"t{self._chance.randrange(1_000)}" for _ in range(100)]
         await self._say(speaker, [Subscribe(topic, wanted) for wanted in (True, False) for topic in topics])
+
+    async def _fill_elsewhere(self) -> None:
+        """Fill the mailbox of somebody at another server who does not read."""
+        if self._captured is None:
+            return  # Nobody knows where another server is.
+        sleeper, target = "mallory sleeps", self._target
+        where = next((name, at) for name, at in self._captured.topology.addresses.items() if name != target.name)
+        away = await Speaker.call(where[1], target.tls, where[0], EVIL_HOST)
+        with suppress(ConnectionError):  # It has that name, and is there, if another of us has come before.
+            await prove(away, sleeper, target.token)
+        speaker, number = await self._call("mallory writes", target.token)
+        messages = write_messages([BatchItem(b"")] * MANY)
+        try:
+            for at in range(MAX_MAILBOX_MESSAGES // MANY + 2):
+                speaker.say(Publish(number + 1 + at * MANY, MANY, (sleeper,), None, messages))
+                await speaker.hear()
+        finally:
+            for one in (away, speaker):
+                one.writer.transport.abort()
 
     async def _say(self, speaker: Speaker, said: list[Any]) -> None:
         for one in said:

@@ -368,13 +368,42 @@ async def test_an_agent_whose_mailbox_is_full_still_reacts_and_others_wait_for_i
     async with home(None, "ann", "bob") as one:
         Log.gates["x"] = asyncio.Event()
         one.send("ann", "wait x", "tell ann,bob", "tell ann,bob")
-        assert one.node.directory.mailboxes.full == "ann"
-        with pytest.raises(Busy, match="mailbox of 'ann' is full"):
-            one.send("bob", "no room")
+        assert list(one.node.directory.mailboxes.closed) == ["ann"]
+        with pytest.raises(Busy, match="mailbox of 'ann' at 's1' is full"):
+            one.send("ann", "no room")
         Log.gates["x"].set()
         await one.rest()
         assert one.state("ann") == ["wait x", "tell ann,bob", "tell ann,bob", "from ann", "from ann"]
         assert one.state("bob") == ["from ann", "from ann"]
+
+
+async def test_agents_whose_mailboxes_are_closed_and_who_write_to_each_other_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 3)
+    monkeypatch.setattr(engine_module, "ROOM_RETRY_S", 0.001)
+    async with home(None, "ann", "bob") as one:
+        Log.gates["x"] = asyncio.Event()
+        for name in ("ann", "bob"):
+            one.send(name, "wait x", "tell ann,bob", "tell ann,bob")
+        assert list(one.node.directory.mailboxes.closed) == ["ann", "bob"]
+        Log.gates["x"].set()
+        await one.rest()
+        for name in ("ann", "bob"):
+            assert sorted(one.state(name)[3:]) == ["from ann", "from ann", "from bob", "from bob"]
+        assert len(one.node.directory.mailboxes.closed) == 0
+
+
+async def test_an_agent_that_writes_to_a_closed_mailbox_waits_until_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 3)
+    monkeypatch.setattr(engine_module, "ROOM_RETRY_S", 0.001)
+    async with home(None, "ann", "bob") as one:
+        one.send("till", "1", "2", "3")
+        one.send("ann", "tell till")
+        await until(lambda: "the mailbox of 'till' at 's1' is full" in one.engine.trouble("ann"))
+        one.send("bob", "goes on")
+        await until(lambda: one.state("bob") == ["goes on"])
+        one.node.removal.purge("till", lambda _: None)
+        await one.rest()
+        assert (one.state("ann"), one.got("till")) == (["tell till"], ["from ann"])
 
 
 @pytest.mark.parametrize(("limit", "value"), [("HELD_TIMES", 0), ("MAX_HELD_HARD", 0)])

@@ -153,7 +153,7 @@ def test_every_limit_of_what_others_can_fill_is_a_part_with_its_name() -> None:
     for limit in (
         *("MAX_NAMES_BYTES", "MAX_TOPICS_BYTES", "MAX_LATE_BYTES_HARD", "MAX_COPIES_BYTES", "MAX_EARLY_BYTES"),
         *("MAX_HELD_BYTES", "MAX_ECHO_BYTES", "MAX_QUEUED_BYTES_HARD", "MAX_BODY_BYTES", "WINDOW_BYTES"),
-        *("MAX_UNCONSUMED_BYTES", "MAX_UNSTABLE_BYTES"),
+        *("MAX_UNCONSUMED_BYTES", "MAX_UNSTABLE_BYTES", "ON_WAY_SHARE", "MAX_CLOSED"),
     ):
         assert re.search(rf"\b{limit}\b", named), limit
     for part in parts_of(NEEDS):

@@ -31,6 +31,10 @@ class Claims:
         claims = self._claims.get(client)
         return claims[0] if claims else None
 
+    def claimed_by(self, client: str, server: str) -> bool:
+        """Return whether a server claims a name, or has it since it is its own."""
+        return server in self._claims.get(client, ()) or (client == server and server in self.servers)
+
     def add(self, client: str, server: str) -> tuple[list[str] | None, bool]:
         """Note that a server claims a name; return all who do, or None if it was left out, and whether that is new."""
         claims = self._claims.get(client)

@@ -33,12 +33,14 @@ from thence.core.wire.messages import UNREADABLE, Envelope
 from thence.errors import StorageError, UsageError
 from thence.node.directory.announcement_memory import MAX_TOPICS_BYTES
 from thence.node.directory.claims import Claims
+from thence.node.directory.closings import Closings
 from thence.node.directory.mailboxes import Mailboxes
 from thence.node.directory.routes import TopicRoutes
 from thence.node.directory.subscriptions import EVERYTHING, Subscriptions
 from thence.storage.bodies import (
     MAX_KNOWN,
     Body,
+    Closing,
     Follows,
     Joined,
     Known,
@@ -62,6 +64,8 @@ class DirectoryState(msgspec.Struct, array_like=True):
     """The servers that claim each client, in the order of their names: the first one has it. Mostly there is only that."""
     followers: dict[str, dict[str, None]] = msgspec.field(default_factory=dict)
     """The clients that follow each topic."""
+    closed: dict[str, str] = msgspec.field(default_factory=dict)
+    """Clients whose mailbox is closed, and their servers."""
 
 
 class DirectoryChange(msgspec.Struct, frozen=True):
@@ -82,6 +86,8 @@ class DirectoryChange(msgspec.Struct, frozen=True):
     """An agent of this server that there is from now on."""
     gone: str | None = None
     """A name that this server claimed, and does not any more."""
+    opened: bool = False
+    """Whether a mailbox that was closed is open again, or gone, or is out of the way of a topic."""
     lost: Mailbox | None = None
     """The mailbox of the client that has lost its name to another server: what is in it goes back."""
 
@@ -106,6 +112,7 @@ class Directory:
         self.state = DirectoryState({server: Mailbox()} if embedded else {})
         self.mailboxes = Mailboxes(self.state.mailboxes, spill, spill_beyond)
         self.claims = Claims(server, servers, self.state.claims)
+        self.closings = Closings(self.claims, self.state.closed, self.mailboxes.closed)
         self._embedded = embedded
         self._most_clients, self._most_subscriptions, self._most_topics_bytes = 2**62, 2**62, MAX_TOPICS_BYTES
         """Limits that a budget makes smaller (``limit``)."""
@@ -200,6 +207,8 @@ class Directory:
             return self._left(body)
         if isinstance(body, Known):
             return self._known(body)
+        if isinstance(body, Closing):
+            return DirectoryChange(opened=self.closings.take(body))
         return self._follows(body, envelope.origin)
 
     def clients(self) -> list[str]:
@@ -250,11 +259,12 @@ class Directory:
         if had_it is None:
             return DirectoryChange()
         self.routes.forget_client(notice.client)
+        opened = self.closings.forget(notice.client, notice.server)
         if had_it:
             self.subscriptions.unfollow_all(notice.client)
         if notice.server != self.server:
-            return DirectoryChange()
-        return msgspec.structs.replace(self._drop(notice.client), gone=notice.client)
+            return DirectoryChange(opened=opened)
+        return msgspec.structs.replace(self._drop(notice.client), gone=notice.client, opened=opened)
 
     def remove(self, client: str) -> DirectoryChange:
         """Drop a client's mailbox. Its name is claimed until ``Left`` comes."""
@@ -276,7 +286,7 @@ class Directory:
         else:
             self.subscriptions.unfollow(notice.client, notice.topic)
         self.routes.forget_topic(notice.topic)
-        return DirectoryChange(follows=notice)
+        return DirectoryChange(follows=notice, opened=not notice.wanted and self.closings.is_closed(notice.client))
 
     # Changes of the fabric.
 
@@ -287,6 +297,7 @@ class Directory:
             self.subscriptions.unfollow_all(client)
         for server in [name for name in self.subscriptions.followers_of(EVERYTHING) if name not in self.claims.servers]:
             self.subscriptions.unfollow(server, EVERYTHING)
+        self.closings.change()
 
     def greetings(self) -> Iterator[bytes]:
         """Give the bodies of messages that tell others of our clients."""
@@ -302,6 +313,8 @@ class Directory:
             yield write_body(Known(self.server, {name: clients[name] for name in names[at : at + MAX_KNOWN]}, []))
         for at in range(0, len(follows), MAX_KNOWN):
             yield write_body(Known(self.server, {}, follows[at : at + MAX_KNOWN]))
+        if closed := self.closings.of(self.server):
+            yield write_body(Closing(self.server, tuple(closed), closed=True))
 
     def _known(self, notice: Known) -> DirectoryChange:
         if notice.server == self.server:
@@ -326,7 +339,8 @@ class Directory:
         self.claims.restore(self.state.claims)
         self.subscriptions = self.routes.subscriptions = self._subscribed()
         self.routes.forget()
-        self.mailboxes.restore(self.state.mailboxes)
+        self.closings.restore(self.state.closed)
+        self.mailboxes.restore(self.state.mailboxes, {*self.closings.of(self.server)})
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,14 +1,18 @@
-"""The mailboxes of a server: what waits in them, how much of it is in memory, and which of them are full.
+"""The mailboxes of a server: what waits in them, how much of it is in memory, and which of them are closed.
 
 Rules:
 
-* A mailbox that has more messages than its room in memory is full. Where messages may be spilled (``storage.spill``), what is too
-  much goes to files instead, and the mailbox is full when these may not hold more.
-* A mailbox is full, too, if all mailboxes together have too much in memory when it gets a message. Before that, those that may
-  spill do so earlier.
-* While a mailbox is full, no more deliveries are taken.
-* So that it does not come to that, whoever writes from here to a mailbox that has ``GREED`` times of what is left for all waits,
-  and nobody else does. However many mailboxes somebody fills who does not read them, a part is left for others.
+* A mailbox *closes* when it has ``GREED`` times in memory of what is left there for all, or more messages than one may have.
+  Where messages may be spilled (``storage.spill``), what is too much for memory goes to files, and the same holds for these.
+* Whoever writes to a closed mailbox waits, at this server and at all others, which hear of it
+  (``node.messages.closing_notices``). Nobody else does. However many mailboxes somebody fills who does not read them, a part is
+  left for others.
+* A mailbox opens again when it has half of what closes it: so others do not hear of it again and again.
+* What is on its way when a mailbox closes is taken all the same, and counts apart, so that others have no less: it goes to
+  files where there are some (``LATE_SPILLED_BYTES``), and otherwise takes one part in ``ON_WAY_SHARE`` of what all mailboxes
+  have.
+* If more than that comes, some server does not keep to it. The mailbox for which most came is *full*: then no more deliveries are
+  taken.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from typing import Final
 import msgspec
 
 from thence.errors import Busy
+from thence.node.directory.closed_mailboxes import ClosedMailboxes
 from thence.storage import mailbox as storage_mailbox
 from thence.storage.mailbox import Batch, Mailbox, MailboxRoom, weight_of
 from thence.storage.mailbox_spill import relieve
@@ -28,6 +33,12 @@ from thence.storage.spill_files import SpillFile
 
 GREED: Final = 4
 """A mailbox may have so many times in memory of what is left there for all: alone four fifths, one of 20 a part in 20.25."""
+
+ON_WAY_SHARE: Final = 4
+"""What comes for closed mailboxes may take one part in so many of ``MAX_MAILBOXES_BYTES`` in memory, beside the whole of it."""
+
+LATE_SPILLED_BYTES: Final = 1024 * 1024 * 1024
+"""How many bytes that come for closed mailboxes go to files, where there is a store and mailboxes do not spill otherwise."""
 
 FEW_NAMED: Final = 4
 """To how many a batch is kept together with the names of all: it counts for more than these take (``MIN_BATCH_BYTES``)."""
@@ -53,9 +64,11 @@ class Mailboxes:
         """How many bytes all mailboxes have in memory."""
         self.limit = 2**62
         """How many bytes a budget allows them there."""
+        self.closed = ClosedMailboxes()
+        self.late_spilled_bytes = LATE_SPILLED_BYTES
+        """How much of what comes for closed mailboxes may go to files where mailboxes do not spill otherwise."""
         self.full = ""
         """The client whose mailbox is full, if there is one: then no more deliveries are taken."""
-        self._full: dict[str, None] = {}
         self.refused: set[str] = set()
         """The clients for whom messages from here had to wait, since they have more than their part."""
         self._on_way = 0
@@ -66,47 +79,84 @@ class Mailboxes:
         """How many bytes all mailboxes may have in memory."""
         return min(storage_mailbox.MAX_MAILBOXES_BYTES, self.limit)
 
+    @property
+    def most_late_bytes(self) -> int:
+        """How many bytes may be in memory that came for closed mailboxes, beside these."""
+        return self.most_bytes // ON_WAY_SHARE
+
+    @property
+    def used(self) -> int:
+        """How many bytes count towards ``most_bytes``."""
+        return self.in_memory - self.closed.late
+
     # Messages in.
 
     def put(self, batch: Batch, names: Collection[str]) -> None:
         """Put a batch into the mailboxes of these clients."""
-        self.in_memory += weight_of(batch) * len(names)
+        size = weight_of(batch)
+        self.in_memory += size * len(names)
         room = self._room()
+        tight = len(self.closed) > 0 or 5 * self.used > 4 * self.most_bytes
         many = batch.to is not None and len(batch.to) > FEW_NAMED
         for name in names:
             # Whoever comes last for its messages would keep the names of all others, which no limit counts.
             one = msgspec.structs.replace(batch, to=(name,)) if many else batch
-            if self.all[name].put(one, room):
-                self._crowded(name, self.all[name])
+            crowded = self.all[name].put(one, room)
+            if crowded or tight:
+                self._look_at(name, self.all[name], size, crowded=crowded)
 
     def _room(self) -> MailboxRoom:
         """Return how much of a mailbox may be in memory now."""
-        if self.in_memory < self.most_bytes // 2:
-            return self.room
-        if self.spills:
+        if self.spills and self.in_memory >= self.most_bytes // 2:
             return MailboxRoom(storage_mailbox.BLOCK_BATCHES, storage_mailbox.BLOCK_BYTES)
-        return self.room if self.in_memory < self.most_bytes else MailboxRoom(0, 0)
+        return self.room
 
-    def _crowded(self, name: str, mailbox: Mailbox) -> None:
-        """A mailbox has no room in memory."""
-        if self.spill is not None and (self.spills or mailbox.spilling):
-            mailbox.spilling = True
-            self._relieve(name, mailbox, self.spill)
-        if self._is_full(mailbox):
-            self._full[name] = None
-            self.full = self.full or name
+    def _look_at(self, name: str, mailbox: Mailbox, size: int, *, crowded: bool) -> None:
+        """Spill from a mailbox or close it, if need be, now that it has so many bytes more."""
+        if mailbox.spilling or (self.spills and crowded):
+            self._relieve(name, mailbox)
+        if name not in self.closed and self._is_greedy(mailbox, size):
+            self.closed.close(name, max(0, mailbox.in_memory - size))
+            self._relieve(name, mailbox)
+        self.closed.weigh(name, mailbox.in_memory)
+        self._look_whether_full()
 
-    def _relieve(self, name: str, mailbox: Mailbox, spill: Spill) -> None:
+    def _is_greedy(self, mailbox: Mailbox, size: int) -> bool:
+        """Whether a mailbox has more than its part, of memory or of files; ``size`` came last."""
+        most, used, spill = self.most_bytes, self.used, self.spill
+        if mailbox.in_memory > max(0, GREED * (most - used)) and (mailbox.in_memory > size or 2 * used >= most):
+            return True
+        if self.spills and spill is not None:
+            part = GREED * (spill.limit_bytes - spill.bytes)
+            return mailbox.spilling and (mailbox.spilled_bytes > part or bool(spill.full))
+        return mailbox.full(self.room)
+
+    def _may_open(self, mailbox: Mailbox) -> bool:
+        """Whether a mailbox has half of what closes one, or less."""
+        if 2 * mailbox.in_memory > GREED * (self.most_bytes - self.used):
+            return False
+        spill, room = self.spill, self.room
+        if self.spills and spill is not None:
+            part = GREED * (spill.limit_bytes - spill.bytes)
+            return not mailbox.spilling or (2 * mailbox.spilled_bytes <= part and not spill.full)
+        return not mailbox.full(MailboxRoom(room.messages // 2 + 1, room.bytes // 2 + 1))
+
+    def _relieve(self, name: str, mailbox: Mailbox) -> None:
+        """Write to files what is too much for memory; in a closed mailbox that is all that comes."""
+        spill, late = self.spill, name in self.closed and not self.spills
+        if spill is None or spill.bytes >= (self.late_spilled_bytes if late else spill.limit_bytes):
+            return
+        if late:
+            mailbox.set_last_aside()
+        mailbox.spilling = True
         before = mailbox.in_memory
-        relieve(spill, name, mailbox, self._room(), here=name in self.here or not self.spills)
+        room = MailboxRoom(0, 0) if late else self._room()
+        relieve(spill, name, mailbox, room, here=name in self.here or not self.spills)
         self.in_memory -= before - mailbox.in_memory
 
-    def _is_full(self, mailbox: Mailbox) -> bool:
-        if self.in_memory >= self.most_bytes and mailbox.in_memory:
-            return True
-        if self.spills and self.spill is not None:
-            return mailbox.spilling and bool(self.spill.full)
-        return mailbox.full(self.room)
+    def _look_whether_full(self) -> None:
+        """See whether more came for closed mailboxes than may be on its way."""
+        self.full = self.closed.latest() if self.closed.late >= self.most_late_bytes else ""
 
     # Messages out.
 
@@ -140,8 +190,14 @@ class Mailboxes:
             self.in_memory -= before - mailbox.in_memory
             if gone and self.spill is not None:
                 self.spill.done_with(gone)
-            if self._full:
-                self.look_for_room()
+            if client in self.closed:
+                self._look_at_closed(client, mailbox)
+                self._look_whether_full()
+
+    def _look_at_closed(self, client: str, mailbox: Mailbox) -> None:
+        self.closed.weigh(client, mailbox.in_memory)
+        if self._may_open(mailbox):
+            self.closed.open(client)
 
     def drop(self, client: str, *, keep_files: bool) -> Mailbox | None:
         """Take away the mailbox of a client, and return it, if there is one."""
@@ -151,17 +207,17 @@ class Mailboxes:
             if self.spill is not None and not keep_files:
                 self.spill.done_with(mailbox.spilled)
         self.here.discard(client)
-        self._full.pop(client, None)
-        self.full = next(iter(self._full), "")
+        self.closed.open(client)
+        self._look_whether_full()
         return mailbox
 
     def look_for_room(self) -> None:
-        """See which of the mailboxes that were full still are, and write what could not be written before."""
-        if self.spill is not None and self.spill.trouble:
-            for name in self._full:
-                self._relieve(name, self.all[name], self.spill)
-        self._full = {name: None for name in self._full if self._is_full(self.all[name])}
-        self.full = next(iter(self._full), "")
+        """See which of the closed mailboxes may open, and write what could not be written before."""
+        for name in list(self.closed):
+            if self.spill is not None and self.spill.trouble:
+                self._relieve(name, self.all[name])
+            self._look_at_closed(name, self.all[name])
+        self._look_whether_full()
 
     def reserve(self, batch: Batch) -> int:
         """Note that a batch from here is on its way; return how many bytes it will take in mailboxes of ours.
@@ -172,12 +228,14 @@ class Mailboxes:
         named = [(name, all_mailboxes[name]) for name in batch.to or () if name in all_mailboxes]
         if not named:
             return 0
-        size, used, most = len(named) * weight_of(batch), self.in_memory + self._on_way, self.most_bytes
+        size, used, most = len(named) * weight_of(batch), self.used + self._on_way, self.most_bytes
         if 5 * (used + size) > 4 * most:  # Otherwise nobody can have too much, by ``GREED``.
             left = GREED * (most - used - size)
             for name, mailbox in named:
                 if mailbox.in_memory + size > left and (mailbox.in_memory or 2 * used >= most):
                     self.refused.add(name)
+                    if mailbox.in_memory and name not in self.closed:
+                        self.closed.close(name, mailbox.in_memory)
                     raise Busy(f"the mailbox of {name!r} has more than its part of MAX_MAILBOXES_BYTES ({most})")
         self._on_way += size
         return size
@@ -186,37 +244,40 @@ class Mailboxes:
         """A batch for which there was room is in its mailboxes, or will not be."""
         self._on_way -= size
 
-    def is_full(self, client: str) -> bool:
-        """Whether the mailbox of a client is full."""
-        return client in self._full
-
     @property
     def in_the_way(self) -> str:
-        """The client whose mailbox to empty first, where a full one stops deliveries; nothing if none does."""
-        if self.full and self.in_memory >= self.most_bytes:
-            return max(self.all, key=lambda name: self.all[name].in_memory)
-        return self.full
+        """The client whose mailbox to empty first, of those that are closed; nothing if none is."""
+        return self.full or max(self.closed, key=lambda name: self.all[name].in_memory, default="")
+
+    def why_closed(self, client: str) -> str:
+        """Say why the mailbox of a client is closed."""
+        mailbox, spill = self.all[client], self.spill
+        if 2 * mailbox.in_memory > GREED * (self.most_bytes - self.used):
+            limit = f"MAX_MAILBOXES_BYTES is {self.most_bytes}"
+            return f"the mailbox of {client!r} is full: {self.used} bytes wait in memory in all mailboxes; {limit}"
+        because = f": {spill.trouble or spill.usage}" if self.spills and spill is not None and mailbox.spilling else ""
+        return f"the mailbox of {client!r} is full{because}"
 
     @property
     def why_full(self) -> str:
         """Say whose mailbox is full, and why, if one is."""
-        if not self.full:
-            return ""
-        if self.in_memory >= self.most_bytes:
-            limit = f"MAX_MAILBOXES_BYTES is {self.most_bytes}"
-            return f"{self.in_memory} bytes wait in memory in all mailboxes, most of them for {self.in_the_way!r}; {limit}"
-        because = f": {self.spill.full}" if self.spills and self.spill is not None else ""
-        return f"the mailbox of {self.full!r} is full{because}"
+        return self.why_closed(self.full) if self.full else ""
 
     def spilled(self) -> list[SpillFile]:
         """Return the files that mailboxes need."""
         return [file for mailbox in self.all.values() for file in mailbox.spilled]
 
-    def restore(self, all_mailboxes: dict[str, Mailbox]) -> None:
-        """Go on with the mailboxes of a snapshot."""
+    def restore(self, all_mailboxes: dict[str, Mailbox], closed: Collection[str]) -> None:
+        """Go on with the mailboxes of a snapshot, of which these were announced as closed."""
         self.all = all_mailboxes
         for mailbox in all_mailboxes.values():
             mailbox.weigh()
         self.in_memory = sum([mailbox.in_memory for mailbox in all_mailboxes.values()])
-        self._full = {name: None for name, mailbox in all_mailboxes.items() if self._is_full(mailbox)}
-        self.full = next(iter(self._full), "")
+        for name, mailbox in all_mailboxes.items():
+            if name in closed or self._is_greedy(mailbox, 0):
+                self.closed.close(name, mailbox.in_memory)
+        if self.closed:  # Nobody has noted how much of it came late. If none of it had, nothing would be left for others.
+            most = max(self.closed, key=lambda name: all_mailboxes[name].in_memory)
+            late = max(0, min(self.used - 4 * self.most_bytes // 5, self.most_late_bytes - 1, all_mailboxes[most].in_memory))
+            self.closed.close(most, all_mailboxes[most].in_memory - late)
+            self.closed.weigh(most, all_mailboxes[most].in_memory)

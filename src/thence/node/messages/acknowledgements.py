@@ -34,11 +34,11 @@ class Acknowledgements:
         if self.under_way.get(client) == upto:
             del self.under_way[client]
         mailboxes = self._directory.mailboxes
-        was_full = mailboxes.full or client in mailboxes.refused
+        was_full, was_closed = mailboxes.full, client in mailboxes.refused or client in mailboxes.closed
         mailboxes.acknowledge(client, upto)
         if then is not None:
             then()
-        if was_full and not mailboxes.full:
+        if not mailboxes.full and (was_full or (was_closed and client not in mailboxes.closed)):
             mailboxes.refused.discard(client)
             self._on_room()
 

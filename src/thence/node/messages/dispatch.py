@@ -4,6 +4,7 @@ Rules:
 
 * Deliveries go into mailboxes in their order. While a mailbox is full they wait here; when too many do, the member takes no more
   frames, and senders wait.
+* Other servers are told at once of a mailbox that closes.
 * While the store is being brought back nothing waits for room: a mailbox may have more in it than it should afterwards.
 """
 
@@ -16,6 +17,7 @@ from thence.core.member.contract import Consumed, Delivery
 from thence.node.directory.directory import Directory
 from thence.node.driver.driver import Driver
 from thence.node.hooks import NodeHooks
+from thence.node.messages.closing_notices import ClosingNotices
 from thence.node.messages.handover import Handover
 from thence.node.messages.intake import Intake
 
@@ -23,9 +25,18 @@ from thence.node.messages.intake import Intake
 class Dispatch:
     """Puts deliveries into mailboxes, as far as these take them."""
 
-    def __init__(self, directory: Directory, driver: Driver, handover: Handover, intake: Intake, hooks: NodeHooks) -> None:
-        """``handover`` puts one delivery where it belongs."""
+    def __init__(
+        self,
+        directory: Directory,
+        driver: Driver,
+        handover: Handover,
+        intake: Intake,
+        notices: ClosingNotices,
+        hooks: NodeHooks,
+    ) -> None:
+        """``handover`` puts one delivery where it belongs; ``notices`` tell of closed mailboxes."""
         self.handover = handover
+        self.notices = notices
         self.consumed = 0
         """The position of the last delivery that was handed over."""
         self.held_bytes = 0
@@ -58,6 +69,8 @@ class Dispatch:
                     hand(held.popleft(), mailboxes)
                 if not driver.volatile:
                     driver.member.step(Consumed(self.consumed), driver.clock.now())
+                if not driver.recovering:
+                    self.notices.tell_closed()
                 if mailboxes:
                     self._hooks.on_messages(mailboxes)
         finally:
@@ -86,13 +99,18 @@ class Dispatch:
             self._intake.tell_of_room()
 
     def look_for_room(self) -> None:
-        """See whether full mailboxes have room again; to be called now and then."""
-        if self._directory.mailboxes.full:
-            self._directory.mailboxes.look_for_room()
-            if not self._directory.mailboxes.full:
+        """See whether closed mailboxes have room again, and tell others; to be called now and then."""
+        mailboxes = self._directory.mailboxes
+        if mailboxes.closed:
+            was_full = mailboxes.full
+            mailboxes.look_for_room()
+            if was_full and not mailboxes.full:
                 self.go_on()
-        elif self._directory.mailboxes.refused:  # Others may have made room.
-            self._directory.mailboxes.refused.clear()
+        if mailboxes.refused:  # Others may have made room.
+            mailboxes.refused.clear()
+            self._intake.tell_of_room()
+        if mailboxes.closed.changed:
+            self.notices.tell()
             self._intake.tell_of_room()
 
     def recovered(self) -> None:
@@ -100,3 +118,4 @@ class Dispatch:
         self.handover.messages_delivered = 0  # What was brought back happened long ago.
         self._directory.mailboxes.look_for_room()
         self._came_back_full = bool(self._directory.mailboxes.full)
+        self.notices.recovered()

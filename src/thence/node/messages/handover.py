@@ -124,6 +124,8 @@ class Handover:
             self._returning.found(change.joined)
         if change.made is not None:
             self._ledger.made(change.made, number)
+        if change.opened:
+            self._hooks.on_room()
         self._hooks.on_notice(change)
 
     def _read(self, envelope: Envelope) -> Body | None:

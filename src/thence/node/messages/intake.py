@@ -4,6 +4,7 @@ Rules:
 
 * The directory says to which servers a batch goes, and the member gets it. Its client is answered when it is durable.
 * What cannot be taken now is refused as ``Busy``, and ``NodeHooks.on_room`` says when it may be tried again.
+* A batch for a client whose mailbox is closed, here or elsewhere, waits (``node.directory.closings``).
 * A batch that is rejected for good is noted in the log, so that no crash makes it an accepted one.
 """
 
@@ -22,7 +23,7 @@ from thence.node.hooks import NodeHooks
 from thence.node.messages.waiters import Waiters
 from thence.node.peers.epochs import PeerEpochs
 from thence.node.peers.stalls import Stalls
-from thence.storage.bodies import Body, Left, read_body
+from thence.storage.bodies import Body, Closing, Left, read_body
 from thence.storage.journal import Written
 from thence.storage.mailbox import Batch
 from thence.storage.rejections import Rejected
@@ -92,6 +93,9 @@ class Intake:
     def _submit(self, body: Body, servers: tuple[str, ...] | None) -> None:
         self._check_takes(body)
         notice = not isinstance(body, Batch)
+        if isinstance(body, Batch) and (closed := self._directory.closings.to(body, self._directory.subscriptions)):
+            self._refused_some = self._refused_some or closed in self._directory.mailboxes.closed
+            raise Busy(f"the mailbox of {closed!r} at {self._directory.home(closed)!r} is full")
         self.stalls.check(servers, notice=notice)  # Before anything is made of it: it may be large, and is tried again.
         written, spans = self._directory.write(body), self._hooks.spans
         # Noted before the step, from which handlers may be called that send more.
@@ -133,7 +137,7 @@ class Intake:
             raise UsageError(self._epochs.fenced)
         directory = self._directory
         # What makes room needs none in a mailbox.
-        full = self.full or (directory.mailboxes.full and not isinstance(body, Left) and directory.mailboxes.why_full)
+        full = self.full or (directory.mailboxes.full and not isinstance(body, Left | Closing) and directory.mailboxes.why_full)
         if full:
             self._refused_some = True
             raise Busy(f"{directory.server!r} takes nothing now: {full}")

@@ -84,7 +84,7 @@ class Removal:
         if mailbox is None or mailbox.since != since:
             return Dropped()
         dropped = Dropped(mailbox.position - mailbox.acknowledged, mailbox.bytes)
-        was_full = self._directory.mailboxes.full
+        was_full = self._directory.mailboxes.full or client in self._directory.mailboxes.closed
         change = self._directory.remove(client)
         self.forget(client)
         self._hooks.on_notice(change)

@@ -3,11 +3,13 @@
 Rules:
 
 * What a client sends is refused for want of room in the queues that it would go into, and for no others
-  (``core.transport.quotas``). So one peer that is away stops what goes to it, through it or to everyone. Everything else goes on.
+  (``core.transport.quotas``). So one peer that is away stops what goes to it, through it or to everyone. Everything else goes
+  on.
 * Whoever was refused is told once there is room again, not before: it may wait for days, and others have work meanwhile.
 * A queue that is full for a moment is how a fast sender waits for others. It is told when it has been full for ``LOG_AFTER_S``:
   in the status, and with one line in the log; with another one when there is room again.
-* A full mailbox stops all deliveries. The log says that in the same way, so that whoever reads only the log finds whose it is.
+* A closed mailbox makes those wait who write to it. The log says that in the same way, so that whoever reads only the log finds
+  whose it is.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from thence.core.member.contract import Submit
 from thence.core.member.member import Member
 from thence.core.transport.quotas import FullQueue
 from thence.errors import Busy, UsageError
+from thence.node.directory.mailboxes import Mailboxes
 
 LOG_AFTER_S: Final = 1.0
 """How long a queue is full before that is told."""
@@ -116,7 +119,7 @@ class Stalls:
 
 
 class MailboxStall:
-    """Writes into the log that a full mailbox stops deliveries, and when that is over."""
+    """Writes into the log that mailboxes are closed, or that a full one stops deliveries, and when that is over."""
 
     def __init__(self) -> None:
         """Begin with room everywhere."""
@@ -124,17 +127,20 @@ class MailboxStall:
         self._logged_at = -MAILBOX_AGAIN_S
         self._logged = False
 
-    def look(self, why: str, now: float) -> None:
-        """Take note of why deliveries are stopped now, if they are; to be called now and then."""
-        if not why:
+    def look(self, mailboxes: Mailboxes, now: float) -> None:
+        """Take note of the closed mailboxes; to be called now and then."""
+        client = mailboxes.in_the_way
+        if not client:
             if self._logged and self._since is not None:
-                log.warning("deliveries are taken again, after %g s", round(now - self._since))
+                log.warning("all mailboxes are open again, after %g s", round(now - self._since))
             self._since, self._logged = None, False
         elif self._since is None:
             self._since = now
         elif not self._logged and now - self._since >= LOG_AFTER_S and now - self._logged_at >= MAILBOX_AGAIN_S:
             self._logged, self._logged_at = True, now
+            waits = "no deliveries are taken" if mailboxes.full else "whoever writes there waits, and everything else goes on"
             log.warning(
-                "no deliveries are taken: %s. Start the program of that client, or make room with thence client purge or remove",
-                why,
+                "%s: %s. Start the program of that client, or make room with thence client purge or remove",
+                mailboxes.why_closed(client),
+                waits,
             )

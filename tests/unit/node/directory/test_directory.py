@@ -11,10 +11,10 @@ import pytest
 
 from thence.core.wire.messages import Envelope
 from thence.errors import Busy, MalformedFrame, StorageError, UsageError
-from thence.node.directory import directory, subscriptions
+from thence.node.directory import closings, directory, subscriptions
 from thence.node.directory.directory import Directory, DirectoryChange
 from thence.storage import mailbox as mailbox_module
-from thence.storage.bodies import Body, Follows, Joined, Known, Left, read_body, write_body
+from thence.storage.bodies import Body, Closing, Follows, Joined, Known, Left, read_body, write_body
 from thence.storage.mailbox import Batch
 from thence.storage.mailbox_spill import MailboxReader
 
@@ -94,21 +94,33 @@ def test_a_mailbox_forgets_batches_that_are_wholly_done() -> None:
     assert (mailbox.acknowledged, mailbox.waiting, mailbox.bytes) == (12, {}, 0)
 
 
-def full_now(made: Directory) -> str:
-    return made.mailboxes.full
+def closed_now(made: Directory) -> list[str]:
+    assert made.mailboxes.full == ""
+    return list(made.mailboxes.closed)
 
 
-def test_a_full_mailbox_is_named_until_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 3)
+def closed_to(made: Directory, batch: Batch) -> str:
+    return made.closings.to(batch, made.subscriptions)
+
+
+def test_a_mailbox_is_closed_until_half_of_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOX_MESSAGES", 4)
     made = opened("ann", "bob")
-    assert full_now(made) == ""
     told(made, messages("x", "ann", count=3))
-    assert full_now(made) == "ann"
-    told(made, messages("x", "bob", count=3))
+    assert closed_now(made) == []
+    told(made, messages("x", "ann"))
+    assert (closed_now(made), closed_to(made, messages("x", "bob", "ann")), closed_to(made, messages("x", "bob"))) == (
+        ["ann"],
+        "ann",
+        "",
+    )
+    told(made, messages("x", "bob", count=4))
     made.mailboxes.acknowledge("ann", 1)
-    assert full_now(made) == "bob"
+    assert closed_now(made) == ["ann", "bob"]
+    made.mailboxes.acknowledge("ann", 2)
+    assert closed_now(made) == ["bob"]
     told(made, Left("bob", "s1"))
-    assert full_now(made) == "", "what waited for it is gone with it"
+    assert closed_now(made) == [], "what waited for it is gone with it"
 
 
 def in_memory(made: Directory) -> int:
@@ -139,7 +151,7 @@ def test_a_mailbox_has_a_multiple_of_what_is_left_and_no_more(monkeypatch: pytes
     assert sends("somebody elsewhere", 100)
     assert sends("bob", 10)
     assert not sends("bob", 10), "less is left, and its part is smaller"
-    assert (full_now(made), mailboxes.refused) == ("", {"ann", "bob"})
+    assert (closed_now(made), mailboxes.refused) == (["ann", "bob"], {"ann", "bob"})
     mailboxes.acknowledge("ann", 80)
     assert mailboxes.reserve(messages("x", "cid", count=70)) == 70
     assert not sends("bob", 20), "what is on its way counts"
@@ -157,28 +169,59 @@ def test_a_mailbox_keeps_no_names_of_many_others() -> None:
 
 @pytest.mark.usefixtures("_bytes_as_they_are")
 def test_all_mailboxes_together_have_so_much_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailbox_module, "MAX_MAILBOXES_BYTES", 10)
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOXES_BYTES", 100)
     made = opened("ann", "bob", "cid")
-    told(made, messages("x", "ann", count=7))
-    told(made, messages("x", "bob", "ann", count=1))
-    assert (in_memory(made), full_now(made)) == (9, "")
-    told(made, messages("x", "cid"))
-    assert (in_memory(made), full_now(made)) == (10, "cid")
-    assert (
-        made.mailboxes.why_full == "10 bytes wait in memory in all mailboxes, most of them for 'ann'; MAX_MAILBOXES_BYTES is 10"
+    told(made, messages("x", "ann", count=80))
+    assert (in_memory(made), made.mailboxes.used, closed_now(made)) == (80, 80, [])
+    told(made, messages("x", "ann"))
+    assert (in_memory(made), made.mailboxes.used, closed_now(made)) == (81, 80, ["ann"]), "what comes late counts apart"
+    assert made.mailboxes.why_closed("ann") == (
+        "the mailbox of 'ann' is full: 80 bytes wait in memory in all mailboxes; MAX_MAILBOXES_BYTES is 100"
     )
-    assert made.mailboxes.in_the_way == "ann"
+    told(made, messages("x", "bob", count=15))
+    told(made, messages("x", "ann", count=23))
+    assert (made.mailboxes.used, closed_now(made)) == (95, ["ann"])
+    told(made, messages("x", "bob", count=5))
+    assert (made.mailboxes.used, list(made.mailboxes.closed), made.mailboxes.in_the_way) == (95, ["ann", "bob"], "ann")
+    assert (made.mailboxes.closed.late, made.mailboxes.full) == (29, "ann"), "a quarter beside the 100 is for both"
+    told(made, Closing("s1", ("ann",), closed=True))
     again = opened()
     again.restore(made.snapshot())
+    assert (closed_now(again), again.mailboxes.used) == (["ann", "bob"], 100), "as much as may be counts as late"
     for each in (made, again):
-        assert full_now(each)
-        each.mailboxes.acknowledge("bob", 1)
-        assert (in_memory(each), full_now(each), each.mailboxes.why_full) == (9, "", "")
-        told(each, messages("x", "bob", count=2))
-        assert full_now(each) == "bob"
-        told(each, Left("ann", "s1"))
-        each.mailboxes.acknowledge("bob", 1)
-        assert (in_memory(each), full_now(each)) == (3, ""), "a message of the last batch is not done with"
+        each.mailboxes.acknowledge("ann", 104)
+        assert (in_memory(each), closed_now(each)) == (20, ["bob"])
+        each.mailboxes.look_for_room()
+        assert closed_now(each) == []
+
+
+def test_a_mailbox_for_which_too_much_comes_late_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOXES_BYTES", 4_000)
+    made = opened("agent")
+    for _ in range(20):
+        told(made, messages("x", "agent"))
+    assert made.mailboxes.full == "agent"
+    assert "the mailbox of 'agent' is full" in made.mailboxes.why_full
+    made.mailboxes.acknowledge("agent", 20)
+    assert (made.mailboxes.full, made.mailboxes.why_full, len(made.mailboxes.closed)) == ("", "", 0)
+
+
+def test_a_server_tells_of_closed_mailboxes_of_its_own_and_of_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closings, "MAX_CLOSED", 2)
+    made = opened("ann")
+    for name in ("bob", "cat", "dan"):
+        told(made, Joined(name, "s2", temporary=False))
+    told(made, Closing("s2", ("ann", "bob", "cat", "dan"), closed=True))
+    assert made.closings.closed == {"bob": "s2", "cat": "s2"}
+    for name in ("ann", "bob"):
+        told(made, Follows(name, "news", wanted=True))
+    everyone, on_topic = messages("ann"), messages("ann", topic="news")
+    assert (closed_to(made, everyone), closed_to(made, on_topic), closed_to(made, messages("x", "dan"))) == ("bob", "bob", "")
+    assert not told(made, Closing("s2", ("bob",), closed=True)).opened
+    assert told(made, Closing("s2", ("bob",), closed=False)).opened
+    assert (closed_to(made, everyone), closed_to(made, on_topic)) == ("cat", "")
+    told(made, Left("cat", "s2"))
+    assert closed_to(made, everyone) == ""
 
 
 def test_a_message_and_a_batch_count_for_what_they_take_at_least() -> None:
