@@ -12,7 +12,7 @@ import pytest
 
 from tests.properties.fabrics.standstill_search import found
 from tests.support import fabrics
-from thence.core.member import admission
+from thence.core.member import admission, limits
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse
 from thence.errors import InternalError
@@ -91,7 +91,8 @@ def rows() -> Iterator[object]:
 def test_what_goes_one_way_does_not_hold_up_what_goes_the_other(
     topology: Topology, limit: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, limit, most)
+    for module in (admission, limits):  # Bytes are computed where the limits are.
+        monkeypatch.setattr(module, limit, most)
     events: list[Event] = []
     options = SimulationOptions(
         messages=300, pattern="mixed", gap="exponential:100us", delay="exponential:5ms", replies=0.2, reliable=True, seed=3
