@@ -19,6 +19,8 @@ Rules:
   Over TLS the proof covers the certificate that the server showed on this connection.
 * A client that begins under a name shows first that it is there, by the same two frames, also where it needs no token: its call
   may have been on its way for long, and its program may be dead. Clients of version 0.1 do not answer, and are not asked.
+* A client pings when it has said nothing for a while. Where the way is long, that comes before its answer: ``MAX_EARLY_PINGS``
+  are let pass.
 * Its answer may have been on its way for long, too. If another program has got the name meanwhile, the client is to call again.
 * Every refusal is told to the other side, as far as it can be, and to the log, with the address and the name claimed.
 """
@@ -43,6 +45,7 @@ from thence.net.protocol import (
     PROTOCOL,
     Challenge,
     ClientHello,
+    Ping,
     Proof,
     Refused,
     ServerHello,
@@ -59,6 +62,8 @@ from thence.runtime.event_loop import ignore
 from thence.runtime.offenders import ArrivalPace, OffenderLog, place_of
 
 HELLO_TIMEOUT_S: Final = 5.0
+MAX_EARLY_PINGS: Final = 8
+"""Clients ping every two seconds, those of other versions perhaps more often."""
 MAX_STRANGERS: Final = 256
 MAX_STRANGERS_PER_PLACE: Final = 128
 """From one address, or one network of the newer kind of addresses that a single subscriber gets."""
@@ -349,9 +354,14 @@ class Listener:
         then: Callable[[Connection, ClientHello, Challenge, Proof], None],
     ) -> None:
         holder = self.holder_of(hello.name)
+        pings = 0
 
         def answered(connection: Connection, frame: memoryview) -> None:
+            nonlocal pings
             said = understand(frame, "it")
+            if isinstance(said, Ping) and pings < MAX_EARLY_PINGS:
+                pings += 1  # It was on its way before the challenge got there.
+                return
             if not isinstance(said, Proof):
                 what = "prove its token" if hello.entry else "show that it is there"
                 raise MalformedFrame(f"it says {type(said).__name__} where it must {what}")

@@ -1,4 +1,4 @@
-"""The call of a program that is dead arrives when another one has its name: it takes nothing from it."""
+"""Calls that are long on their way. That of a dead program takes nothing from the one that has its name now."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from tests.integration.clients.test_fencing import left_by
 from tests.integration.faults.test_faults import proxied
 from tests.support.servers.running import flat, servers, until, url
 from tests.support.servers.securing import EVERYTHING, Access, Speaker
+from thence.client import connector
 from thence.core.epochs.epoch import NEVER_MET
 from thence.core.topology.model import Topology
 from thence.errors import Fenced
 from thence.net.framing import Connection
-from thence.net.protocol import PROTOCOL, Challenge, ClientHello, ClientWelcome, Proof, Refused
+from thence.net.protocol import PROTOCOL, Challenge, ClientHello, ClientWelcome, Ping, Proof, Refused
 from thence.net.proxy import Mode
 from thence.net.security.tokens import new_nonce, parse_token
 from thence.node import listener
 
 HELLO = ClientHello(PROTOCOL, "ann", nonce=new_nonce(), claim=NEVER_MET, program="a" * 16)
+PING_S = 0.2
+THERE_S = 0.3
+"""On its way a frame takes longer than a client is silent for."""
 
 
 async def expect_goes_on(newer: thence.Client) -> None:
@@ -120,4 +124,36 @@ async def test_a_client_that_promises_no_answer_is_asked_for_none() -> None:
         speaker = await Speaker.call(topology.addresses["s1"])
         speaker.say(ClientHello(PROTOCOL, "ann"))
         assert isinstance(await speaker.hear(), ClientWelcome)
+        speaker.close()
+
+
+@pytest.mark.parametrize("guarded", [False, True], ids=["without a token", "with a token"])
+async def test_a_client_that_pings_before_its_answer_is_on_its_way_gets_in(
+    guarded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a round trip of more than two seconds no client got in, however often it called."""
+    monkeypatch.setattr(connector, "HEARTBEAT_S", PING_S)
+    topology = flat("s1")
+    access = Access(tmp_path / "access.toml", ann=EVERYTHING)
+    async with servers(topology, access=access.path if guarded else None):
+        proxy = await proxied(topology, "s1")
+        proxy.delay_s = THERE_S
+        proxy.set_mode(Mode.SLOW)
+        token = access.tokens["ann"] if guarded else None
+        try:
+            async with thence.connect(f"thence://{proxy.address}", "ann", token=token, connect_timeout=10) as ann:
+                assert proxy.connections == 1
+                proxy.set_mode(Mode.WELL)
+                await ann.send("ann", b"here")
+        finally:
+            await proxy.close()
+
+
+async def test_who_pings_instead_of_an_answer_is_shown_out() -> None:
+    topology = flat("s1")
+    async with servers(topology):
+        speaker, _ = await challenged(topology, HELLO)
+        for _ in range(listener.MAX_EARLY_PINGS + 1):
+            speaker.say(Ping())
+        assert await speaker.ended()
         speaker.close()
