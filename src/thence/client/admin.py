@@ -44,6 +44,7 @@ from thence.net.questions import (
     ShowClient,
     ShowDead,
 )
+from thence.runtime.deadline import within
 from thence.words import article
 
 QUESTION_TIMEOUT_S: Final = 10.0
@@ -76,7 +77,7 @@ class ServerQuestions:
         """Return the answer about the status or the view, which is of this kind."""
         self._send(question)
         self._in_order.append(waiting := asyncio.get_running_loop().create_future())
-        async with asyncio.timeout(QUESTION_TIMEOUT_S):
+        async with within(QUESTION_TIMEOUT_S, f"no answer from {self._connector.address.url}"):
             answer = await waiting
         if not isinstance(answer, kind):
             asked, got = article(type(question).__name__), article(type(answer).__name__)
@@ -90,7 +91,7 @@ class ServerQuestions:
         self._send(frame(number, msgspec.msgpack.encode(question)))
         self._by_number[number] = answer
         try:
-            async with asyncio.timeout(ANSWER_WITHIN_S):
+            async with within(ANSWER_WITHIN_S, f"no answer from {self._connector.address.url}"):
                 return msgspec.json.decode(await answer, type=kind)
         except UNREADABLE as error:
             raise MalformedFrame(f"an answer that cannot be read: {error}") from None

@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 from thence.client.client import Client, connect
 from thence.client.message import Message, To
 from thence.errors import UsageError
+from thence.runtime import deadline
 
 T = TypeVar("T")
 
@@ -119,7 +120,7 @@ class BlockingClient:
         self._wait(self._safe(message, within))
 
     async def _safe(self, message: Message, within: float | None) -> None:
-        async with asyncio.timeout(within):
+        async with deadline.within(within, f"the message of {message.sender!r} at {message.position} is not safe"):
             await self._running.safe(message)
 
     def subscribe(self, topic: str) -> None:

@@ -23,6 +23,7 @@ from thence.net.protocol import ControlFrame
 from thence.net.reconnect import Backoff, Heartbeat
 from thence.net.security.exposure import check_calling, parse_url
 from thence.net.security.tls import TlsFiles, client_side, why_not_connected
+from thence.runtime.deadline import within
 
 FIRST_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 2.0
@@ -49,7 +50,7 @@ class ServerAddress:
 
     async def connect(self, make: Callable[[], Connection]) -> Connection:
         """Return a new connection with the server."""
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        async with within(CONNECT_TIMEOUT_S, "no connection"):
             _, connection = await asyncio.get_running_loop().create_connection(
                 make, self.host, self.port, ssl=self._context(), server_hostname=self.host if self.secure else None
             )

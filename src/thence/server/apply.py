@@ -32,6 +32,7 @@ from thence.errors import ConfigError, NotAllowed, Refusal, ThenceError, UsageEr
 from thence.net.protocol import ViewAnswer, ViewRequest
 from thence.net.security.tls import TlsFiles
 from thence.node.reconfiguration import FLUSH_BYTES
+from thence.runtime.deadline import within
 
 ANSWER_S: Final = 3.0
 """How long a round waits for an answer."""
@@ -115,7 +116,8 @@ class Callers:
     async def ask(self, name: str, request: ViewRequest) -> ViewAnswer | None:
         """Return the answer of a server, or None if there is none."""
         try:
-            async with asyncio.timeout(ANSWER_S if request.action not in FLUSHING else FLUSH_ANSWER_S):
+            answer_s = ANSWER_S if request.action not in FLUSHING else FLUSH_ANSWER_S
+            async with within(answer_s, f"no answer from {self.addresses[name]}"):
                 client = self._clients.get(name)
                 if client is None:
                     client = await self._stack.enter_async_context(self._access.client(self.addresses[name], name))

@@ -1,9 +1,14 @@
-"""Answers that lack something, or hold something else: of another version, or of a server that means ill. One line says so."""
+"""Answers that lack something, hold something else, or never come: of another version, or of a server that means ill.
+
+One line says so. Whoever waits in vain is told for what, from whom and for how long.
+"""
 
 from __future__ import annotations
 
 import json
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +16,8 @@ import pytest
 
 import thence
 from tests.integration.security.test_hostile_server import COMMANDS, called, hostile
-from tests.support.servers.running import flat, servers, url
+from tests.support.servers.running import flat, servers, started, until, url
+from thence.client import admin
 from thence.net.protocol import (
     AgentAnswer,
     AgentQuestion,
@@ -23,6 +29,9 @@ from thence.net.protocol import (
     StatusQuestion,
     ViewRequest,
 )
+from thence.net.proxy import Mode, Proxy
+from thence.node.peers import outgoing_calls
+from thence.server import apply
 
 ROW = {"name": "a", "connected": True, "from": "x", "temporary": False, "waiting_messages": 1, "waiting_bytes": 2, "full": False}
 SHOWN = ROW | {"server": "s1", "in_files": 0, "sent": 1, "received": 1, "done": 1, "topics": ["x"], "topics_left_out": 0}
@@ -32,6 +41,7 @@ DROPPED = {"server": "s1", "name": "a", "was_connected": False, "dropped_message
 MESSAGE = {"number": 1, "agent": "a", "sender": "b", "attempts": 1, "error": "e", "at": 1}
 ODD: tuple[Any, ...] = (None, True, -1, 2**80, "x", [], {}, [1], {"a": None}, [[]], ["abc"], 1.5)
 TRIES = 12
+SHORT_S = 0.2
 
 
 async def status() -> dict[str, Any]:
@@ -112,3 +122,71 @@ async def test_top_shows_the_others(tmp_path: Path) -> None:
         ran = await called(COMMANDS["top"], where, tmp_path)
         assert ran.code == 1
         assert "answers with what cannot be shown: Object missing required field" in ran.out.replace("\n", " ")
+
+
+# --- none ---------------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def stalled() -> AsyncIterator[tuple[thence.Client, Proxy]]:
+    """A client, behind a proxy, that hears nothing of its server any more."""
+    topology = flat("s1")
+    proxy = Proxy(topology.addresses["s1"], random.Random(1))
+    async with servers(topology):
+        address = await proxy.start()
+        try:
+            async with thence.connect(f"thence://{address}", "ann", close_timeout=SHORT_S) as ann:
+                proxy.set_mode(Mode.STALL_BACK)
+                yield ann, proxy
+                proxy.set_mode(Mode.WELL)
+        finally:
+            await proxy.close()
+
+
+async def test_who_gets_no_message_is_told_so() -> None:
+    topology = flat("s1")
+    async with servers(topology), thence.connect(url(topology, "s1"), "ann") as ann:
+        with pytest.raises(TimeoutError, match=r"^no message for 'ann' within 0.2 s$"):
+            await ann.receive(within=SHORT_S)
+
+
+async def test_who_gets_no_answer_is_told_whose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "QUESTION_TIMEOUT_S", SHORT_S)
+    monkeypatch.setattr(admin, "ANSWER_WITHIN_S", SHORT_S)
+    async with stalled() as (ann, proxy):
+        for question in (ann.status, ann.agents.list):
+            with pytest.raises(TimeoutError, match=f"^no answer from thence://{proxy.address} within 0.2 s$"):
+                await question()
+
+
+async def test_who_leads_a_change_is_told_who_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply, "ANSWER_S", SHORT_S)
+    async with silent() as address:
+        callers = apply.Callers({"s1": address}, apply.Access())
+        assert await callers.ask("s1", ViewRequest("ask")) is None
+        assert callers.trouble == {"s1": f"no answer from {address} within 0.2 s"}
+        await callers.close()
+
+
+async def test_a_peer_that_takes_the_call_and_says_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing_calls, "CONNECT_TIMEOUT_S", SHORT_S)
+    topology = flat("s1", "s2")
+    async with silent() as address:
+        topology = topology.at({**topology.addresses, "s2": address})
+        server = await started(topology, "s1")
+        try:
+            peer = server.node.peers.peers["s2"]
+            await until(lambda: peer.trouble == f"no answer from s2 at {address} within 0.2 s")
+        finally:
+            await server.stop(drain_s=0)
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[str]:
+    """Take calls, and say nothing; give the address."""
+    proxy = Proxy("127.0.0.1:1", random.Random(1))
+    proxy.set_mode(Mode.BLACKHOLE)
+    try:
+        yield await proxy.start()
+    finally:
+        await proxy.close()

@@ -227,8 +227,11 @@ class EndpointInbox:
     async def receive(self, within: float | None) -> Message:
         """Return the next message."""
         self.done()
-        async with asyncio.timeout(within):
-            await self._one_waits(closing=False)
+        try:
+            async with asyncio.timeout(within):
+                await self._one_waits(closing=False)
+        except TimeoutError as late:
+            raise TimeoutError(str(late) or f"no message for {self._state.name!r} within {within:g} s") from None
         return self._take()
 
     async def _one_waits(self, *, closing: bool) -> bool:

@@ -37,6 +37,7 @@ from thence.net.reconnect import Backoff
 from thence.net.security.credentials import Security
 from thence.node.peers.epochs import PeerEpochs
 from thence.node.peers.peer import HEARTBEAT_S, Peer
+from thence.runtime.deadline import within
 
 if TYPE_CHECKING:
     from thence.node.peers.connections import Peers
@@ -98,7 +99,7 @@ class OutgoingCalls:
         host, port = parse_address(peer.address or "")
         tls = self._security.outgoing
         call = _Call(self._peers, peer, self._peers.epochs, tls=tls is not None)
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        async with within(CONNECT_TIMEOUT_S, f"no answer from {peer.name} at {peer.address}"):
             _, connection = await asyncio.get_running_loop().create_connection(
                 Connection, host, port, ssl=tls, server_hostname=peer.name if tls else None
             )
