@@ -11,6 +11,7 @@ Rules:
 * A server that holds and is not led for ``HOLD_LEASE_S`` goes back to normal; to be asked by somebody who does not lead its
   attempt is nothing. One that is prepared does not go back: its status says so, and it is told by a peer that has
   switched, or by the command when it is started again.
+* A fenced server takes no part in a change: what it has may be old. It is asked where it stands, and may go back.
 * A server that hears that it was declared lost has left: it takes nothing more, and says so to its clients when they send.
 * The limits of the next version must fit the memory of the server (``node.budget``), or it does not hold, and says what it needs.
   They hold from then on, so that the switch finds them; a server that goes back has its former ones again.
@@ -106,6 +107,7 @@ class Reconfiguration:
         report: Inventory | None = None
         copies: tuple[Envelope, ...] = ()
         try:
+            self._check_fence(request.action)
             if request.action == "report":
                 report = self._member.survivor.report(self._backlog.messages())
             elif request.action == "give":
@@ -128,6 +130,10 @@ class Reconfiguration:
             copies,
         )
         self._driver.when_durable(lambda: answer(answered))
+
+    def _check_fence(self, action: str) -> None:
+        if action not in {"ask", "resume"} and self._peers.epochs.fenced:
+            raise UsageError(self._peers.epochs.fenced)
 
     def _give(self, request: ViewRequest) -> tuple[Envelope, ...]:
         """Return the first of the copies that were asked for, as many as fit into an answer."""

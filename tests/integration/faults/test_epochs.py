@@ -19,12 +19,15 @@ import trustme
 
 import thence
 from tests.integration.servers.test_upgrade import NOW, programs
+from tests.support.servers.leading import asked
 from tests.support.servers.running import PATIENCE_S, flat, servers, started, until, url
 from tests.support.servers.securing import EVERYTHING, Access, certificates, secure_url
 from thence.cli.servers.up import free_addresses
 from thence.client.client import ask_status
 from thence.core.topology.model import Topology
+from thence.core.topology.toml import write
 from thence.errors import Refusal
+from thence.net.protocol import ViewRequest
 from thence.node.offline.backup import backup, restore
 from thence.server.server import Server
 
@@ -291,6 +294,20 @@ async def test_a_server_whose_disk_was_lost_is_fenced(old: str, secure: bool, tm
         with pytest.raises(Refusal, match="is fenced since it met"):
             async with by.connect(topology, old, "somebody"):
                 pass
+
+
+async def test_a_fenced_server_takes_no_part_in_a_change(tmp_path: Path) -> None:
+    topology = flat("s1", "s2")
+    async with OPEN.servers(topology, tmp_path) as running:
+        await talk(topology, 0, 5)
+        await running["s1"].stop(drain_s=1)
+        shutil.rmtree(tmp_path / "s1")
+        running["s1"] = await OPEN.started(topology, "s1", tmp_path)
+        await until(lambda: running["s1"].node.peers.epochs.fenced)
+        answer = await asked(topology, "s1", ViewRequest("hold", 1, f"version = 2\n{write(topology)}"))
+        assert "is fenced since it met" in answer.refused
+        assert answer.standing.phase == "normal"
+        assert not (await asked(topology, "s1", ViewRequest("ask"))).refused
 
 
 async def test_two_that_only_come_and_go_are_in_a_new_epoch_each_time(tmp_path: Path) -> None:
