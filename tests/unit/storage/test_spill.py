@@ -14,8 +14,9 @@ from tests.support.crashes.spills import kept_in, small_blocks
 from tests.support.stores import IDENTITY, without_waiting
 from tests.unit.node.directory.test_directory import told
 from thence.core.wire.messages import Envelope
-from thence.errors import ConfigError, StorageError
+from thence.errors import Busy, ConfigError, StorageError
 from thence.node.directory.directory import Directory
+from thence.storage import mailbox as mailbox_module
 from thence.storage import spill as spill_module
 from thence.storage.bodies import Joined, Left, write_body
 from thence.storage.mailbox import Batch, Mailbox, MailboxRoom
@@ -234,6 +235,30 @@ def test_a_limit_closes_the_mailbox_and_what_comes_late_stays_in_memory(tmp_path
     home.spill.delete_done(home.spill.done)
     mailboxes.look_for_room()
     assert (mailboxes.full, list(mailboxes.closed)) == ("", [])
+
+
+@pytest.mark.parametrize("how", ["by what came", "by a writer here", "before a restart"])
+def test_what_comes_late_goes_to_files_however_its_mailbox_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(mailbox_module, "MIN_BATCH_BYTES", 100)
+    monkeypatch.setattr(mailbox_module, "MAX_MAILBOXES_BYTES", 10_000)
+    home = Home(tmp_path, room=None)
+    home.put("ann", *bodies(1, 80))
+    number = 80
+    if how == "by a writer here":
+        with pytest.raises(Busy, match="more than its part"):
+            home.directory.mailboxes.reserve(Batch("x", 1, 1, ("ann",), None, b"letter"))
+    else:
+        number += 1
+        home.put("ann", *bodies(81, 81))
+    assert list(home.directory.mailboxes.closed) == ["ann"]
+    if how == "before a restart":
+        home = home.again(home.snapshot(), room=None)
+    home.put("ann", *bodies(number + 1, 300))
+    mailboxes = home.directory.mailboxes
+    assert (mailboxes.full, home.mailbox().spilled_messages > 200, home.kept()) == ("", True, bodies(1, 300))
+    assert mailboxes.closed.late < mailboxes.most_late_bytes
 
 
 def test_a_full_disk_loses_nothing_and_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

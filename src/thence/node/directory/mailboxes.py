@@ -113,7 +113,7 @@ class Mailboxes:
 
     def _look_at(self, name: str, mailbox: Mailbox, size: int, *, crowded: bool) -> None:
         """Spill from a mailbox or close it, if need be, now that it has so many bytes more."""
-        if mailbox.spilling or (self.spills and crowded):
+        if name in self.closed or mailbox.spilling or (self.spills and crowded):
             self._relieve(name, mailbox)
         if name not in self.closed and self._is_greedy(mailbox, size):
             self.closed.close(name, max(0, mailbox.in_memory - size))
