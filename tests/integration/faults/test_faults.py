@@ -497,7 +497,7 @@ async def test_a_server_that_stops_waits_for_peers_that_are_there(monkeypatch: p
     """One of them may tell it to switch meanwhile: then frames are queued for others than when it began to stop."""
     topology = flat("s1", "s2")
     server = await started(topology, "s1")
-    monkeypatch.setattr(server.node.member, "queued", lambda: {"s2": 1, "one that came with the switch": 1})
+    monkeypatch.setattr(server.node.member.attachment, "queued", lambda: {"s2": 1, "one that came with the switch": 1})
     await server.stop()
     assert server.status.stopping
 

@@ -47,7 +47,7 @@ DEEP: Final = b"\x91" * 5_000 + b"\xc0"
 CLAIMED: Final = 131_072
 NOTHING: Final = b"\xdd\x00\x02\x00\x00"
 """A list that claims so many messages, and holds none."""
-LARGE: Final = write_messages([BatchItem(bytes(8_000_000))])
+LARGE: Final = write_messages([BatchItem(bytes(2_000_000))])
 MANY: Final = 60_000
 """How many short messages go together into a mailbox: it is full of a few such batches, which take little memory."""
 QUESTIONS: Final = 2_000 * framed(CONTROL_KIND + encode_value(StatusQuestion()))
