@@ -41,7 +41,7 @@ class Mode(StrEnum):
 
 
 class Proxy:
-    """See the module's text. ``start`` gives its address."""
+    """A proxy in front of one address that delays, cuts, keeps or changes what passes. ``start`` returns its own address."""
 
     def __init__(self, target: str, chance: Random) -> None:
         """``target`` is host:port; ``chance`` says which bits are flipped."""

@@ -53,7 +53,7 @@ log = logging.getLogger("thence.history")
 
 
 class TraceHistory:
-    """See the module's text. Without a folder it does nothing."""
+    """Writes the trace of one server: each send and each delivery once, also over crashes. Without a folder it does nothing."""
 
     def __init__(self, folder: Path | None, server: str, topology: Topology) -> None:
         """Go on behind what the folder has of this server."""

@@ -21,7 +21,7 @@ def calls(topology: Topology) -> list[tuple[str, str]]:
 
 
 class Lines:
-    """See the module's text. ``start`` before the servers, ``close`` after them."""
+    """One proxy for each connection between servers. Call ``start`` before the servers start, and ``close`` after they end."""
 
     def __init__(self, topology: Topology, chance: Random) -> None:
         """``topology`` has the addresses at which the servers listen."""

@@ -56,7 +56,7 @@ Flights = dict[tuple[str, str], tuple[FlyingFrame, ...]]
 
 
 class World:
-    """See the module's text."""
+    """The members of a fabric and the frames on their way, as a value that a search can copy and compare."""
 
     __slots__ = ("actions", "fifo", "flights", "members", "routes")
 

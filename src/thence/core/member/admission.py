@@ -30,7 +30,7 @@ holds by these rules:
 * **A replica that does not forward** puts nothing into queues. It refuses what it would keep beyond ``MAX_KEPT``, except what
   another replica has forwarded already, though that copy may still wait here. So it waits for the one that forwards, and that one
   only for those further away. Otherwise copies that go one way would wait for messages that come the other way.
-* **Safe delivery.** What waits until all have a message of our own (``core.member.safe_turn``) does not keep us from taking
+* **Safe delivery.** What waits until all have a message of our own (``core.stability.safe_turn``) does not keep us from taking
   frames of that domain, for which the others may wait, below a hard limit. It keeps us from taking those of other domains and
   from accepting our own. Each member has a share of the room for what is kept aside: a sender's first message that not all have
   finds room wherever it is missing.

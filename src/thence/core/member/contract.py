@@ -140,7 +140,7 @@ def as_values(refusals: Iterable[FrameRefused]) -> tuple[FrameRefused, ...]:
 
 
 class Ready(msgspec.Struct, frozen=True, gc=False):
-    """What to do now, and in which order. See the module's text."""
+    """What to do now: first persist, then send and acknowledge, then deliver."""
 
     persist: tuple[Record, ...] = ()
     """First: make these durable."""

@@ -103,7 +103,7 @@ class LinkState(msgspec.Struct):
 
 
 class LinkEnd:
-    """See the module's text."""
+    """One relay's end of a link: what it numbers, forwards and holds until its turn."""
 
     def __init__(self, link: Link, me: str, max_early_bytes: int = MAX_EARLY_BYTES) -> None:
         """Be the end of ``link`` at ``me``; so many bytes may wait, if that is less than ``MAX_EARLY_BYTES``."""

@@ -176,7 +176,7 @@ def objection_to_new(name: str, guest: Guest | None) -> str:
 
 
 class AccessFile:
-    """See the module's text."""
+    """The entries of an access file, as they were when it was last read."""
 
     def __init__(self, path: Path) -> None:
         """Read the file; ``read`` does it again."""

@@ -22,7 +22,7 @@ log = logging.getLogger("thence.security")
 
 
 class Security:
-    """See the module's text."""
+    """The certificates and the access file of one server."""
 
     def __init__(self, tls: TlsFiles | None = None, access: Path | None = None, *, insecure: bool = False) -> None:
         """Read the files. Without TLS nobody is asked for a certificate; without an access file, no client for a token."""

@@ -21,7 +21,7 @@ from thence.net.security.tokens import NONCE_BYTES, TEMPORARY_MARK, new_nonce, p
 
 
 class Login:
-    """See the module's text."""
+    """One login of a client at a server, with a token or without."""
 
     def __init__(self, token: str | None, server: str = "") -> None:
         """Log in with this token, if there is one, at this server, if it is known."""

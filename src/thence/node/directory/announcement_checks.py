@@ -32,7 +32,7 @@ MAX_ANNOUNCED_FOLLOWS: Final = 2 * MAX_SUBSCRIPTIONS
 
 
 class AnnouncementChecks:
-    """See the module's text."""
+    """Checks what other servers announce: of their own clients only, and within the limits."""
 
     def __init__(self, directory: Directory) -> None:
         """Look after what comes to a directory."""

@@ -53,7 +53,7 @@ def begins(hello: ClientHello) -> bool:
 
 
 class Homes:
-    """See the module's text."""
+    """Decides which program a mailbox belongs to, when programs call."""
 
     def __init__(self, server: str, directory: Directory, write: Write) -> None:
         """Decide for the mailboxes of ``server``; ``write`` stores records and calls back when that is durable."""

@@ -37,7 +37,7 @@ _NOTHING: Final[dict[str, None]] = {}
 
 
 class Subscriptions:
-    """See the module's text."""
+    """The topics that clients follow, by client and by topic."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ class Stall(NamedTuple):
 
 
 class Stalls:
-    """See the module's text."""
+    """The full queues of one server: to whom, since when, and who waits for room."""
 
     def __init__(self, member: Member) -> None:
         """Begin with room everywhere."""

@@ -48,7 +48,7 @@ WaitingT = TypeVar("WaitingT", bound=Waiting)
 
 
 class Rounds(Generic[WaitingT]):
-    """See the module's text."""
+    """The sessions whose messages wait for room, served in turn by bytes."""
 
     def __init__(self, is_here: Callable[[WaitingT], bool], stands_still: Callable[[], bool]) -> None:
         """``is_here`` says whether a session is still to be served, ``stands_still`` whether nothing is taken from anybody."""
