@@ -26,7 +26,7 @@ from thence.cli.servers.up import free_addresses
 from thence.client.client import ask_status
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import write
-from thence.errors import Refusal
+from thence.errors import Refusal, StorageError
 from thence.net.protocol import ViewRequest
 from thence.node.offline.backup import backup, restore
 from thence.server.server import Server
@@ -308,6 +308,22 @@ async def test_a_fenced_server_takes_no_part_in_a_change(tmp_path: Path) -> None
         assert "is fenced since it met" in answer.refused
         assert answer.standing.phase == "normal"
         assert not (await asked(topology, "s1", ViewRequest("ask"))).refused
+
+
+async def test_a_peer_that_goes_while_the_store_has_failed_leaves_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise StorageError("the disk does not work")
+
+    topology = flat("s1", "s2")
+    async with servers(topology, tmp_path) as running:
+        await talk(topology, 0, 3)
+        monkeypatch.setattr(running["s1"].node.driver, "write", fail)
+        await running["s2"].stop(drain_s=0)
+        await until(lambda: not running["s1"].node.peers.peers["s2"].up)
+        monkeypatch.undo()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_two_that_only_come_and_go_are_in_a_new_epoch_each_time(tmp_path: Path) -> None:

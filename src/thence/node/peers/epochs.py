@@ -25,12 +25,14 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from thence.core.epochs.epoch import NEVER_MET, Behind, Claim, Epoch, EpochFit
 from thence.core.epochs.handshake import Handshake, Own, Shown
 from thence.core.epochs.progress import Progress
 from thence.core.epochs.reach import Reach
+from thence.errors import StorageError
 from thence.net.framing import Connection
 from thence.net.protocol import ServerHello, ServerWelcome
 from thence.node.driver.driver import Driver
@@ -251,7 +253,8 @@ class PeerEpochs:
         """A connection is gone."""
         handshake = self._handshake(peer)
         if handshake.lost(link, None if stopping else self._own(peer)) and not self.full:
-            self._store(handshake)
+            with suppress(StorageError):  # A store that has failed stops the server, which says why.
+                self._store(handshake)
 
     def break_off(self) -> None:
         """All connections are gone."""
