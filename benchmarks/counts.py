@@ -107,7 +107,7 @@ class Wires:
     def _count(self, packet: Packet[Any]) -> None:
         for frame in packet.frames:
             if frame.stamp is not self._size[0]:
-                self._size = (frame.stamp, control_bytes(frame.stamp))
+                self._size = (frame.stamp, control_bytes(frame.stamp, frame.envelope))
             self.frames += 1
             self.control_bytes += self._size[1]
             self.largest_stamp = max(self.largest_stamp, self._size[1])
@@ -153,8 +153,7 @@ def _behind_gateways(size: int) -> Topology:
     bus = shapes.bus(size // 10, 10)
     leaves = [domain for domain in bus.domains.values() if domain.name != "bus"]
     mixed = [domain._replace(ordering=("sequenced", "vector")[at % 2]) for at, domain in enumerate(leaves)]
-    each = {"groups": [[gateway] for gateway in bus.domains["bus"].members]}
-    return Topology("gateways", [*mixed, bus.domains["bus"]._replace(ordering="grouped", options=each)])
+    return Topology("gateways", [*mixed, bus.domains["bus"]._replace(ordering="relayed")])
 
 
 def _few_where_large(size: int) -> int:
@@ -217,10 +216,9 @@ CONFIGURATIONS: Final = (
         flat=True,
     ),
     Configuration(
-        "gateways, subgroups of 10 (sequenced or vector), grouped between them",
+        "gateways, subgroups of 10 (sequenced or vector), relayed between them",
         _behind_gateways,
-        Formula("n/10 between gateways", lambda n: n / 10),
-        messages=lambda _: 100,
+        Formula("n/10: one entry per subgroup", lambda n: n / 10),
     ),
     Configuration(
         "interconnected systems, two parallel links each, vector, full stamps",
@@ -276,7 +274,8 @@ def page(table: list[tuple[str, ...]]) -> str:
         f"{about}\n\n"
         "A message goes from one process to another. A *hop* is a step of its route, inside a domain or over a link. *Frames* "
         "are all that travels for it: also markers for those who are no recipients (`vector`), requests to a coordinator "
-        "(`sequenced`), and what the relays of a link hand each other. Control bytes are the stamps as they are on the wire, "
+        "(`sequenced`), and what the relays of a link hand each other. Control bytes are the stamps, and vectors in envelopes, "
+        "as they are on the wire, "
         "where a small integer takes one byte and an entry of a full matrix four. The stamps of `updates` grow with the variety "
         "of the traffic: what is counted here is the beginning of a run (and, in the flat domain, of one in which only twelve "
         "write), while full stamps are always the same.\n\n"

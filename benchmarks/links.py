@@ -3,7 +3,7 @@
 Two domains of 17 processes; every link carries about 100 messages of 1 kB a second; all senders are in one domain and offer,
 to everyone, twice of what the links can carry. What is counted is what a process of the other domain delivers per simulated
 second, from the first to the last. Linear is the rate of one pair times the number of pairs. Ours is ``mode = "causal"``; Fig. 5
-of interconnect is ``mode = "printed"``, numbered per peer, which waits for one delivery within the far domain per message.
+of interconnect, numbered per peer, is ``studies.parts.printed_links``. It waits for one delivery in the far domain per message.
 The LAN takes 1 ms, and then 5 ms, with which Fig. 5 can pass on no more than 200 messages a second.
 
 Everything is simulated, so the figures are the same on every machine.
@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from benchmarks.table import Row, markdown
-from thence.studies.parts.linked_systems import MS, Mode, Wait, drive, two
+from thence.studies.parts.linked_systems import MS, Mode, drive, two
+from thence.studies.parts.printed_links import printed_delivered, printed_sent
 
 PAIRS = (1, 2, 4, 8)
 LAN_MS = (1, 5)
@@ -34,13 +35,12 @@ class Protocol(NamedTuple):
 
     name: str
     mode: Mode
-    wait: Wait
 
 
-OURS = Protocol("causal", "causal", "delivered")
+OURS = Protocol("causal", "causal")
 PRINTED = (
-    Protocol("printed, waits for delivery", "printed", "delivered"),
-    Protocol("printed, waits for sending", "printed", "sent"),
+    Protocol("printed, waits for delivery", printed_delivered),
+    Protocol("printed, waits for sending", printed_sent),
 )
 
 
@@ -49,7 +49,7 @@ def rate(protocol: Protocol, pairs: int, lan_ms: int, seconds: int = SECONDS) ->
     count = pairs * MESSAGES_PER_S * seconds
     gap_ns = 1_000 * MS // (2 * pairs * MESSAGES_PER_S)
     run = drive(
-        two((PROCESSES, PROCESSES), pairs, protocol.mode, protocol.wait),
+        two((PROCESSES, PROCESSES), pairs, protocol.mode),
         [(at * gap_ns, SENDERS[at % len(SENDERS)], None) for at in range(count)],
         delay=f"constant:{lan_ms}ms",
         link_delay="constant:50ms",

@@ -1,6 +1,6 @@
 """What the orderings cost: deliveries per second, the price of a backlog, and ``updates`` against ``full`` matrices.
 
-Only ``accept`` (and for the stamps also ``send``) is timed; frames are made beforehand by real members. The peer is
+Only ``accept`` is timed (for the stamps see ``benchmarks.stamps``); frames are made beforehand by real members. The peer is
 another ordering, or the same one under another load, in the same run: ``unordered``, which does nothing but tell
 replays apart, stands for what a delivery costs anyway.
 """
@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, NamedTuple
 
+from benchmarks import stamps
 from benchmarks.table import Row, markdown
 from thence.core.ordering import ORDERINGS, ArrivalOrder, Ordering, make_ordering, ordering_named
-from thence.core.wire.messages import Envelope, Frame, control_bytes
+from thence.core.wire.messages import Envelope, Frame
 
 SIZES = (8, 64, 512)
 MESSAGES = 2_000
@@ -27,7 +28,6 @@ OPTIONS: dict[str, dict[str, Any]] = {"flood": {"links": "ring"}}
 """On a ring, since on a full graph of 512 every message is a quarter of a million frames."""
 BACKLOGS = (10, 10_000)
 PROBES = 2_000
-STAMP_SIZES = (16, 64, 256)
 
 Arrivals = list[tuple[str, Frame[Any]]]
 
@@ -189,42 +189,9 @@ BACKLOG_CASES = {
 }
 
 
-def stamps() -> Iterator[Row]:
-    """``updates`` against ``full`` matrix stamps: bytes per message, and the time to send and accept one."""
-    for count in STAMP_SIZES:
-        updates_bytes, updates_seconds = _unicasts(count, "updates")
-        full_bytes, full_seconds = _unicasts(count, "full")
-        what = f"matrix, {count} servers, updates against full"
-        yield Row(f"{what}: stamp", f"{updates_bytes:,.0f} B", f"{full_bytes:,.0f} B", full_bytes / updates_bytes)
-        yield Row(
-            f"{what}: send and accept",
-            f"{updates_seconds * 1e6:,.1f} µs",
-            f"{full_seconds * 1e6:,.1f} µs",
-            full_seconds / updates_seconds,
-        )
-
-
-def _unicasts(count: int, kind: str) -> tuple[float, float]:
-    """Let everybody write to random others; return bytes of stamp and seconds per message."""
-    chance = Random(7)
-    names = [f"m{number}" for number in range(count)]
-    members = {name: make_ordering("matrix", name, names, {"stamps": kind}) for name in names}
-    pairs = [chance.sample(names, 2) for _ in range(max(MESSAGES, 20 * count))]
-    size = 0
-    seconds = 0.0
-    for number, (sender, target) in enumerate(pairs, 1):
-        envelope = Envelope(sender, number, (target,), b"x" * 100)
-        began = time.perf_counter()
-        ((_, frame),) = members[sender].send(envelope, (target,)).send
-        members[target].accept(sender, frame, 0)
-        seconds += time.perf_counter() - began
-        size += control_bytes(frame.stamp)
-    return size / len(pairs), seconds / len(pairs)
-
-
 def run() -> list[Row]:
     """Measure everything in this file."""
-    return [*rates(), *backlog_costs(), *stamps()]
+    return [*rates(), *backlog_costs(), *stamps.rows()]
 
 
 if __name__ == "__main__":

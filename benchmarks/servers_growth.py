@@ -42,22 +42,10 @@ from thence.node.peers import outgoing_calls
 from thence.studies.parts import shapes
 
 NOTES = """
-![Bytes of a round trip](images/servers_growth_bytes.svg)
-
-![Time of a round trip on a line of 100 Mbit/s](images/servers_growth_line.svg)
-
-![Time of a round trip on the loopback](images/servers_growth_time.svg)
-
-Ours is √n domains with full matrices. In bytes the claims hold: in one domain with full matrices they grow with the square of
-the number of servers (1.98 here, 2.06 and 2.07 in runs before), with √n domains at most linearly.
-
-In time they hold on the line that the paper measured on, an Ethernet of 100 Mbit/s: at 150 servers a round trip in one domain
-takes 15.6 ms and with domains 1.2 ms, and from 49 servers on domains are quicker. On the loopback they cannot be seen: 180 kB
-take no longer there than the hops themselves, and on a bus there are three of them. With other work on the machine (load average
-above 10 on two cores) single times are off by a millisecond; what a matrix adds on the line is more than that.
-
-With `updates` a flat domain sends less than domains do here, where one server asks the others one after the other. Nothing is
-stored in this run; the paper stores its matrix with each message.
+Ours is √n domains with full matrices. In bytes one domain grows with the square of the number of servers (1.98 here), √n
+domains at most linearly. On the line that the paper measured on, an Ethernet of 100 Mbit/s, domains are quicker from 49 servers
+on: at 150 a round trip takes 1.2 against 15.6 ms. On the loopback 180 kB take no longer than the hops. With `updates` in both,
+domains send less in all traffic that was tried: [domains-growth](studies/domains-growth.md).
 """
 SIZES = ((3, 3), (5, 5), (7, 7), (10, 10), (12, 12), (15, 10))
 """Domains, and servers in each."""

@@ -67,6 +67,31 @@ takeover = true
 
 WAITING: Final = LINK.replace("link", "waiting", 1).replace("takeover = true\n", "")
 
+FIFO_LINK: Final = LINK.replace('"link"', '"fifo-link"\npromise = "fifo"').replace("takeover", 'mode = "fifo"\ntakeover')
+
+SETS: Final = """
+name = "sets"
+promise = "fifo"
+[domains.A]
+members = ["a1", "a2", "ra1", "ra2"]
+[domains.D]
+members = ["d1", "d2", "rd1", "rd2"]
+[[links]]
+name = "one"
+between = ["A", "D"]
+relays = [["ra1", "rd1"], ["ra2", "rd2"]]
+mode = "fifo"
+only_from = ["a1", "d1"]
+takeover = true
+[[links]]
+name = "two"
+between = ["A", "D"]
+relays = [["ra2", "rd1"], ["ra1", "rd2"]]
+mode = "fifo"
+only_from = ["a2", "d2"]
+takeover = true
+"""
+
 ALONE: Final = """
 name = "alone"
 [domains.A]
@@ -192,6 +217,8 @@ def run() -> list[Row]:
         ("a parallel link with takeover, the sequencer killed for good", LINK, ("ra1",), NEVER),
         ("the same, on the side that receives", LINK, ("rd1",), NEVER),
         ("the same, the sequencers of both sides", LINK, ("ra1", "rd1"), NEVER),
+        ("a FIFO link with takeover, the sender's relay killed for good", FIFO_LINK, ("ra1",), NEVER),
+        ("a transfer set with a second pair, both relays of the first killed for good", SETS, ("ra1", "rd1"), NEVER),
         (f"a parallel link without takeover, the sequencer back after {AWAY_S:g} s", WAITING, ("ra1",), Back(AWAY_S)),
     ):
         gaps = measure(text, killed, back=back)

@@ -12,6 +12,7 @@ import pytest
 from thence.core.ordering import ORDERINGS
 from thence.errors import ConfigError
 from thence.sim.scenario import Stage, format_blocks, parse, run_file, run_text
+from thence.studies.parts.printed_links import PRINTED
 
 FOLDER = Path(__file__).resolve().parent / "scenarios"
 FILES = sorted(FOLDER.glob("*.txt"))
@@ -22,7 +23,7 @@ ROOT = FOLDER.parents[1]
 def test_it_happens_as_written(path: Path) -> None:
     report = [
         f"{path.relative_to(ROOT)}:{block.line}: {block.command}\n  expected:\n{block.expected}\n  found:\n{found}"
-        for block, found in run_file(path)
+        for block, found in run_file(path, link_ends=PRINTED)
     ]
     rewrite = f"If what was found is right: .venv/bin/thence scenario rewrite {path.relative_to(ROOT)}"
     assert not report, "\n".join([*report, rewrite])
@@ -50,6 +51,7 @@ BAD = {
     "no command": (DOMAIN + "sned A to B\n----\n", 5, "no command 'sned'"),
     "no domain": ("send A to B\n----\n", 1, "begins with a domain"),
     "domain without members": ("domain d fifo\n----\n", 1, "expected: domain"),
+    "unknown mode": (DOMAIN + "link L d e A=C mode:printed\n----\n", 5, "no mode 'printed' (there are: causal, fifo)"),
     "unknown ordering": ("domain d fifi A B\n----\n", 1, "did you mean 'fifo'"),
     "unknown option": ("domain d vector A B stamp=full\n----\n", 1, "stamp"),
     "unknown sender": (DOMAIN + "send Z to B\n----\n", 5, "no member 'Z'"),

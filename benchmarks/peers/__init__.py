@@ -37,15 +37,10 @@ default: 1.63 and 1.48 between members, 0.84 and 0.62 between clients of one ser
 Where the time goes, and what was done about it:
 
 * A hop between members makes about 130 calls and takes 41 µs of processor time (378 and 91 before). A message that is next in
-  every respect takes a short way (`core/member/fast_path.py`). An ack waits up to 5 ms for an answer to go with, and so does
-  the news that a message is done or accepted, unless somebody waits for it. A program without a disk gets its messages past
-  its mailbox.
+  every respect takes a short way (`core/member/fast_path.py`).
 * With a window of 256 KiB what is on its way stays in the caches of the processor, and a group with 1,024 B is quicker by a
   third than with 4 MiB. On a long line that is too little, so the window follows the round trip (`core/transport/window.py`).
-  Where an ack waits for a disk the window is as large as it may be: with the small one the ratio to JetStream was 2.3.
-* A batch holds up to 512 KiB, not 128: what is done once for each costs a quarter. A server leaves what is there when it has
-  started out of the collection of garbage, which was a third of its time with messages of 1 KiB.
-* Messages are read where they lie in their batch, and those that a program gets are left out of the collection of garbage.
+* A batch holds up to 512 KiB, not 128: what is done once for each costs a quarter.
 """
 
 

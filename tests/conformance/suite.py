@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.runs import Run, random_run
 from thence.core.ordering import MAX_HELD, ORDERINGS, Ordering, Traits
-from thence.core.ordering.resilient import ResilientKept
+from thence.core.ordering.resilience.stamps import ResilientHeld
 from thence.core.wire.messages import Frame
 
 MEMBERS = ("A", "B", "C", "D", "E")
@@ -34,7 +34,7 @@ def _halves(members: Sequence[str]) -> list[list[str]]:
 
 
 OPTIONS: Mapping[str, Mapping[str, Options]] = {
-    "clocked": {"physical": lambda _: {"clock": "physical"}},
+    "clocked": {"physical": lambda _: {"clock": "physical"}, "hybrid": lambda _: {"clock": "hybrid"}},
     "vector": {"full": lambda _: {"stamps": "full"}},
     "matrix": {"full": lambda _: {"stamps": "full"}},
     "flood": {"ring": lambda _: {"links": "ring"}, "chain": lambda members: {"links": _chain(members)}},
@@ -58,7 +58,7 @@ class Variant(NamedTuple):
     @property
     def confirms(self) -> bool:
         """Whether a message waits until others have been heard of, though nothing that precedes it is missing."""
-        return self.name == "resilient" and self.options_for(MEMBERS).get("copies") != 0
+        return self.name == "resilient" and self.options_for(MEMBERS).get("copies", 1) > 1
 
     @property
     def kind(self) -> type[Ordering]:
@@ -132,8 +132,8 @@ def _resilient(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
     """I have sent more than I have, or somebody keeps what I have not sent."""
     if hasattr(frame.stamp, "updates"):
         yield from _matrix(target, frame)
-    elif isinstance(frame.stamp, ResilientKept):
-        yield _replaced(frame.stamp, number=999)
+    elif isinstance(frame.stamp, ResilientHeld):
+        yield _replaced(frame.stamp, sequence=999)
 
 
 def _grouped(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
@@ -144,6 +144,13 @@ def _grouped(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
     elif hasattr(frame.stamp, "to"):
         own = getattr(target, "my_group")  # noqa: B009 - only this ordering has it
         yield _replaced(frame.stamp, clock=_put(frame.stamp.clock, own, released[own] + 1))
+
+
+def _relayed(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
+    """It depends on a message that I have not sent."""
+    mine, sent = target.my_index, target.state.sent
+    others = [entry for entry in _pairs(frame.stamp.vector) if entry[0] != mine]
+    yield _replaced(frame.stamp, vector=tuple(x for entry in sorted([*others, (mine, sent + 1)]) for x in entry))
 
 
 def _flood(target: Ordering, frame: Frame[Any]) -> Iterator[object]:
@@ -166,6 +173,7 @@ IMPOSSIBLE: Mapping[str, Claim] = {
     "matrix": _matrix,
     "resilient": _resilient,
     "grouped": _grouped,
+    "relayed": _relayed,
     "flood": _flood,
 }
 

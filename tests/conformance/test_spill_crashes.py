@@ -20,7 +20,7 @@ import pytest
 from tests.support import far_side
 from tests.support.crashes.spills import delete_too_soon, forget_to_sync, kept_in, small_blocks
 from tests.support.far_side import WAY, FarSide, outgoing, send, small_files
-from tests.support.stores import without_waiting
+from tests.support.stores import in_one_thread, without_waiting
 from tests.unit.node.test_node import PATIENCE_S, alone, durable, joined
 from tests.unit.storage.test_store_crashes import CrashingDisk, Image
 from thence.errors import StorageError
@@ -264,7 +264,7 @@ def crash_everywhere(disk: Watched, left: Path) -> int:
     """Do the work, and check every way in which a crash could leave the folder; return how many there are."""
     with disk.watching():
         asyncio.run(asyncio.wait_for(disk.user.work(disk.folder), PATIENCE_S))
-    with without_waiting():
+    with without_waiting(), in_one_thread():
         return asyncio.run(check_all(left, disk))
 
 

@@ -1,7 +1,6 @@
 """What every transport is tried with: three members, a network with or without faults, and a way to restart a member.
 
-A transport that is added needs an entry in ``TRANSPORTS``. Delivery that waits until a message is safe is left out: there the
-place takes a frame before it puts it aside (``core.stability.safe_delivery``), and the tests of the place show it.
+A transport that is added needs an entry in ``TRANSPORTS``.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ def ack_all(**options: Any) -> Make:
     return lambda me: AckAll("d", me, MEMBERS, RESEND_NS, AckOptions(scheme="distributed", **options))
 
 
-def layer(inner: Make, *, stable: bool = False, delivery: str = "") -> Make:
+def layer(inner: Make, *, stable: bool = False, uniform: bool = False) -> Make:
     def make(me: str) -> Transport:
         made = inner(me)
-        return AckLayer(made, None if made.exact else RESEND_NS, stable=stable, delivery=delivery)
+        return AckLayer(made, None if made.exact else RESEND_NS, stable=stable, uniform=uniform)
 
     return make
 
@@ -77,8 +76,8 @@ TRANSPORTS: dict[str, Make] = {
     "stable over direct": layer(direct, stable=True),
     "stable over channels": layer(channels(), stable=True),
     "stable over acks to all": layer(ack_all(), stable=True),
-    "notify over channels": layer(channels(), delivery="notify"),
-    "stable and notify over channels": layer(channels(), stable=True, delivery="notify"),
+    "notify over channels": layer(channels(), uniform=True),
+    "stable and notify over channels": layer(channels(), stable=True, uniform=True),
 }
 
 
@@ -114,7 +113,7 @@ class Net:
         """Hand the packets of a member to the network; return how many there are."""
         transport = self.members[name]
         if isinstance(transport, AckLayer) and transport.safe_notification is not None:
-            transport.safe_notification.look(0)  # As the member does after each step.
+            transport.safe_notification.look(0, None)  # As the member does after each step.
         packets = transport.collect(self.now)
         for peer, packet in packets:
             if self.chance.random() >= self.faults.loss:

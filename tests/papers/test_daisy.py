@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.mortal import play
 from tests.support.papers import daisy_study
 from tests.support.papers.builders import Hierarchy, Plan, assert_order_kept, everywhere, hierarchy, random_plan
 from thence.core.failover import early_payloads
@@ -220,11 +221,17 @@ def test_d7_recipients_only(costs: dict[str, OptionCost]) -> None:
 
 
 def test_d7_with_copies(costs: dict[str, OptionCost]) -> None:
-    """D7, §3.4 (ii): to survive k failures a message waits for k more who have it: longer delays and more frames with each k."""
+    """D7, §3.4 (ii): to survive k failures a message waits for k more who have it: longer delays and more frames with each k.
+
+    And fewer bytes than where everybody gets all of every message, which survives deaths too.
+    """
     plain, one, two = (costs[f"recipients only, {what}"] for what in ("updates", "1 copy", "2 copies"))
     assert plain.delay_ms < one.delay_ms < two.delay_ms
     assert plain.frames < one.frames < two.frames
-    assert one.delay_ms > 1.8 * plain.delay_ms, "out, back and out again in every group"
+    assert two.delay_ms > 1.8 * plain.delay_ms, "out, back and out again in every group"
+    assert one.frames < costs["daisy"].frames
+    assert one.bytes < 0.6 * costs["daisy, whole"].bytes, "which survives deaths by giving everybody everything"
+    assert two.bytes < costs["daisy, whole"].bytes
 
 
 @settings(max_examples=20)
@@ -234,6 +241,17 @@ def test_d7_copies_in_every_group(seed: int, copies: int, recipients: int) -> No
     chance = Random(seed)
     built = hierarchy(random_plan(chance, 2, 4), everywhere("resilient", copies=copies), chance)
     assert_order_kept(built.topology, multicasts(seed, recipients, "exponential:10ms"))
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_d7_any_k_members_may_die(copies: int) -> None:
+    """D7, D9, §3.4 (ii): k deaths, with omissions and wrong suspicions.
+
+    What a survivor sent or delivered, or what was accepted, comes to all surviving recipients, once and in causal order.
+    """
+    for seed in range(80):
+        run = play("resilient", ("a", "b", "c", "d", "e", "f")[: 2 + seed % 5], copies, seed, one_after_the_other=seed % 2 == 0)
+        assert run.missing() + run.broken() == [], seed
 
 
 def test_d7_star(costs: dict[str, OptionCost]) -> None:

@@ -5,15 +5,19 @@ give to p_b any more: a persistent causal hole. The paper's remedy is that every
 that whoever has it passes it on. In our words: ``confirmation`` is ``distributed``, ``nearest`` and ``whole``.
 
 A causal server that dies is replaced, in the paper, by another member of its group, elected and told what is not stable. Here
-replicas of it have seen everything themselves, and nobody is elected (docs/concepts/takeover.md).
+its successor has seen everything itself, and nobody is elected (docs/concepts/takeover.md). In the daisy as documented
+(tests/papers/topologies/daisy.toml) causal servers send, are written to and relay at once, and anybody may die.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
+from tests.support.papers.survivors import dead_in, still_waiting, wrong_among
+from tests.support.planted.planted_takeover import NO_HOLDER, PLANTED_LOCAL, Planted, in_place
 from thence.core.member.contract import Arrived, Submit, Suspicion, Timer
 from thence.core.member.limits import MemberOptions
 from thence.core.member.member import Member
@@ -37,14 +41,13 @@ PATIENCE_NS = 60 * SECOND
 GROUP = ("p_a", "p_b", "p_c")
 
 
-class Fig2:
-    """The three processes of the figure, with a network that takes what it is told to."""
+class Played:
+    """Some processes, with a network that takes what it is told to."""
 
-    def __init__(self, ordering: str, confirmation: AckOptions, group: tuple[str, ...] = GROUP) -> None:
-        domain = Domain("g", group, ordering, {}, confirmation)
-        self.members = {name: Member(name, domain, MemberOptions(durable=False)) for name in group}
-        self.delivered: dict[str, list[str]] = {name: [] for name in group}
-        self.wakes: dict[str, int | None] = dict.fromkeys(group)
+    def __init__(self, where: Topology) -> None:
+        self.members = {name: Member(name, where, MemberOptions(durable=False)) for name in where.processes}
+        self.delivered: dict[str, list[str]] = {name: [] for name in self.members}
+        self.wakes: dict[str, int | None] = dict.fromkeys(self.members)
         self.now = 0
 
     def step(self, name: str, step_input: Any) -> list[tuple[str, str, Packet[Any]]]:
@@ -66,6 +69,13 @@ class Fig2:
         while due := [(wake, name) for name in alive if (wake := self.wakes[name]) is not None and wake <= end]:
             self.now, name = max(self.now, min(due)[0]), min(due)[1]
             self.carry(self.step(name, Timer()), *alive)
+
+
+class Fig2(Played):
+    """The three processes of the figure."""
+
+    def __init__(self, ordering: str, confirmation: AckOptions, group: tuple[str, ...] = GROUP) -> None:
+        super().__init__(Topology.flat(Domain("g", group, ordering, {}, confirmation)))
 
     def play(self) -> list[str]:
         """Play the figure, wait, and return what p_b has delivered."""
@@ -103,6 +113,47 @@ def test_d5_fig_2_does_not_block_ours() -> None:
     assert figure.delivered["p_c"] == ["p_a:2"]
 
 
+DOCUMENTED: Final = parse((Path(__file__).parent / "topologies" / "daisy.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", DOCUMENTED.domains)
+def test_d5_fig_2_does_not_block_the_daisy_as_documented(name: str) -> None:
+    domain = DOCUMENTED.domains[name]
+    assert isinstance(domain.ordering, str)
+    assert Fig2(domain.ordering, domain.acks).play() == ["p_a:1", "p_c:1"]
+
+
+def test_d5_a_causal_server_is_an_ordinary_sender_and_others_of_its_group_succeed_it() -> None:
+    assert DOCUMENTED.senders == DOCUMENTED.processes
+    for group in DOCUMENTED.replicas:
+        assert DOCUMENTED.takes_over_at_once(group)
+        assert set(group) < set(DOCUMENTED.domains[DOCUMENTED.local[group[0]]].members)
+
+
+def a_server_dies_after_it_sent() -> tuple[list[str], list[str]]:
+    """Let the causal server n0 send to its own group and another one, and die; all frames to its own group are lost.
+
+    Then somebody in the other group writes to one in its own. Return what these two have delivered.
+    """
+    played = Played(DOCUMENTED)
+    alive = tuple(name for name in DOCUMENTED.processes if name != "n0")
+    sent = played.step("n0", Submit(("n2", "s2"), b"m"))
+    played.carry([packet for packet in sent if packet[2].domain == "servers"], *alive)
+    for name in alive:
+        if set(DOCUMENTED.homes[name]) & set(DOCUMENTED.homes["n0"]):
+            played.carry(played.step(name, Suspicion("n0", True)), *alive)
+    played.carry(played.step("s2", Submit(("n2",), b"answer")), *alive)
+    played.wait(*alive)
+    return played.delivered["s2"], played.delivered["n2"]
+
+
+def test_d5_what_a_causal_server_sends_leaves_its_group_when_another_one_has_it() -> None:
+    """Otherwise its death would leave a message beyond that its own group lacks, and all that depends on it would wait."""
+    assert a_server_dies_after_it_sent() == ([], ["s2:1"])
+    with in_place(NO_HOLDER):
+        assert a_server_dies_after_it_sent() == (["n0:1"], [])
+
+
 def test_d5_fig_2_does_not_block_ours_where_another_one_is_dead_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its absence keeps everybody's copies: the limit for these is reached by another one's messages before the figure begins."""
     monkeypatch.setattr(copies, "MAX_COPIES", 50)
@@ -133,6 +184,54 @@ def daisy(groups: int, *, levels: int) -> Topology:
         text += [f"[[relays]]\nreplicas = {hyper}"] if hyper else []
     text += [f"[domains.top]\nmembers = {top}"] if top else []
     return parse("\n".join(text).replace("'", '"'))
+
+
+def with_deaths(seed: int, topology: Topology = DOCUMENTED) -> tuple[Simulation, list[Event]]:
+    """Let anybody die, also causal servers that send, while messages are lost and others crash or are suspected wrongly."""
+    options = SimulationOptions(
+        messages=120,
+        pattern="mixed",
+        recipients=3,
+        replies=0.5,
+        gap="exponential:40ms",
+        delay="exponential:5ms",
+        loss=0.1,
+        duplication=0.05,
+        crashes=2,
+        suspicions=6,
+        deaths=4,
+        body_bytes=4,
+        seed=seed,
+    )
+    events: list[Event] = []
+    simulation = Simulation(options, events.append, where=topology)
+    simulation.run()
+    return simulation, events
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_d9_any_process_of_the_daisy_as_documented_may_die(seed: int) -> None:
+    """D9, Thm 4.1, 4.4, 4.5, and D5: of survivors' messages nothing is missing, doubled, out of order or waiting at survivors.
+
+    What a dead one sent and another one delivered reaches all of them, too.
+    """
+    simulation, events = with_deaths(seed)
+    dead = dead_in(simulation)
+    assert dead
+    assert wrong_among(events, dead) == []
+    assert still_waiting(simulation) == 0
+
+
+def test_d9_causal_servers_and_others_die_in_these_runs() -> None:
+    dead = {name for seed in range(6) for name in dead_in(with_deaths(seed)[0])}
+    assert dead & set(DOCUMENTED.relays)
+    assert dead - set(DOCUMENTED.relays)
+
+
+@pytest.mark.parametrize("planted", PLANTED_LOCAL, ids=[planted.name for planted in PLANTED_LOCAL])
+def test_d9_random_deaths_find_what_was_planted(planted: Planted) -> None:
+    with in_place(planted):
+        assert any(wrong_among(events, dead_in(run)) for run, events in map(with_deaths, range(2)))
 
 
 @pytest.mark.parametrize("levels", [2, 3])

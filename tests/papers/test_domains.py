@@ -98,6 +98,56 @@ def run(topology: Topology, seed: int = 1, messages: int = 200, pattern: Pattern
     return simulate(options, topology)
 
 
+FIG_10 = {
+    "domains-fig10-bus": {
+        "bus": "p1-1 p2-1 p3-1 p4-1",
+        **{f"g{at}": f"p{at}-1 p{at}-2 p{at}-3 p{at}-4" for at in range(1, 5)},
+    },
+    "domains-fig10-daisy": {
+        "top": "p1-1-1 p2-1-1",
+        "g1": "p1-1-1 p1-2-1",
+        "g2": "p2-1-1 p2-2-1",
+        **{f"g{at}": f"p{at}-1 p{at}-2 p{at}-3 p{at}-4" for at in ("1-1", "1-2", "2-1", "2-2")},
+    },
+    "domains-fig10-tree": {
+        "root": "p1 p2 p3 p4",
+        "d1": "p2 p1-2 p1-3 p1-4",
+        "d2": "p3 p2-2 p2-3 p2-4",
+        "d1-1": "p1-2 p1-1-2 p1-1-3 p1-1-4",
+        "d1-2": "p1-3 p1-2-2 p1-2-3 p1-2-4",
+        "d2-1": "p2-2 p2-1-2 p2-1-3 p2-1-4",
+        "d2-2": "p2-3 p2-2-2 p2-2-3 p2-2-4",
+    },
+}
+"""Who is in which domain."""
+
+
+@pytest.mark.parametrize("shape", FIG_10)
+def test_m7_fig_10_has_these_members(shape: str) -> None:
+    """M7, Fig. 10: who is in which domain of the bus, the daisy and the tree."""
+    found = {name: set(domain.members) for name, domain in SHAPES[shape].make().domains.items()}
+    assert found == {name: set(members.split()) for name, members in FIG_10[shape].items()}
+
+
+def test_m7_fig_10_shows_three_different_graphs() -> None:
+    """M7, Fig. 10: whatever servers are called, no two are the same.
+
+    On the bus all relays meet in one domain; in the daisy some relay is in a domain of each of three levels; in the tree every
+    domain has servers that are no relays, and each relay is in two domains.
+    """
+    kinds = {}
+    for shape in FIG_10:
+        topology = SHAPES[shape].make()
+        relays = set(topology.relays)
+        backbones = [set(domain.members) for domain in topology.domains.values() if set(domain.members) <= relays]
+        kinds[shape] = (backbones == [relays], max(len(homes) for homes in topology.homes.values()), len(backbones))
+    assert kinds == {
+        "domains-fig10-bus": (True, 2, 1),
+        "domains-fig10-daisy": (False, 3, 3),
+        "domains-fig10-tree": (False, 2, 0),
+    }
+
+
 @pytest.mark.parametrize("pattern", ["unicast", "multicast", "broadcast"])
 @pytest.mark.parametrize("shape", [name for name in SHAPES if name.startswith("domains-")])
 def test_m1_traffic_over_the_figures_is_causal(shape: str, pattern: Pattern) -> None:

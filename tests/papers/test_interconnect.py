@@ -15,6 +15,7 @@ import pytest
 
 from thence.core.places.link_end import LinkTransfer
 from thence.core.topology.domain import Domain
+from thence.core.topology.link import MakeLinkEnd
 from thence.core.topology.model import Link, Topology
 from thence.core.topology.routing import Routes
 from thence.errors import TopologyError
@@ -23,7 +24,9 @@ from thence.sim.scenario import Stage, from_actions, parse, run_text
 from thence.sim.search import explorer
 from thence.sim.search.explorer import Action, Case, explore
 from thence.sim.simulation import simulate
-from thence.studies.parts.linked_systems import Mode, Wait, drive, names, two
+from thence.studies.parts.figures import FIG3_SETS, interconnect_fig3
+from thence.studies.parts.linked_systems import Mode, drive, names, two
+from thence.studies.parts.printed_links import PRINTED, printed_delivered
 from thence.trace.judge import judge
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
@@ -86,30 +89,18 @@ def test_i1_senders_divided_in_turn_stay_fifo(seed: int) -> None:
     assert broken(topology, seed, "fifo") == {}
 
 
-FIG_3 = (
-    ("set_1(isp01)", "isp01", "isp11", ("p1", "isp01")),
-    ("set_1(isp02)", "isp02", "isp11", ("p2", "isp02")),
-    ("set_1(isp03)", "isp03", "isp12", ("p3", "isp03")),
-    ("set_1(isp11)", "isp01", "isp11", ("q1", "isp11")),
-    ("set_2(isp11)", "isp02", "isp11", ("q2",)),
-    ("set_1(isp12)", "isp02", "isp12", ("q3", "isp12")),
-    ("set_2(isp12)", "isp03", "isp12", ("q4",)),
-)
-"""The transfer sets of Fig. 3: the relay in S0, the relay in S1, and whose messages cross there."""
-
-
 def test_i1_fig_3() -> None:
-    """I1, §3, Fig. 3: three relays in S0, two in S1; both relays of S1 have two sets, each to a relay of its own."""
-    systems = [
-        Domain("S0", ("p1", "p2", "p3", "isp01", "isp02", "isp03"), "fifo"),
-        Domain("S1", ("q1", "q2", "q3", "q4", "isp11", "isp12"), "fifo"),
-    ]
-    links = [Link(name, ("S0", "S1"), ((near, far),), "fifo", only_from=who) for name, near, far, who in FIG_3]
-    topology = Topology("fig. 3", systems, links, promise="fifo")
-    path = Routes(topology).path
-    assert path("p2", "q4") == ["p2", "S0", "isp02", "set_1(isp02)", "isp11", "S1", "q4"]
-    assert path("q2", "p3") == ["q2", "S1", "isp11", "set_2(isp11)", "isp02", "S0", "p3"]
-    assert path("q4", "p3") == ["q4", "S1", "isp12", "set_2(isp12)", "isp03", "S0", "p3"]
+    """I1, §3, Fig. 3 as shipped: "isp11 transfers messages to isp01 and isp02, and isp12 both to isp02 and isp03"; none idle."""
+    topology = interconnect_fig3()
+    path, sides = Routes(topology).path, (topology.domains["S0"].members, topology.domains["S1"].members)
+    used = {}
+    for here, there in (sides, sides[::-1]):
+        for sender in here:
+            ways = [path(sender, receiver) for receiver in there]
+            crossings = {(*way[at - 1 : at + 2],) for way in ways for at, step in enumerate(way) if step in topology.links}
+            (used[sender],) = crossings
+    assert set(used.values()) == {(arrow.split("-")[0], arrow, arrow.split("-")[1]) for arrow in FIG3_SETS}
+    assert topology.promise == "fifo"
     assert [broken(topology, seed, "fifo") for seed in range(10)] == [{}] * 10
 
 
@@ -198,10 +189,11 @@ def test_i3_uncoordinated_relays_break_causal_order() -> None:
     assert found.actions == (Action("a1"), Action("a1", "a2"), Action("a2"), Action("a2", "b2"))
 
 
-@pytest.mark.parametrize("mode", ["fifo", "printed"])
+@pytest.mark.parametrize("mode", ["fifo", printed_delivered])
 def test_i3_uncoordinated_relays_are_refused_where_causal_order_is_promised(mode: Mode) -> None:
     """I3, §5, Thm 2: the check says which link, why, and what to do instead."""
-    with pytest.raises(TopologyError, match=f"link 'L' has mode = '{mode}': .*overtake its cause; use mode = 'causal'"):
+    name = mode if isinstance(mode, str) else mode.__name__
+    with pytest.raises(TopologyError, match=f"link 'L' has mode = '{name}': .*overtake its cause; use mode = 'causal'"):
         two((2, 2), 2, mode, promise="causal")
 
 
@@ -222,17 +214,17 @@ ROUND_TRIP = (
 """a1's message crosses; b2 answers; a2 passes the answer on, without having delivered what it answers."""
 
 
-@pytest.mark.parametrize("wait", ["delivered", "sent"])
-def test_i4_fig_5_is_not_causal(wait: Wait) -> None:
+@pytest.mark.parametrize("printed", PRINTED)
+def test_i4_fig_5_is_not_causal(printed: MakeLinkEnd) -> None:
     """I4, §5, Fig. 5 and Thm 3, deviation: the theorem is wrong. Its proof looks at two messages that cross the same way.
 
     A message that crosses, and an answer that comes back by another relay, are not covered: that relay counts what it got from
     the other system, not what its own system sent there. The shortest such run has seven steps, with either reading of the wait.
     """
-    case = Case(two((2, 2), 2, "printed", wait), 2, "broadcast", frozenset({"causal"}))
+    case = Case(two((2, 2), 2, printed), 2, "broadcast", frozenset({"causal"}))
     found = explore(case)
     assert (found.broken, found.actions) == ("causal", ROUND_TRIP)
-    differences, _ = run_text(from_actions(case, found.actions, "the round trip"))
+    differences, _ = run_text(from_actions(case, found.actions, "the round trip"), link_ends=PRINTED)
     assert differences == []
 
 
@@ -250,11 +242,11 @@ def one_way(_: Case, sender: str) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wait", ["delivered", "sent"])
-def test_i4_fig_5_is_causal_in_one_direction(wait: Wait, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("printed", PRINTED)
+def test_i4_fig_5_is_causal_in_one_direction(printed: MakeLinkEnd, monkeypatch: pytest.MonkeyPatch) -> None:
     """I4, Thm 3 as far as its proof goes; and there it is safe not to wait for the delivery of what this relay sent itself."""
     monkeypatch.setattr(explorer, "_destinations", one_way)
-    found = explore(Case(two((2, 2), 2, "printed", wait), 3, "broadcast", frozenset({"causal"})))
+    found = explore(Case(two((2, 2), 2, printed), 3, "broadcast", frozenset({"causal"})))
     assert (found.broken, found.steps > 1_000) == (None, True)
 
 
@@ -295,7 +287,7 @@ def test_i4_our_links_are_causal_in_random_runs(seed: int) -> None:
     assert broken(topology, seed, "fifo", "causal", pattern=chance.choice(PATTERNS)) == {}
 
 
-@pytest.mark.parametrize(("mode", "least"), [("fifo", 15), ("printed", 3), ("causal", 0)])
+@pytest.mark.parametrize(("mode", "least"), [("fifo", 15), (printed_delivered, 3), ("causal", 0)])
 def test_i4_the_random_runs_find_what_there_is(mode: Mode, least: int) -> None:
     """I4: the random runs can find it. Where links are quick, they break Fig. 2 nearly always and Fig. 5 in some seeds."""
     options = SimulationOptions(messages=60, replies=0.9, gap="exponential:20ms", link_delay="constant:100us", body_bytes=0)

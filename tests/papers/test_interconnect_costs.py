@@ -10,12 +10,14 @@ from random import Random
 import pytest
 
 from benchmarks.links import OURS, PRINTED, rate
-from thence.core.places import place
-from thence.core.places.link_end import LinkEnd, LinkOutput
+from thence.core.places.link_end import LinkOutput
 from thence.core.topology.domain import Domain
+from thence.core.topology.link import MakeLinkEnd
 from thence.core.topology.model import Topology
 from thence.sim.search.explorer import Case, explore
-from thence.studies.parts.linked_systems import MS, BroadcastCost, DrivenRun, Mode, Send, Wait, costs, daisy, drive, names, two
+from thence.studies.parts.linked_systems import MS, BroadcastCost, DrivenRun, Mode, Send, costs, daisy, drive, names, two
+from thence.studies.parts.printed_links import PRINTED as AS_PRINTED
+from thence.studies.parts.printed_links import PrintedEnd, printed_delivered, printed_sent
 
 # --- I8 ----------------------------------------------------------------------------------------------------------------
 
@@ -27,14 +29,14 @@ def test_i8_the_daisy_takes_three_slow_messages(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6])
-@pytest.mark.parametrize("wait", ["delivered", "sent"])
-def test_i8_fig_5_takes_one_slow_message(n: int, wait: Wait) -> None:
+@pytest.mark.parametrize("printed", AS_PRINTED)
+def test_i8_fig_5_takes_one_slow_message(n: int, printed: MakeLinkEnd) -> None:
     """I8, §8.2: 6n-2 fast messages where the sender's relay is the sequencer, 6n-1 where it is not, one slow one; 3 or 4 hops.
 
     Deviation: the text calls 6n-1 "the same global amount" on both sides. It leaves out its own slow message: the totals are
     6n-1 at best and 6n at worst, against the daisy's 6n-1.
     """
-    topology = two((3 * n, 3 * n), 3, "printed", wait)
+    topology = two((3 * n, 3 * n), 3, printed)
     first = frozenset(names("a", 3 * n))
     best, worst = BroadcastCost(6 * n - 2, 1, 3), BroadcastCost(6 * n - 1, 1, 4)
     assert costs(topology, ["a4"], first) == [best]
@@ -115,22 +117,20 @@ def test_i9_a_local_broadcast_may_wait_for_a_cause_from_outside() -> None:
 # --- the doubtful places -----------------------------------------------------------------------------------------------
 
 
-class NumbersEverything(LinkEnd):
+class NumbersEverything(PrintedEnd):
     """Fig. 5 to the message: ``Sequence_out`` numbers each message that the sequencer delivers, also what came from outside."""
 
-    def delivered(self) -> LinkOutput:
+    def delivered(self, echo: bool) -> LinkOutput:
         if self.me == self.sequencer:
             self.state.numbered += 1
-        return super().delivered()
+        return super().delivered(echo)
 
 
-def test_numbering_everything_blocks_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbering_everything_blocks_for_ever() -> None:
     """§5, Fig. 5, doubtful: a message that came in takes a number that never crosses back, and all that follow wait for it."""
-    case = Case(two((2, 2), 2, "printed"), 2, "broadcast", frozenset())
-    assert explore(case).broken is None
-    monkeypatch.setattr(place, "LinkEnd", NumbersEverything)
-    assert explore(case).broken == "completeness"
-    run = drive(two((3, 3), 2, "printed"), [(0, "a3", None), (100 * MS, "b3", None), (200 * MS, "b3", None)])
+    assert explore(Case(two((2, 2), 2, printed_delivered), 2, "broadcast", frozenset())).broken is None
+    assert explore(Case(two((2, 2), 2, NumbersEverything), 2, "broadcast", frozenset())).broken == "completeness"
+    run = drive(two((3, 3), 2, NumbersEverything), [(0, "a3", None), (100 * MS, "b3", None), (200 * MS, "b3", None)])
     assert run.waiting == 2
     assert not [key for key in run.delays() if key[0].startswith("b") and key[1].startswith("a")]
 
@@ -138,10 +138,10 @@ def test_numbering_everything_blocks_for_ever(monkeypatch: pytest.MonkeyPatch) -
 LAN_MS, BURST = 5, 20
 
 
-def last_hops(mode: Mode, wait: Wait, senders: tuple[str, ...]) -> float:
+def last_hops(mode: Mode, senders: tuple[str, ...]) -> float:
     """Send a burst over links that are no bottleneck; return how many LAN delays the last delivery comes after the first."""
     traffic: list[Send] = [(at, senders[at % len(senders)], None) for at in range(BURST)]
-    times = drive(two((6, 6), 2, mode, wait), traffic, delay=f"constant:{LAN_MS}ms").times("b6")
+    times = drive(two((6, 6), 2, mode), traffic, delay=f"constant:{LAN_MS}ms").times("b6")
     assert len(times) == BURST
     return round((times[-1] - times[0]) / (LAN_MS * MS), 1)
 
@@ -153,11 +153,11 @@ def test_the_printed_wait_costs_one_local_delay_per_message() -> None:
     do not. Ours waits for nothing but the messages before: those that came by a pair of their own need two hops more.
     """
     turns, one = ("a5", "a6"), ("a5",)
-    assert last_hops("printed", "delivered", turns) == BURST - 1
-    assert last_hops("printed", "sent", turns) == BURST - 1
-    assert last_hops("printed", "sent", one) == 0.0
-    assert last_hops("causal", "delivered", turns) <= 2.0
-    assert last_hops("causal", "delivered", one) <= 2.0
+    assert last_hops(printed_delivered, turns) == BURST - 1
+    assert last_hops(printed_sent, turns) == BURST - 1
+    assert last_hops(printed_sent, one) == 0.0
+    assert last_hops("causal", turns) <= 2.0
+    assert last_hops("causal", one) <= 2.0
 
 
 @pytest.mark.parametrize("pairs", [2, 4])

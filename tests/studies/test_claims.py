@@ -140,6 +140,21 @@ def test_growth_as_a_logarithm(law: Callable[[float], float], expected: str) -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("law", "expected"),
+    [
+        (lambda x: 517 + 24.1 * x, "holds"),
+        (lambda x: 24.1 * x**1.5, "does not hold"),
+        (lambda x: 517 + 24.1 * math.log(x), "does not hold"),
+        (lambda x: 30_000 - 24.1 * x, "does not hold"),
+    ],
+)
+def test_growth_as_a_line_with_a_constant_part(law: Callable[[float], float], expected: str) -> None:
+    """A power fitted to the first of these has an exponent far below 1, though it is exactly linear."""
+    line = 'kind = "growth"\nlaw = "line"\nagainst = "size"\nfit = 0.995\n'
+    assert verdict(line, lambda point: (law(float(point["size"])), 0.01)) == expected
+
+
 def test_a_logarithm_lost_in_noise_is_not_decided() -> None:
     wobble = {1: 1.0, 10: 3.0, 100: 1.0, 1000: 3.0}
     assert (

@@ -15,7 +15,7 @@ from thence.studies.study import CATALOGUE, study_named, study_names
 REPORTS = Path(__file__).parents[2] / "docs" / "research" / "studies"
 PAGE = REPORTS.with_suffix(".md")
 VERDICTS = {"holds", "does not hold", "not decided"}
-OF_THE_PAPERS = {"I7", "I8", "D7", "D8", "C6", "C7", "G3", "G5", "M6", "M7", "M8"}
+OF_THE_PAPERS = {"I7", "I8", "D7", "D8", "C6", "C7", "C8", "G3", "G5", "M6", "M7", "M8", "M10", "M11"}
 """The rows of the papers' claims that are shown by a study."""
 
 
@@ -58,6 +58,55 @@ def test_the_data_of_a_study_is_whole(name: str) -> None:
     for place, (claim, verdict) in enumerate(zip(study.claims, claims_in(text), strict=True)):
         found = {row["verdict"] for row in claims if (row["id"], row["claim"]) == (claim.id, claim.text)}
         assert verdict[2] == next(one for one in ("does not hold", "not decided", "holds") if one in found), place
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """Return the cells of every table, its head first and without its rule."""
+    found = [part.splitlines() for part in text.split("\n\n") if part.startswith("| ")]
+    rows = [[line for at, line in enumerate(part) if at != 1] for part in found]
+    return [[[plain(cell) for cell in re.split(r"(?<!\\) \| ", line.strip("| "))] for line in part] for part in rows]
+
+
+def plain(cell: str) -> str:
+    """Return a cell of a table as it stands in the data."""
+    return cell.strip().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").replace("\\|", "|")
+
+
+def contradictions(text: str, points: list[dict[str, str]], claims: list[dict[str, str]]) -> list[list[str]]:
+    """Return the rows of a report that its data does not have: of its table of claims, and of its table of points."""
+    said = {(row["id"], row["claim"], row["measured"], row["formula or other side"], row["difference"]) for row in claims}
+    wrong = []
+    for head, *rows in tables(text):
+        if head[:2] == ["id", "claim"]:
+            wrong += [row for row in rows if "nothing to compare" not in row and (row[0], row[1], *row[4:7]) not in said]
+        if is_of_points(head):
+            measured = [[plain(row[name]) for name in head] for row in points]
+            wrong += [row for row in rows if row not in measured]
+    return wrong
+
+
+def is_of_points(head: list[str]) -> bool:
+    return "runs" in head
+
+
+@pytest.mark.parametrize("name", study_names())
+def test_the_figures_of_a_report_are_those_of_its_data(name: str) -> None:
+    points, claims = (rows_of(REPORTS / "data" / f"{name}-{kind}.csv") for kind in ("points", "claims"))
+    text = (REPORTS / f"{name}.md").read_text(encoding="utf-8")
+    assert contradictions(text, points, claims) == []
+    (shown,) = (rows for head, *rows in tables(text) if is_of_points(head))
+    line = f"| {' | '.join(shown[0])} |"
+    assert text.count(line) == 1
+    changed = [*shown[0][:-1], "-1"]
+    assert contradictions(text.replace(line, f"| {' | '.join(changed)} |"), points, claims) == [changed], "not noticed"
+
+
+def test_the_page_counts_the_runs_of_all_reports() -> None:
+    runs = [
+        int(re.search(r"In all ([\d,]+) runs", (REPORTS / f"{name}.md").read_text(encoding="utf-8"))[1].replace(",", ""))  # type: ignore[index]
+        for name in study_names()
+    ]
+    assert f"together are {sum(runs):,} runs" in " ".join(PAGE.read_text(encoding="utf-8").split())
 
 
 def test_no_page_has_a_twin() -> None:

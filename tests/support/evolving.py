@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from tests.support.fabrics import CAUSAL, FAULTS, GATED, confirming
 from thence.core.ordering import ordering_named
+from thence.core.reconfig.concern import concerned_by, why_everybody
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
 from thence.errors import UsageError
@@ -233,12 +234,20 @@ def replicated(seed: int) -> bool:
     return seed % 2 == 1
 
 
-def first_fabric(chance: Random) -> Topology:
-    """Return one to three small domains in a row, joined by members or links."""
+def wide(seed: int) -> bool:
+    """Return whether the run of this number is of a longer fabric of which most changes concern a part."""
+    return seed % 8 == 4
+
+
+WIDE: Final = ("split", "merge", "move", "level", "widen", "reorder", "reorder")
+
+
+def first_fabric(chance: Random, most: int = 3) -> Topology:
+    """Return some small domains in a row, joined by members or links; as a rule up to three."""
     domains: list[Domain] = []
     links: list[Link] = []
     process = 0
-    for number in range(chance.randint(1, 3)):
+    for number in range(chance.randint(1 if most == 3 else 3, most)):
         members = [f"p{process + at}" for at in range(1, chance.randint(2, 4) + 1)]
         process += len(members)
         name = f"d{number + 1}"
@@ -278,8 +287,9 @@ def with_replicas(topology: Topology, chance: Random) -> Topology:
 def changes_for(seed: int, wanted: str | None = None) -> tuple[Topology, list[Change]]:
     """Return a fabric and how it changes; the last change is the one that is ``wanted``, if one is."""
     chance = Random(f"evolving/{seed}")
-    first = first_fabric(chance)
-    possible = tuple(CHANGES)
+    long = wide(seed) and wanted is None
+    first = first_fabric(chance, 6 if long else 3)
+    possible = WIDE if long else tuple(CHANGES)
     if replicated(seed):
         first, possible = with_replicas(first, chance), WITH_REPLICAS
     topology = first
@@ -291,6 +301,8 @@ def changes_for(seed: int, wanted: str | None = None) -> tuple[Topology, list[Ch
         fresh = [f"n{len(done)}", *(f"n{len(done)}-{number}" for number in range(1, 8))]
         done.append(changed(topology, chance, fresh, (wanted,) if last and wanted else possible))
         topology = done[-1].topology
+    if long:
+        return first, done
     careful = Random(f"evolving-stability/{seed}")
     return _careful(first, careful), [change._replace(topology=_careful(change.topology, careful)) for change in done]
 
@@ -298,10 +310,11 @@ def changes_for(seed: int, wanted: str | None = None) -> tuple[Topology, list[Ch
 def _careful(topology: Topology, chance: Random) -> Topology:
     """Return the same version, in which messages may be kept until all have them, and domains may deliver only what all have.
 
-    Or they tell later that all have it. Domains with replicas do neither; in most of them others repeat what a dead one sent.
+    Or they tell later that all have it. Fabrics with replicas do neither; in most of them others repeat what a dead one sent.
     """
     with_fellows = {name for name, domain in topology.domains.items() if any(one in topology.fellows for one in domain.members)}
-    direct = {name for name, domain in topology.domains.items() if ordering_named(domain.ordering).traits.direct} - with_fellows
+    able = {} if topology.replicas else topology.domains
+    direct = {name for name, domain in able.items() if ordering_named(domain.ordering).traits.direct}
     domains = [
         domain._replace(delivery="safe") if domain.name in direct and chance.random() < 0.3 else domain
         for domain in topology.domains.values()
@@ -328,6 +341,14 @@ def _careful(topology: Topology, chance: Random) -> Topology:
         version=topology.version,
         stability=keeps,
     )
+
+
+def part_concerned(seed: int) -> int:
+    """Return how many changes of this run concern some processes and not others."""
+    first, changes = changes_for(seed)
+    versions = [first, *(change.topology for change in changes)]
+    steps = zip(versions, versions[1:], changes, strict=False)
+    return sum(0 < len(concerned_by(old, new, change.lost)) < len(old.processes) for old, new, change in steps)
 
 
 def options_for(seed: int) -> SimulationOptions:
@@ -421,7 +442,15 @@ def _out_of_turn(events: Iterable[Event]) -> list[str]:
 
 
 def _views_apart(events: Iterable[Event], first: Topology, changes: list[Change]) -> list[str]:
-    """Return whose views do not come in order, or who delivered in one view what another one delivered in another view."""
+    """Return whose views do not come in order, or who delivered in one view what another one delivered in another view.
+
+    Where not all hold, messages go on from one view into the next: only changes that concern everybody divide them.
+    """
+    versions = [first, *(change.topology for change in changes)]
+    steps = zip(versions, versions[1:], changes, strict=False)
+    limited = [not why_everybody(old, new, change.lost) for old, new, change in steps]
+    since = [at - sum(limited[:at]) for at in range(len(versions))]
+    """For each view, how many changes of everybody came before."""
     views: dict[str, int] = dict.fromkeys(first.processes, 0)
     for at, change in enumerate(changes, 1):
         views |= {name: at for name in change.topology.processes if name not in views}
@@ -436,7 +465,7 @@ def _views_apart(events: Iterable[Event], first: Topology, changes: list[Change]
             if (event.to or ()) != changes[views[event.process] - 1].lost:
                 found.append(f"{event.process} was told that {event.to} were lost")
         elif event.kind == "deliver" and event.message is not None:
-            at = views[event.process]
+            at = since[views[event.process]]
             other, there = delivered.setdefault(event.message, (event.process, at))
             if there != at:
                 found.append(f"{event.message} is in view {at} of {event.process} and in view {there} of {other}")

@@ -7,7 +7,7 @@ every ordering and pattern for 3 processes with 3 and with 4 messages; with fewe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from thence.core.ordering import ORDERINGS
 from thence.core.topology.domain import Domain
@@ -15,6 +15,7 @@ from thence.core.topology.model import Link, Topology
 from thence.sim.search.explorer import Action, Case, Fault
 
 NAMES: Final = ("A", "B", "C")
+Mode = Literal["causal", "fifo"]
 PATTERNS: Final = ("unicast", "multicast", "broadcast")
 
 OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {"grouped": {"groups": [["A", "B"], ["C"]]}}
@@ -25,6 +26,7 @@ LARGE: Final = {
     ("flood", "multicast", 4),
     ("grouped", "multicast", 4),
     ("matrix", "multicast", 4),
+    ("relayed", "multicast", 4),
     ("sequenced", "multicast", 4),
     ("vector", "multicast", 4),
 }
@@ -75,11 +77,18 @@ TAKEOVER_BACK_AND_FORTH: Final = (*TAKEOVER_SUSPICION, Action("r2", "r1", fault=
 TAKEOVER_CRASH: Final = (Action("r1", fault=Fault.CRASH), *TAKEOVER_SUSPICION)
 
 
-def takeover_fabric(ordering: str, other: str | None = None, *, wide: bool = False) -> Topology:
-    """Return two domains with a relay of two replicas between them; ``wide``: somebody more in the second."""
+def takeover_fabric(ordering: str, other: str | None = None, *, wide: bool = False, local: bool = False) -> Topology:
+    """Return two domains with a relay of two replicas between them; ``wide``: somebody more in the second.
+
+    ``local``: the replicas are ordinary members of the first.
+    """
     near, far = (("x",), ("y", "z")) if wide else (("a",), ("d",))
     domains = [Domain("A", (*near, "r1", "r2"), ordering), Domain("D", (*far, "r1", "r2"), other or ordering)]
-    return Topology("twin", domains, replicas=[("r1", "r2")])
+    return Topology("twin", domains, replicas=[("r1", "r2")], local=dict.fromkeys(("r1", "r2"), "A") if local else {})
+
+
+def _local(ordering: str, messages: int, faults: tuple[Action, ...], pattern: str = "unicast") -> Case:
+    return Case(takeover_fabric(ordering, local=True), messages, pattern, faults=faults)
 
 
 def _takeover(ordering: str, messages: int, pattern: str, faults: tuple[Action, ...], other: str | None = None) -> Case:
@@ -92,16 +101,17 @@ LINK_CRASH: Final = (Action("a1", fault=Fault.CRASH), *LINK_SUSPICION)
 LINK_BOTH_CRASH: Final = (*LINK_CRASH, Action("b1", fault=Fault.CRASH), Action("b2", "b1", fault=Fault.SUSPECT))
 
 
-def linked_fabric(ordering: str, *, single: bool = False) -> Topology:
+def linked_fabric(ordering: str, *, single: bool = False, mode: Mode = "causal") -> Topology:
     """Return two domains with a link whose relays take over; ``single``: on one side only, there being one on the other."""
     far = ("b1",) if single else ("b1", "b2")
     domains = [Domain("A", ("x", "a1", "a2"), ordering), Domain("B", ("y", *far), ordering)]
-    return Topology("linked", domains, [Link("L", ("A", "B"), (("a1", "b1"), ("a2", far[-1])), takeover=True)])
+    link = Link("L", ("A", "B"), (("a1", "b1"), ("a2", far[-1])), mode, takeover=True)
+    return Topology("linked", domains, [link], promise=mode)
 
 
-def _linked(ordering: str, messages: int, faults: tuple[Action, ...], *, single: bool = False) -> Case:
+def _linked(ordering: str, messages: int, faults: tuple[Action, ...], *, single: bool = False, mode: Mode = "causal") -> Case:
     """Return the case in which x and y write to each other, so that answers come back the way that the questions went."""
-    return Case(linked_fabric(ordering, single=single), messages, "unicast", faults=faults, among=("x", "y"))
+    return Case(linked_fabric(ordering, single=single, mode=mode), messages, "unicast", faults=faults, among=("x", "y"))
 
 
 LINK_WRITTEN_TO: Final = Case(linked_fabric("vector", single=True), 2, "multicast", faults=LINK_SUSPICION, among=("x", "y", "a2"))
@@ -116,12 +126,22 @@ TAKEOVER_CASES: Final = {
     "sequenced, a death": _takeover("sequenced", 2, "unicast", TAKEOVER_CRASH),
     "matrix and vector, a death": _takeover("matrix", 2, "unicast", TAKEOVER_CRASH, "vector"),
     "replicas are written to as well": Case(takeover_fabric("matrix"), 2, "unicast", faults=TAKEOVER_SUSPICION),
+    "replicas that send, a wrong suspicion": _local("vector", 2, TAKEOVER_SUSPICION),
+    "replicas that send, matrix, a death": _local("matrix", 2, TAKEOVER_CRASH),
     "a link, a wrong suspicion of its sequencer": _linked("vector", 2, LINK_SUSPICION, single=True),
     "a link, the death of its sequencer": _linked("vector", 2, LINK_CRASH, single=True),
+    "a FIFO link, the death of a sender's relay": _linked("vector", 2, LINK_CRASH, single=True, mode="fifo"),
     "a link, the deaths of both sequencers": _linked("vector", 1, LINK_BOTH_CRASH),
 }
 
+LOCAL_WIDE: Final = Case(
+    takeover_fabric("matrix", wide=True, local=True), 2, "multicast", faults=TAKEOVER_SUSPICION, among=("x", "y", "r2")
+)
+
 TAKEOVER_CAMPAIGN_CASES: Final = {
+    "replicas that send, a wrong suspicion that ends": _local("vector", 2, TAKEOVER_BACK_AND_FORTH),
+    "replicas that send, a death": _local("vector", 2, TAKEOVER_CRASH),
+    "replicas that send, matrix, to several, a wrong suspicion": _local("matrix", 2, TAKEOVER_SUSPICION, "multicast"),
     "a link, a wrong suspicion that ends": _linked("vector", 2, LINK_BACK_AND_FORTH, single=True),
     "a link in a matrix domain, the death of its sequencer": _linked("matrix", 2, LINK_CRASH, single=True),
     "a link with two relays on each side, a wrong suspicion": _linked("vector", 2, LINK_SUSPICION),

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from tests.support.papers.survivors import dead_in, still_waiting, wrong_among
 from thence.core.ordering import ORDERINGS, ordering_named
 from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
@@ -33,7 +34,6 @@ from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
-from thence.trace.judge import judge
 
 MAX_DOMAINS: Final = 12
 MAX_PROCESSES: Final = 60
@@ -94,7 +94,24 @@ class _Builder:
             for options in [_variant(ordering, members, self.chance)]
         ]
         stability = Random(f"stability/{seed}").random() < 0.25
-        return Topology(f"fabric-{seed}", domains, self.links, replicas=twins, promise=self.promise, stability=stability)
+        return Topology(
+            f"fabric-{seed}",
+            domains,
+            self.links,
+            replicas=twins,
+            local=self._locals(twins, domains, Random(f"local/{seed}")),
+            promise=self.promise,
+            stability=stability,
+        )
+
+    def _locals(self, groups: list[tuple[str, ...]], domains: list[Domain], chance: Random) -> dict[str, str]:
+        """Let most replicas be ordinary members of one of their domains."""
+        local = {}
+        for group in groups:
+            able = [one.name for one in domains if group[0] in one.members and ordering_named(one.ordering).traits.direct]
+            if able and chance.random() < 0.7:
+                local.update(dict.fromkeys(group, chance.choice(able)))
+        return local
 
     def _replicate(self, chance: Random) -> list[tuple[str, ...]]:
         """Put one or two others beside most relays."""
@@ -272,12 +289,12 @@ def run_one(seed: int, node_type: type[SimulatedNode] = SimulatedNode, **changes
     events: list[Event] = []
     simulation = Simulation(options, events.append, where=topology, node_type=node_type, max_events=MAX_EVENTS)
     result = simulation.run()
-    verdict = judge(events, ALWAYS | topology.guarantees | {promise})
-    broken = {name: count for name, count in verdict.properties.items() if count}
+    wrong = wrong_among(events, dead_in(simulation), ALWAYS | topology.guarantees | {promise})
+    broken: dict[str, int] = Counter(row.property for row in wrong)
     broken |= {
         name: count
         for name, count in (
-            ("still waiting", result.waiting),
+            ("still waiting", still_waiting(simulation)),
             ("repeated deliveries", result.statistics.repeated_deliveries),
             ("refused", result.statistics.refused),
             ("without body", sum(event.bytes != options.body_bytes for event in events if event.kind == "deliver")),
@@ -287,7 +304,7 @@ def run_one(seed: int, node_type: type[SimulatedNode] = SimulatedNode, **changes
     faults = Counter({name: result.network[name] for name in FAULTS})
     faults["crashes"] = result.statistics.crashes
     faults["suspicions"] = result.statistics.suspicions
-    faults["deaths"] = sum(node.dead for node in simulation.nodes.values())
+    faults["deaths"] = len(dead_in(simulation))
     return Outcome(seed, promise, options.messages, result.statistics.deliveries, faults, _shape(topology), broken)
 
 

@@ -45,6 +45,17 @@ between = ["A", "C"]
 relays = [["s1", "s3"], ["s2", "s4"]]
 """
 
+RELAYED: Final = """
+name = "relayed"
+[domains.one]
+members = ["s1", "s2"]
+[domains.two]
+members = ["s3", "s4"]
+[domains.main]
+members = ["s1", "s3"]
+ordering = "relayed"
+"""
+
 SAID: Final[dict[str, protocol.ControlFrame]] = {
     "server hello": protocol.ServerHello(1, "city", "0123abcd", "s1", "s2", "ffff", 3, {"A": Progress(5, 4, 3, 4)}, 1),
     "server welcome": protocol.ServerWelcome("s2", "eeee", {"A": Progress(4, 3, 5, 5)}, 1),
@@ -86,7 +97,8 @@ def packets() -> dict[str, Packet[Any]]:
         text = f'name = "f"\n[domains.D]\nmembers = ["a", "b", "c"]\nordering = "{ordering}"\n'
         topology = parse(text, force=True)
         found |= {f"{ordering} {name}": packet for name, packet in _exchanged(topology)}
-    return found | {f"link {name}": packet for name, packet in _exchanged(parse(LINKED))}
+    found |= {f"link {name}": packet for name, packet in _exchanged(parse(LINKED))}
+    return found | {f"seen {name}": packet for name, packet in _exchanged(parse(RELAYED))}
 
 
 def _exchanged(topology: Topology) -> Iterator[tuple[str, Packet[Any]]]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from thence.core.ordering import MAX_HELD, ArrivalOrder, Ordering, Output, make_ordering
+from thence.core.ordering import MAX_HELD, ArrivalOrder, Ordering, Output, Timed, make_ordering
 from thence.core.wire.messages import Envelope, Frame
 from thence.trace.events import Event
 from thence.trace.judge import judge
@@ -62,7 +62,10 @@ class Run:
         """Let ``sender`` send the next message."""
         self._numbers[sender] += 1
         envelope = Envelope(sender, self._numbers[sender], None if to is None else tuple(to), body)
-        output = self.orderings[sender].send(envelope, to)
+        ordering = self.orderings[sender]
+        if isinstance(ordering, Timed):
+            ordering.now = self.time(sender)
+        output = ordering.send(envelope, to)
         self._note(sender, "send", envelope, tuple(self.members if to is None else to))
         self._follow(sender, output)
         return envelope
@@ -70,10 +73,14 @@ class Run:
     def arrive(self, source: str, target: str, place: int = 0) -> Output:
         """Let a frame arrive. If it is refused, it stays on its way."""
         frames = self.on_the_way[source, target]
-        output = self.orderings[target].accept(source, frames[place], self.steps)
+        output = self.orderings[target].accept(source, frames[place], self.time(target))
         del frames[place]
         self._follow(target, output)
         return output
+
+    def time(self, member: str) -> int:
+        """Return what the clock of ``member`` says."""
+        return self.steps
 
     def flights(self) -> list[Flight]:
         """Return every frame that may arrive next."""

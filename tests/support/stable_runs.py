@@ -1,15 +1,13 @@
 """Simulated runs in which messages are kept until all have them, watched from outside: who has what on disk, and who says so.
 
 What a process has is read from the records that it made durable, and what a message is for from its envelope: nothing here shares
-code with ``core.stability.accounts``, ``core.stability.stable``, ``core.stability.safe_delivery`` and
-``core.stability.safe_notification``, which are to be judged.
+code with ``core.stability.accounts``, ``core.stability.stable``, ``core.stability.safe_notification`` and
+``core.stability.safe_turn``, which are to be judged.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection
-from itertools import takewhile
 from random import Random
 from typing import Any, NamedTuple
 from unittest import mock
@@ -20,7 +18,7 @@ from tests.support.fabrics import fabric_for, options_for, promise_for
 from thence.core.member.contract import Delivery, Ready
 from thence.core.ordering import ordering_named
 from thence.core.topology.ack_options import AT_ONCE
-from thence.core.topology.domain import Delivering, Domain
+from thence.core.topology.domain import Delivering
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Envelope, MessageId
 from thence.core.wire.records import Received, Submitted
@@ -75,8 +73,6 @@ class Watch:
         self.safe_upto = dict.fromkeys(self.processes, 0)
         """Up to which position each process was told that all have what was delivered."""
         self.noticed = 0
-        self.notifying = topology.notifying == tuple(topology.domains)
-        """Whether all domains tell it: then what led to a message is safe before the message is."""
         self._known: dict[str, dict[MessageId, None]] = {name: {} for name in self.processes}
         """What each process has sent and delivered, and what led to that."""
         self._led_to: dict[MessageId, tuple[MessageId, ...]] = {}
@@ -104,15 +100,13 @@ class Watch:
 
     def delivered(self, name: str, delivery: Delivery) -> None:
         """A process delivers a message: where it does so when all have it, all have to."""
-        domain, envelope = self.topology.domains.get(delivery.domain), delivery.envelope
+        envelope = delivery.envelope
         self.positions[name][delivery.position] = delivery
         self._known[name] |= dict.fromkeys((*self._led_to.get(envelope.id, ()), envelope.id))
-        if domain is None or domain.delivery != "safe":
-            return
-        lacking = [member for member in self.lacking(envelope) if member in domain.members]
-        if lacking:
-            self.mistakes.append(f"{name} delivers {envelope.id}, and {', '.join(lacking)} lacks it")
-        self.delivered_safely += 1
+        safe = any(self.topology.domains[home].delivery == "safe" for home in self.topology.homes[name])
+        if safe and envelope.origin in self.processes:
+            self._check_safe(name, envelope)
+            self.delivered_safely += 1
 
     def safe(self, name: str, upto: int) -> None:
         """A process is told that all have what it delivered up to a position."""
@@ -122,45 +116,14 @@ class Watch:
                 self.mistakes.append(f"{name} is told that delivery {position} is safe, and has delivered no such thing")
                 continue
             self.noticed += delivery.domain in self.topology.notifying
-            for domain in self._told_domains(name, delivery):
-                self._check_safe(name, delivery.envelope, domain.members)
-                for led in self._led_to.get(delivery.envelope.id, ()) if self.notifying else ():
-                    self._check_safe(name, self.envelopes[led], domain.members)
+            self._check_safe(name, delivery.envelope)
         self.safe_upto[name] = max(upto, self.safe_upto[name])
 
-    def _check_safe(self, name: str, envelope: Envelope, members: tuple[str, ...]) -> None:
-        lacking = [member for member in self.lacking(envelope) if member in members]
-        if lacking:
-            self.mistakes.append(f"{name} is told that {envelope.id} is safe, and {', '.join(lacking)} lacks it")
-
-    def _told_domains(self, name: str, delivery: Delivery) -> list[Domain]:
-        """Return the domains in which a message is safe when this process is told so: where it is, and on its way there."""
-        topology, origin = self.topology, delivery.envelope.origin
-        if origin == name:
-            return [topology.domains[home] for home in topology.homes[name] if home in topology.notifying]
-        at = delivery.domain
-        if at in topology.links:
-            at = next(end for end in topology.links[at].between if name in topology.domains[end].members)
-        way = list(takewhile(lambda domain: domain in topology.notifying, self._way_back(at, origin)))
-        return [topology.domains[domain] for domain in way]
-
-    def _way_back(self, at: str, origin: str) -> list[str]:
-        """Return the domains from this one to one into which a process puts its messages itself: the way is unique."""
-        domains = self.topology.domains
-        ways, seen = deque([[at]]), {at}
-        reached = {name: set(domain.members) for name, domain in domains.items()}
-        for link in self.topology.links.values():
-            for end in link.between:
-                reached[end] |= set(link.members)
-        while origin not in reached[ways[0][-1]]:
-            way = ways.popleft()
-            here = domains[way[-1]]
-            linked = {end for link in self.topology.links.values() if here.name in link.between for end in link.between}
-            joined = {name for name, other in domains.items() if set(other.members) & set(here.members)}
-            following = sorted((linked | joined) - seen)
-            seen |= set(following)
-            ways += [[*way, name] for name in following]
-        return ways[0]
+    def _check_safe(self, name: str, envelope: Envelope) -> None:
+        """Somebody relies on it that all have a message, in whatever domain, and what led to it."""
+        for one in (envelope, *(self.envelopes[led] for led in self._led_to.get(envelope.id, ()))):
+            if lacking := self.lacking(one):
+                self.mistakes.append(f"{name} is told that {one.id} is safe, and {', '.join(lacking)} lacks it")
 
     def undelivered(self, living: Collection[str]) -> list[str]:
         """Return who lacks in the end what somebody was told to be safe."""
@@ -168,9 +131,8 @@ class Watch:
         wrong = []
         for name, upto in self.safe_upto.items():
             for delivery in [delivery for at, delivery in self.positions[name].items() if at <= upto]:
-                members = {member for domain in self._told_domains(name, delivery) for member in domain.members}
                 to = self.processes if delivery.envelope.to is None else delivery.envelope.to
-                lacking = [one for one in to if one in members and one in living and delivery.envelope.id not in got[one]]
+                lacking = [one for one in to if one in living and delivery.envelope.id not in got[one]]
                 told = f"{name} was told that {delivery.envelope.id} is safe"
                 wrong += [f"{told}, and {member} never delivered it" for member in lacking]
         return wrong
@@ -219,7 +181,7 @@ class Outcome(NamedTuple):
         wrong += [f"{name}: {count}" for name, count in self.verdict.properties.items() if count]
         wrong += [f"{self.result.waiting} still wait"] if self.result.waiting else []
         living = [node for node in self.simulation.nodes.values() if not node.dead]
-        if self.watch.notifying:
+        if self.watch.topology.uniform:
             wrong += self.watch.undelivered([node.name for node in living])
         if len(living) == len(self.simulation.nodes):
             wrong += [
@@ -266,11 +228,10 @@ def guarded(seed: int, *, stability: bool) -> Topology:
     plain, chance = fabric_for(seed, promise_for(seed)), Random(f"guarded/{seed}")
     domains = []
     for domain in plain.domains.values():
-        replicated = any(member in plain.fellows for member in domain.members)
         ordering, options, acks = domain.ordering, domain.options, domain.acks
-        if not replicated and not ordering_named(ordering).traits.direct:  # Few can do it, so many domains get another one.
+        safe = not plain.replicas and chance.random() < 0.8
+        if safe and not ordering_named(ordering).traits.direct:  # Few can do it, so many domains get another one.
             ordering, options, acks = chance.choice(("vector", "matrix")), {}, AT_ONCE
-        safe = not replicated and chance.random() < 0.8
         changed = domain._replace(ordering=ordering, options=options, acks=acks)
         domains.append(changed._replace(delivery="safe" if safe else "at once"))
     return Topology(
@@ -283,7 +244,7 @@ def noticed(seed: int, *, stability: bool) -> Topology:
     plain, chance = guarded(seed, stability=stability), Random(f"noticed/{seed}")
     replaced: dict[str, Delivering] = {}
     for domain in plain.domains.values():
-        able = not any(member in plain.fellows for member in domain.members)
+        able = not plain.replicas and ordering_named(domain.ordering).traits.direct
         choice: Delivering = chance.choice(("notify", "safe", "at once")) if seed % 3 == 0 else "notify"
         replaced[domain.name] = choice if able else "at once"
     return Topology(

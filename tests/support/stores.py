@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
+from thence.node.driver import commits
 from thence.storage.recovery import list_folder
 from thence.storage.store import Store
 
@@ -59,8 +62,27 @@ def last_of(found: tuple[bytes | None, list[bytes], str]) -> int:
     return upto + len(entries)
 
 
+class Inline(Executor):
+    """Does everything at once, in the thread of the caller."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001  It goes to whoever waits.
+            done.set_exception(error)
+        return done
+
+
 @contextmanager
 def without_waiting() -> Iterator[None]:
     """Files as they are, but no sync: for tests of what is in them."""
     with patch.object(os, "fsync", lambda _: None), patch.object(os, "fdatasync", lambda _: None):
+        yield
+
+
+@contextmanager
+def in_one_thread() -> Iterator[None]:
+    """Let nodes do what concerns their store at once: a thread for each takes longer than what it does."""
+    with patch.object(commits, "ThreadPoolExecutor", lambda *_: Inline()):
         yield

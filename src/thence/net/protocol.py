@@ -22,6 +22,7 @@ import msgspec
 
 from thence.core.epochs.epoch import Claim, Epoch
 from thence.core.epochs.progress import Progress
+from thence.core.epochs.statement import Statement
 from thence.core.member.codec import FORMAT_VERSION
 from thence.core.reconfig.flush import Inventory
 from thence.core.reconfig.protocol import Standing
@@ -44,6 +45,10 @@ PACKET_KIND: Final = bytes([PACKET, FORMAT_VERSION])
 """How a packet begins; it is never longer than the core reads, since a channel sends ``PACKET_BYTES`` or one frame at a time."""
 
 MAX_SHORT_BYTES: Final = 64 * 1024
+
+MAX_NEWS_BYTES: Final = 48 * 1024
+"""How long the text of a topology may be that a server is told when it is refused."""
+
 """The longest frame from a client that only holds names and numbers: all but those that ``long_kind`` returns."""
 
 PROGRAM_BYTES: Final = 8
@@ -90,6 +95,8 @@ class ServerHello(ControlFrame, frozen=True, array_like=True, tag=1):
     """In which epoch it is with whom it calls (``core.epochs.handshake``); None: its version knows no epochs."""
     restored: bool = False
     """Whether its store was restored from a copy."""
+    shown: Statement | None = None
+    """The last statement that whom it calls has made to it (``core.epochs.statement``)."""
 
 
 class ServerWelcome(ControlFrame, frozen=True, array_like=True, tag=2):
@@ -104,12 +111,24 @@ class ServerWelcome(ControlFrame, frozen=True, array_like=True, tag=2):
     """In which epoch it is with the caller, and which it offers; None: its version knows no epochs."""
     restored: bool = False
     """Whether its store was restored from a copy."""
+    shown: Statement | None = None
+    """The last statement that the caller has made to it (``core.epochs.statement``)."""
+    stated: Statement | None = None
+    """How far it is with the caller, in the epoch that it offers."""
 
 
 class ServerAgreed(ControlFrame, frozen=True, array_like=True, tag=5):
     """The caller has the offered epoch on disk. Packets follow; a caller that made no claim does not say this."""
 
     epoch: Epoch
+    stated: Statement | None = None
+    """How far the caller is with whom it called."""
+
+
+class Stated(ControlFrame, frozen=True, array_like=True, tag=6):
+    """How far a server is with its peer by now. It goes to those only that have stated the same when they met."""
+
+    stated: Statement
 
 
 class Refused(ControlFrame, frozen=True, array_like=True, tag=3):
@@ -129,7 +148,11 @@ class Refused(ControlFrame, frozen=True, array_like=True, tag=3):
     accepted: int = -1
     """To a client that is fenced: the number of its last message that was accepted; below 0: that is not known any more."""
     behind: bool = False
-    """Whether whoever called runs on an old copy of its store, beside another run of it that has its place."""
+    """Whether whoever called runs on an old copy of its store, beside another run of it that has its place,"""
+    shown: Statement | None = None
+    """and the last statement of whoever called, which proves it."""
+    text: str = ""
+    """To a server with an older topology: the one in force, unless it is too long (``MAX_NEWS_BYTES``)."""
 
 
 class Ping(ControlFrame, frozen=True, array_like=True, tag=4):
@@ -352,11 +375,11 @@ class ViewRequest(ControlFrame, frozen=True, array_like=True, tag=40):
     """Somebody leads a change of the fabric (``core.reconfig.coordinator``), and asks the server where it stands, or for its next
     step."""
 
-    action: Literal["ask", "hold", "prepare", "report", "give", "flush", "bar", "switch", "resume"]
+    action: Literal["ask", "hold", "prepare", "report", "give", "flush", "bar", "switch", "resume", "follow"]
     attempt: int = 0
     """Which attempt it is about; with ``ask``, the one that the asker leads, if it does."""
     text: str = ""
-    """Of ``hold``: the topology to follow."""
+    """Of ``hold``: the topology to follow; of ``follow``: the one that others have gone on to."""
     dead: bool = False
     """Of ``resume``: whether the attempt is known to be dead."""
     whole: bool = False
@@ -370,6 +393,12 @@ class ViewRequest(ControlFrame, frozen=True, array_like=True, tag=40):
     last: bool = False
     envelopes: tuple[Envelope, ...] = ()
     """Of ``flush``: a part of what the server lacks (``core.reconfig.protocol``)."""
+    limited: bool = False
+    """Of ``hold``: whether only those hold whom the change concerns."""
+    absent: tuple[str, ...] = ()
+    """Of ``hold``: who has no part in the attempt."""
+    peers: tuple[str, ...] = ()
+    """Of ``follow``: who have gone on."""
 
 
 class ViewAnswer(ControlFrame, frozen=True, array_like=True, tag=41):

@@ -22,11 +22,9 @@ from typing import Final, NamedTuple
 from thence.core.failover.early_payloads import MAX_AHEAD_KEPT_BYTES
 from thence.core.member.limits import (
     MAX_ECHO_BYTES,
-    MAX_LATE_BYTES_HARD,
     MAX_QUEUED_BYTES,
     MAX_QUEUED_BYTES_HARD,
     MAX_UNCONSUMED_BYTES,
-    MIN_LATE_BYTES_HARD,
     MIN_QUEUED_BYTES_HARD,
 )
 from thence.core.ordering.pending import MAX_HELD, MAX_HELD_BYTES, MIN_HELD_BYTES
@@ -104,8 +102,8 @@ class FabricShape(NamedTuple):
     copied_from: int = 0
     """Members of whose messages it keeps copies (``core.transport.ack_all.copies``), in so many domains:"""
     copying: int = 0
-    safe: int = 0
-    """Domains with safe delivery."""
+    safe: bool = False
+    """Whether deliveries wait until all have them."""
     replica: bool = False
     stability: bool = False
     """Whether messages of others are kept until all have them."""
@@ -160,12 +158,11 @@ class Sizes(NamedTuple):
     held: int
     early: int
     copies: int
-    late: int
 
 
-MOST_SIZES: Final = Sizes(MAX_QUEUED_BYTES_HARD, MAX_HELD_BYTES, MAX_EARLY_BYTES, MAX_COPIES_BYTES, MAX_LATE_BYTES_HARD)
+MOST_SIZES: Final = Sizes(MAX_QUEUED_BYTES_HARD, MAX_HELD_BYTES, MAX_EARLY_BYTES, MAX_COPIES_BYTES)
 
-LEAST_SIZES: Final = Sizes(MIN_QUEUED_BYTES_HARD, MIN_HELD_BYTES, MIN_HELD_BYTES, 0, MIN_LATE_BYTES_HARD)
+LEAST_SIZES: Final = Sizes(MIN_QUEUED_BYTES_HARD, MIN_HELD_BYTES, MIN_HELD_BYTES, 0)
 
 _UNITS: Final = "KMGT"
 
@@ -243,10 +240,7 @@ def _parts_of_fabric(shape: FabricShape, copies: int) -> Iterator[BudgetPart]:
         ),
         ("kept for another replica (MAX_QUEUED_BYTES_HARD)", lambda sizes: shape.replica * shape.domains * sizes.queued),
         ("early frames (MAX_HELD_BYTES)", lambda sizes: shape.domains * sizes.held),
-        ("frames kept aside (MAX_HELD_BYTES)", lambda sizes: shape.safe * sizes.held),
-        ("deliveries that wait for all (MAX_LATE_BYTES_HARD)", lambda sizes: min(1, shape.safe) * sizes.late),
-        # As printed, what waits for its number has as much room again (``core.places.link_end``).
-        ("early frames of links (MAX_EARLY_BYTES)", lambda sizes: 2 * shape.links * sizes.early),
+        ("early frames of links (MAX_EARLY_BYTES)", lambda sizes: shape.links * sizes.early),
         (
             "copies to repeat (MAX_COPIES_BYTES, WINDOW_BYTES)",
             lambda sizes: shape.copying * sizes.copies + shape.copied_from * (WINDOW_BYTES + MAX_BODY_BYTES),
@@ -257,6 +251,7 @@ def _parts_of_fabric(shape: FabricShape, copies: int) -> Iterator[BudgetPart]:
     costs.append(
         ("kept until all have it (MAX_UNSTABLE_BYTES)", lambda _: shape.stability * places * shape.servers * kept),
     )
+    costs.append(("deliveries that wait for all (MAX_UNSTABLE_BYTES)", lambda _: shape.safe * (1 + shape.servers) * kept))
     for name, cost in costs:
         yield BudgetPart(name, copies * cost(MOST_SIZES), copies * cost(LEAST_SIZES))
     # These are in no snapshot.

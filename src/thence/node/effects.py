@@ -25,6 +25,7 @@ class Effects:
         self._hooks = hooks
         self.refused = peers.refusals.note
         self.accepted = parts.intake.accepted
+        self.secured = parts.intake.secured
         self.stable = parts.intake.waiters.heard
         self.deliver = parts.dispatch.deliver
         self.safe = parts.dispatch.safe

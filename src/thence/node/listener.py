@@ -220,6 +220,8 @@ class Listener:
     async def _let_in(self, connection: Connection, came: socket.socket) -> None:
         tls, connection.binding = self._security.incoming, self._security.binding
         try:
+            # asyncio does so only where it made the listening socket: else small packets wait 40 ms for an ack of the one before.
+            came.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
                 await self._wait_for_turn(connection, came)
             await asyncio.get_running_loop().connect_accepted_socket(

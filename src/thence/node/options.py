@@ -115,9 +115,9 @@ def shape_of(topology: Topology, name: str) -> budget.FabricShape:
         returned_to=sum([sum(map(one.paths.hands_back_to, peers)) for one, peers in zip(orderings, others, strict=False)]),
         copied_from=sum(copying),
         copying=len(copying),
-        safe=sum(domain.delivery == "safe" for domain in domains),
+        safe=any(domain.delivery == "safe" for domain in domains),
         replica=name in topology.fellows,
-        stability=topology.stability,
+        stability=topology.keeps_accounts,
     )
 
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 import msgspec
 
 from thence.core.reconfig.flush import Inventory
-from thence.core.reconfig.protocol import BarLost, Expel, Flush, Hold, Prepare, Resume, Standing, Switch, ViewInput
+from thence.core.reconfig.protocol import BarLost, Expel, Flush, Follow, Hold, Prepare, Resume, Standing, Switch, ViewInput
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse, write
 from thence.core.wire.messages import Envelope, MessageId, weight_of
@@ -40,6 +40,7 @@ from thence.node.driver.driver import Driver
 from thence.node.history import TraceHistory
 from thence.node.hooks import NodeHooks
 from thence.node.peers.connections import Peers
+from thence.node.peers.epochs import sent_to
 from thence.runtime.event_loop import ignore
 from thence.storage import journal
 from thence.storage.store import MemoryStore, Store
@@ -148,11 +149,19 @@ class Reconfiguration:
 
     def _input(self, request: ViewRequest) -> ViewInput:
         if request.action == "hold":
-            return Hold(request.attempt, parse(request.text, "the topology to follow", force=True), request.lost)
+            return Hold(
+                request.attempt,
+                parse(request.text, "the topology to follow", force=True),
+                request.lost,
+                request.limited,
+                request.absent,
+            )
         if request.action == "flush":
             return Flush(request.attempt, request.list_id, request.at, request.last, request.envelopes)
         if request.action == "prepare":
             return Prepare(request.attempt)
+        if request.action == "follow":
+            return Follow(parse(request.text, "the topology of others"), request.peers)
         if request.action == "bar":
             return BarLost(request.attempt, request.lost)
         if request.action == "switch":
@@ -172,15 +181,30 @@ class Reconfiguration:
             )
         return standing
 
-    def other_version(self, peer: str, version: int, fingerprint: str) -> None:
-        """A peer has another version: if we are prepared for exactly that one, the decision has been made."""
+    def other_version(self, peer: str, version: int, fingerprint: str, text: str = "") -> None:
+        """A peer has another version: if we are prepared for exactly that one, the decision has been made.
+
+        If we had no part in it, it is the decision of others, and we follow if it does not concern us.
+        """
         view, following = self._member.view, self._member.view.next
+        if text and view.state.phase in ("normal", "holding") and peer in self.topology.homes and not self._driver.full:
+            self._follow(peer, fingerprint, text)
         if following is None or peer not in self.topology.homes or peer not in following.homes:
             return
         switch = view.heard_from(peer, fingerprint)
         if switch is not None and following.version == version and not self._driver.full:
             log.info("%s has switched to version %d, so we do too", peer, version)
             self._step(switch)
+
+    def _follow(self, peer: str, fingerprint: str, text: str) -> None:
+        try:
+            topology = parse(text, f"the topology of {peer}")
+            if topology.fingerprint == fingerprint:
+                self._step(Follow(topology, (peer,)))
+        except (ConfigError, UsageError) as error:
+            if str(error) != self._refused:
+                log.warning("not going on with %s to its version: %s", peer, error)
+            self._refused = str(error)
 
     def gone(self, peer: str) -> int:
         """Return with which version a server was declared lost; 0: it was not."""
@@ -242,6 +266,10 @@ class Reconfiguration:
             change = Switch(change.attempt, self._greetings(view.next), change.without)
         elif isinstance(change, Expel):
             self._peers.cut()
+        elif isinstance(change, Follow):
+            if self._member.view.follow(change, self.topology, self._server) is None:
+                return
+            self._peers.cut()
         self.pending = True
         try:
             self._driver.step(change)
@@ -249,10 +277,15 @@ class Reconfiguration:
                 self.followed(self._driver.store.appended, self._driver.clock.now())
         finally:
             self.pending = False
-        if isinstance(change, Switch | Expel):
+        if isinstance(change, Switch | Expel | Follow):
             entered = None if self.left else self.topology
-            self._driver.when_durable(lambda: self._peers.enter(entered))
+            self._driver.when_durable(lambda: self._enter(entered))
         self._hooks.on_room()
+
+    def _enter(self, topology: Topology | None) -> None:
+        self._peers.enter(topology)
+        if topology is not None:  # In places that go on we have come further than nothing.
+            self._peers.reach.start(sent_to(self._member, self._peers.peers))
 
     def _greetings(self, following: Topology | None) -> tuple[bytes, ...]:
         """Return what servers that come in must be told of ours."""
@@ -280,7 +313,7 @@ class Reconfiguration:
     def _check_clients(self, following: Topology) -> None:
         """Refuse to become a replica, which sends nothing itself, as long as somebody here may want to."""
         clients = [name for name in self._directory.state.mailboxes if name != self._server]
-        if clients and self._server in following.fellows:
+        if clients and following.only_carries(self._server):
             more = f" and {len(clients) - SHOWN_CLIENTS} more" if len(clients) > SHOWN_CLIENTS else ""
             raise UsageError(
                 f"{self._server!r} has clients or agents: {', '.join(clients[:SHOWN_CLIENTS])}{more}. In version "
@@ -298,8 +331,9 @@ class Reconfiguration:
                 log.warning("without %s: %d messages that %s lacked were handed over", lost, owed, self._server)
             self._hold()
             return
-        if self._held_since is not None:
-            self._paused_s, self._held_since = time.monotonic() - self._held_since, None
+        if before != "normal":
+            self._paused_s = time.monotonic() - self._held_since if self._held_since is not None else 0.0
+        self._held_since = None
         self._directory.routes.hold(())
         self._fit(self._member.topology)
         if self._phase == "left" and before != "left":
@@ -314,7 +348,7 @@ class Reconfiguration:
 
     def _hold(self) -> None:
         following = self._member.view.next
-        if self._held_since is None:
+        if self._held_since is None and self._member.view.state.paused:
             self._held_since = time.monotonic()
         if following is not None:
             self._fit(following)

@@ -32,7 +32,19 @@ from thence.node.peers.epochs import PeerEpochs
 from thence.node.reconfiguration import Reconfiguration
 from thence.storage import journal
 from thence.storage.agents import AgentLedger, DeadLettered, Reacted
-from thence.storage.journal import Acknowledged, EpochStored, FencedRecord, Met, Opened, Removed, Returned, Started, Written
+from thence.storage.journal import (
+    Acknowledged,
+    EpochStored,
+    FencedRecord,
+    KeyDrawn,
+    Met,
+    Opened,
+    Removed,
+    Returned,
+    Started,
+    StatementKept,
+    Written,
+)
 from thence.storage.mailbox import MailboxMet
 from thence.storage.rejections import Rejected
 from thence.trace.events import JOIN
@@ -75,6 +87,8 @@ def snapshot(parts: Parts) -> bytes:
         parts.epochs.claims,
         parts.epochs.fenced,
         parts.returning.snapshot(),
+        parts.epochs.statements.key,
+        parts.epochs.statements.kept,
     )
     return journal.encode_snapshot(saved)
 
@@ -95,10 +109,12 @@ def recover(parts: Parts, given: Topology) -> None:
     if name in parts.epochs.met:
         parts.driver.write([Started(now)])
         _started(parts, store.appended, now)
+        parts.epochs.statements.draw_key()  # For a store of a version without.
     else:
         parts.epochs.met[name] = os.urandom(8).hex()
         parts.driver.write([Opened(write(parts.reconfiguration.topology), now), Met(name, parts.epochs.met[name])])
         _opened(parts, store.appended, now)
+        parts.epochs.statements.draw_key()
         store.commit()  # Before any peer hears of it: one that dies now must not come back as somebody else.
 
 
@@ -126,6 +142,7 @@ def _restore(parts: Parts, saved: journal.Snapshot) -> None:
     parts.dispatch.handover.safety.restore(saved.safety)
     parts.returning.restore(saved.returning)
     parts.epochs.restore(saved.met, saved.claims, saved.fenced)
+    parts.epochs.statements.restore(saved.key, saved.statements)
     parts.dispatch.consumed = saved.consumed
     parts.history.resume(saved.events)
     restored = parts.driver.member.step(Restored(saved.member, (), saved.consumed), parts.driver.clock.now())
@@ -160,6 +177,8 @@ def _again(parts: Parts, record: Written, now: int) -> None:
         parts.removal.removed(record.client, record.since)
     elif isinstance(record, Met | EpochStored | FencedRecord):
         parts.epochs.again(record)
+    elif isinstance(record, KeyDrawn | StatementKept):
+        parts.epochs.statements.again(record)
     elif isinstance(record, Started):
         _started(parts, 0, record.at)
     elif isinstance(record, Opened):

@@ -97,6 +97,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # Changes of the fabric.
     "refused to %s: %s": LogEvent("change-refused", ("action", "reason")),
     "%s has switched to version %d, so we do too": LogEvent("change-followed", ("peer", "version")),
+    "not going on with %s to its version: %s": LogEvent("change-not-followed", ("peer", "reason")),
     "nobody has led the change for %g s: going back to normal": LogEvent("change-abandoned", ("seconds",)),
     "%s has left %s, which had version %d": LogEvent("left", ("name", "fabric", "version")),
     "%s says that %s was declared lost: %s has gone on without it since version %d. "

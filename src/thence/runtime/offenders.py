@@ -4,14 +4,16 @@ Each line names the offender, and there are never too many of them.
 
 Whoever can make a server write a line can make it write a million. So the same offence of the same place is one line each
 ``REPEAT_EVERY_S``; numbers in it do not make it another one. Of different ones there are at most ``BURST_LINES`` at once and one
-each ``LINE_EVERY_S`` after that from one place, and ``ALL_BURST_LINES`` and one each ``ALL_LINE_EVERY_S`` in all. What was left
-out is counted, and the next line says how many.
+each ``LINE_EVERY_S`` after that from one place, and ``ALL_BURST_LINES`` and one each ``ALL_LINE_EVERY_S`` in all. The last
+``FIRST_LINES`` of these are for places about which there was no line lately, so that a few cannot hide all others. What was
+left out is counted, and the next line says how many.
 
 Names and reasons come from outside: whatever could pass for the end of a line or hide something is written escaped.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import logging
 import re
@@ -27,11 +29,11 @@ BURST_LINES: Final = 20
 LINE_EVERY_S: Final = 5.0
 ALL_BURST_LINES: Final = 100
 ALL_LINE_EVERY_S: Final = 1.0
+FIRST_LINES: Final = 20
+"""Of these, so many are kept for places about which there was no line lately."""
 MAX_PLACES: Final = 1_024
 """How many places are remembered; the one that was quiet for longest is forgotten first."""
 REPEAT_EVERY_S: Final = 60.0
-MAX_OFFENCES: Final = 64
-"""How many offences of one place are remembered; the oldest is forgotten first."""
 MAX_LINE_CHARACTERS: Final = 1_000
 
 log = logging.getLogger("thence.complaints")
@@ -44,41 +46,62 @@ class Allowance:
         self._burst, self._every_s = burst, every_s
         self._left, self._at = float(burst), now
 
-    def take(self, now: float) -> bool:
-        """Take one, if there is one."""
+    def left(self, now: float) -> float:
+        """Return how many there are."""
         self._left = min(self._burst, self._left + (now - self._at) / self._every_s)
         self._at = now
-        if self._left < 1:
+        return self._left
+
+    def take(self, now: float) -> bool:
+        """Take one, if there is one."""
+        if self.left(now) < 1:
             return False
         self._left -= 1
         return True
 
 
-class Offender:
-    """What one place, or one server, did lately."""
+class RecentLines:
+    """What there were lines about in the last ``REPEAT_EVERY_S``. Of each it keeps a few bytes."""
 
-    def __init__(self, now: float) -> None:
-        self._allowance = Allowance(BURST_LINES, LINE_EVERY_S, now)
-        self._said: dict[str, float] = {}
-        """When each offence was last written."""
+    def __init__(self) -> None:
+        self._at: dict[bytes, float] = {}
 
-    def may_say(self, text: str, now: float) -> bool:
-        """Return whether there may be a line about this: there was none of it for ``REPEAT_EVERY_S``, and not too many others."""
-        return not self._is_repetition(text, now) and self._allowance.take(now)
+    def repeats(self, offence: bytes, now: float) -> bool:
+        """Return whether there was such a line lately."""
+        at = self._at.get(offence)
+        return at is not None and now - at < REPEAT_EVERY_S
 
-    def _is_repetition(self, text: str, now: float) -> bool:
-        offence = _NUMBERS.sub("#", text[:MAX_LINE_CHARACTERS])
-        at = self._said.get(offence)
-        if at is not None and now - at < REPEAT_EVERY_S:
-            return True
-        self._said.pop(offence, None)
-        self._said[offence] = now
-        if len(self._said) > MAX_OFFENCES:
-            del self._said[next(iter(self._said))]
-        return False
+    def note(self, offence: bytes, now: float) -> None:
+        """There is one now."""
+        self._at.pop(offence, None)
+        self._at[offence] = now
+        while now - self._at[oldest := next(iter(self._at))] >= REPEAT_EVERY_S:
+            del self._at[oldest]
+
+
+def offence_of(place: str, text: str) -> bytes:
+    """Return what stands for a line about a place, whatever numbers are in it."""
+    line = f"{place} {_NUMBERS.sub('#', text[:MAX_LINE_CHARACTERS])}"
+    return hashlib.blake2b(line.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 _NUMBERS: Final = re.compile(r"\d+")
+
+
+class Offender:
+    """What one server did lately."""
+
+    def __init__(self, now: float) -> None:
+        self._allowance = Allowance(BURST_LINES, LINE_EVERY_S, now)
+        self._written = RecentLines()
+
+    def may_say(self, text: str, now: float) -> bool:
+        """Return whether there may be a line about this: there was none of it for ``REPEAT_EVERY_S``, and not too many others."""
+        offence = offence_of("", text)
+        if self._written.repeats(offence, now) or not self._allowance.take(now):
+            return False
+        self._written.note(offence, now)
+        return True
 
 
 class OffenderLog:
@@ -88,20 +111,26 @@ class OffenderLog:
         """``clock`` tells seconds."""
         self._clock = clock
         self._all = Allowance(ALL_BURST_LINES, ALL_LINE_EVERY_S, clock())
-        self._places: dict[str, Offender] = {}
+        self._written = RecentLines()
+        self._places: dict[str, Allowance] = {}
         self.left_out = 0
         """How many lines were not written since the last one that was."""
 
     def say(self, address: str, text: str) -> None:
         """Write a line about somebody at an address (``host:port``), unless there were too many."""
         now, name = self._clock(), place_of(address.rpartition(":")[0])
-        place = self._places.pop(name, None) or Offender(now)
+        place = self._places.pop(name, None) or Allowance(BURST_LINES, LINE_EVERY_S, now)
         self._places[name] = place  # At the end: the first is the one that was quiet for longest.
         if len(self._places) > MAX_PLACES:
             del self._places[next(iter(self._places))]
-        if not place.may_say(text, now) or not self._all.take(now):
+        about, offence = offence_of(name, ""), offence_of(name, text)
+        kept = FIRST_LINES if self._written.repeats(about, now) else 0
+        room = self._all.left(now) >= 1 + kept and not self._written.repeats(offence, now)
+        if not (room and place.take(now) and self._all.take(now)):
             self.left_out += 1
             return
+        self._written.note(about, now)
+        self._written.note(offence, now)
         more = (
             f" ({counted(self.left_out, 'line')} like this {'was' if self.left_out == 1 else 'were'} left out)"
             if self.left_out
@@ -125,8 +154,12 @@ def place_of(host: str) -> str:
 
 def escaped(text: str) -> str:
     """Return a text from outside as one line of bounded length."""
-    line = printable(text[:MAX_LINE_CHARACTERS])
-    return line if len(text) <= MAX_LINE_CHARACTERS else f"{line}… ({len(text)} characters)"
+    return printable(cut(text))
+
+
+def cut(text: str) -> str:
+    """Return a text of bounded length."""
+    return text if len(text) <= MAX_LINE_CHARACTERS else f"{text[:MAX_LINE_CHARACTERS]}… ({len(text)} characters)"
 
 
 class ArrivalPace:

@@ -4,9 +4,9 @@ tells more.
 Rules:
 
 * It keeps nothing that matters. Killed at any moment and started again, it reads where every server stands and goes on.
-* All servers of the old fabric must answer, in rounds; ``core.reconfig.coordinator`` decides what each round means. A server that
-  is away is waited for, and so is one whose frames are on their way, until the time limit; then all go back to normal, if they
-  still can.
+* The servers of the old fabric answer in rounds; ``core.reconfig.coordinator`` decides what each round means. A server that
+  is away is waited for, unless the change does not concern it; so is one whose frames are on their way. At the time limit all go
+  back to normal, if they still can.
 * Servers that come in must be up, with the new file, before anything begins.
 * Servers that people declare lost are asked nothing. When all others take nothing any more, they say what they have
   (``core.reconfig.flush``), and are given what they lack, through here, in parts.
@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from thence.client.client import Client
 from thence.core.reconfig.coordinator import Coordinator, Decision
 from thence.core.reconfig.flush import Settlement, settle
-from thence.core.reconfig.protocol import BarLost, Hold, Prepare, Resume, Standing, Switch, ViewInput
+from thence.core.reconfig.protocol import BarLost, Follow, Hold, Prepare, Resume, Standing, Switch, ViewInput
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse, write
 from thence.core.wire.messages import Envelope, MessageId, weight_of
@@ -210,6 +210,7 @@ class TopologyChange:
             await self._check_joining()
             await self._check_lost()
             rounds = await self._rounds(lambda answers: self._lead.decide(answers, time.time_ns()), began + timeout_s)
+            await self._inform_absent()
             paused = await self.callers.ask_all({name: ViewRequest("ask") for name in self._lead.members})
         except TimeoutError as error:
             raise UsageError(f"not done within {timeout_s:g} s: {error}. {await self._back()}") from None
@@ -247,6 +248,16 @@ class TopologyChange:
         finally:
             await callers.close()
         return "Not all servers are back to normal yet: run it again, or with --abort"
+
+    async def _inform_absent(self) -> None:
+        """Tell those who were left out; who is still down hears of it from its peers."""
+        answers = await self.callers.ask_all(
+            dict.fromkeys(self._lead.absent, _request(Follow(self._lead.new, self._lead.members)))
+        )
+        version = self._lead.new.version
+        silent = [name for name in self._lead.absent if name not in answers or answers[name].standing.version < version]
+        if silent:
+            self._report(f"left out: {', '.join(silent)}; version {version} reaches it from its peers when it is back")
 
     async def _check_joining(self) -> None:
         old, new = self._lead.old, self._lead.new
@@ -343,7 +354,9 @@ class TopologyChange:
 
 def _request(asked: ViewInput) -> ViewRequest:
     if isinstance(asked, Hold):
-        return ViewRequest("hold", asked.attempt, write(asked.topology), lost=asked.lost)
+        return ViewRequest(
+            "hold", asked.attempt, write(asked.topology), lost=asked.lost, limited=asked.limited, absent=asked.absent
+        )
     if isinstance(asked, Prepare):
         return ViewRequest("prepare", asked.attempt)
     if isinstance(asked, Resume):
@@ -352,6 +365,8 @@ def _request(asked: ViewInput) -> ViewRequest:
         return ViewRequest("bar", asked.attempt, lost=asked.lost)
     if isinstance(asked, Switch):
         return ViewRequest("switch", asked.attempt, lost=asked.without)
+    if isinstance(asked, Follow):
+        return ViewRequest("follow", text=write(asked.topology), peers=asked.peers)
     raise UsageError(f"{asked} cannot be asked for")
 
 

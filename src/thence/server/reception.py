@@ -134,7 +134,7 @@ class Reception:
     def _objection(self, name: str) -> str:
         if self._node.peers.epochs.fenced:
             return self._node.peers.epochs.fenced
-        if self._node.name in self._node.topology.fellows:
+        if self._node.topology.only_carries(self._node.name):
             return f"{self._node.name!r} is a replica of a relay: it carries messages of others and has no clients"
         if self._node.reconfiguration.left and name not in self._node.directory.state.mailboxes:
             return f"{self._node.name!r} has left the fabric {self._node.topology.name!r}: connect to another server"

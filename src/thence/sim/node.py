@@ -33,10 +33,9 @@ from thence.errors import Busy, UsageError
 from thence.sim.disk import Disk
 from thence.sim.kernel import Kernel
 from thence.sim.network import Network
-from thence.sim.parts.alarm import Alarm
 from thence.sim.parts.connections import ClaimRecord, ConnectionMemory, Connections, Surroundings
 from thence.sim.parts.participant import Participant, VersionedPacket
-from thence.sim.parts.sync_queue import SyncQueue
+from thence.sim.parts.sync_queue import Alarm, SyncQueue
 from thence.sim.statistics import Statistics
 from thence.trace.recorder import Recorder
 
@@ -157,12 +156,10 @@ class SimulatedNode:
         return True
 
     def receive(self, source: str, packet: Any) -> None:
-        """Take what has come in from the network."""
+        """Take what has come in from the network; nothing while the process is down or fenced."""
         if self.up and self.connections is None:
             self._take(source, packet)
-        elif not self.up or self.connections is None or self.connections.fenced:
-            self._statistics.missed_while_down += 1
-        else:
+        elif self.up and self.connections is not None and not self.connections.fenced:
             self.connections.receive(source, packet)
 
     def suspect(self, peer: str, suspected: bool) -> None:
@@ -306,7 +303,7 @@ class SimulatedNode:
         plain: Packet[Any] = packet.packet if type(packet) is VersionedPacket else packet
         size = FRAME_BYTES + control_bytes(plain.group_acks) + control_bytes(plain.stable_ack) + control_bytes(plain.safe_ack)
         for frame in plain.frames:
-            stamp_bytes = control_bytes(frame.stamp)
+            stamp_bytes = control_bytes(frame.stamp, frame.envelope)
             self._statistics.frames += 1
             self._statistics.control_bytes += stamp_bytes
             size += FRAME_BYTES + stamp_bytes + (len(frame.envelope.body) if frame.envelope else 0)

@@ -68,7 +68,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     suspicions: int = 0
     """How many times a replica of a relay, or without them who acks to everybody, wrongly suspects another."""
     deaths: int = 0
-    """How many replicas of relays die for good, where others can take over at once; of each relay one stays."""
+    """How many processes at most die for good, of those who are not missed (``sim.faults.failures``); of each relay one stays."""
     rollbacks: int = 0
     """How many times some process comes back on an old copy of its disk (``sim.faults.copies``)."""
     clones: int = 0

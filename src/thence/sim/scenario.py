@@ -17,8 +17,8 @@ really happens, to be read and committed by a person. The explorer prints what i
 Commands:
 
     domain NAME ORDERING MEMBER MEMBER … [OPTION=VALUE …]    begin; a value is JSON, or text; several make a fabric
-    link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:… wait:…]    joins two domains; only_from:A,B lets only their messages cross
-    replicas MEMBER MEMBER …                                 these stand for one relay
+    link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:…]           joins two domains; only_from:A,B lets only their messages cross
+    replicas MEMBER MEMBER … [in DOMAIN]                     these stand for one relay, and send as members of DOMAIN
     send MEMBER to MEMBER … | send MEMBER to everyone        a member sends a message
     arrive FROM TO [N]                                       the first, or N-th, frame on its way arrives
     arrive everything                                        all frames arrive, oldest first, until nothing is on its way
@@ -37,12 +37,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from thence.core.ordering import ordering_named
 from thence.core.topology.domain import Domain
+from thence.core.topology.link import MakeLinkEnd
 from thence.core.topology.model import Link, Topology
-from thence.core.wire.messages import Frame
+from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, ThenceError, UsageError
 from thence.sim.search.explorer import Action, Case
 from thence.sim.world import Happened, World
@@ -110,9 +109,9 @@ def format_blocks(blocks: Iterable[Block]) -> str:
     return "\n".join(parts)
 
 
-def run_text(text: str, name: str = "scenario") -> tuple[list[Difference], str]:
-    """Run a scenario; return what differs, and its text with what was really found."""
-    stage = Stage()
+def run_text(text: str, name: str = "scenario", *, link_ends: Iterable[MakeLinkEnd] = ()) -> tuple[list[Difference], str]:
+    """Run a scenario, with ``link_ends`` as for ``Stage``; return what differs, and its text with what was really found."""
+    stage = Stage(link_ends=link_ends)
     differences: list[Difference] = []
     rewritten: list[Block] = []
     for block in parse(text, name):
@@ -129,13 +128,13 @@ def run_text(text: str, name: str = "scenario") -> tuple[list[Difference], str]:
     return differences, format_blocks(rewritten)
 
 
-def run_file(path: Path, *, rewrite: bool = False) -> list[Difference]:
+def run_file(path: Path, *, rewrite: bool = False, link_ends: Iterable[MakeLinkEnd] = ()) -> list[Difference]:
     """Run a scenario file; return what differs. With ``rewrite`` the file then says what was found."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    differences, rewritten = run_text(text, str(path))
+    differences, rewritten = run_text(text, str(path), link_ends=link_ends)
     if rewrite and rewritten != text:
         path.write_text(rewritten, encoding="utf-8")
     return differences
@@ -162,20 +161,27 @@ def definition(topology: Topology) -> list[str]:
     for link in topology.links.values():
         pairs = " ".join(f"{near}={far}" for near, far in link.relays)
         only = "" if link.only_from is None else f" only_from:{','.join(link.only_from)}"
-        commands.append(f"link {link.name} {' '.join(link.between)} {pairs} mode:{link.mode} wait:{link.wait}{only}")
-    commands += [f"replicas {' '.join(group)}" for group in topology.replicas]
+        commands.append(f"link {link.name} {' '.join(link.between)} {pairs} mode:{link.mode_name}{only}")
+    for group in topology.replicas:
+        local = topology.local.get(group[0])
+        commands += [f"replicas {' '.join(group)}" + (f" in {local}" if local is not None else "")]
     return commands
 
 
 class Stage:
     """Where a scenario is played: a world, and the trace of what has happened in it."""
 
-    def __init__(self, given: Topology | None = None) -> None:
-        """``given`` stands in for the fabric that the scenario defines, for an ordering that is not in the registry."""
+    def __init__(self, given: Topology | None = None, link_ends: Iterable[MakeLinkEnd] = ()) -> None:
+        """``given`` stands in for the fabric that the scenario defines, for an ordering that is not in the registry.
+
+        Links may also have ``link_ends``, by their names.
+        """
         self._given = given
+        self._modes: dict[str, Any] = {"causal": "causal", "fifo": "fifo", **{end.__name__: end for end in link_ends}}
         self._domains: list[Domain] = []
         self._links: list[Link] = []
         self._replicas: list[tuple[str, ...]] = []
+        self._local: dict[str, str] = {}
         self._world: World | None = None
         self.events: list[Event] = []
         self._recorder: Recorder | None = None
@@ -210,7 +216,7 @@ class Stage:
                 raise UsageError("a scenario begins with a domain")
             # A scenario may well show what breaks, so everything that can run is let through.
             topology = self._given or Topology(
-                "scenario", self._domains, self._links, replicas=self._replicas, promise="nothing", force=True
+                "scenario", self._domains, self._links, replicas=self._replicas, local=self._local, promise="nothing", force=True
             )
             self._world = World.of(topology)
             self._recorder = Recorder(self.events.append, topology.processes)
@@ -230,23 +236,24 @@ class Stage:
 
     def _link(self, arguments: list[str]) -> list[str]:
         options = dict(word.split(":", 1) for word in arguments if ":" in word)
-        pairs = [tuple(word.split("=", 1)) for word in arguments if "=" in word]
+        pairs = [(near, far) for near, joined, far in (word.partition("=") for word in arguments) if joined]
         words = [word for word in arguments if "=" not in word and ":" not in word]
-        if len(words) != 3 or not pairs or not set(options) <= {"mode", "wait", "only_from"}:
-            raise UsageError("expected: link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:… wait:… only_from:…]")
+        if len(words) != 3 or not pairs or not set(options) <= {"mode", "only_from"}:
+            raise UsageError("expected: link NAME DOMAIN DOMAIN RELAY=RELAY … [mode:… only_from:…]")
         self._define()
         name, one, other = words
-        mode, wait = options.get("mode", "causal"), options.get("wait", "delivered")
-        only_from = options["only_from"].split(",") if "only_from" in options else None
-        try:
-            link = msgspec.convert([name, [one, other], pairs, mode, wait, only_from], Link)
-        except msgspec.ValidationError as error:
-            raise UsageError(f"link {name}: {error}") from None
-        self._links.append(link)
+        mode = options.get("mode", "causal")
+        if mode not in self._modes and not self._given:
+            raise UsageError(f"link {name}: there is no mode {mode!r} (there are: {', '.join(self._modes)})")
+        only_from = tuple(options["only_from"].split(",")) if "only_from" in options else None
+        self._links.append(Link(name, (one, other), tuple(pairs), self._modes.get(mode, "causal"), only_from))
         return [f"{name}: joins {one} and {other} by {', '.join(f'{near} and {far}' for near, far in pairs)}"]
 
     def _replicate(self, arguments: list[str]) -> list[str]:
         self._define()
+        if "in" in arguments[1:-1]:
+            *arguments, _, local = arguments
+            self._local.update(dict.fromkeys(arguments, local))
         self._replicas.append(tuple(arguments))
         return [f"{', '.join(arguments)} stand for one relay"]
 
@@ -347,7 +354,7 @@ class Stage:
             lines.append(f"  on its way {happened.member} -> {peer}{where}: {_label(frame)} {frame.stamp}")
         for delivery in happened.delivered:
             self._recorder.deliver(happened.member, delivery.envelope, time, delivery.domain, delivery.frame.stamp)
-            lines.append(f"  {happened.member} delivers {delivery.envelope.id}")
+            lines.append(f"  {happened.member} delivers {_named(delivery.envelope)}")
         lines += [f"  {happened.member} refuses: {refusal}" for refusal in happened.refused]
         return lines
 
@@ -373,7 +380,12 @@ class Stage:
 def _label(frame: Frame[Any] | None) -> str:
     if frame is None:
         return "a report"
-    return str(frame.envelope.id) if frame.envelope else "a marker"
+    return _named(frame.envelope) if frame.envelope else "a marker"
+
+
+def _named(envelope: Envelope) -> str:
+    """Return a message's name, with what its origin had seen where that travels with it."""
+    return f"{envelope.id} seen={envelope.vector}" if envelope.vector else str(envelope.id)
 
 
 def _option(word: str) -> tuple[str, Any]:

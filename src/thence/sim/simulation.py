@@ -138,7 +138,7 @@ class Simulation:
         events = self._run()
         waits = [wait for node in self.nodes.values() if node.up for wait in node.member.attachment.waiting()]
         # What a dead process sent behind something that reached nobody waits for it, and nobody waits for that.
-        waiting = sum(wait.missing.sender not in self.failures.dead for wait in waits)
+        waiting = sum(wait.missing.sender.removeprefix("acks of ") not in self.failures.dead for wait in waits)
         verdict = None if self.copies is None else self.copies.verdict()
         return Result(self.statistics, self.network.counters(), events, self.kernel.now, waiting, verdict)
 
@@ -203,7 +203,7 @@ class Simulation:
         envelope = delivery.envelope
         # A reply is meant per message, not per delivery.
         audience = len(self.names) if envelope.to is None else len(envelope.to)
-        if node.name in self.topology.fellows:
+        if self.topology.only_carries(node.name):
             return
         if self._unsent and envelope.origin != node.name and self._traffic.random() < self.options.replies / audience:
             # Not within the delivery: the application sends when it has done with it.

@@ -20,7 +20,6 @@ class Statistics:
     crashes: int = 0
     suspicions: int = 0
     """How many times a process suspected another one, rightly or not."""
-    missed_while_down: int = 0
     repeated_deliveries: int = 0
     delays_ns: list[int] = field(default_factory=list)
     longest_wait_ns: int = 0

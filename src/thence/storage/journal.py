@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from thence.core.epochs.epoch import Claim
+from thence.core.epochs.statement import Statement
 from thence.core.member.codec import FORMAT_VERSION, STORED_RECORD
 from thence.core.wire.messages import UNREADABLE
 from thence.core.wire.records import Record
@@ -77,6 +78,19 @@ class FencedRecord(msgspec.Struct, frozen=True, array_like=True, tag=24):
     reason: str
 
 
+class KeyDrawn(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    """The key under which this store seals its statements (``core.epochs.statement``)."""
+
+    key: bytes
+
+
+class StatementKept(msgspec.Struct, frozen=True, array_like=True, tag=34):
+    """The last statement that a peer made to us."""
+
+    peer: str
+    statement: Statement
+
+
 _Own = (
     Acknowledged
     | Rejected
@@ -89,6 +103,8 @@ _Own = (
     | Removed
     | EpochStored
     | FencedRecord
+    | KeyDrawn
+    | StatementKept
     | Returned
 )
 Written = Record | _Own
@@ -123,6 +139,9 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     """Why the server must not go on, if so."""
     returning: bytes = b""
     """What goes back to its senders (``node.messages.returns``)."""
+    key: bytes = b""
+    """The key of our seal, and what peers have stated (``core.epochs.statement``)."""
+    statements: dict[str, Statement] = {}
 
 
 _stored: Any = STORED_RECORD

@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 from thence.pipeline.report.text import number
 from thence.studies.results import Means
-from thence.studies.statistics import Fit, Summary, fit_log, fit_power
+from thence.studies.statistics import Fit, Summary, fit_affine, fit_log, fit_power
 from thence.studies.study import Claim, Equal, Growth, Order, Point, Study, Trend, Value, canonical, matches, shown
 
 Verdict = Literal["holds", "does not hold", "not decided"]
@@ -26,7 +26,7 @@ HOLDS: Final = "holds"
 FAILS: Final = "does not hold"
 OPEN: Final = "not decided"
 
-FEWEST_FOR_LOG: Final = 3
+FEWEST_FOR_CURVE: Final = 3
 """Two points are on every curve."""
 
 
@@ -188,11 +188,11 @@ def _trends(study: Study, claim: Trend, points: Measured) -> Iterator[ClaimCompa
 
 def _growths(study: Study, claim: Growth, points: Measured) -> Iterator[ClaimComparison]:
     for where, line in _lines(study, claim.measure, claim.against, points).items():
-        good = [(float(x), y) for x, y in line if float(x) > 0 and (claim.law == "log" or y.mean > 0)]
+        good = [(float(x), y) for x, y in line if float(x) > 0 and (claim.law != "power" or y.mean > 0)]
         xs, ys = [x for x, _ in good], [y for _, y in good]
-        fit = fit_power(xs, ys) if claim.law == "power" else fit_log(xs, ys)
+        fit = {"power": fit_power, "line": fit_affine, "log": fit_log}[claim.law](xs, ys)
         if fit is not None:
-            yield _power(claim, where, fit, len(xs)) if claim.law == "power" else _log(claim, where, fit, xs, ys)
+            yield _power(claim, where, fit, len(xs)) if claim.law == "power" else _curve(claim, where, fit, xs, ys)
 
 
 def _bounds(claim: Growth) -> tuple[float, float]:
@@ -214,16 +214,23 @@ def _power(claim: Growth, where: str, fit: Fit, points: int) -> ClaimComparison:
     )
 
 
-def _log(claim: Growth, where: str, fit: Fit, xs: list[float], ys: list[Summary]) -> ClaimComparison:
+def _curve(claim: Growth, where: str, fit: Fit, xs: list[float], ys: list[Summary]) -> ClaimComparison:
+    """Return whether a line or a logarithm describes the points. One that does not rise describes no growth."""
     low, high = _bounds(claim)
+    is_line = claim.law == "line"
+    curve = [fit.intercept + fit.slope * (x if is_line else math.log(x)) for x in xs]
+    apart = [(abs(drawn - y.mean), y) for drawn, y in zip(curve, ys, strict=True)]
     fits = fit.explains >= claim.fit and low <= fit.slope + fit.half_width and fit.slope - fit.half_width <= high
-    within = all(abs(fit.intercept + fit.slope * math.log(x) - y.mean) <= y.half_width for x, y in zip(xs, ys, strict=True))
-    enough = len(xs) >= FEWEST_FOR_LOG
+    if is_line:
+        fits = fits and fit.slope > 0 and all(distance <= claim.within * abs(y.mean) for distance, y in apart)
+    within = all(distance <= y.half_width for distance, y in apart) and not (is_line and fit.slope + fit.half_width <= 0)
+    enough = len(xs) >= FEWEST_FOR_CURVE
+    term = claim.against if is_line else f"ln({claim.against})"
     return ClaimComparison(
         where,
         f"R² {fit.explains:.4f}, {len(xs)} points",
-        f"R² of at least {claim.fit}",
-        f"{fit.intercept:.4g} + {fit.slope:.4g} ln({claim.against})",
+        f"R² of at least {claim.fit}{f', within {claim.within:.0%}'.replace('%', ' %') if is_line else ''}",
+        f"{fit.intercept:.4g} + {fit.slope:.4g} {term}",
         _verdict(enough and fits, enough and not fits and not within),
         abs(fit.explains - claim.fit),
     )

@@ -141,3 +141,8 @@ def fit_power(xs: Sequence[float], ys: Sequence[Summary]) -> Fit | None:
 def fit_log(xs: Sequence[float], ys: Sequence[Summary]) -> Fit | None:
     """Fit ``y = intercept + slope * ln(x)``."""
     return fit_line([math.log(x) for x in xs], [y.mean for y in ys], [y.half_width for y in ys])
+
+
+def fit_affine(xs: Sequence[float], ys: Sequence[Summary]) -> Fit | None:
+    """Fit ``y = intercept + slope * x``."""
+    return fit_line(xs, [y.mean for y in ys], [y.half_width for y in ys])

@@ -38,6 +38,7 @@ IN_ORDER: Final = (
     "daisy-options",
     "interconnect-links",
     "clusters-cost",
+    "clusters-layers",
     "gateways-concurrency",
     "domains-growth",
     "all-together",
@@ -128,13 +129,18 @@ class Equal(_Claim, tag="equal", frozen=True, kw_only=True):
 
 
 class Growth(_Claim, tag="growth", frozen=True, kw_only=True):
-    """The measure grows as a power whose exponent lies within bounds, or as a logarithm that explains at least ``fit``."""
+    """The measure grows as a power whose exponent lies within bounds, or as a line or a logarithm that explains ``fit``.
+
+    A line is a x + b with a above 0: a constant part, which every message has, does not make growth any less linear. Every point
+    must lie within a share ``within`` of it: R² alone is decided by the largest ones.
+    """
 
     against: str
     low: float | None = None
     high: float | None = None
-    law: Literal["power", "log"] = "power"
+    law: Literal["power", "line", "log"] = "power"
     fit: float = 0.98
+    within: float = 0.15
 
 
 class Trend(_Claim, tag="trend", frozen=True, kw_only=True):

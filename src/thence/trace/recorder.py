@@ -84,7 +84,7 @@ class Recorder:
                 time=time,
                 domain=domain,
                 bytes=len(envelope.body),
-                overhead=control_bytes(stamp) if self._overhead else None,
+                overhead=control_bytes(stamp, envelope) if self._overhead else None,
             )
         )
 

@@ -96,10 +96,13 @@ async def test_a_message_through_a_relay_is_safe_when_both_domains_have_it(tmp_p
         await alice.send(thence.EVERYONE, b"hello")
         message = await bob.receive(60.0)
         waiting = asyncio.create_task(message.safe())
-        await (await alice.receive(60.0)).safe()  # Her own domain has it: that is what she is told.
+        hers = asyncio.create_task((await alice.receive(60.0)).safe())  # Her own domain has it, and the other one has not.
+        await until(lambda: running["s2"].node.member.forwarder.unsafe)
         assert not waiting.done()
+        assert not hers.done()
         running["s4"] = await started(topology, "s4", tmp_path)
         await waiting
+        await hers
 
 
 @pytest.mark.parametrize("durable", [False, True])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from thence.core.topology.toml import write
 from thence.errors import Refusal, StorageError
 from thence.net.protocol import ViewRequest
 from thence.node.offline.backup import backup, restore
+from thence.node.peers.peer import HEARTBEAT_S
 from thence.server.server import Server
 
 FORGOTTEN = 10
@@ -200,14 +202,23 @@ async def test_an_old_copy_that_accepts_as_much_as_it_forgot_is_fenced(
 
 
 @pytest.mark.parametrize("old", ["s1", "s2"], ids=["who calls", "who is called"])
-def test_an_old_copy_is_fenced_after_its_peer_was_killed(old: str, tmp_path: Path) -> None:
-    """Real processes, killed with -9 while messages went both ways."""
+@pytest.mark.parametrize("at_once", [False, True], ids=["after a heartbeat", "at once"])
+def test_an_old_copy_is_found_out_after_its_peer_was_killed(old: str, at_once: bool, tmp_path: Path) -> None:
+    """Real processes, killed with -9 after messages went both ways.
+
+    If they had a heartbeat's time for a last statement, the old copy is fenced; otherwise at least the two do not go on.
+    """
     topology = flat("s1", "s2")
     beside = "s2" if old == "s1" else "s1"
 
+    async def is_stopped() -> bool:
+        status = await ask_status(url(topology, old))
+        refused = at_once and "shows no statement" in status["neighbours"][0].get("trouble", "")
+        return bool(status["fenced"]) or refused
+
     async def until_fenced() -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while not (await ask_status(url(topology, old)))["fenced"]:  # noqa: ASYNC110  It tells nobody.
+            while not await is_stopped():  # noqa: ASYNC110  It tells nobody.
                 await asyncio.sleep(0.05)
             said = f"{old!r} runs on an old copy of its store"
             while said not in (await ask_status(url(topology, beside)))["neighbours"][0]["trouble"]:  # noqa: ASYNC110
@@ -223,6 +234,8 @@ def test_an_old_copy_is_fenced_after_its_peer_was_killed(old: str, tmp_path: Pat
         asyncio.run(talk(topology, 0, 5))
         plain_copy(tmp_path / old, tmp_path / "copy")
         asyncio.run(talk(topology, 5, FORGOTTEN))
+        if not at_once:
+            time.sleep(HEARTBEAT_S)
         for process in fabric.running.values():
             process.kill()
             process.wait(PATIENCE_S)

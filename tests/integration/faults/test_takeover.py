@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,8 +13,8 @@ import pytest
 
 import thence
 from benchmarks.table import Row, judged
-from benchmarks.takeover import BETWEEN, LINK, NEVER, TWIN, Back, measure
-from tests.support.servers.running import addressed, assert_kept, servers, started, until, url
+from benchmarks.takeover import BETWEEN, FIFO_LINK, LINK, NEVER, SETS, TWIN, Back, measure
+from tests.support.servers.running import addressed, assert_kept, fleet, servers, started, until, url
 from thence.client.client import ask_status
 from thence.core.topology.model import Topology
 from thence.core.transport.channel import WINDOW
@@ -22,6 +24,8 @@ from thence.trace.files import read_trace
 from thence.trace.judge import judge
 
 MESSAGES = 300
+REQUIRED_FIFO = ("well-formed", "creation", "duplication", "fifo", "completeness")
+REQUIRED = (*REQUIRED_FIFO, "causal")
 WITHOUT = 50
 """How many messages that were sent after a kill have to come before who was killed is started again."""
 
@@ -45,6 +49,8 @@ confirmation = { scheme = "distributed", retransmission = "nearest", whole = tru
         (LINK, ("ra2",), NEVER),
         (LINK, ("ra1", "rd1"), NEVER),
         (LINK, ("ra1",), Back(after_messages=WITHOUT)),
+        (FIFO_LINK, ("rd1",), Back(after_messages=WITHOUT)),
+        (SETS, ("ra1", "rd1"), NEVER),
     ],
     ids=[
         "the one that forwards",
@@ -55,6 +61,8 @@ confirmation = { scheme = "distributed", retransmission = "nearest", whole = tru
         "its successor",
         "both sequencers",
         "a sequencer, back again",
+        "I10: a FIFO link, the relay that receives, back again",
+        "I10: a transfer set, its relay and its target",
     ],
 )
 def test_a_relay_that_is_killed_is_not_missed(text: str, killed: tuple[str, ...], back: Back, tmp_path: Path) -> None:
@@ -62,12 +70,19 @@ def test_a_relay_that_is_killed_is_not_missed(text: str, killed: tuple[str, ...]
     assert gaps.numbers == list(range(MESSAGES))
     # Whoever comes back is started only then. How long it took is a matter of benchmarks: machines that test may be busy.
     assert gaps.without >= WITHOUT, "messages sent after the kill come while the one that was killed is dead"
-    verdict = judge(read_trace(tmp_path))
+    verdict = judge(read_trace(tmp_path), REQUIRED_FIFO if "fifo" in text else REQUIRED)
     # Who is dead for good wrote down nothing more, not even that.
     dead = killed if back == NEVER else ()
     wrong = [row for row in verdict.violations if row.property != "completeness" or row.process not in dead]
     assert not wrong, wrong[:5]
     assert verdict.events > MESSAGES
+
+
+def test_i1_transfer_sets_without_takeover_go_on_when_the_relay_is_back(tmp_path: Path) -> None:
+    """I1: a relay of FIFO links with transfer sets is killed and started again; all comes, once and in order."""
+    gaps = measure(SETS.replace("takeover = true\n", ""), ("ra1",), back=Back(after_s=1.0), messages=100, trace=tmp_path)
+    assert gaps.numbers == list(range(100))
+    assert not judge(read_trace(tmp_path), REQUIRED_FIFO).violations
 
 
 def test_a_benchmark_says_whether_its_bounds_were_kept(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,3 +194,32 @@ async def test_a_replica_has_no_clients() -> None:
         with pytest.raises(Refusal, match="'r1' is a replica of a relay: it carries messages of others and has no clients"):
             async with asyncio.timeout(20), thence.connect(url(topology, "r1"), "ann"):
                 pass
+
+
+RESILIENT = """
+name = "resilient"
+[domains.D]
+members = ["s1", "s2", "s3", "s4"]
+ordering = { name = "resilient", copies = 2 }
+"""
+BEFORE, AFTER = 20, 3
+
+
+async def _exchange(topology: Topology, kill: list[int]) -> list[int]:
+    """Let ann at s1 write to bob at s2, before and after others are killed; return what came."""
+    async with thence.connect(url(topology, "s2"), "bob") as bob, thence.connect(url(topology, "s1"), "ann") as ann:
+        await ann.known("bob")
+        for number in range(BEFORE):
+            await ann.send("bob", number)
+        for process in kill:
+            os.kill(process, signal.SIGKILL)
+        for number in range(BEFORE, BEFORE + AFTER):
+            await ann.send("bob", number)  # Accepted: enough of those who are left have it.
+        return [(await bob.receive()).value(int) for _ in range(BEFORE + AFTER)]
+
+
+def test_d7_servers_go_on_when_two_are_killed(tmp_path: Path) -> None:
+    """D7, D9: with copies = 2 two of four servers die by kill -9; all that is accepted, before and after, is delivered."""
+    with fleet(addressed(RESILIENT), tmp_path) as running:
+        killed = [running.processes[name].pid for name in ("s3", "s4")]
+        assert asyncio.run(asyncio.wait_for(_exchange(running.topology, killed), 60)) == list(range(BEFORE + AFTER))

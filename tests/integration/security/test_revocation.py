@@ -115,11 +115,9 @@ async def test_what_waits_on_a_topic_is_withheld_from_who_may_not_follow_it_any_
 
     async def behind(server: Server) -> None:
         await until(lambda: not server.node.directory.state.followers)
-        async with (
-            thence.connect(here, "ann", token=access.tokens["ann"]) as ann,
-            thence.connect(here, "bob", token=access.tokens["bob"]) as bob,
-        ):
-            told = told_by(ann)
+        ann = thence.connect(here, "ann", token=access.tokens["ann"])
+        told = told_by(ann)  # Before it connects: it is told at once.
+        async with ann, thence.connect(here, "bob", token=access.tokens["bob"]) as bob:
             await bob.publish("news", b"secret")
             await bob.send("ann", b"3")
             assert [(await ann.receive()).body for _ in range(4)] == [b"0", b"1", b"2", b"3"]

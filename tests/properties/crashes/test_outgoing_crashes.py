@@ -23,6 +23,8 @@ from thence.node.offline.inspection import examine
 from thence.storage import files
 
 MAX_EXAMPLES = 25
+LOOK_EVERY_S = 0.001
+"""How often it is looked whether the disk is full."""
 SPILLING = (None, 60, 1_000_000)
 STORES = (None, 12_000)
 
@@ -80,8 +82,8 @@ class Story:
 
     async def _settle(self) -> None:
         """Wait until what can be durable is."""
-        while self.node.driver.commits.task is not None and not self.node.driver.commits.stalled:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        while (commits := self.node.driver.commits.task) is not None and not self.node.driver.commits.stalled:
+            await asyncio.wait([commits], timeout=LOOK_EVERY_S)
         if not self.node.driver.commits.stalled:
             self.safe = self.sent
 

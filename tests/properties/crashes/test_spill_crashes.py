@@ -27,6 +27,8 @@ from thence.node.sessions.session import Session
 from thence.storage.mailbox import Batch
 
 MAX_EXAMPLES = 25
+LOOK_EVERY_S = 0.001
+"""How often it is looked whether the disk is full."""
 CLIENTS = ("ann", "bob")
 SPILLING = (None, 60, 1_000_000)
 STORES = (None, 6_000)
@@ -148,8 +150,8 @@ class Story:
 
     async def _settle(self) -> None:
         """Wait until what can be durable is."""
-        while self.node.driver.commits.task is not None and not self.node.driver.commits.stalled:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        while (commits := self.node.driver.commits.task) is not None and not self.node.driver.commits.stalled:
+            await asyncio.wait([commits], timeout=LOOK_EVERY_S)
         for name in CLIENTS:
             if not self.node.driver.commits.stalled:
                 self.done[name] = self.node.directory.state.mailboxes[name].acknowledged

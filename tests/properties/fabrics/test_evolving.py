@@ -14,8 +14,19 @@ import msgspec
 import pytest
 
 from tests.support.crashes.copied import ConnectedNode
-from tests.support.evolving import ALL_CHANGES, REQUIRED, changes_for, options_for, run_one, trouble_for
+from tests.support.evolving import (
+    ALL_CHANGES,
+    REQUIRED,
+    changes_for,
+    options_for,
+    part_concerned,
+    run_one,
+    trouble_for,
+    wide,
+)
 from thence.core.failover.replicas import Takeover
+from thence.core.member.attachment import Attachment
+from thence.core.reconfig.border import Border, Crossing
 from thence.core.reconfig.coordinator import Coordinator
 from thence.core.reconfig.flush import Inventory, Settlement, settle
 from thence.core.reconfig.protocol import Resume, Standing, View
@@ -35,7 +46,10 @@ from thence.trace.judge import judge
 
 SEEDS_IN_CI = 400
 LOSSES_IN_CI = 128
+WIDE_IN_CI = 48
 CHUNKS = 8
+LOSS_CHUNKS = 4
+"""Each with so many runs that all that is counted happens in it."""
 SEEDS_WITH_ALL_KINDS = 240
 """Among so many there is a change of every kind; a campaign runs them all."""
 
@@ -63,13 +77,39 @@ def test_who_died_for_good_while_it_held_stays_dead(seed: int) -> None:
     assert not run_one(seed).broken
 
 
+def test_longer_fabrics_of_which_changes_concern_a_part_keep_what_they_promise() -> None:
+    seeds = [seed for seed in range(10_000) if wide(seed)][:WIDE_IN_CI]
+    outcomes = [run_one(seed) for seed in seeds]
+    broken = [f"python -m tests.support.evolving {outcome.seed}: {outcome.broken[:3]}" for outcome in outcomes if outcome.broken]
+    assert not broken, "\n".join(broken)
+    parts = [part_concerned(seed) for seed in seeds]
+    assert sum(parts) > WIDE_IN_CI, "most changes concern some only"
+
+
+@pytest.mark.parametrize("mistake", ["what waits is lost", "what waits overtakes", "what goes on begins anew"])
+def test_mistakes_about_what_goes_on_are_caught(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Border.open
+
+    def reverse(border: Border) -> list[Crossing]:
+        return opened(border)[::-1]
+
+    if mistake == "what waits is lost":
+        monkeypatch.setattr(Border, "open", lambda border: opened(border)[1:])
+    elif mistake == "what waits overtakes":
+        monkeypatch.setattr(Border, "open", reverse)
+    else:
+        entered = Attachment.enter
+        monkeypatch.setattr(Attachment, "enter", lambda here, routes, delivered, *_: entered(here, routes, delivered))
+    assert caught(lambda number: run_one(8 * number + 4, trouble=FAST), 40) is not None
+
+
 def test_the_changes_are_of_every_kind() -> None:
     assert {change.what for seed in range(SEEDS_WITH_ALL_KINDS) for change in changes_for(seed)[1]} == set(ALL_CHANGES)
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", range(LOSS_CHUNKS))
 def test_survivors_of_servers_that_are_lost_keep_what_they_promise(chunk: int) -> None:
-    size = LOSSES_IN_CI // CHUNKS
+    size = LOSSES_IN_CI // LOSS_CHUNKS
     outcomes = [run_one(seed, wanted="lose") for seed in range(10_000 + chunk * size, 10_000 + (chunk + 1) * size)]
     broken = [
         f"python -m tests.support.evolving {outcome.seed} lose: {outcome.broken[:3]}" for outcome in outcomes if outcome.broken
@@ -207,7 +247,7 @@ def test_messages_that_are_handed_over_by_name_and_not_by_depth_are_caught(monke
         return found._replace(owed={name: tuple(sorted(owed)) for name, owed in found.owed.items()})
 
     monkeypatch.setattr(reconfiguration, "settle", by_name)
-    assert caught_losing(60) is not None
+    assert caught_losing(120) is not None
 
 
 def test_what_is_handed_over_to_those_who_have_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

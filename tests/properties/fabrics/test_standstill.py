@@ -12,6 +12,7 @@ import pytest
 
 from tests.properties.fabrics.standstill_search import found
 from tests.support import fabrics
+from thence.core.failover import replicas
 from thence.core.member import admission, limits
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse
@@ -20,6 +21,7 @@ from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
 from thence.trace.events import Event
 from thence.trace.judge import judge
+from thence.trace.verdict import DEFAULT_REQUIRED
 
 MAX_EVENTS = 200_000
 SMALL = 8
@@ -85,6 +87,9 @@ def rows() -> Iterator[object]:
     yield pytest.param(parse(RING.format(stability="true")), "MAX_QUEUED_HARD", SMALL, id="ring-stability")
     yield pytest.param(parse(LINKED.format(takeover="false")), "MAX_QUEUED_HARD", SMALL, id="link")
     yield pytest.param(parse(LINKED.format(takeover="true")), "MAX_QUEUED_HARD", SMALL, id="link-takeover")
+    fifo = parse('promise = "fifo"\n' + LINKED.format(takeover='true\nmode = "fifo"'))
+    yield pytest.param(fifo, "MAX_QUEUED_HARD", SMALL, id="fifo-link-takeover")
+    yield pytest.param(fifo, "MAX_KEPT", 3, id="fifo-link-kept")
 
 
 @pytest.mark.parametrize(("topology", "limit", "most"), list(rows()))
@@ -93,13 +98,15 @@ def test_what_goes_one_way_does_not_hold_up_what_goes_the_other(
 ) -> None:
     monkeypatch.setattr(admission, limit, most)
     monkeypatch.setattr(limits, limit, most, raising=False)  # Bytes are computed where the limits are.
+    monkeypatch.setattr(replicas, limit, most, raising=False)
     events: list[Event] = []
     options = SimulationOptions(
         messages=300, pattern="mixed", gap="exponential:100us", delay="exponential:5ms", replies=0.2, reliable=True, seed=3
     )
     run = Simulation(options, events.append, where=topology, max_events=MAX_EVENTS)
     result = run.run()
-    assert not judge(events).violations
+    required = [name for name in DEFAULT_REQUIRED if name != "causal" or "causal" in topology.guarantees]
+    assert not judge(events, required).violations
     assert not result.waiting
     assert run.statistics.refused, "the limit was never reached"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Callable
+from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -57,6 +58,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     return st.lists(NUMBERS, max_size=6).map(tuple)
 
 
+@cache
 def stamps_of(kind: type) -> st.SearchStrategy[Any]:
     """Give stamps of a kind."""
     return st.builds(kind, **{name: values_of(hint) for name, hint in get_type_hints(kind).items() if name in fields(kind)})
@@ -78,6 +80,8 @@ def frames_of(stamps: st.SearchStrategy[Any]) -> st.SearchStrategy[Frame[Any]]:
     return st.builds(Frame, stamps, st.none() | envelopes, st.sampled_from([False, False, False, True]))
 
 
+ANY_FRAME = frames_of(any_stamp)
+ANY_FRAMES = st.lists(ANY_FRAME, max_size=3)
 SMALL = st.lists(NUMBERS | st.integers(0, 4), max_size=5).map(tuple)
 receipts = st.builds(
     GroupAcks, st.lists(SMALL, max_size=3).map(tuple), st.booleans(), st.lists(SMALL, max_size=3).map(tuple), SMALL,
@@ -85,17 +89,22 @@ receipts = st.builds(
 )  # fmt: skip
 
 
+BEYOND = st.lists(NUMBERS, max_size=3)
+RECEIPTS = st.none() | receipts
+"""What is drawn often is made once: to make a strategy takes longer than to draw from it."""
+
+
 @st.composite
 def packets(draw: st.DrawFn) -> Packet[Any]:
-    frames = tuple(draw(st.lists(frames_of(any_stamp), max_size=3)))
+    frames = tuple(draw(ANY_FRAMES))
     numbers = tuple(draw(NUMBERS) for _ in frames) if draw(st.booleans()) else ()
-    beyond = tuple(draw(st.lists(NUMBERS, max_size=3)))
-    return Packet(draw(NAMES), frames, numbers, draw(NUMBERS), beyond, draw(st.none() | receipts))
+    beyond = tuple(draw(BEYOND))
+    return Packet(draw(NAMES), frames, numbers, draw(NUMBERS), beyond, draw(RECEIPTS))
 
 
 records: st.SearchStrategy[Record] = st.one_of(
     st.builds(Submitted, envelopes),
-    st.builds(Received, NAMES, NAMES, NUMBERS, frames_of(any_stamp), NUMBERS, st.none() | SMALL),
+    st.builds(Received, NAMES, NAMES, NUMBERS, ANY_FRAME, NUMBERS, st.none() | SMALL),
     st.builds(Skipped, NAMES, NAMES, NUMBERS),
 )
 
@@ -256,6 +265,13 @@ def test_changed_snapshots_of_a_member_are_refused_or_read(variant: Variant, dat
 
 # --- what can be read is still to be judged ----------------------------------------------------------------------------
 
+
+@cache
+def frames_for(stamps: tuple[type, ...]) -> st.SearchStrategy[Frame[Any]]:
+    """Give frames with stamps of these kinds, and with any."""
+    return frames_of(st.one_of([stamps_of(kind) for kind in stamps]) | any_stamp)
+
+
 BUSY = {variant.label: variant.busy_run(6).orderings["A"] for variant in VARIANTS}
 
 
@@ -264,8 +280,7 @@ BUSY = {variant.label: variant.busy_run(6).orderings["A"] for variant in VARIANT
 def test_any_stamp_is_accepted_or_refused_without_a_trace(variant: Variant, data: st.DataObject) -> None:
     ordering = BUSY[variant.label].fork()
     for _ in range(data.draw(st.integers(1, 4))):
-        own = st.one_of([stamps_of(kind) for kind in variant.traits.stamps])
-        frame = data.draw(frames_of(own | any_stamp))
+        frame = data.draw(frames_for(variant.traits.stamps))
         before = ordering.snapshot()
         try:
             ordering.accept(data.draw(st.sampled_from([*MEMBERS, "Z"])), frame, 0)

@@ -32,7 +32,7 @@ def test_who_is_told_is_told_of_what_all_have_and_in_the_end_of_everything(chunk
     assert {"lost", "duplicated", "reordered", "cut", "crashes"} <= set(+faults)
 
 
-@pytest.mark.parametrize("seed", range(1, 13, 3))
+@pytest.mark.parametrize("seed", range(2, 14, 3))
 def test_what_was_told_to_be_safe_is_delivered_by_all_who_survive(seed: int) -> None:
     """Some die for good, and nobody takes them out: what hangs on their last messages waits for ever, and nothing else."""
     outcome = run_noticed(seed, deaths=2, crashes=4, loss=0.1, messages=60)

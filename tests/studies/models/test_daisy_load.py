@@ -119,3 +119,21 @@ def test_the_directions_of_the_figures() -> None:
     assert daisy["buffer_bytes"] < flat["buffer_bytes"]
     assert daisy["storage_bytes"] < flat["storage_bytes"]
     assert daisy["control_bytes"] < 20 < flat["control_bytes"]
+
+
+def test_routers_that_forward_one_copy_serve_all_behind_them_at_once() -> None:
+    """§5.1: "a message received by a router is immediately forwarded on the other network": one copy, not one each."""
+    ways, chance = Map(PAPER).shared_ways(), Random(1)
+    took = {two: ways["p1-2-2", two].draw_ns(chance) for two in Map(PAPER).names if two != "p1-2-2"}
+    assert took["p2-3-2"] == took["p2-3-5"] == took["p2-3-1"] + 50_000, "the router itself needs no LAN"
+    assert took["p2-3-2"] != took["p2-4-2"], "another router on the same backbone has a delay of its own"
+    assert took["p1-2-3"] == 50_000
+    again = ways["p1-2-2", "p2-3-2"].draw_ns(chance)
+    assert again != took["p2-3-2"], "the next message"
+
+
+def test_shared_copies_keep_order_and_take_as_long_on_average_without_waiting() -> None:
+    events: list[Event] = []
+    shared = run({**SMALL, "architecture": "flat, shared copies"}, 3, events.append)
+    assert not any(judge(events).properties.values())
+    assert shared["formula_ms"] == run({**SMALL, "architecture": "flat"}, 3, ignore)["formula_ms"]

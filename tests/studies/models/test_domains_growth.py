@@ -22,24 +22,25 @@ PARAMETERS: dict[str, Any] = {
     "hop_us": 200,
     "byte_ns": 1.0,
     "saved_byte_ns": 10.0,
+    "each": 10,
 }
 
 
-def point(shape: str, servers: int, pattern: str = "unicast") -> dict[str, Any]:
-    return {**PARAMETERS, "shape": shape, "servers": servers, "pattern": pattern}
-
-
-def measure(shape: str, servers: int, pattern: str = "unicast", seed: int = 1) -> tuple[dict[str, float], list[Event]]:
+def measure(
+    shape: str, servers: int, pattern: str = "unicast", stamps: str = "full", seed: int = 1, **others: Any
+) -> tuple[dict[str, float], list[Event]]:
     events: list[Event] = []
-    return model.run(point(shape, servers, pattern), seed, events.append), events
+    point = {**PARAMETERS, "shape": shape, "servers": servers, "pattern": pattern, "stamps": stamps, **others}
+    return model.run(point, seed, events.append), events
 
 
-@pytest.mark.parametrize("pattern", ["unicast", "broadcast"])
-@pytest.mark.parametrize("shape", ["flat-full", "flat-updates", "bus", "daisy", "tree"])
-def test_runs_are_causal_and_the_same_for_the_same_seed(shape: str, pattern: str) -> None:
-    measures, events = measure(shape, 27, pattern)
+@pytest.mark.parametrize("stamps", ["full", "updates"])
+@pytest.mark.parametrize("pattern", ["unicast", "broadcast", "uniform"])
+@pytest.mark.parametrize("shape", ["flat", "bus", "daisy", "tree"])
+def test_runs_are_causal_and_the_same_for_the_same_seed(shape: str, pattern: str, stamps: str) -> None:
+    measures, events = measure(shape, 27, pattern, stamps)
     assert judge(events).kept
-    assert repr((measures, events)) == repr(measure(shape, 27, pattern))
+    assert repr((measures, events)) == repr(measure(shape, 27, pattern, stamps))
 
 
 def test_another_seed_asks_others() -> None:
@@ -47,7 +48,7 @@ def test_another_seed_asks_others() -> None:
 
 
 def test_a_flat_round_trip_is_two_whole_matrices() -> None:
-    measures, _ = measure("flat-full", 30)
+    measures, _ = measure("flat", 30)
     assert measures["hops"] == 1
     assert 2 * 4 * 30**2 < measures["control_bytes"] <= 2 * (4 * 30**2 + 8)
     assert measures["formula_bytes"] == 2 * 4 * 30**2
@@ -72,10 +73,25 @@ def test_no_way_in_a_tree_is_dearer_than_the_formula_and_its_envelopes() -> None
 
 
 def test_a_broadcast_is_one_message_to_each_and_an_answer() -> None:
-    measures, events = measure("flat-full", 12, "broadcast")
+    measures, events = measure("flat", 12, "broadcast")
     assert sum(event.kind == "send" for event in events) == 12
     assert measures["whole_bytes"] == pytest.approx(11 * measures["control_bytes"])
     assert math.isnan(measures["time_ms"])
+
+
+def test_uniform_traffic_is_so_many_messages_and_all_of_them_are_stored() -> None:
+    measures, events = measure("flat", 12, "uniform")
+    assert sum(event.kind == "send" for event in events) == 12 * 10
+    assert measures["control_bytes"] == 4 * 12**2 + 6
+    # Written twice, once by its sender and once, with its stamp, by its receiver.
+    assert measures["control_bytes"] + 20 < measures["disk_bytes"] < measures["control_bytes"] + 80
+    assert 4 * 12**2 < measures["state_bytes"] < 4 * 12**2 + 200
+
+
+def test_updates_make_stamps_grow_with_what_is_said() -> None:
+    few, many = (measure("flat", 30, "uniform", "updates", each=each)[0] for each in (2, 20))
+    assert few["control_bytes"] < many["control_bytes"] / 2
+    assert few["state_bytes"] < many["state_bytes"] / 2
 
 
 def test_who_is_asked_shares_no_domain_with_who_asks() -> None:

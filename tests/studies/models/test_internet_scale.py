@@ -97,7 +97,8 @@ def test_a_client_weighs_what_the_study_says() -> None:
 
 def test_an_entry_of_a_clock_weighs_what_the_study_says() -> None:
     def make() -> UpdatesMatrix:
-        clock = UpdatesMatrix([f"m{number}" for number in range(200)], 0)
+        # So many members that few entries are above 0: where many are, one takes less (``core.ordering.matrix_entries``).
+        clock = UpdatesMatrix([f"m{number}" for number in range(2_000)], 0)
         for key in range(300, 300 + 10 * COUNTED):
             clock.learn((key, 300 + key % 7), 1)
         return clock

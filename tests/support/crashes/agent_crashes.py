@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Executor, Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +18,7 @@ from typing import Any, cast
 import msgspec
 
 from tests.support.crashes.bank import Account, AccountState, Move, Poison, audit
+from tests.support.stores import Inline
 from thence.agents.engine import AgentEngine
 from thence.agents.kinds import kinds_of
 from thence.core.member.codec import decode_packet, encode_packet
@@ -43,18 +43,6 @@ MAX_TURNS = 3_000
 
 class Crash(Exception):
     """The process is gone."""
-
-
-class Inline(Executor):
-    """Does everything at once, in the thread of the loop."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001  It goes to whoever waits.
-            done.set_exception(error)
-        return done
 
 
 class CrashingNode(Node):

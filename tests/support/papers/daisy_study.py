@@ -23,6 +23,7 @@ CONFIGURATIONS: Final[Mapping[str, str]] = {
     "daisy, changed stamps": "changed",
     "recipients only": "recipients",
     "recipients only, updates": "recipients, updates",
+    "daisy, whole": "whole",
     "recipients only, 1 copy": "1 copy",
     "recipients only, 2 copies": "2 copies",
     "star": "star",
@@ -47,11 +48,15 @@ def costs() -> dict[str, OptionCost]:
 
 def table(measured: Mapping[str, OptionCost]) -> str:
     """Return what was measured as Markdown, with the bound below."""
-    lines = ["| configuration | mean delay, ms | frames | control bytes | bytes per frame |", "|---|---|---|---|---|"]
+    lines = [
+        "| configuration | mean delay, ms | frames | control bytes | bytes | control bytes per frame |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, cost in measured.items():
-        figures = (f"{cost.delay_ms:.1f}", f"{cost.frames:.1f}", f"{cost.control_bytes:.0f}", f"{cost.frame_control_bytes:.1f}")
+        counts = (f"{cost.control_bytes:.0f}", f"{cost.bytes:.0f}", f"{cost.frame_control_bytes:.1f}")
+        figures = (f"{cost.delay_ms:.1f}", f"{cost.frames:.1f}", *counts)
         lines.append(f"| {name} | {' | '.join(figures)} |")
-    lines.append(f"| forwarded early, by an oracle | {mean_cost('oracle', 'even').delay_ms:.1f} | | | |")
+    lines.append(f"| forwarded early, by an oracle | {mean_cost('oracle', 'even').delay_ms:.1f} | | | | |")
     return "\n".join(lines)
 
 

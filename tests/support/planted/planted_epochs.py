@@ -34,6 +34,10 @@ class ComparesCountersOnly(Handshake):
         common = common_epoch(self.claim, shown.claim) if shown.claim is not None else None
         return found._replace(common=common or Epoch())
 
+    def _check_offer(self, found: EpochFit, claim: Claim) -> EpochFit:
+        self.fresh = claim.offered.epoch if claim.offered is not None else Epoch()
+        return found
+
 
 class ShowsNoReach(Handshake):
     """A claim shows its epochs, and not how far its side can have come."""

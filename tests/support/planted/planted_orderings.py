@@ -7,7 +7,7 @@ and only cost concurrency: nothing may be found there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from thence.core.ordering.grouped import Grouped, GroupedGlobal
 from thence.core.ordering.matrix import Matrix, MatrixOptions
 from thence.core.ordering.matrix_clock import MatrixStamp, UpdatesMatrix
 from thence.core.ordering.pending import HeldFrame
+from thence.core.ordering.relayed import Relayed
 from thence.core.ordering.sequenced import Sequenced, SequencedOrder
 from thence.core.ordering.unordered import Unordered
 from thence.core.ordering.vector import Vector
@@ -340,7 +341,54 @@ class Planted(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
+# --- relayed -----------------------------------------------------------------------------------------------------------
+
+
+class WithoutFacts(Relayed):
+    """Waits for the one before of the same relay, and for no cause."""
+
+    def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
+        before = held.frame.stamp.before
+        return (held.sender, before) if self.state.released[held.sender] < before else None
+
+
+class OnlyOwnFacts(Relayed):
+    """Tells a relay only what was for that one, so that it cannot tell others."""
+
+    def _facts_for(self, member: int, vector: Sequence[int]) -> tuple[int, ...]:
+        found = super()._facts_for(member, vector)
+        kept = [at for at in range(0, len(found), 2) if found[at] % (self.everyone + 1) in (member, self.everyone)]
+        return tuple(x for at in kept for x in found[at : at + 2])
+
+
+class ShownTooEarly(Relayed):
+    """Takes a relay that was shown something of a stream for one that was shown all of it."""
+
+    def _facts_for(self, member: int, vector: Sequence[int]) -> tuple[int, ...]:
+        return super()._facts_for(member, vector) if not self.state.shown[member] else ()
+
+
+class GatewayOrder(Relayed):
+    """Takes all that a relay has released for a cause of what it sends on, as gateways §3 warns."""
+
+    def vector_of(self, envelope: Envelope) -> list[int]:
+        return super().vector_of(envelope.with_vector(None))
+
+
+class MergedOrder(Relayed):
+    """Passes on with the vector into which a gateway has merged all that it got, as gateways §4 is printed."""
+
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
+        super()._release(held, out)
+        merged = self.vector_of(held.message.with_vector(None))
+        pairs = tuple(x for stream, number in enumerate(merged) if number for x in (stream, number))
+        out.deliver[-1] = Frame(msgspec.structs.replace(held.frame.stamp, vector=pairs), held.message.with_vector(pairs))
+
+
 PLANTED: Final = (
+    Planted(WithoutFacts, "unicast", 3, "causal", 5),
+    Planted(OnlyOwnFacts, "unicast", 3, "causal", 5),
+    Planted(ShownTooEarly, "unicast", 4, "causal", 7),
     Planted(Impatient, "unicast", 2, "fifo", 3),
     Planted(BareMaximum, "unicast", 2, "completeness", 4),
     Planted(Careless, "unicast", 3, "causal", 6),
@@ -369,4 +417,4 @@ PLANTED: Final = (
     Planted(AnyLink, "broadcast", 2, "fifo", 3),
 )
 
-HARMLESS: Final = (Planted(LearnsOnArrival, "multicast", 3, "", 0),)
+HARMLESS: Final = (Planted(LearnsOnArrival, "multicast", 3, "", 0), Planted(GatewayOrder, "unicast", 3, "", 0))

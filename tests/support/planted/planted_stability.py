@@ -11,24 +11,26 @@ from typing import Any, Final, NamedTuple
 from unittest import mock
 
 from tests.support.stable_runs import Outcome
+from thence.core.member.deliver import DeliveryLog
 from thence.core.member.receive import Accounting
 from thence.core.stability.accounts import OURS, Accounts, SavedAccounts
 from thence.core.stability.policy import AckPolicy
 from thence.core.stability.safe import Group, SafeAcks
-from thence.core.stability.safe_delivery import SafeDelivery, SavedSafeDelivery
 from thence.core.stability.safe_notification import Notices, SafeNotification, SavedNotices
 from thence.core.stability.safe_turn import SafeTurn
 from thence.core.stability.stable import StableAcks
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ThenceError
 
+Frames = Iterable[tuple[str, Frame[Any]]]
+
 _pushed, _save, _add = Accounts.pushed, Accounts.save, StableAcks.add
-_save_aside = SafeDelivery.save
+_next = SafeTurn.next
 
 
-def _counts_nothing_of_ours(self: Accounts, frames: Iterable[tuple[str, Frame[Any]]], came_by: str) -> None:
+def _counts_nothing_of_ours(self: Accounts, frames: Frames, came_by: str, *, in_turn: bool = True) -> None:
     if came_by != OURS:
-        _pushed(self, frames, came_by)
+        _pushed(self, frames, came_by, in_turn=in_turn)
 
 
 def _one_is_enough(self: Accounts, envelope: Envelope, came_by: str) -> None:
@@ -72,21 +74,12 @@ PLANTED: Final = (
 )
 
 
-def _as_soon_as_it_comes(self: SafeDelivery) -> tuple[tuple[str, int], ...]:
-    acks = self.acks
-    news = [(peer, state.highest) for peer, state in acks.peers.items() if state.highest > self._aside[peer].passed]
-    return tuple([*news, (acks.inner.me, acks.sent)] if acks.unsafe else news)
+def _at_once(self: SafeTurn, _: int) -> Any:
+    return _next(self, 1 << 60)
 
 
-def _saves_nothing_aside(self: SafeDelivery) -> SavedSafeDelivery[Any]:
-    saved = _save_aside(self)
-    for peer in saved.peers.values():
-        peer.aside = {}
-    return saved
-
-
-def _own_at_once(_: Any, deliverable: Any) -> Any:
-    return deliverable
+def _one_too_many(self: SafeTurn, safe: int) -> Any:
+    return _next(self, safe + 1)
 
 
 def _safe_as_soon_as_it_comes(self: SafeNotification, sender: str, number: int) -> bool:
@@ -106,17 +99,18 @@ def _saves_no_log(self: Notices) -> SavedNotices:
 
 
 UNSAFE: Final = (
-    Planted("delivers before it is safe: as soon as it comes", SafeDelivery, "news", _as_soon_as_it_comes),
-    Planted("delivers before it is safe: when one has it", SafeAcks, "all_have", _when_one_has_it),
-    Planted("delivers its own before it is safe", SafeTurn, "next", _own_at_once),
+    Planted("delivers before it is safe: at once", SafeTurn, "next", _at_once),
+    Planted("delivers before it is safe: one too many", SafeTurn, "next", _one_too_many),
+    Planted("delivers before it is safe: when its own system has it", SafeNotification, "_all_beyond_have", lambda *_: True),
     Planted("says once what is safe", AckPolicy, "_asks", lambda *_: False),
-    Planted("forgets when it restarts what it kept aside", SafeDelivery, "save", _saves_nothing_aside),
+    Planted("hands up what waited to nobody after a restart", DeliveryLog, "again", lambda _: ()),
 )
 """Mistakes in safe delivery."""
 
 UNNOTICED: Final = (
     Planted("tells before it is safe: as soon as it comes", SafeNotification, "is_safe", _safe_as_soon_as_it_comes),
-    Planted("tells before it is safe: when one has it", SafeAcks, "all_have", _when_one_has_it),
+    Planted("tells before it is safe: when its own system has it", SafeNotification, "_all_beyond_have", lambda *_: True),
+    Planted("tells before it is safe: when one of its only domain has it", SafeAcks, "all_have", _when_one_has_it),
     Planted("tells of its own before it is safe", Notices, "delivered", _own_at_once_too),
     Planted("tells of what hangs on what is not safe", Notices, "behind", property(lambda _: 0)),
     Planted("forgets when it restarts what is not safe", Notices, "save", _saves_no_log, explorable=False),

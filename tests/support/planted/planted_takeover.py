@@ -1,6 +1,6 @@
 """Replicas with a mistake in each, for checking that the explorer and random runs with the judge see it.
 
-Each mistake replaces one method of ``core.failover.replicas``; ``in_place`` puts it where the real one is used.
+Each mistake replaces one method, most of them of ``core.failover.replicas``; ``in_place`` puts it where the real one is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from unittest import mock
 
 from thence.core.failover.replicas import Kept, OriginalFirst, Takeover
 from thence.core.ordering.vector import Vector
-from thence.core.wire.messages import Frame
+from thence.core.wire.messages import Envelope, Frame
 
 _take_kept = Takeover.take_kept
 _check = Vector._check
@@ -39,6 +39,17 @@ def _as_one_stream(self: Vector, sender: int, frame: Frame[Any]) -> tuple[int, i
     _, number = _check(self, sender, frame)
     first = self.members[sender].rstrip("0123456789") + "1"
     return self.index.get(first, sender), number
+
+
+def _never(self: Takeover, origin: str, domain: str) -> bool:
+    return not self.group or self._routes.carriers(self.me, origin, domain)[0] == self.me
+
+
+def _as_for_any_sender(self: Takeover, domain: str) -> list[Kept]:
+    ours = _take_kept(self, domain)
+    for kept in list(self._kept[domain].values()):
+        self.seen(domain, kept.envelope)
+    return ours
 
 
 class Planted(NamedTuple):
@@ -68,6 +79,38 @@ PLANTED_AT_LINKS: Final = (
     Planted("the streams of two sequencers are taken for one", Vector, "_check", _as_one_stream, "refused"),
 )
 """Those of links whose relays take over: the same, and one more."""
+
+PLANTED_SHARED_OUT: Final = (
+    *(planted for planted in PLANTED if planted.property == "fifo" or planted.method == "is_first"),
+    Planted("nobody takes over a sender", Takeover, "forwards_for", _never, "completeness"),
+    Planted("what others forward is dropped with what we forward", Takeover, "take_kept", _as_for_any_sender, "fifo"),
+)
+"""Those of FIFO links, whose relays have senders of their own."""
+
+
+_delivers = Takeover.delivers
+
+
+def _wherever_it_comes(self: Takeover, _: str, envelope: Envelope) -> bool:
+    return _delivers(self, self.local or "", envelope)
+
+
+def _each_copy(self: Takeover, domain: str, _: Envelope) -> bool:
+    return domain == self.local
+
+
+PLANTED_LOCAL: Final = (
+    Planted("a replica delivers what is for it wherever it comes", Takeover, "delivers", _wherever_it_comes, "causal"),
+    Planted("a replica delivers each copy in its domain", Takeover, "delivers", _each_copy, "duplication"),
+)
+"""Those of replicas that are ordinary members of a domain."""
+
+
+def _all_at_once(self: Takeover, *_: object) -> int:
+    return max(self.alone, default=0)
+
+
+NO_HOLDER: Final = Planted("what a replica sends leaves before others have it", Takeover, "holders", _all_at_once, "completeness")
 
 
 @contextmanager

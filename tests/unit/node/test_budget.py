@@ -13,7 +13,7 @@ from tests.unit.net.test_framing import Wire, framed
 from tests.unit.node.test_node import alone
 from thence.agents.reactions import HELD_TIMES
 from thence.core.failover.early_payloads import MAX_AHEAD_KEPT_BYTES
-from thence.core.member.limits import MAX_ECHO_BYTES, MAX_QUEUED_BYTES, hard_bytes, late_bytes
+from thence.core.member.limits import MAX_ECHO_BYTES, MAX_QUEUED_BYTES, hard_bytes
 from thence.core.ordering.pending import held_bytes
 from thence.core.stability.stable import MAX_UNSTABLE_BYTES
 from thence.core.topology.toml import parse
@@ -29,8 +29,8 @@ from thence.node.options import NodeOptions, member_options, shape_of
 from thence.storage.mailbox import MAX_MAILBOXES_BYTES
 
 SHAPE = FabricShape(
-    servers=5, domains=2, links=1, peers=4, fifo_peers=2, ring_peers=3, rings=1, returned_to=2, copied_from=3, copying=1, safe=1
-)._replace(replica=True, stability=True)
+    servers=5, domains=2, links=1, peers=4, fifo_peers=2, ring_peers=3, rings=1, returned_to=2, copied_from=3, copying=1
+)._replace(replica=True, stability=True, safe=True)
 
 NEEDS = Needs(
     connections=10_000,
@@ -71,9 +71,9 @@ def cost(limits: budget.MemoryLimits, needs: Needs) -> int:
         + copies * 2 * (shape.ring_peers + 2 * shape.rings) * MAX_BODY_BYTES
         + copies * shape.returned_to * (queued + held + MAX_ECHO_BYTES + 3 * MAX_BODY_BYTES)
         + copies * (shape.domains * queued if shape.replica else 0)
-        + copies * (shape.domains + shape.safe) * held
-        + copies * (late_bytes(options) if shape.safe else 0)
-        + copies * 2 * shape.links * options.max_early_bytes
+        + copies * shape.domains * held
+        + copies * shape.safe * (1 + shape.servers) * KEPT_BYTES
+        + copies * shape.links * options.max_early_bytes
         + copies * (shape.copying * options.max_copies_bytes + shape.copied_from * (WINDOW_BYTES + MAX_BODY_BYTES))
         + copies * shape.stability * (shape.domains + shape.links) * shape.servers * KEPT_BYTES
         + shape.peers * MAX_AHEAD_KEPT_BYTES
@@ -143,15 +143,15 @@ relays = [["s1", "d1"], ["s2", "d2"]]
 def test_a_server_is_asked_to_bear_what_its_place_in_the_fabric_brings_with_it() -> None:
     topology = parse(FABRIC)
     assert shape_of(topology, "s1") == FabricShape(
-        servers=8, domains=3, links=1, peers=9, fifo_peers=3, ring_peers=3, rings=1, returned_to=2, safe=1
+        servers=8, domains=3, links=1, peers=9, fifo_peers=3, ring_peers=3, rings=1, returned_to=2, safe=True, stability=True
     )
-    assert shape_of(topology, "s2") == FabricShape(servers=8, domains=1, links=1, peers=5)
+    assert shape_of(topology, "s2") == FabricShape(servers=8, domains=1, links=1, peers=5, stability=True)
 
 
 def test_every_limit_of_what_others_can_fill_is_a_part_with_its_name() -> None:
     named = " ".join(part.name for part in parts_of(NEEDS))
     for limit in (
-        *("MAX_NAMES_BYTES", "MAX_TOPICS_BYTES", "MAX_LATE_BYTES_HARD", "MAX_COPIES_BYTES", "MAX_EARLY_BYTES"),
+        *("MAX_NAMES_BYTES", "MAX_TOPICS_BYTES", "MAX_COPIES_BYTES", "MAX_EARLY_BYTES"),
         *("MAX_HELD_BYTES", "MAX_ECHO_BYTES", "MAX_QUEUED_BYTES_HARD", "MAX_BODY_BYTES", "WINDOW_BYTES"),
         *("MAX_UNCONSUMED_BYTES", "MAX_UNSTABLE_BYTES", "ON_WAY_SHARE", "MAX_CLOSED"),
     ):

@@ -38,8 +38,8 @@ def killed(node: Node) -> None:
 
 async def durable(node: Node) -> None:
     """Wait until everything is on disk and has been handed over."""
-    while node.driver.commits.task is not None:  # noqa: ASYNC110  The end of a commit tells nobody.
-        await asyncio.sleep(0)
+    while (commits := node.driver.commits.task) is not None:
+        await asyncio.wait([commits])
 
 
 async def joined(node: Node, name: str) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import logging
+import tracemalloc
 
 import pytest
 
 from thence.runtime import offenders as module
 from thence.runtime.offenders import (
     ALL_BURST_LINES,
+    ALL_LINE_EVERY_S,
     BURST_LINES,
     LINE_EVERY_S,
-    MAX_OFFENCES,
     MAX_PLACES,
     REPEAT_EVERY_S,
     ArrivalPace,
+    Offender,
     OffenderLog,
     escaped,
     place_of,
@@ -63,12 +67,61 @@ def test_one_offender_is_named_in_one_line(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.records[-1].getMessage() == "192.0.2.1:7: client 'eve': a frame of 7 bytes (998 lines like this were left out)"
 
 
-def test_many_different_offences_of_one_place_are_forgotten_one_by_one() -> None:
-    complaints = OffenderLog(Hand())
-    for messages in range(10 * MAX_OFFENCES):
-        complaints.say("192.0.2.1:1", "x" * messages)
-    (place,) = complaints._places.values()
-    assert len(place._said) == MAX_OFFENCES
+def test_an_offence_is_not_repeated_however_many_others_come_in_between(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Hand()
+    complaints = OffenderLog(clock)
+    attempts = int(REPEAT_EVERY_S) - 1
+    for attempt in range(attempts):
+        complaints.say(f"192.0.2.1:{attempt}", "the same")
+        for other in range(100):
+            complaints.say(f"192.0.2.1:{attempt}", f"other {'x' * attempt} {'y' * other}")
+        clock.now += 1
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("the same" in line for line in said) == 1
+    assert BURST_LINES < len(said) <= BURST_LINES + attempts / LINE_EVERY_S
+
+
+def test_what_was_left_out_may_be_said_when_there_is_room() -> None:
+    clock = Hand()
+    offender = Offender(clock())
+    assert all(offender.may_say("x" * line, clock()) for line in range(BURST_LINES))
+    assert not offender.may_say("left out", clock())
+    clock.now += LINE_EVERY_S
+    assert offender.may_say("left out", clock())
+    assert not offender.may_say("left out", clock())
+
+
+def test_a_few_places_cannot_hide_another_one(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Hand()
+    complaints = OffenderLog(clock)
+    for second in range(600):
+        for place in range(12):
+            for word in range(5):
+                complaints.say(f"192.0.2.{place}:1", f"{'x' * second} {'y' * word}")
+        if second == 300:
+            complaints.say("198.51.100.1:1", "another one")
+        clock.now += 1
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("another one" in line for line in said) == 1
+    assert ALL_BURST_LINES < len(said) <= ALL_BURST_LINES + 600 / ALL_LINE_EVERY_S
+
+
+def test_texts_of_others_are_not_kept() -> None:
+    clock = Hand()
+    complaints = OffenderLog(clock)
+    for place in range(MAX_PLACES):
+        for word in range(BURST_LINES):
+            complaints.say(f"2001:db8:0:{place:x}::1:1", "\U0001f600" * (900 + word))
+        clock.now += 1
+    gc.collect()
+    tracemalloc.start()
+    try:
+        copied = copy.deepcopy(vars(complaints))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(copied["_places"]) == MAX_PLACES
+    assert kept < 1024 * 1024
 
 
 def test_a_flood_from_everywhere_is_bounded_too(caplog: pytest.LogCaptureFixture) -> None:

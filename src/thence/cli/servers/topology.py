@@ -94,13 +94,16 @@ def _domain_rows(topology: Topology) -> list[tuple[object, ...]]:
         if domain.acks != AT_ONCE:
             notes.append(f"acks: {_told(domain.acks)}")
         if domain.delivery == "safe":
-            notes.append("delivers what all members have")
+            notes.append("delivers what all have")
         if domain.delivery == "notify":
-            notes.append("delivers at once, tells when all members have it")
+            notes.append("delivers at once, tells when all have it")
         if domain.forward_early is not None:
             notes.append(f"bodies from {domain.forward_early} bytes on go ahead")
         if domain.pairs:
-            notes.append(f"crosses by {console.count(len(domain.pairs), 'pair')} in turn")
+            turns = "by sender" if domain.by_sender else "in turn"
+            notes.append(f"crosses by {console.count(len(domain.pairs), 'pair')} {turns}")
+        if domain.only_from is not None:
+            notes.append(f"only from {' '.join(domain.only_from)}")
         note = "; ".join(notes) or "-"
         shown = " ".join(relays[: drawing.MAX_NAMED_MEMBERS]) + (" …" if len(relays) > drawing.MAX_NAMED_MEMBERS else "")
         rows.append((domain.name, f"{ordering} {options}".strip(), len(domain.members), shown or "-", note))
@@ -211,6 +214,7 @@ def make(
     ordering: Annotated[
         list[str] | None, typer.Option(help="The ordering; several: for each level from the leaves up, or for domains in turn.")
     ] = None,
+    standbys: Annotated[int | None, typer.Option(help="How many succeed each causal server.")] = None,
     name: Annotated[str | None, typer.Option(help="What the fabric is called.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file, not to standard output.")] = None,
 ) -> None:

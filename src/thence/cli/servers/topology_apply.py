@@ -10,6 +10,7 @@ import typer
 from thence.cli import console
 from thence.cli.options import Authority, Token
 from thence.cli.servers.serve import tls_files
+from thence.core.reconfig.concern import concerned_by, why_everybody
 from thence.core.reconfig.diff import DiffLine, differences
 from thence.core.reconfig.flush import Settlement
 from thence.core.reconfig.protocol import check_lost, check_successor
@@ -20,7 +21,7 @@ from thence.server.apply import Access, Applied, Reporter, TopologyChange, find_
 
 TIMEOUT_S = 60.0
 MAX_SHOWN = 20
-"""How many messages that were given up are listed; all are with ``--json``."""
+"""How many messages that were given up, or servers that hold, are listed; all are with ``--json``."""
 
 
 def command(
@@ -51,8 +52,11 @@ def command(
     one topology into another. Servers that come in are started before, with
     NEW; servers that leave are stopped afterwards.
 
-    What clients send meanwhile is accepted and waits, until all that is on
-    its way has been delivered. Nothing is lost, doubled or out of order.
+    Only servers of domains and links that change hold: what their clients
+    send is accepted and waits, until all that is on its way there has been
+    delivered. The others go on. What concerns the whole fabric, as that
+    servers come or go, lets all hold; --plan says who does, and why.
+    Nothing is lost, doubled or out of order.
 
     It may be killed and started again at any moment. If it is not, servers
     that only hold go back to normal by themselves after a while.
@@ -99,7 +103,9 @@ def command(
 async def _apply(
     old: Topology, new: Topology, access: Access, told: Reporter, gone: tuple[str, ...], timeout_s: float
 ) -> Applied:
-    return await TopologyChange(old, new, access, told, gone).apply(timeout_s)
+    change = TopologyChange(old, new, access, told, gone)
+    told(_holding(old, new, gone))
+    return await change.apply(timeout_s)
 
 
 async def _abort(old: Topology, new: Topology, access: Access, told: Reporter, gone: tuple[str, ...], timeout_s: float) -> None:
@@ -114,7 +120,8 @@ def _described(old: Topology, new: Topology, found: list[DiffLine], gone: tuple[
         "from_fingerprint": old.fingerprint,
         "to_fingerprint": new.fingerprint,
         "changes": [difference._asdict() for difference in found],
-        "holds": [name for name in old.processes if name not in gone],
+        "holds": list(concerned_by(old, new, gone)),
+        "all_hold_because": why_everybody(old, new, gone),
         "lost": list(gone),
     }
 
@@ -131,11 +138,12 @@ def _show_plan(old: Topology, new: Topology, found: list[DiffLine], gone: tuple[
     joining = [name for name in new.processes if name not in old.homes]
     if joining:
         console.say_plainly(f"before: start {', '.join(joining)} with the new file")
-    holding = console.count(len(old.processes) - len(gone), "server")
     console.say_plainly(
-        f"then: all {holding} hold: what clients send is accepted and waits until all that "
+        f"then: {_holding(old, new, gone)}: what clients send is accepted and waits until all that "
         "is on its way is delivered; then all switch, and what waited goes out"
     )
+    if why := why_everybody(old, new, gone):
+        console.say_plainly(f"all hold, since {why}")
     if gone:
         console.say_plainly(
             f"{_lost(gone)}: before the switch the others give each other what they have of "
@@ -144,6 +152,18 @@ def _show_plan(old: Topology, new: Topology, found: list[DiffLine], gone: tuple[
     leaving = [name for name in old.processes if name not in new.homes and name not in gone]
     if leaving:
         console.say_plainly(f"afterwards: stop {', '.join(leaving)}, when their clients have read what waits for them")
+
+
+def _holding(old: Topology, new: Topology, gone: tuple[str, ...]) -> str:
+    """Say who holds."""
+    names = concerned_by(old, new, gone)
+    others = len(old.processes) - len(gone) - len(names)
+    if not others:
+        return f"all {console.count(len(names), 'server')} hold"
+    named = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
+    hold = "holds" if len(names) == 1 else "hold"
+    who = f"{console.count(len(names), 'server')} {hold}, {named}" if names else "no server holds"
+    return f"{who}, and {console.count(others, 'other')} {'goes' if others == 1 else 'go'} on"
 
 
 def _show_applied(applied: Applied, found: list[DiffLine], *, json: bool) -> None:

@@ -12,6 +12,7 @@ from thence.cli import console
 from thence.cli.manual import Subcommands
 from thence.errors import ConfigError
 from thence.sim.scenario import Difference, run_file
+from thence.studies.parts.printed_links import PRINTED
 
 command = Subcommands(
     "Run scenarios: runs written down as text, with what is expected to happen below each command. "
@@ -33,7 +34,7 @@ def run(files: Files) -> None:
     different = 0
     found = _files(files)
     for path in found:
-        differences = run_file(path)
+        differences = run_file(path, link_ends=PRINTED)
         different += bool(differences)
         console.say(f"{path}: {'as expected' if not differences else _differing(len(differences))}")
         for difference in differences:
@@ -53,7 +54,7 @@ def rewrite(files: Files) -> None:
     Example: thence scenario rewrite tests/scenarios/triangle.txt
     """
     for path in _files(files):
-        differences = run_file(path, rewrite=True)
+        differences = run_file(path, rewrite=True, link_ends=PRINTED)
         rewritten = f"{console.count(len(differences), 'command')} rewritten"
         console.say(f"{path}: {rewritten if differences else 'unchanged'}")
 

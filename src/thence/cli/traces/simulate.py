@@ -75,7 +75,7 @@ def command(
         int, typer.Option(help="How many times a process loses its memory and restarts from disk.", rich_help_panel=FAULTS)
     ] = DEFAULT.crashes,
     suspicions: Annotated[int, typer.Option(help="How many times some suspect others wrongly.", rich_help_panel=FAULTS)] = 0,
-    deaths: Annotated[int, typer.Option(help="How many replicas of relays die for good.", rich_help_panel=FAULTS)] = 0,
+    deaths: Annotated[int, typer.Option(help="How many die for good, of those who can be missed.", rich_help_panel=FAULTS)] = 0,
     rollbacks: Rollbacks = 0,
     clones: Clones = 0,
     lost_disks: LostDisks = 0,

@@ -29,8 +29,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,9 @@ MAX_EPOCH_ID_CHARACTERS = 64
 MAX_EPOCH_NUMBER = 2**53
 """The highest number of an epoch that is. Nobody gets there by meeting."""
 
+MAX_EPOCH_STEP = 2**24
+"""How far the newest epochs of two sides that have one in common may be apart. A meeting that fails after the offer makes one
+more: with a call each five seconds that takes 2.6 years. So a peer that lies cannot bring a pair near ``MAX_EPOCH_NUMBER``."""
 
 MAX_EARLIER_OFFERS = 4
 """How many offers are kept that were replaced before they were agreed on: the newest."""
@@ -51,7 +54,7 @@ class Epoch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One epoch of a pair. The first has number 0 and no id: the two have never met."""
 
     number: int = 0
-    id: str = ""
+    id: Annotated[str, msgspec.Meta(max_length=MAX_EPOCH_ID_CHARACTERS)] = ""
 
     def __str__(self) -> str:
         """Return the epoch for people."""
@@ -88,9 +91,12 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
         offered = None if self.offered is None else _started(self.offered, sent)
         return Claim(_started(self.agreed, sent), offered, tuple([_started(held, sent) for held in self.earlier]))
 
-    def renumbered(self) -> Claim:
-        """Return the claim of a side whose streams are numbered anew: nothing of these was sent within an epoch of before."""
-        agreed, *offers = [Held(held.epoch) for held in self.held]
+    def renumbered(self, kept: Collection[str] = ()) -> Claim:
+        """Return the claim of a side whose streams but those that are ``kept`` are numbered anew.
+
+        Nothing of these was sent within an epoch of before.
+        """
+        agreed, *offers = [_renumbered(held, kept) for held in self.held]
         return Claim(agreed, offers.pop() if self.offered is not None else None, tuple(offers))
 
     def offer(self, common: Epoch, fresh: Epoch) -> Claim:
@@ -147,12 +153,16 @@ def compare(me: Side, peer: Side) -> EpochFit:
     mine, theirs = me.claim or NEVER_MET, peer.claim or NEVER_MET
     if peer.claim is None and mine.agreed.epoch == Epoch():
         return _compare_progress(me, peer, Epoch())
-    newest = max(held.epoch.number for claim in (mine, theirs) for held in claim.held)
+    here, there = (max(held.epoch.number for held in claim.held) for claim in (mine, theirs))
+    newest = max(here, there)
     if newest >= MAX_EPOCH_NUMBER:
         return EpochFit("unclear", f"{peer.name!r} shows an epoch with the number {newest} to {me.name!r}", Epoch())
     common = common_epoch(mine, theirs)
     if common is None:
         return _no_common_epoch(me.name, mine, peer.name, theirs)
+    if abs(here - there) > MAX_EPOCH_STEP:
+        said = f"{me.name!r} has epochs up to {here} with {peer.name!r}, which has epochs up to {there} with {me.name!r}"
+        return EpochFit("unclear", f"{said}: they may be {MAX_EPOCH_STEP} apart (MAX_EPOCH_STEP)", Epoch())
     if reason := _beyond_reach(peer, me, common):
         return EpochFit("peer", reason, Epoch())
     if reason := _beyond_reach(me, peer, common):
@@ -206,6 +216,11 @@ def _compare_progress(me: Side, peer: Side, common: Epoch) -> EpochFit:
         if reason := forgot(theirs, mine, peer.name, me.name, stream):
             return EpochFit("me", reason, Epoch())
     return EpochFit("nobody", "", common)
+
+
+def _renumbered(held: Held, kept: Collection[str]) -> Held:
+    reach = {stream: number for stream, number in (held.reach or {}).items() if stream in kept}
+    return Held(held.epoch, reach or None)
 
 
 def _started(held: Held, sent: Mapping[str, int]) -> Held:

@@ -98,11 +98,12 @@ class Handshake:
 
     def _check_offer(self, found: EpochFit, claim: Claim) -> EpochFit:
         offered = None if claim.offered is None else claim.offered.epoch
-        fits = offered is not None and offered.number > found.common.number and 0 < len(offered.id) <= MAX_EPOCH_ID_CHARACTERS
+        # Above all that we hold: agreeing on a lower one would let go of a number that we have stated to the peer.
+        newest = max(held.epoch.number for held in self.claim.held)
+        fits = offered is not None and offered.number > newest and 0 < len(offered.id) <= MAX_EPOCH_ID_CHARACTERS
         if offered is None or not fits:
             what = "nothing" if offered is None else f"epoch {offered.number}"
-            behind = f"where epoch {found.common.number} is what they have in common"
-            return EpochFit("unclear", f"{self.peer!r} offers {what} to {self.me!r}, {behind}", Epoch())
+            return EpochFit("unclear", f"{self.peer!r} offers {what} to {self.me!r}, which has met it in epoch {newest}", Epoch())
         self.fresh = offered
         return found
 

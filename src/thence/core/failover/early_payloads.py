@@ -250,12 +250,12 @@ def _bodiless(frame: Frame[Any]) -> Frame[Any]:
     envelope = frame.envelope
     if envelope is None:
         return frame
-    return Frame(frame.stamp, Envelope(envelope.origin, envelope.number, envelope.to, b""), True)
+    return Frame(frame.stamp, msgspec.structs.replace(envelope, body=b""), True)
 
 
 def _with_body(frame: Frame[Any], body: Envelope) -> Frame[Any]:
     envelope = frame.envelope or body
-    return Frame(frame.stamp, Envelope(envelope.origin, envelope.number, envelope.to, body.body))
+    return Frame(frame.stamp, msgspec.structs.replace(envelope, body=body.body))
 
 
 def _part(packet: Packet[Any], at: list[int], frames: list[Frame[Any]]) -> Packet[Any]:

@@ -13,11 +13,19 @@ Rules:
 * *First copy wins.* Each replica forwards causes before effects, so the first copies of two messages of one sender come in the
   order of their numbers wherever they go. A copy with a number that is not above the last one of its sender is a second copy:
   one number for each sender is all that has to be remembered.
+* *Senders shared out.* Where the replicas are relays of a FIFO link, each sender has an order of its own of those who forward its
+  messages. The two rules above hold for each sender by itself, and nothing holds between senders.
 * *The original first.* A replica takes note of what another one forwarded only when it has itself got the message from where it
   comes from. What it forwards afterwards would otherwise depend on a message of which its clock there knows nothing. A *gate* of
   the ordering makes the copy, and what depends on it, wait (``core.ordering``). Waits lead only to what was sent earlier, so
   there is no deadlock.
-* *A replica sends nothing itself*: its own message could overtake what it keeps for the one who forwards.
+* *What a replica sends, it sends as a member of its local domain.* What is for it from outside goes into that domain too, and it
+  delivers the copy that comes out there. So it is a member like any other who happens to live in one process with a replica, and
+  nothing of the above changes. Without a local domain it sends nothing: its own message could overtake what it keeps for the one
+  who forwards.
+* *Two have a message before it leaves its domain.* What another member sent is at its sender and here. What we sent ourselves
+  waits, and what we forward behind it, until another member has it, where that can be found out. Otherwise our death could leave
+  a message beyond whose causes nobody has.
 * What another replica has forwarded, and who saw it, is kept no longer here: if the forwarder dies before all have got it, the
   domain's transport gets it from whoever has it (``core.transport.ack_all``, with ``nearest`` and ``whole``). With other
   transports nothing is lost either, but what depends on it waits until the dead one is back.
@@ -25,12 +33,14 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import msgspec
 
 from thence.core.ordering import Gate
 from thence.core.topology.routing import Routes
+from thence.core.transport.base import Transport
 from thence.core.wire.messages import Envelope, Frame, weight_of
 
 MAX_KEPT = 100_000
@@ -50,6 +60,8 @@ class SavedTakeover(msgspec.Struct, array_like=True):
     latest: list[tuple[str, int]]
     suspected: list[str]
     kept: dict[str, list[tuple[Envelope, tuple[str, ...] | None]]]
+    delivered: list[tuple[str, int]] = []
+    alone: list[tuple[int, int]] = []
 
 
 class Takeover:
@@ -62,16 +74,39 @@ class Takeover:
         self.group = routes.topology.fellows.get(me, ())
         """All that stand for our relay, ourselves included; empty if we are no replica."""
         self.fellows = tuple(other for other in self.group if other != me)
+        homes = routes.topology.homes[me] if self.group else ()
+        self._by_sender = any(routes.topology.domains[home].by_sender for home in homes)
+        """Whether it depends on the sender who forwards."""
+        self._order: dict[tuple[str, str], tuple[str, ...]] = {}
+        """Who forwards, by origin and domain, as far as it was asked for."""
         self.suspected: dict[str, None] = {}
+        self.local = routes.topology.local.get(me)
+        """The domain of which we are an ordinary member beside that; None: we only carry."""
         self._latest: dict[str, int] = {}
         """The number of the last message of each origin that has come here."""
-        self._kept: dict[str, dict[str, Kept]] = {name: {} for name in routes.topology.homes[me]} if self.group else {}
+        self._delivered: dict[str, int] = {}
+        """The number of the last message of each origin that we delivered as a member of our local domain."""
+        self.alone: dict[int, int] = {}
+        """Messages of our own that nobody else is known to have, by number, each with its number in the stream of our domain."""
+        self._kept: dict[str, dict[str, Kept]] = {name: {} for name in homes}
         self._kept_bytes = dict.fromkeys(self._kept, 0)
 
     @property
     def forwards(self) -> bool:
-        """Whether it is up to us to forward: we are no replica, or suspect all before us."""
-        return not self.group or all(other in self.suspected for other in self.group[: self.group.index(self.me)])
+        """Whether it is up to us to forward something: we are no replica, have senders of our own, or suspect all before us."""
+        return not self.group or self._by_sender or self.group[0] == self.me or self._suspects_before(self.group)
+
+    def forwards_for(self, origin: str, domain: str) -> bool:
+        """Return whether it is up to us to forward messages of an origin into a domain."""
+        if not self._by_sender:
+            return self.forwards
+        order = self._order.get((origin, domain))
+        if order is None:
+            order = self._order[origin, domain] = self._routes.carriers(self.me, origin, domain)
+        return self._suspects_before(order)
+
+    def _suspects_before(self, order: tuple[str, ...]) -> bool:
+        return all(other in self.suspected for other in order[: order.index(self.me)])
 
     def suspect(self, peer: str, suspected: bool) -> None:
         """Suspect another replica, or no longer."""
@@ -98,6 +133,10 @@ class Takeover:
         """How many bytes all that we keep has, about."""
         return sum(self._kept_bytes.values())
 
+    def keeps_much(self, most_bytes: int) -> bool:
+        """Return whether we keep so much that a domain may take no more."""
+        return bool(self.group) and (self.kept >= MAX_KEPT or self.kept_bytes >= most_bytes)
+
     def keeps(self, domain: str, envelope: Envelope) -> bool:
         """Return whether we keep a message that goes into this domain."""
         return str(envelope.id) in self._kept.get(domain, ())
@@ -117,6 +156,28 @@ class Takeover:
         """Return whether a message, or a later one of the same origin, has come from where it comes from."""
         return envelope.number <= self._latest.get(envelope.origin, 0)
 
+    def delivers(self, domain: str, envelope: Envelope) -> bool:
+        """Note that a message for us has its turn in a domain; return whether it is to be delivered for that."""
+        if self.local is None:
+            return not self.is_copy(domain, envelope)
+        if domain != self.local or envelope.number <= self._delivered.get(envelope.origin, 0):
+            return False
+        self._delivered[envelope.origin] = envelope.number
+        return True
+
+    def holders(self, transport: Transport, suspected: Collection[str]) -> int:
+        """Return up to which number others have messages of our own that nobody else was known to have; 0: that is no news.
+
+        Where nobody else is left in our domain, there is nobody to wait for.
+        """
+        others = [transport.progress(peer) for peer in transport.peers if peer not in suspected]
+        there = max([progress.acked for progress in others if progress is not None], default=None)
+        return max([number for number, at in self.alone.items() if there is None or at <= there], default=0)
+
+    def found_holders(self, upto: int) -> None:
+        """Note that others have all messages of our own up to this number."""
+        self.alone = {number: at for number, at in self.alone.items() if number > upto}
+
     def with_fellows(self, members: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """Return to whom what is for ``members`` (None: all) is forwarded: the other replicas are to see that it was."""
         return members if members is None else tuple(dict.fromkeys((*members, *self.fellows)))
@@ -133,9 +194,16 @@ class Takeover:
             self._kept_bytes[domain] -= weight_of(envelope)
 
     def take_kept(self, domain: str) -> list[Kept]:
-        """Return what is to be forwarded into a domain now, in order, and keep it no longer."""
-        kept, self._kept[domain], self._kept_bytes[domain] = self._kept[domain], {}, 0
-        return list(kept.values())
+        """Return what is up to us to forward into a domain now, in order, and keep it no longer."""
+        ours = []
+        for kept in self._kept[domain].values():
+            if kept.envelope.origin == self.me and kept.envelope.number in self.alone:
+                break  # A message of our own that we alone have does not leave, and nothing overtakes it.
+            if self.forwards_for(kept.envelope.origin, domain):
+                ours.append(kept)
+        for kept in ours:
+            self.seen(domain, kept.envelope)
+        return ours
 
     def fork(self) -> Takeover:
         """Return one that goes on from here on its own."""
@@ -144,17 +212,20 @@ class Takeover:
         twin._latest = dict(self._latest)
         twin._kept = {name: dict(kept) for name, kept in self._kept.items()}
         twin._kept_bytes = dict(self._kept_bytes)
+        twin._delivered, twin.alone = dict(self._delivered), dict(self.alone)
         return twin
 
     def save(self) -> SavedTakeover:
         """Return everything, for a snapshot. Equal states give equal bytes."""
         kept = {name: [(one.envelope, one.members) for one in kept.values()] for name, kept in self._kept.items()}
-        return SavedTakeover(sorted(self._latest.items()), sorted(self.suspected), kept)
+        delivered, alone = sorted(self._delivered.items()), sorted(self.alone.items())
+        return SavedTakeover(sorted(self._latest.items()), sorted(self.suspected), kept, delivered, alone)
 
     def load(self, saved: SavedTakeover) -> None:
         """Become what ``save`` returned."""
         self._latest = dict(saved.latest)
         self.suspected = dict.fromkeys(saved.suspected)
+        self._delivered, self.alone = dict(saved.delivered), dict(saved.alone)
         self._kept = {
             name: {str(envelope.id): Kept(envelope, members) for envelope, members in kept} for name, kept in saved.kept.items()
         }

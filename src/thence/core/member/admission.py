@@ -19,7 +19,7 @@ holds by these rules:
   ``MAX_ECHO_BYTES`` puts further messages in for all but itself, and nothing comes back. The queue to it, at whoever hands back,
   thus holds what others sent (below the hard limit when it was put in), what waited for its turn (``max_held``), and so many
   echoes: less than what is refused. Where there is one domain, the echo is the delivery, and consuming it is up to the
-  application. Only links in mode ``printed`` that wait for deliveries need the echo: two such relays can wait for each other.
+  application.
 * **Around a ring** (``flood``) waits would lead back, so one place is kept free ("bubble flow control"). A member's *load* is its
   queue and what waits here in other places and will go into the ring. Its *room* is the limit, the most that may wait here, and
   one. A message is put into the ring while the queue is below the limit, which leaves the load below the room. It is handed on
@@ -30,11 +30,9 @@ holds by these rules:
 * **A replica that does not forward** puts nothing into queues. It refuses what it would keep beyond ``MAX_KEPT``, except what
   another replica has forwarded already, though that copy may still wait here. So it waits for the one that forwards, and that one
   only for those further away. Otherwise copies that go one way would wait for messages that come the other way.
-* **Safe delivery.** What waits until all have a message of our own (``core.stability.safe_turn``) does not keep us from taking
-  frames of that domain, for which the others may wait, below a hard limit. It keeps us from taking those of other domains and
-  from accepting our own. Each member has a share of the room for what is kept aside: a sender's first message that not all have
-  finds room wherever it is missing.
-* **Safety notices** refuse no frame: whatever holds them up is not acknowledged by somebody, and fills a queue.
+* **Safe delivery and notices.** A report that all have a message waits for no notice, so notices need nobody to take more than
+  takes what the reports are about. Each process has no more than ``unstable_bytes`` of its own that is not safe. What waits for
+  notices to be handed up is refused only beyond that: only a process that does not keep to it can have so much.
 """
 
 from __future__ import annotations
@@ -48,11 +46,9 @@ from thence.core.member.deliver import DeliveryLog
 from thence.core.member.limits import (
     MAX_ECHO_BYTES,
     MAX_ECHOES,
-    MAX_LATE_HARD,
     MAX_QUEUED_BYTES_HARD,
     MAX_QUEUED_HARD,
     hard_bytes,
-    late_bytes,
 )
 from thence.core.ordering.pending import held_bytes
 from thence.core.places.link_end import MAX_EARLY
@@ -78,16 +74,16 @@ class Admission:
 
     def check(self, submits: Sequence[Submit], *, hard: bool) -> None:
         """Raise ``Busy`` if there is no room. Only queues count that a message goes into, and whatever it would wait behind."""
-        if self._attachment.turn and (too_late := self._too_late(hard=hard)):
+        if too_late := self._too_late(self._attachment.name):
             # Messages to ourselves queue for nobody, and yet wait behind those that others have to ack.
             raise Busy(too_late)
-        if self._may_be_full:
+        if self.may_be_full:
             for submit in submits:
                 if found := self.full_queue(submit, hard=hard):
                     raise Busy(str(found))
 
     @property
-    def _may_be_full(self) -> bool:
+    def may_be_full(self) -> bool:
         """Whether a queue may be full for what the application sends."""
         # ``harmless``, written out: this is asked for every message that is sent.
         here, options = self._attachment, self._options
@@ -99,16 +95,18 @@ class Admission:
             return True
         if here.accounts is not None and 2 * twice >= unstable_bytes(len(here.topology.homes)):
             return True
-        if not here.flat and self._echoes >= MAX_ECHOES:
+        if here.takeover is not None and here.takeover.keeps_much(hard_bytes(options)):
             return True
-        return here.notices is not None and here.notices.unsafe >= options.max_queued
+        return here.notices is not None and (
+            here.notices.unsafe >= options.max_queued or here.notices.bytes_of_ours >= unstable_bytes(len(here.topology.homes))
+        )
 
     def full_queue(self, submit: Submit, *, hard: bool = False) -> FullQueue | None:
         """Return which queue keeps us from taking a message of the application, if one does.
 
         Notices, and what goes together (``hard``), are refused as late as what is forwarded.
         """
-        if not self._may_be_full:
+        if not self.may_be_full:
             return None
         here, hard = self._attachment, hard or submit.notice
         if here.accounts is not None and (full := self._full_of_unstable(here.name)):
@@ -123,7 +121,7 @@ class Admission:
 
     def full_queues(self) -> list[FullQueue]:
         """Return all queues that take nothing more of what the application sends."""
-        if not self._may_be_full:
+        if not self.may_be_full:
             return []
         transports, limits = [place.transport for place in self._attachment.places.values()], self._limits
         ways = [(transport, peer) for transport in transports for peer in transport.peers]
@@ -172,29 +170,24 @@ class Admission:
         strict = ordering is not None and (ordering.paths.circular or any(map(ordering.paths.hands_back_to, place.peers)))
         others = peers if hard or strict else [peer for peer in place.peers if peer not in peers]
         most = MAX_QUEUED_HARD if hard else self._options.max_queued
-        full = self._full_of_echoes(place)
+        full = self._full_of_kept(place)
         if not full and place.notice is not None and place.notice.unsafe >= most:
             full = f"{place.notice.unsafe} messages that were sent from here are not safe; max_queued is {most}"
         if full:
             return FullQueue(place.name, place.transport.queues.slowest(place.transport.peers[0]), full)
+        most = unstable_bytes(len(self._attachment.topology.homes))
+        if place.notice is not None and place.notice.bytes_of_ours >= most:
+            full = f"{place.notice.bytes_of_ours} bytes that were sent from here are not safe; the limit is {most}"
+            return FullQueue(place.name, place.transport.queues.slowest(place.transport.peers[0]), full)
         return self._full_place(place, others) if self._may_be_full_for_others else None
 
-    def _too_late(self, *, hard: bool, beside: tuple[int, int] = (0, 0)) -> str:
-        """Say which limit is reached by what waits until all have a message of ours, if one is; so much counts ``beside``."""
-        turn, options = self._attachment.turn, self._options
-        if not turn:
+    def _too_late(self, origin: str, beyond: int = 0) -> str:
+        """Say that as much of a process waits here until all have it as may be, if so, and so much ``beyond``."""
+        here = self._attachment
+        most = unstable_bytes(len(here.topology.homes)) + beyond
+        if here.turn is None or (size := here.turn.bytes_of.get(origin, 0)) < most:
             return ""
-        count, size = len(turn) + beside[0], turn.bytes + beside[1]
-        most, most_bytes = options.max_unconsumed, options.max_unconsumed_bytes
-        if hard:
-            most, most_bytes = MAX_LATE_HARD, late_bytes(options)
-        waiting = f"{len(turn)} deliveries wait until all have {turn.first.id if turn.first else 'a message'}"
-        if count >= most:
-            return f"{waiting}; {'MAX_LATE_HARD' if hard else 'max_unconsumed'} is {most}"
-        if size >= most_bytes:
-            limit = "MAX_LATE_BYTES_HARD" if hard else "max_unconsumed_bytes"
-            return f"{waiting}, of {turn.bytes} bytes; {limit} is {most_bytes}"
-        return ""
+        return f"{size} bytes of {origin!r} are delivered here and wait until all have them; the limit is {most}"
 
     # What arrives.
 
@@ -204,39 +197,27 @@ class Admission:
         here = self._attachment
         if here.in_memory >= harmless(MAX_QUEUED_HARD) or here.queued_bytes >= harmless(hard_bytes(self._options)):
             return True
-        if not here.flat and self._echoes >= MAX_ECHOES:
-            return True
         if here.accounts is not None and here.queued_bytes >= unstable_bytes(len(here.topology.homes)):
             return True
-        takeover = here.takeover
-        return takeover is not None and (takeover.kept >= MAX_KEPT or takeover.kept_bytes >= hard_bytes(self._options))
+        return here.takeover is not None and here.takeover.keeps_much(hard_bytes(self._options))
 
     def full_for(self, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:
         """Say which limit keeps us from taking a frame, if one does."""
         here, log, options = self._attachment, self._log, self._options
         special = here.takeover is not None or here.turn is not None or here.notices is not None
+        if here.border.crossings and (full := _full_border(here, place, incoming)):
+            return full
         if not (special or here.in_memory or log.unconsumed):
             return ""  # Nothing is kept anywhere.
-        unconsumed, unconsumed_bytes = len(log.unconsumed), log.unconsumed_bytes
+        unconsumed, unconsumed_bytes = log.to_consume
         if unconsumed >= options.max_unconsumed:
             return f"the application has not consumed {unconsumed} deliveries; the limit is max_unconsumed"
         if unconsumed_bytes >= options.max_unconsumed_bytes:
             return f"the application has not consumed {unconsumed_bytes} bytes of deliveries; the limit is max_unconsumed_bytes"
-        hard = place.guard is not None
-        if place.guard is not None and (full := self._full_aside(*place.guard.aside_of(incoming.peer), len(place.peers))):
-            return full
-        if too_late := self._too_late(hard=hard, beside=(0, 0) if hard else (unconsumed, unconsumed_bytes)):
+        envelope = incoming.frame.envelope
+        if envelope is not None and (too_late := self._too_late(envelope.origin, UNSTABLE_SLACK_BYTES)):
             return too_late
         return self._full_ahead(place, incoming) if self._may_be_full_for_others else ""
-
-    def _full_aside(self, count: int, size: int, peers: int) -> str:
-        """Say which limit is reached by what of one of so many peers is kept aside, if one is."""
-        share, share_bytes = max(1, self._options.max_held // peers), held_bytes(self._options.max_held) // peers
-        if count >= share:
-            return f"{count} of its frames wait until all members have them; its share of max_held is {share}"
-        if size >= share_bytes:
-            return f"{size} bytes of its frames wait until all members have them; its share of MAX_HELD_BYTES is {share_bytes}"
-        return ""
 
     def _full_ahead(self, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:
         """Say which limit is reached where a frame would go from here, if one is."""
@@ -265,20 +246,14 @@ class Admission:
     def _full_in(self, name: str, envelope: Envelope, plan: RoutePlan) -> str:
         """Say which limit keeps us from putting a message into a domain or link, if one does."""
         place, takeover = self._attachment.places[name], self._attachment.takeover
-        if full := self._full_of_echoes(place):
-            return full
-        if isinstance(place, LinkPlace) and (full := place.end.unnumbered_full):
-            return f"{name!r}: {full}"
-        if full := self._full_of_kept(place, envelope):
-            return full
-        if takeover is not None and not takeover.forwards and name in plan.into:
-            return ""  # It is kept, and goes into no queue.
+        if takeover is not None and name in plan.into and not takeover.forwards_for(envelope.origin, name):
+            return self._full_of_kept(place, envelope)  # It is kept, and goes into no queue.
         # A marker is small, but there may be as many as messages: whoever acknowledges nothing must not make us keep them all.
         marks = isinstance(place, DomainPlace) and place.ordering.traits.marks
         return str(self._full_place(place, place.peers if marks else self._room_in(name, plan)) or "")
 
-    def _full_of_kept(self, place: DomainPlace | LinkPlace, envelope: Envelope) -> str:
-        """Say that too much is kept for the replica that forwards, if so and this message would be kept, too."""
+    def _full_of_kept(self, place: DomainPlace | LinkPlace, envelope: Envelope | None = None) -> str:
+        """Say that too much is kept for the replica that forwards, if so and this message, or one of ours, would be kept, too."""
         takeover = self._attachment.takeover
         if takeover is None:
             return ""
@@ -287,7 +262,7 @@ class Admission:
             return ""
         if isinstance(place, DomainPlace):  # What another replica has forwarded, and what waits here as a copy, does not count.
             pending = place.ordering.pending
-            if isinstance(pending.gate, OriginalFirst) and pending.awaits(*pending.gate.awaited(envelope)):
+            if envelope and isinstance(pending.gate, OriginalFirst) and pending.awaits(*pending.gate.awaited(envelope)):
                 return ""
             copies = [weight_of(one) for one in pending.messages() if takeover.keeps(place.name, one)]
             if kept - len(copies) < MAX_KEPT and size - sum(copies) < most:
@@ -348,26 +323,22 @@ class Admission:
 
     # Echoes.
 
-    @property
-    def _echoes(self) -> int:
-        return sum([len(place.echoes) for place in self._attachment.domains.values()])
-
     def has_room_for_echo(self, place: DomainPlace) -> bool:
         """Return whether one more message that we put into a domain may come back to us."""
-        if len(place.echoes) < MAX_ECHOES and place.echo_bytes < MAX_ECHO_BYTES:
-            return True
-        return place.name in self._attachment.whole or self._counts_echoes(place)
+        takeover = self._attachment.takeover
+        if takeover is not None and place.name == takeover.local:
+            return True  # There it comes back at once, and is delivered then.
+        room = len(place.echoes) < MAX_ECHOES and place.echo_bytes < MAX_ECHO_BYTES
+        return room or place.name in self._attachment.whole
 
-    def _counts_echoes(self, place: DomainPlace | LinkPlace) -> bool:
-        """Return whether a link waits for what comes back to us in a domain."""
-        return any(link.end.counts_own and link.end.domain == place.name for link in self._attachment.links.values())
 
-    def _full_of_echoes(self, place: DomainPlace | LinkPlace) -> str:
-        """Say that too many that we put into a domain have not come back to us, if that is so and they must."""
-        count = len(place.echoes)
-        if count < MAX_ECHOES or not self._counts_echoes(place):
-            return ""
-        return f"{place.name!r}: {count} have not come back to us; the limit is MAX_ECHOES"
+def _full_border(here: Attachment, place: DomainPlace | LinkPlace, incoming: Incoming) -> str:
+    """Say that too much waits for a change, if a frame would wait, too."""
+    full, envelope = here.border.full, incoming.frame.envelope
+    if not full or envelope is None or not here.knows(envelope) or str(envelope.id) in place.echoes:
+        return ""
+    plan = here.routes.plan(here.name, envelope.origin, envelope.to, place.name)
+    return full if here.border.stops(place.name, plan) else ""
 
 
 def _carries_to(place: DomainPlace, to: Collection[str] | None) -> list[str]:

@@ -2,28 +2,32 @@
 
 Rules:
 
-* ``enter`` begins anew: nothing of the topology before is left. Numbers that outlive a topology (those of our own messages, the
-  positions of deliveries) are kept elsewhere.
+* ``enter`` begins anew: nothing of the topology before is left but places that go on as they are (``core.reconfig.concern``).
+  Numbers that outlive a topology (those of our own messages, the positions of deliveries) are kept elsewhere.
 * What an attachment has is there because the topology asks for it: a takeover where relays have replicas, accounts where it finds
-  out what is stable, notices where it tells what is safe, a turn where it delivers only what is safe.
+  out what is stable, notices where it finds out what is safe, a turn where we deliver only what is safe, and what is
+  secured where messages are accepted only when others hold them.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from thence.core.epochs.progress import Progress
 from thence.core.failover.replicas import OriginalFirst, Takeover
+from thence.core.failover.secured import Secured
 from thence.core.member.contract import Ready
 from thence.core.member.limits import MemberOptions
-from thence.core.ordering import Predecessor, Wait
+from thence.core.ordering import Ordering, Wait, is_suspected, unsecured_in
+from thence.core.ordering.relayed import Relayed
 from thence.core.places.place import DomainPlace, LinkPlace
+from thence.core.places.seen_streams import SeenStreams
+from thence.core.reconfig.border import Border
 from thence.core.stability.accounts import Accounts
-from thence.core.stability.safe_delivery import SafeDelivery
 from thence.core.stability.safe_notification import Notices, SafeNotification
 from thence.core.stability.safe_turn import SafeTurn
 from thence.core.topology.routing import Routes
@@ -41,10 +45,21 @@ class Attachment:
         self.name = name
         self.options = options
         self.notices: Notices | None = None
+        self.border = Border()
+        self.seen = SeenStreams(0)
+        self.domains: dict[str, DomainPlace] = {}
+        self.links: dict[str, LinkPlace] = {}
+        self.suspected: dict[str, None] = {}
+        """Peers that we were told to suspect."""
+        self.turn: SafeTurn | None = None
+        self.secured: Secured | None = None
         self.enter(routes, 0)
 
-    def enter(self, routes: Routes, delivered: int) -> None:
-        """Take part in a topology in which nothing has happened; so many messages were delivered before, and all are safe."""
+    def enter(self, routes: Routes, delivered: int, kept: Collection[str] | None = None) -> None:
+        """Take part in a topology in which nothing has happened but in places that are ``kept``.
+
+        So many messages were delivered before, and where none is kept all are safe. ``kept`` is None if everybody held.
+        """
         name, options, topology = self.name, self.options, routes.topology
         if name not in topology.homes:
             raise ConfigError(f"{name!r} is no process of fabric {topology.name!r}")
@@ -52,26 +67,34 @@ class Attachment:
         self.topology = topology
         resend = options.resend_after_ns if options.reliable else None
         pace = Pace(options.ack_within_ns, WINDOW_BYTES if options.durable else FIRST_WINDOW_BYTES, options.spill)
+        self.kept = frozenset(kept or ())
+        """The places that are older than the topology."""
+        before, links_before = self.domains, self.links
         self.domains = {
-            home: DomainPlace(
+            home: before[home]
+            if home in self.kept
+            else DomainPlace(
                 topology.domains[home],
                 name,
                 options.max_held,
                 resend,
                 pace,
-                stability=topology.stability,
+                stability=topology.keeps_accounts,
+                uniform=topology.uniform,
                 max_copies_bytes=options.max_copies_bytes,
             )
             for home in topology.homes[name]
         }
         self.links = {
-            link.name: LinkPlace(
+            link.name: links_before[link.name]
+            if link.name in self.kept
+            else LinkPlace(
                 link,
                 name,
                 resend,
                 pace,
-                stability=topology.stability,
-                notify=any(end in topology.notifying for end in link.between),
+                stability=topology.keeps_accounts,
+                uniform=topology.uniform,
                 max_early_bytes=options.max_early_bytes,
             )
             for link in topology.links.values()
@@ -84,15 +107,30 @@ class Attachment:
         """Whether there is one domain, so that nothing is to be forwarded."""
         self.takeover = Takeover(name, routes) if topology.replicas else None
         self._put_up_gates()
-        self.accounts = Accounts() if topology.stability else None
-        guards, notifying = self._safety()
-        self.turn = SafeTurn(name, guards) if guards else None
-        if notifying or self.notices is not None:
-            self.notices = Notices(notifying, delivered)
-        self.suspected: dict[str, None] = {}
-        """Peers that we were told to suspect."""
+        if kept is None:  # Else the streams go on, also where none of our places does.
+            self.seen = SeenStreams.of(topology)
+        for domain, first in topology.streams.items():
+            ordering = self.domains[domain].ordering if domain in self.domains else None
+            if isinstance(ordering, Relayed):
+                ordering.join(first, topology.fellow_relays[domain][name])
+        self.accounts = Accounts() if topology.keeps_accounts else None
+        safe = any(topology.domains[home].delivery == "safe" for home in topology.homes[name])
+        late = None if self.turn is None else self.turn.next(delivered)
+        self.turn = SafeTurn() if safe or late else None
+        if self.turn is not None and late:
+            self.turn.put(late)
+        if topology.uniform or self.notices is not None:
+            self.notices = Notices(self._tellers(), delivered)
+        orderings = [place.ordering for place in self.domains.values() if place.ordering.traits.secures]
+        self.secured = _secured_anew(name, self.secured, orderings)
+        older = [place for name, place in self.places.items() if name in self.kept]
+        known = [peer for peer in self.suspected if not _is_unknown(peer, orderings)]  # Of the others we are to be told again.
+        self.suspected = {peer: None for peer in known if any(peer in place.peers for place in older)}
+        for peer in self.suspected:  # Also in the places that are new.
+            self.suspect(peer, True)
         self.in_memory = 0
         """How many frames are not acknowledged and in memory."""
+        self.count_frames()
         plain = options.reliable and not options.durable and not options.retain_bytes
         one = self.flat and len(self.places) == 1
         self.simple = one and plain and self.takeover is None and self.notices is None
@@ -100,14 +138,13 @@ class Attachment:
 
     def leave(self, delivered: int | None) -> None:
         """Take part in nothing any more; so many messages were delivered, if all of them are safe."""
-        self.domains, self.links, self.places, self.flat, self.in_memory, self.turn = {}, {}, {}, False, 0, None
+        self.domains, self.links, self.places, self.flat, self.in_memory = {}, {}, {}, False, 0
         if delivered is not None and self.notices is not None:
             self.notices = Notices({}, delivered)
 
-    def _safety(self) -> tuple[dict[str, SafeDelivery], dict[str, SafeNotification]]:
-        """Return by place what keeps frames until they are safe, and what finds out when they are."""
-        guards = {name: place.guard for name, place in self.domains.items() if place.guard is not None}
-        return guards, {name: place.notice for name, place in self.places.items() if place.notice is not None}
+    def _tellers(self) -> dict[str, SafeNotification]:
+        """Return by place what finds out when messages are safe."""
+        return {name: place.notice for name, place in self.places.items() if place.notice is not None}
 
     def _put_up_gates(self) -> None:
         if self.takeover is not None and self.takeover.group:
@@ -120,16 +157,18 @@ class Attachment:
         twin.domains = {name: place.fork() for name, place in self.domains.items()}
         twin.links = {name: place.fork() for name, place in self.links.items()}
         twin.places = {**twin.domains, **twin.links}
-        twin.suspected = dict(self.suspected)
-        guards, notifying = twin._safety()
-        twin.turn = None if self.turn is None else self.turn.fork(guards)
+        twin.suspected, twin.border = dict(self.suspected), self.border.fork()
+        twin.turn = None if self.turn is None else self.turn.fork()
+        twin.seen = self.seen.fork()
         if self.takeover is not None:
             twin.takeover = self.takeover.fork()
             twin._put_up_gates()
         if self.accounts is not None:
             twin.accounts = self.accounts.fork()
         if self.notices is not None:
-            twin.notices = self.notices.fork(notifying)
+            twin.notices = self.notices.fork(twin._tellers())
+        if self.secured is not None:
+            twin.secured = self.secured.fork()
         return twin
 
     def knows(self, envelope: Envelope) -> bool:
@@ -206,13 +245,14 @@ class Attachment:
 
     # For people, and for whoever looks at limits.
 
-    def waiting(self) -> list[Wait]:
-        """List every message that waits here: which, from whom, for which one, since when."""
+    def waiting(self, within: Collection[str] | None = None) -> list[Wait]:
+        """List every message that waits here, or in some places: which, from whom, for which one, since when."""
+        if within is not None:
+            domains = [place.ordering.waiting() for name, place in self.domains.items() if name in within]
+            links = [place.end.waiting() for name, place in self.links.items() if name in within]
+            return [wait for waits in (*domains, *links) for wait in waits]
         waits = [wait for place in self.domains.values() for wait in place.ordering.waiting()]
-        for guard in self._safety()[0].values():
-            for peer, number, aside in guard.waiting():
-                message = None if aside.frame.envelope is None else aside.frame.envelope.id
-                waits.append(Wait(message, peer, Predecessor(f"{peer}, until all have it", number), aside.at))
+        waits += () if self.turn is None else self.turn.waiting()
         for place in self.links.values():
             waits += place.end.waiting()
         return waits
@@ -221,9 +261,10 @@ class Attachment:
         """Return how many frames to each peer we keep: it has not acknowledged them or, with stability, not all have them."""
         return _summed([place.transport.queues.by_peer() for place in self.places.values()])
 
-    def unacked(self) -> dict[str, int]:
-        """Return how many frames each peer has not acknowledged yet."""
-        return _summed([place.transport.unacked.by_peer() for place in self.places.values()])
+    def unacked(self, within: Collection[str] | None = None) -> dict[str, int]:
+        """Return how many frames each peer has not acknowledged yet, in all places or in some."""
+        places = [place for name, place in self.places.items() if within is None or name in within]
+        return _summed([place.transport.unacked.by_peer() for place in places])
 
     def queued_bytes_by_peer(self) -> dict[str, int]:
         """Return how many bytes each peer has not acknowledged yet, about."""
@@ -258,6 +299,23 @@ class Attachment:
             name: {"ordering": place.ordering.traits.name, "state": msgspec.to_builtins(place.ordering.state)}
             for name, place in self.domains.items()
         }
+
+
+def _secured_anew(name: str, before: Secured | None, orderings: Sequence[Ordering]) -> Secured | None:
+    """Return what is secured at ``name`` in another topology, if anything sees to that, or did.
+
+    What goes on as it is has messages that are not. The rest was quiet, or is left with what the others have.
+    """
+    if before is None and not orderings:
+        return None
+    secured = Secured(name)
+    secured.load(0 if before is None else before.last, unsecured_in(orderings))
+    return secured
+
+
+def _is_unknown(peer: str, orderings: Sequence[Ordering]) -> bool:
+    """Return whether one of these orderings does not know that a peer is suspected."""
+    return any(peer in ordering.index and not is_suspected(ordering, peer) for ordering in orderings)
 
 
 def _summed(tables: Iterable[dict[str, int]]) -> dict[str, int]:

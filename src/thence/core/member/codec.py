@@ -29,7 +29,7 @@ from thence.core.topology.model import Topology
 from thence.core.transport.ack_all.claims import MAX_CLAIMED_RANGES, MAX_REQUESTED
 from thence.core.transport.channel import WINDOW
 from thence.core.wire.messages import UNREADABLE, Frame, Packet
-from thence.core.wire.records import Changed, Owed, Passed, Received, Record, Skipped, Submitted, Suspecting
+from thence.core.wire.records import Changed, Owed, Passed, Received, Record, Shared, Skipped, Submitted, Suspecting
 from thence.errors import MalformedFrame, StorageError, UsageError
 from thence.words import counted
 
@@ -93,7 +93,7 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 _decode_outline = msgspec.msgpack.Decoder(list[_FrameOutline]).decode
 _LONG_ARRAYS = {0xDC: 2, 0xDD: 4}
 """By what msgpack begins a list of more than 15 items, and how many bytes then count them."""
-STORED_RECORD: Any = Submitted | _generic_received[_any_stamp] | Skipped | Suspecting | Changed | Passed | Owed
+STORED_RECORD: Any = Submitted | _generic_received[_any_stamp] | Skipped | Suspecting | Changed | Passed | Owed | Shared
 """The type of a record with any stamp, for whoever decodes records among other things."""
 STORED_FRAME: Any = _generic_frame[_any_stamp | None]
 """The type of a frame with any stamp, for the same."""
@@ -176,18 +176,19 @@ def decode_record(written: bytes | memoryview) -> Record:
 def limits_of(topology: Topology) -> PacketLimits:
     """Return the limits on packets in a fabric."""
     names = sum([len(name.encode()) + HEAD_BYTES for name in topology.processes])
-    found = [_in_domain(domain, names) for domain in topology.domains.values()]
+    vector = 2 * topology.entries()
+    found = [_in_domain(domain, names, vector) for domain in topology.domains.values()]
     return PacketLimits(max(limits.frames for limits in found), max(limits.control_bytes for limits in found))
 
 
-def _in_domain(domain: Domain, names: int) -> PacketLimits:
-    """Return the limits in a domain, and in a link that ends in it."""
+def _in_domain(domain: Domain, names: int, vector: int) -> PacketLimits:
+    """Return the limits in a domain, and in a link that ends in it; an envelope has a vector of so many numbers."""
     count = len(domain.members)
     # A window for each peer. Where all ack to all: of each stream, and what is repeated and asked for beside that.
     distributed = domain.acks.scheme == "distributed"
     frames = WINDOW * (count + 4) if distributed else WINDOW
     # Where all ack to all, stamps are vectors: a pair of numbers for each member. A matrix has one for each two members.
     pairs = count if distributed else count * count + count
-    frame = FRAME_BYTES + names + NUMBER_BYTES * (2 * pairs + 2 * count)
+    frame = FRAME_BYTES + names + NUMBER_BYTES * (2 * pairs + 2 * count + vector)
     claims = count * (2 * MAX_CLAIMED_RANGES + MAX_REQUESTED + 6)
     return PacketLimits(frames, frames * frame + NUMBER_BYTES * (claims + WINDOW + MAX_BEYOND) + FRAME_BYTES)

@@ -147,7 +147,8 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
     send: tuple[tuple[str, Packet[Any]], ...] = ()
     """Second: send these packets."""
     accepted: tuple[Envelope, ...] = ()
-    """Second: the application may be told that these were accepted."""
+    """Second: the application may be told that these were accepted; where domains keep copies (``core.failover.secured``), as
+    far as they are ``secured``."""
     deliver: tuple[Delivery, ...] = ()
     """Third: hand these to the application, in this order."""
     refused: tuple[FrameRefused, ...] = ()
@@ -163,3 +164,5 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
     safe: int = 0
     """Third, behind ``deliver``: all deliveries up to this position are safe; 0: no news, or no domain tells it
     (``core.stability.safe_notification``)."""
+    secured: int = 0
+    """Second: all messages of our own up to this number outlive us; 0: no news, or no domain sees to that."""

@@ -54,16 +54,19 @@ class DeliveryLog:
     ) -> Ready:
         """Return what a step leads to, with what is to be delivered and sent now."""
         here = self._attachment
-        deliveries = self.add(deliver) if deliver or here.turn else ()
+        deliveries = self.add(deliver) if deliver else ()
         safe = self.safe_news() if here.notices is not None else 0
+        if here.turn is not None:
+            deliveries = self.hand_up(deliveries)
         send = here.collect(now)
         stable = here.accounts.news() if here.accounts is not None else 0
-        return Ready(tuple(persist), send, tuple(accepted), deliveries, refused, here.wake(), tuple(sent), stable, safe)
+        secured = here.secured.news() if here.secured is not None else 0
+        return Ready(tuple(persist), send, tuple(accepted), deliveries, refused, here.wake(), tuple(sent), stable, safe, secured)
 
     def add(self, deliverable: Deliverable) -> tuple[Delivery, ...]:
         """Give deliveries their positions, as far as it is their turn; return those."""
         here, retained, deliveries = self._attachment, self._retained, []
-        for place, frame in deliverable if here.turn is None else here.turn.next(deliverable):
+        for place, frame in deliverable:
             self.position += 1
             if retained is not None and frame.envelope is not None and frame.envelope.origin != FABRIC:
                 retained.delivered(frame.envelope)
@@ -78,11 +81,27 @@ class DeliveryLog:
 
     def safe_news(self) -> int:
         """Return up to which position all deliveries are safe, if that is news; else 0."""
-        notices = self._attachment.notices
+        here, notices = self._attachment, self._attachment.notices
         if notices is None:
             return 0
-        notices.look()
-        return notices.news()
+        if here.accounts is not None:
+            here.balance()
+        notices.look(None if here.accounts is None else here.accounts.stable)
+        return notices.news() if here.topology.notifying else 0
+
+    def hand_up(self, deliveries: tuple[Delivery, ...]) -> tuple[Delivery, ...]:
+        """Let deliveries wait until they are safe, where that is asked for; return those that are by now."""
+        turn, notices = self._attachment.turn, self._attachment.notices
+        if turn is None or notices is None:
+            return deliveries
+        turn.put([(delivery.position, delivery.domain, delivery.frame) for delivery in deliveries])
+        return tuple([Delivery(*late) for late in turn.next(notices.upto)])
+
+    @property
+    def to_consume(self) -> tuple[int, int]:
+        """How many deliveries the application has to consume, and their bytes: what waits until it is safe is not among them."""
+        turn = self._attachment.turn if self._durable else None
+        return len(self.unconsumed) - len(turn or ()), self.unconsumed_bytes - (0 if turn is None else turn.bytes)
 
     def consumed(self, position: int) -> None:
         """Forget the deliveries up to a position: the application has durably done with them."""

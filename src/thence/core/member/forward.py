@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -18,15 +19,18 @@ import msgspec
 from thence.core.failover.replicas import OriginalFirst
 from thence.core.member.admission import Admission
 from thence.core.member.attachment import Attachment
+from thence.core.ordering import Output, Timed, survival_of
 from thence.core.places.link_end import LinkOutput
 from thence.core.places.place import DomainPlace, LinkPlace
+from thence.core.reconfig.border import inside
 from thence.core.reconfig.retention import Retention
 from thence.core.stability.accounts import IN_ORDER, OURS
 from thence.core.stability.layer import AckLayer
 from thence.core.stability.safe_turn import Deliverable
 from thence.core.topology.routing import RoutePlan
 from thence.core.wire.messages import Envelope, Frame
-from thence.errors import StorageError
+from thence.core.wire.records import Record, Shared
+from thence.errors import InternalError, StorageError
 
 
 class Cascade(msgspec.Struct):
@@ -50,6 +54,8 @@ class Forwarder:
         """The number of the last message of our own that was accepted."""
         self.forwarded = 0
         """How many messages we have sent on for others, or keep for the replica that does, since we are in memory."""
+        self.now = 0
+        """When the step began that goes on; of a stored record, when it was made."""
 
     def fork(self, attachment: Attachment, admission: Admission, retained: Retention | None) -> Forwarder:
         """Return a forwarder that goes on from here on its own."""
@@ -79,9 +85,10 @@ class Forwarder:
         here, retained = self._attachment, self._retained
         if here.flat:
             (place,) = here.domains.values()
-            output = place.ordering.send(envelope, envelope.to)
+            output = self._stamp(place, envelope, envelope.to)
             self.number = envelope.number
             self.push(place, output.send, OURS)
+            self.secure(output, envelope)
             if here.accounts is not None:
                 here.accounts.sent(envelope)
             if retained is not None:
@@ -89,16 +96,41 @@ class Forwarder:
             return [(place.name, frame) for frame in output.deliver]
         plan = here.routes.plan(here.name, here.name, envelope.to, None)
         self.number = envelope.number
+        envelope = here.seen.write(envelope)
         if retained is not None:
             retained.sent(envelope)
         cascade = Cascade()
+        takeover = here.takeover
+        local = here.topology.located(here.name)[0]
         # To ourselves at once: whatever caused our own message has been delivered here already.
         if envelope.to is None or here.name in envelope.to:
-            cascade.deliver.append((here.topology.homes[here.name][0], Frame(None, envelope)))
+            cascade.deliver.append((local, Frame(None, envelope)))
+        if takeover is not None and takeover.local is not None:
+            plan = self._send_in_local_domain(plan, local, envelope, cascade)
         self.carry_out(plan, envelope, cascade)
+        if here.secured is not None:
+            here.secured.sent(envelope)
         if here.accounts is not None:
             here.accounts.sent(envelope)
         return self.drain(cascade)
+
+    def _send_in_local_domain(self, plan: RoutePlan, local: str, envelope: Envelope, cascade: Cascade) -> RoutePlan:
+        """Send a message of our own, though we are a replica, as any member does; return what is left to do as a replica."""
+        here, takeover, place = self._attachment, self._attachment.takeover, self._attachment.domains[local]
+        if takeover is None:
+            raise InternalError(f"{here.name!r} is no replica")
+        takeover.delivers(local, envelope)
+        takeover.is_first(envelope)
+        into = dict(plan.into)
+        members = into.pop(local, ())
+        if into:
+            members = takeover.with_fellows(members)
+        if members is None or members:
+            self._put_into(place, envelope, None if local in here.whole else members, cascade)
+        progress = place.transport.progress(place.transport.peers[0]) if into and local in here.whole else None
+        if progress is not None:
+            takeover.alone[envelope.number] = progress.sent
+        return RoutePlan(into, plan.across)
 
     def send_body_ahead(self, place: DomainPlace, envelope: Envelope | None) -> None:
         """Send the body of a message ahead to whom we will forward it, while the message waits here for its turn."""
@@ -132,25 +164,36 @@ class Forwarder:
             echo = place.is_echo(envelope)
             for link_place in here.links.values():
                 end = link_place.end
-                counts = end.domain == place.name and end.link.mode == "printed" and (end.counts_own or not echo)
-                if counts and here.routes.beyond(end.link, place.name, envelope.origin):
-                    self.cross(link_place, end.delivered(), cascade)
-            if echo or not self._is_first(place, envelope):
+                asked = not isinstance(end.link.mode, str) and end.domain == place.name
+                if asked and here.routes.beyond(end.link, place.name, envelope.origin):
+                    self.cross(link_place, end.delivered(echo), cascade)
+            if echo or not self._is_first(place, envelope, cascade):
+                if here.takeover is not None and here.takeover.local == place.name:
+                    self._deliver(place, frame, envelope, cascade)
                 return
         if self._retained is not None:
             self._retained.keep(envelope)
-        if envelope.to is None or here.name in envelope.to:
-            cascade.deliver.append((place.name, frame))
+        self._deliver(place, frame, envelope, cascade)
         plan = here.routes.plan(here.name, envelope.origin, envelope.to, place.name)
         if plan.into or plan.across:
             self.forwarded += 1
+        if here.border.closed and here.border.stops(place.name, plan):
+            here.border.wait(place.name, envelope)
+            plan = inside(plan, here.places.keys() - here.border.closed)
         self.carry_out(plan, envelope, cascade)
         if here.takeover is not None:
             self._open_gates(place.name, envelope, cascade)
 
+    def _deliver(self, place: DomainPlace | LinkPlace, frame: Frame[Any], envelope: Envelope, cascade: Cascade) -> None:
+        """Deliver a message that has its turn, if it is for us."""
+        here, takeover = self._attachment, self._attachment.takeover
+        if (envelope.to is None or here.name in envelope.to) and (takeover is None or takeover.delivers(place.name, envelope)):
+            here.seen.learn(envelope)
+            cascade.deliver.append((place.name, frame))
+
     # Replicas (``core.failover.replicas``).
 
-    def _is_first(self, place: DomainPlace, envelope: Envelope) -> bool:
+    def _is_first(self, place: DomainPlace, envelope: Envelope, cascade: Cascade) -> bool:
         """Return whether a released message is to be delivered and forwarded: it is the first copy, and no other replica's."""
         here, takeover = self._attachment, self._attachment.takeover
         if takeover is None:
@@ -158,25 +201,74 @@ class Forwarder:
         if takeover.is_copy(place.name, envelope):
             takeover.seen(place.name, envelope)
             if here.accounts is not None:
-                here.accounts.close(envelope, here.routes.upstream(here.name, envelope.origin), _into(place.name))
+                here.accounts.close(envelope, _way_of(here, envelope), _into(place.name))
+            if takeover.alone:  # It may have been one that others waited behind.
+                self._forward_kept(place.name, cascade)
             return False
         return takeover.is_first(envelope)
 
-    def suspect(self, peer: str, suspected: bool) -> Deliverable:
-        """Suspect another replica, or no longer; if it is now up to us to forward, forward what we kept."""
+    def heeds(self, peer: str, suspected: bool) -> bool:
+        """Return whether it changes what we send or deliver that a peer is suspected, or no longer."""
         here, takeover = self._attachment, self._attachment.takeover
-        if takeover is None:
-            raise StorageError(f"{here.name!r}: a stored record of a suspicion, where no relay has replicas")
-        takeover.suspect(peer, suspected)
+        if takeover is not None and peer in takeover.fellows and suspected != (peer in takeover.suspected):
+            return True
+        parts = [survival_of(place.ordering) for place in here.domains.values() if peer in place.peers]
+        return any(part is not None and suspected != (peer in part.suspected) for part in parts)
+
+    def suspect(self, peer: str, suspected: bool) -> Deliverable:
+        """Suspect a peer, or no longer: hand on what it sent (``core.ordering.resilient``), and forward what we kept for it."""
+        here, takeover = self._attachment, self._attachment.takeover
+        if not self.heeds(peer, suspected):
+            raise StorageError(f"{here.name!r}: a stored record of a suspicion that makes no difference")
         cascade = Cascade()
-        if takeover.forwards:
-            for name, place in here.domains.items():
-                for kept in takeover.take_kept(name):
-                    cascade.came_by = here.routes.upstream(here.name, kept.envelope.origin)
-                    self._put_into(place, kept.envelope, kept.members, cascade)
-                    if here.accounts is not None:
-                        here.accounts.close(kept.envelope, cascade.came_by, _into(name))
+        for place in here.domains.values():
+            survival = survival_of(place.ordering)
+            if peer in place.peers and survival is not None:
+                output = survival.suspect(peer, suspected)
+                self.push(place, output.send, place.name)
+                self.secure(output)
+                cascade.released += [(place, released) for released in output.deliver]
+        if takeover is None or peer not in takeover.fellows:
+            return self.drain(cascade)
+        takeover.suspect(peer, suspected)
+        for name in here.domains:
+            self._forward_kept(name, cascade)
         return self.drain(cascade)
+
+    def share_news(self, now: int, records: list[Record]) -> Deliverable:
+        """Forward what waited for others to have messages of our own, if they do by now; note it among the records."""
+        here, takeover = self._attachment, self._attachment.takeover
+        if takeover is None or not takeover.alone or takeover.local is None:
+            return []
+        upto = takeover.holders(here.domains[takeover.local].transport, here.suspected)
+        if not upto:
+            return []
+        if here.options.durable:
+            records.append(Shared(upto, now))
+        return self.share(upto)
+
+    def share(self, upto: int) -> Deliverable:
+        """Forward what waited for others to have messages of our own up to a number."""
+        takeover, cascade = self._attachment.takeover, Cascade()
+        if takeover is None:
+            raise StorageError(f"{self._attachment.name!r}: a stored record of who has a message, where no relay has replicas")
+        takeover.found_holders(upto)
+        for name in self._attachment.domains:
+            self._forward_kept(name, cascade)
+        return self.drain(cascade)
+
+    def _forward_kept(self, name: str, cascade: Cascade) -> None:
+        """Forward what we keep and may forward into a domain, if that is up to us."""
+        here, takeover = self._attachment, self._attachment.takeover
+        if takeover is None or not takeover.forwards or not takeover.kept_for(name):
+            return
+        came_by = cascade.came_by
+        for kept in takeover.take_kept(name):
+            cascade.came_by = _way_of(here, kept.envelope)
+            self._put_into(here.domains[name], kept.envelope, kept.members, cascade)
+            if here.accounts is not None:
+                here.accounts.close(kept.envelope, cascade.came_by, _into(name))
+        cascade.came_by = came_by
 
     def _open_gates(self, came_by: str, envelope: Envelope, cascade: Cascade) -> None:
         """Release what other replicas made of a message, now that it has come from where it comes from."""
@@ -187,6 +279,15 @@ class Forwarder:
                 self.push(place, output.send, name)
                 cascade.released += [(place, released) for released in output.deliver]
 
+    def open_border(self, closed: Collection[str]) -> Deliverable:
+        """Send on what waited to go into places that were closed, or into those that were made in their stead."""
+        here, cascade = self._attachment, Cascade()
+        for came_by, envelope in here.border.open():
+            cascade.came_by = came_by
+            plan = here.routes.plan(here.name, envelope.origin, envelope.to, came_by)
+            self.carry_out(inside(plan, closed), envelope, cascade)
+        return self.drain(cascade)
+
     # Into domains and links.
 
     def carry_out(self, plan: RoutePlan, envelope: Envelope, cascade: Cascade) -> None:
@@ -194,12 +295,14 @@ class Forwarder:
         here, takeover = self._attachment, self._attachment.takeover
         for name, members in plan.into.items():
             to = None if name in here.whole else members if takeover is None else takeover.with_fellows(members)
-            if takeover is None or takeover.forwards:
+            if takeover is None or (takeover.forwards_for(envelope.origin, name) and not takeover.alone):
                 self._put_into(here.domains[name], envelope, to, cascade)
-            else:
-                takeover.keep(name, envelope, to)
-                if here.accounts is not None:
-                    here.accounts.open(envelope, cascade.came_by, _into(name))
+                continue
+            takeover.keep(name, envelope, to)
+            if here.accounts is not None:
+                here.accounts.open(envelope, cascade.came_by, _into(name))
+            if takeover.alone:
+                self._forward_kept(name, cascade)
         for name in plan.across:
             link_place = here.links[name]
             end = link_place.end
@@ -213,9 +316,25 @@ class Forwarder:
                 place.expect_echo(envelope)
             else:  # To all but us: it is here already.
                 members = tuple(member for member in members or place.ordering.members if member != name)
-        output = place.ordering.send(envelope, members)
+        output = self._stamp(place, envelope, members)
         self.push(place, output.send, cascade.came_by)
+        self.secure(output)
         cascade.released += [(place, released) for released in output.deliver]
+
+    def _stamp(self, place: DomainPlace, envelope: Envelope, to: tuple[str, ...] | None) -> Output:
+        if isinstance(place.ordering, Timed):
+            place.ordering.now = self.now
+        if self._attachment.secured is not None and place.ordering.traits.secures:
+            self._attachment.secured.put_into(envelope)
+        return place.ordering.send(envelope, to)
+
+    def secure(self, output: Output, sent: Envelope | None = None) -> None:
+        """Note which messages of our own outlive us, and that one was sent."""
+        secured = self._attachment.secured
+        if secured is not None:
+            if sent is not None:
+                secured.sent(sent)
+            secured.note(output.secured)
 
     def cross(self, place: LinkPlace, output: LinkOutput, cascade: Cascade) -> None:
         """Do what our end of a link asks for."""
@@ -228,16 +347,27 @@ class Forwarder:
         queued = transport.queued
         if place.notice is not None and here.notices is not None:
             place.notice.behind = here.notices.behind
+            place.notice.ours = (self.number, _body_weight(frames)) if came_by == OURS else (0, 0)
         if here.accounts is not None and isinstance(transport, AckLayer):
             transport.push(frames, came_by)
-            here.accounts.pushed(frames, came_by)
+            # An ordering that passes on what a suspected member sent does so before it is the turn of that.
+            early = isinstance(place, DomainPlace) and place.name == came_by and place.ordering.traits.secures
+            here.accounts.pushed(frames, came_by, in_turn=not early)
         else:
             transport.push(frames)
-        if place.guard is not None and here.turn is not None and came_by == OURS and frames:
-            here.turn.sent(place.name, place.guard.pushed, frames)
         here.in_memory += transport.queued - queued
+
+
+def _body_weight(frames: list[tuple[str, Frame[Any]]]) -> int:
+    """Return what the message of these frames counts for, once."""
+    return max([frame.weight for _, frame in frames], default=0)
 
 
 def _into(domain: str) -> str:
     """Return what keeps an account open while another replica should forward a message into a domain."""
     return f"into {domain}"
+
+
+def _way_of(here: Attachment, envelope: Envelope) -> str:
+    """Return by which place a message came here."""
+    return OURS if envelope.origin == here.name else here.routes.upstream(here.name, envelope.origin)

@@ -44,16 +44,6 @@ MAX_UNCONSUMED = 100_000
 MAX_UNCONSUMED_BYTES = 256 * 1024 * 1024
 """How many bytes those deliveries may have."""
 
-MAX_LATE_HARD = 16 * MAX_UNCONSUMED
-"""How many may wait until all have a message of our own, before even what follows from deliveries is refused as busy, and frames
-of domains in which all wait for each other are not taken."""
-
-MAX_LATE_BYTES_HARD = 16 * MAX_UNCONSUMED_BYTES
-"""How many bytes those may have."""
-
-MIN_LATE_BYTES_HARD = MAX_LATE_BYTES_HARD // 16
-"""The least that it is made where ``max_unconsumed_bytes`` is less than usual."""
-
 
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a member works. The defaults are for a real network and a real disk."""
@@ -87,8 +77,3 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
 def hard_bytes(options: MemberOptions) -> int:
     """Return how many bytes may be queued of what we send on for others: less where the application's limit is less."""
     return min(MAX_QUEUED_BYTES_HARD, max(4 * options.max_queued_bytes, MIN_QUEUED_BYTES_HARD))
-
-
-def late_bytes(options: MemberOptions) -> int:
-    """Return how many bytes may wait until all have a message of ours, at most: less where the application's limit is less."""
-    return min(MAX_LATE_BYTES_HARD, max(16 * options.max_unconsumed_bytes, MIN_LATE_BYTES_HARD))

@@ -43,13 +43,15 @@ from thence.core.member.reconfigure import Reconfigurer, Survivor
 from thence.core.member.recover import Recovery
 from thence.core.member.spill import SpillWays
 from thence.core.member.submit import Submitter
-from thence.core.ordering import Wait
+from thence.core.ordering import Wait, unsecured_in
 from thence.core.reconfig.protocol import View, ViewInput
 from thence.core.reconfig.retention import Retention
+from thence.core.stability.safe_turn import Deliverable
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
-from thence.core.wire.records import Suspecting
+from thence.core.wire.messages import Envelope
+from thence.core.wire.records import Record, Suspecting
 from thence.errors import UsageError
 
 
@@ -90,6 +92,7 @@ class Member:
 
     def step(self, step_input: Input, now: int) -> Ready:
         """Do what the input asks for; return what must be done outside."""
+        self.forwarder.now = now
         if isinstance(step_input, Arrived):  # First what comes most often.
             self._started, self._restoring = True, False
             fast = self._fast_path.arrived(step_input, now) if self.attachment.simple else None
@@ -139,11 +142,19 @@ class Member:
         here = self.attachment
         here.shared_with(peer)
         here.suspect(peer, suspected)
-        takeover = here.takeover
-        if takeover is None or peer not in takeover.fellows or suspected == (peer in takeover.suspected):
-            return here.ready(now)
-        deliver = self.forwarder.suspect(peer, suspected)
-        return self.log.ready(deliver, now, (Suspecting(peer, suspected, now),) if self.options.durable else ())
+        deliver: Deliverable = []
+        records: list[Record] = []
+        if self.forwarder.heeds(peer, suspected):
+            deliver += self.forwarder.suspect(peer, suspected)
+            records += [Suspecting(peer, suspected, now)] if self.options.durable else []
+        deliver += self.forwarder.share_news(now, records)
+        return self.log.ready(deliver, now, records) if deliver or records else here.ready(now)
+
+    def unsecured(self) -> list[Envelope]:
+        """Return our messages that do not outlive us yet, where domains see to that, oldest first."""
+        places = self.attachment.domains.values()
+        found = {one.number: one for one in unsecured_in(place.ordering for place in places) if one.origin == self.name}
+        return [found[number] for number in sorted(found)]
 
     def snapshot(self) -> bytes:
         """Return the whole state. Records from before it are not needed any more."""

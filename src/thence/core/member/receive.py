@@ -17,6 +17,7 @@ from thence.core.member.attachment import Attachment
 from thence.core.member.contract import Arrived, Ready, as_values
 from thence.core.member.deliver import DeliveryLog
 from thence.core.member.forward import Cascade, Forwarder
+from thence.core.ordering import survival_of
 from thence.core.places.place import DomainPlace, LinkPlace
 from thence.core.reconfig.protocol import FABRIC, View
 from thence.core.reconfig.retention import Retention
@@ -24,7 +25,7 @@ from thence.core.stability.accounts import IN_ORDER
 from thence.core.stability.safe_turn import Deliverable
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import Envelope
-from thence.core.wire.records import Passed, Received, Record, Skipped
+from thence.core.wire.records import Received, Record, Skipped
 from thence.errors import FrameRefused, ImpossibleFrame, InternalError, OverflowingFrame, StrangerFrame
 
 
@@ -54,7 +55,9 @@ class Accounting:
             return
         if envelope is not None:
             follows = accounts.pending(envelope, place.name) > pending
-            if not follows and not any(one is envelope for one in released) and self.will_go_on(place, envelope):
+            here_by_now = any(one is not None and one.id == envelope.id for one in released)  # It may have a new vector.
+            waits = not follows or (isinstance(place, DomainPlace) and place.ordering.traits.secures)
+            if waits and not here_by_now and self.will_go_on(place, envelope):
                 accounts.open(envelope, place.name, IN_ORDER)
             if follows or accounts.is_open(envelope, place.name):
                 accounts.owe(envelope, (place.name, incoming.peer, incoming.number))
@@ -70,6 +73,8 @@ class Accounting:
             return False
         if place.ordering.traits.passes_on:
             return True
+        if place.ordering.traits.secures and not any(one is envelope for one in place.ordering.pending.messages()):
+            return False  # It is a copy for others, or was handed on when it was here already.
         if str(envelope.id) in place.echoes or (here.takeover is not None and here.takeover.is_copy(place.name, envelope)):
             return False
         plan = here.routes.plan(here.name, envelope.origin, envelope.to, place.name)
@@ -124,12 +129,8 @@ class Receiver:
         if here.accounts is not None:
             self._accounting.note_stable(place)
         deliver, records, refused = self._take_all(place, frames, now)
-        if place.guard is not None and (news := place.guard.news()):
-            passed = Passed(packet.domain, news, now)
-            more, refusals = self.release(place, passed)
-            deliver += more
-            refused += refusals
-            records += [passed] if here.options.durable else []
+        if here.takeover is not None:
+            deliver += self._forwarder.share_news(now, records)
         return self._log.ready(deliver, now, records, refused=as_values(refused) if refused else ())
 
     def _take_all(
@@ -159,13 +160,10 @@ class Receiver:
         return deliver, records, refused
 
     def take(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int, *, stored: bool = False) -> Deliverable:
-        """Take one frame, now or when everybody has it; ``stored``: it was taken before, and is read from disk."""
+        """Take one frame; ``stored``: it was taken before, and is read from disk."""
         if place.notice is not None:
             return self._accept_with_notice(place, incoming, now, stored)
-        if place.guard is None:
-            return self._accept(place, incoming, now, stored)
-        place.guard.put_aside(incoming, now)
-        return []
+        return self._accept(place, incoming, now, stored)
 
     def _accept_with_notice(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int, stored: bool) -> Deliverable:
         """Accept one frame, and note it before anything follows from it (``core.stability.safe_notification``)."""
@@ -175,37 +173,9 @@ class Receiver:
         notices.received(place.name, incoming)
         try:
             return self._accept(place, incoming, now, stored)
-        except OverflowingFrame:
+        except FrameRefused:  # Nothing followed from it. Nor may who sent it hold up notices by what is refused.
             notices.not_received()
             raise
-
-    def release(self, place: DomainPlace | LinkPlace, passed: Passed) -> tuple[Deliverable, list[FrameRefused]]:
-        """Accept what everybody has by now. There may be no room for some of it: that comes again when something else passes.
-
-        Each sender's frames keep their order, and nobody's wait for those of others: the one that all wait for makes room.
-        """
-        deliver: Deliverable = []
-        refused: list[FrameRefused] = []
-        if place.guard is None:
-            return deliver, refused
-        waiting = place.guard.open(passed.upto)
-        full: dict[str, OverflowingFrame] = {}
-        before = len(waiting) + 1
-        while len(waiting) < before:
-            before, tried, waiting, full = len(waiting), waiting, [], {}
-            for incoming in tried:
-                try:
-                    if incoming.peer not in full:
-                        deliver += self._accept(place, incoming, passed.at, stored=False)
-                except OverflowingFrame as refusal:
-                    full[incoming.peer] = refusal
-                except FrameRefused as refusal:
-                    refused.append(refusal)
-                if incoming.peer in full:
-                    waiting.append(incoming)
-        for incoming in waiting:
-            place.guard.put_back(incoming, passed.at)
-        return deliver, [*refused, *full.values()]
 
     def _accept(self, place: DomainPlace | LinkPlace, incoming: Incoming, now: int, stored: bool) -> Deliverable:
         """Accept one frame: the ordering or the link first, since it may refuse; then the transport, which then acks it."""
@@ -240,6 +210,7 @@ class Receiver:
         early = place.forward_early is not None
         held = len(place.ordering.pending) if early else 0
         output = place.ordering.accept(incoming.peer, frame, now)
+        forwarder.secure(output)
         if early and len(place.ordering.pending) > held:
             forwarder.send_body_ahead(place, frame.envelope)
         if output.send:
@@ -250,6 +221,7 @@ class Receiver:
     def _accept_flat(self, place: DomainPlace, incoming: Incoming, now: int, pending: int) -> Deliverable:
         """Accept one frame where there is one domain: what is released is for us, and nothing is to be forwarded."""
         output = place.ordering.accept(incoming.peer, incoming.frame, now)
+        self._forwarder.secure(output)
         if output.send:
             self._forwarder.push(place, output.send, place.name)
         place.transport.take(incoming)
@@ -277,13 +249,14 @@ class Receiver:
             named = (envelope.origin, *(envelope.to or ()))
             stranger = next(name for name in named if name not in here.topology.homes)
             why = f"message {envelope.id} names {stranger!r}, and there is no such process in fabric {here.topology.name!r}"
-        elif not self._may_come(place, incoming.peer, envelope):
+        elif not self._may_come(place, incoming, envelope):
             why = f"message {envelope.id} is forged: {incoming.peer!r} is not on its way here"
         else:
+            here.seen.check(envelope)
             return
         raise ImpossibleFrame(f"frame {incoming.number} from {incoming.peer!r} at {here.name!r}: {why}")
 
-    def _may_come(self, place: DomainPlace | LinkPlace, peer: str, envelope: Envelope) -> bool:
+    def _may_come(self, place: DomainPlace | LinkPlace, incoming: Incoming, envelope: Envelope) -> bool:
         """Return whether a peer may bring a message: it is on the way from its origin. Ours come back only after we sent them."""
         here = self._attachment
         ours = envelope.origin == here.name
@@ -292,5 +265,8 @@ class Receiver:
         if isinstance(place, LinkPlace):
             return True
         if place.ordering.traits.passes_on:
-            return not ours or place.ordering.paths.gets_back
-        return peer in here.routes.entries(place.name, envelope.origin)
+            copied = here.takeover is not None and here.takeover.is_copy(place.name, envelope)  # By another replica.
+            return not ours or copied or place.ordering.paths.gets_back
+        peer, survival = incoming.peer, survival_of(place.ordering)
+        first_sender = peer if survival is None else survival.first_sender(peer, incoming.frame)
+        return first_sender in here.routes.entries(place.name, envelope.origin)

@@ -20,6 +20,7 @@ from thence.core.reconfig.protocol import (
     BarLost,
     Expel,
     Flush,
+    Follow,
     Hold,
     NewView,
     Prepare,
@@ -98,16 +99,11 @@ class Survivor:
         return retained
 
     def _mine(self) -> Iterator[Envelope]:
-        """Give what we sent, delivered or forwarded, as far as we have it; and what is kept aside until all have it.
-
-        That may have been delivered by one who is lost, if all have it.
-        """
+        """Give what we sent, delivered or forwarded, as far as we have it."""
         if self._retained is not None:
             yield from self._retained.copies()
         for place in self._attachment.places.values():
             yield from place.transport.unacked_messages()
-            if place.guard is not None:
-                yield from [aside.frame.envelope for _, _, aside in place.guard.waiting() if aside.frame.envelope is not None]
 
     def _held(self) -> Iterator[Envelope]:
         """Give what waits here for something that comes first."""
@@ -115,7 +111,6 @@ class Survivor:
             yield from place.ordering.pending.messages()
         for link_place in self._attachment.links.values():
             yield from link_place.end.state.arrived.values()
-            yield from link_place.end.state.unnumbered.values()
 
 
 class Reconfigurer:
@@ -141,7 +136,9 @@ class Reconfigurer:
     def standing(self) -> Standing:
         """Say where this process stands, for whoever leads a change."""
         topology, state, following = self._attachment.topology, self._view.state, self._view.next
-        moved = [place.transport.moved(state.lost) for place in self._attachment.places.values()]
+        within = self._replaced
+        places = [place for name, place in self._attachment.places.items() if within is None or name in within]
+        moved = [place.transport.moved(state.lost) for place in places]
         trouble = self._on_the_way()
         return Standing(
             topology.version,
@@ -156,26 +153,31 @@ class Reconfigurer:
             trouble,
             state.lost,
             state.barred,
+            limited=state.kept is not None,
+            absent=state.absent,
+            disowned=state.disowned,
         )
+
+    @property
+    def _replaced(self) -> frozenset[str] | None:
+        """Which of our places are to be replaced; None: all."""
+        return None if self._view.state.kept is None else self._attachment.border.closed
 
     def _on_the_way(self) -> str:
         """Say what is not acknowledged, or waits here for what comes first."""
-        here, lost = self._attachment, self._view.state.lost
-        queued = {peer: count for peer, count in here.unacked().items() if count and peer not in lost}
+        here, lost, within = self._attachment, self._view.state.lost, self._replaced
+        queued = {peer: count for peer, count in here.unacked(within).items() if count and peer not in lost}
         if queued:
             peer = max(queued, key=lambda name: queued[name])
             return f"{counted(sum(queued.values()), 'frame', 'are')} not acknowledged, {queued[peer]} of them by {peer!r}"
         if lost:
             return ""  # Whatever waits here may wait for one of them.
-        waits = here.waiting()
+        waits = here.waiting(within)
         if waits:
             missing = waits[0].missing
             return f"{counted(len(waits), 'message', 'wait')}, the first of them for number {missing.number} of {missing.sender}"
         kept = here.takeover.kept if here.takeover is not None else 0
-        if kept:
-            return f"{counted(kept, 'message', 'are')} kept for the replica that forwards"
-        unnumbered = sum(len(place.end.state.unnumbered) + len(place.end.state.unclaimed) for place in here.links.values())
-        return f"{counted(unnumbered, 'message', 'wait')} for a number" if unnumbered else ""
+        return f"{counted(kept, 'message', 'are')} kept for the replica that forwards" if kept else ""
 
     def change(self, change: ViewInput, now: int) -> Ready:
         """Take part in a change, as far as that may be now; ``UsageError`` says why not."""
@@ -194,13 +196,15 @@ class Reconfigurer:
         if isinstance(change, Hold):
             if change.lost and self._retained is None:
                 raise UsageError(f"{name!r} keeps no copies of messages, so nobody can be lost: the fabric must start anew")
-            return view.hold(change, topology)
+            return view.hold(change, topology, name)
         if isinstance(change, Switch):
             return view.switch(change, self._greetings(change.greetings))
         if isinstance(change, Flush):
             return view.flush(change)
         if isinstance(change, Expel):
             return view.expel(change, topology)
+        if isinstance(change, Follow):
+            return view.follow(change, topology, name)
         if isinstance(change, BarLost):
             return view.bar(change, name)
         return view.prepare(change) if isinstance(change, Prepare) else view.resume(change)
@@ -226,7 +230,11 @@ class Reconfigurer:
         if record.phase == "expelled":
             return self._leave(record, [])
         deliver: Deliverable = []
-        if record.phase == "switched" and following is not None:
+        closed, moved_on = set(here.border.closed), record.phase in ("switched", "followed")
+        if record.phase == "followed":  # If we held for something else, that is over.
+            view.note(record)
+            following = parse(record.text, "the topology of others", force=True)
+        if moved_on and following is not None:
             home = here.topology.homes[here.name][0]
             news = NewView.between(here.topology, following, view.state.lost)
             deliver = [(home, Frame(None, envelope)) for envelope in (*view.state.owed, _written(news))]
@@ -234,17 +242,22 @@ class Reconfigurer:
                 return self._leave(record, deliver)
             if retained is not None:
                 retained.depth = max([retained.depth, *(envelope.depth for envelope in view.state.owed)])
-                retained.begin_anew(following.homes)
-            view.entered(here.topology, following, view.state.next_text)
+            if retained is not None and view.state.kept is None and record.phase == "switched":
+                retained.begin_anew(following.homes)  # Else others may still lack what we keep.
+            view.entered(here.topology, following, record.text or view.state.next_text)
+        kept = record.kept if record.phase == "followed" else view.state.kept
         view.note(record)
         if view.holding:
+            self._close_border()
             return (), []
         number = self._forwarder.number
-        if record.phase == "switched" and following is not None:
+        if moved_on and following is not None:
             self._log.drop_stamps()
-            here.enter(Routes(following), self._log.position)
+            here.enter(Routes(following), self._log.position, kept)
             if here.accounts is not None:  # Nothing was on its way, so all that went out before is where it has to be.
                 here.accounts.stable.upto = number - len(view.state.waiting)
+            closed |= here.places.keys() - here.kept
+        deliver += self._forwarder.open_border(closed)
         depth = None
         if retained is not None:
             depth = max([retained.depth, *(envelope.depth for envelope in record.greetings)])
@@ -253,9 +266,13 @@ class Reconfigurer:
         self._forwarder.number = number + len(record.greetings)
         return going, deliver
 
+    def _close_border(self) -> None:
+        kept = self._view.state.kept
+        self._attachment.border.close(() if kept is None else self._attachment.places.keys() - set(kept))
+
     def _leave(self, record: Changed, deliver: Deliverable) -> tuple[tuple[Envelope, ...], Deliverable]:
         """Take part in nothing any more."""
-        self._view.leave(record)
+        self._view.state.phase, self._view.state.attempt = "left", record.attempt  # Remembered, for those who ask.
         self._attachment.leave(self._log.position if record.phase == "switched" else None)
         return (), deliver
 
@@ -266,6 +283,8 @@ class Reconfigurer:
             self._attachment.enter(Routes(parse(state.text, "the stored topology", force=True)), self._log.position)
         if state is not None and state.phase == "left":
             self._attachment.leave(None)
+        if self._view.holding:
+            self._close_border()
 
 
 def _written(news: NewView) -> Envelope:

@@ -14,6 +14,7 @@ from thence.core.member.forward import Forwarder
 from thence.core.member.receive import Receiver
 from thence.core.member.reconfigure import Reconfigurer
 from thence.core.member.submit import Submitter
+from thence.core.ordering import survival_of, unsecured_in
 from thence.core.ordering.base import stamp_union
 from thence.core.places.place import SavedPlace
 from thence.core.reconfig.protocol import View, ViewState
@@ -23,7 +24,7 @@ from thence.core.stability.safe_notification import SavedNotices
 from thence.core.stability.safe_turn import Deliverable
 from thence.core.transport.base import Incoming
 from thence.core.wire.messages import UNREADABLE, Envelope, Frame
-from thence.core.wire.records import Changed, Owed, Passed, Received, Record, Skipped, Submitted, Suspecting
+from thence.core.wire.records import Changed, Owed, Passed, Received, Record, Shared, Skipped, Submitted, Suspecting, happened_at
 from thence.errors import FrameRefused, MalformedFrame, StorageError, UsageError
 
 StampT = TypeVar("StampT")
@@ -41,9 +42,12 @@ class _Saved(msgspec.Struct, Generic[StampT], array_like=True):
     takeover: SavedTakeover | None = None
     view: ViewState | None = None
     accounts: SavedAccounts | None = None
-    late: list[tuple[str, Frame[StampT], list[tuple[str, int]]]] = []
+    was_late: list[msgspec.Raw] = []
+    """What versions before 0.2.0 kept until a message of ours was safe in its domain."""
     retained: SavedRetention | None = None
     notices: SavedNotices | None = None
+    crossings: list[tuple[str, Envelope]] = []
+    seen: list[int] | None = None
 
 
 class _SavedView(msgspec.Struct, array_like=True):
@@ -99,9 +103,11 @@ class Recovery:
             None if here.takeover is None else here.takeover.save(),
             self._view.save(),
             None if here.accounts is None else here.accounts.save(),
-            [] if here.turn is None else here.turn.save(),
+            [],
             None if retained is None else retained.save(),
             None if here.notices is None else here.notices.save(),
+            here.border.crossings,
+            here.seen.known or None,
         )
         return _ENCODER.encode(saved)
 
@@ -117,23 +123,35 @@ class Recovery:
         for place in here.places.values():
             place.bodies.forget_sent()
         here.visit_all()
-        for peer in here.takeover.suspected if here.takeover is not None else ():
+        for peer in self._suspected():
             here.suspect(peer, True)
-        return msgspec.structs.replace(log.ready([], now, sent=sent), deliver=log.again())
+        ready = log.ready([], now, sent=sent)
+        return msgspec.structs.replace(ready, deliver=log.hand_up(log.again()))
+
+    def _suspected(self) -> list[str]:
+        """Return whom we suspect as far as that is stored, since what we sent depends on it."""
+        here = self._attachment
+        parts = [survival_of(place.ordering) for place in here.domains.values()]
+        replicas = () if here.takeover is None else here.takeover.suspected
+        return list(dict.fromkeys([*replicas, *(peer for part in parts if part is not None for peer in part.suspected)]))
 
     def repeat(self, repeated: Repeated) -> Ready:
         """Step through one record again; return what followed from it."""
         record = repeated.record
         sent, deliver = self.step_through(record)
         accepted = (record.envelope,) if isinstance(record, Submitted) else ()
-        return Ready(accepted=accepted, sent=sent, deliver=deliver, wake=self._attachment.wake(), safe=self._log.safe_news())
+        safe, deliver = self._log.safe_news(), self._log.hand_up(deliver)
+        return Ready(accepted=accepted, sent=sent, deliver=deliver, wake=self._attachment.wake(), safe=safe)
 
     def step_through(self, record: Record) -> tuple[tuple[Envelope, ...], tuple[Delivery, ...]]:
         """Step through a record again. What follows from it is queued or delivered as it was the first time."""
         here = self._attachment
         self._check(record)
+        self._forwarder.now = happened_at(record)
         if isinstance(record, Suspecting):
             return (), self._log.add(self._forwarder.suspect(record.peer, record.suspected))
+        if isinstance(record, Shared):
+            return (), self._log.add(self._forwarder.share(record.upto))
         try:
             sent, deliver = self._follow(record)
         except (FrameRefused, UsageError) as error:
@@ -152,8 +170,6 @@ class Recovery:
                 raise MalformedFrame(f"a frame from {record.peer!r} without its body")
             incoming = Incoming(record.peer, record.number, record.frame, record.to)
             return (), self._receiver.take(places[record.domain], incoming, record.at, stored=True)
-        if isinstance(record, Passed):
-            return (), self._receiver.release(places[record.domain], record)[0]
         if isinstance(record, Skipped):
             places[record.domain].transport.skip(record.peer, record.number)
         return (), []
@@ -165,8 +181,10 @@ class Recovery:
             if (record.envelope.origin, record.envelope.number) != (here.name, number + 1):
                 raise StorageError(f"{here.name!r}: a stored record of message {record.envelope.id} after {here.name}:{number}")
         elif isinstance(record, Passed):
-            if record.domain not in here.domains or here.domains[record.domain].guard is None:
-                raise StorageError(f"{here.name!r}: a stored record of safe delivery in {record.domain!r}, where there is none")
+            raise StorageError(
+                f"{here.name!r}: a stored record of safe delivery within {record.domain!r}, which only programs made between "
+                "0.1 and 0.2.0 wrote: let such a program finish with delivery = 'at once' first"
+            )
         elif isinstance(record, Received | Skipped) and (
             record.domain not in here.places or record.peer not in here.places[record.domain].peers
         ):
@@ -198,8 +216,11 @@ class Recovery:
             place.load(saved.places[name])
         here.count_frames()
         self._forwarder.number = saved.number
+        if here.secured is not None:
+            here.secured.load(saved.number, unsecured_in(place.ordering for place in here.domains.values()))
         self._log.load(saved.position, saved.unconsumed)
-        if here.turn is not None:
-            here.turn.load(saved.late)
+        here.border.load(saved.crossings)
         if here.notices is not None and saved.notices is not None:
             here.notices.load(saved.notices)
+        if saved.seen is not None:
+            here.seen.known = saved.seen

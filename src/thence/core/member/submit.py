@@ -14,7 +14,7 @@ from thence.core.reconfig.protocol import View
 from thence.core.reconfig.retention import Retention
 from thence.core.stability.safe_turn import Deliverable
 from thence.core.wire.messages import MAX_BODY_BYTES, MAX_DESTINATIONS, Envelope
-from thence.core.wire.records import Submitted
+from thence.core.wire.records import Record, Submitted
 from thence.errors import Busy, UsageError
 
 
@@ -59,12 +59,14 @@ class Submitter:
             sent += going
             deliver += delivered
             envelopes.append(envelope)
-        persist = [Submitted(envelope, now) for envelope in envelopes] if here.options.durable else ()
+        persist: list[Record] = [Submitted(envelope, now) for envelope in envelopes] if here.options.durable else []
+        if here.takeover is not None:
+            deliver += self._forwarder.share_news(now, persist)
         return self._log.ready(deliver, now, persist, envelopes, sent)
 
     def send_or_wait(self, envelope: Envelope) -> tuple[tuple[Envelope, ...], Deliverable]:
         """Send a message of our own, or let it wait for the change that is going on; return what went out and what is for us."""
-        if not self._view.holding:
+        if not self._view.state.paused:
             return (envelope,), self._forwarder.send(envelope)
         self._forwarder.number = envelope.number
         self._view.wait(envelope)
@@ -74,11 +76,14 @@ class Submitter:
         here = self._attachment
         if len(submit.body) > MAX_BODY_BYTES:
             raise UsageError(f"a body of {len(submit.body)} bytes; MAX_BODY_BYTES is {MAX_BODY_BYTES}")
-        if here.name in here.topology.fellows:
-            raise UsageError(f"{here.name!r} is a replica of a relay: it carries messages of others and sends none itself")
+        if here.topology.only_carries(here.name):
+            raise UsageError(
+                f"{here.name!r} is a replica of a relay: it carries messages of others and sends none itself; "
+                "with local in its [[relays]] it sends in that domain"
+            )
         if submit.to is not None and not 0 < len(submit.to) <= MAX_DESTINATIONS:
             raise UsageError(f"{len(submit.to)} destinations; there must be 1 to {MAX_DESTINATIONS} (MAX_DESTINATIONS)")
-        if self._view.state.phase != "normal":
+        if self._view.state.paused or self._view.state.phase == "left":
             self._check_held(submit)
 
     def _check_held(self, submit: Submit) -> None:

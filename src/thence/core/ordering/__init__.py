@@ -14,7 +14,18 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from thence.core.ordering.base import ArrivalOrder, Ordering, Output, Predecessor, Traits, Wait
+from thence.core.ordering.base import (
+    ArrivalOrder,
+    Ordering,
+    Output,
+    Predecessor,
+    Timed,
+    Traits,
+    Wait,
+    is_suspected,
+    survival_of,
+    unsecured_in,
+)
 from thence.core.ordering.pending import MAX_HELD, Gate
 from thence.errors import ConfigError
 
@@ -26,10 +37,14 @@ __all__ = [
     "Ordering",
     "Output",
     "Predecessor",
+    "Timed",
     "Traits",
     "Wait",
+    "is_suspected",
     "make_ordering",
     "ordering_named",
+    "survival_of",
+    "unsecured_in",
 ]
 
 

@@ -32,7 +32,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
-from thence.core.ordering.paths import Paths
 from thence.core.ordering.pending import MAX_HELD, HeldFrame, PendingFrames
 from thence.core.wire.messages import UNREADABLE, Envelope, Frame, MessageId
 from thence.errors import (
@@ -79,6 +78,8 @@ class Output(msgspec.Struct):
 
     send: list[tuple[str, Frame[Any]]]
     deliver: list[Frame[Any]]
+    secured: list[Envelope] = []
+    """Messages of our own that outlive us from here on, where the ordering sees to that (``Traits.secures``)."""
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,15 +112,99 @@ class Traits(NamedTuple):
     """Whether every other member gets a frame of each message: a marker, if it is no recipient."""
     centralised: bool = False
     """Whether every message goes through one and the same member, who passes it on."""
+    secures: bool = False
+    """Whether a message of ours counts as accepted only when enough others hold it, and whom we suspect makes a difference."""
     gated: bool = False
-    """Whether a gate can be put up before it: its waits lead to what was sent earlier, and releases wait for the gate."""
+    """Whether replicas can run it: a gate can be put up before it, its waits lead to what was sent earlier, and what a member
+    sends waits for all that it has seen. (With ``fifo`` it does not: it could overtake what another replica sent before.)"""
     interchangeable: bool = False
     """Whether all members play the same part, without options: who is called what makes no difference."""
+
+
+class Survival(ABC):
+    """A part of an ordering whose members hand on what others sent, so that a message can outlive its sender."""
+
+    @property
+    @abstractmethod
+    def suspected(self) -> Collection[str]:
+        """Whom we were asked to suspect."""
+
+    @abstractmethod
+    def suspect(self, peer: str, suspected: bool) -> Output:
+        """Suspect a member, or no longer; that may be wrong."""
+
+    @abstractmethod
+    def unsecured(self) -> Collection[Envelope]:
+        """Return the messages of our own that do not outlive us yet (``Output.secured``)."""
+
+    @abstractmethod
+    def first_sender(self, peer: str, frame: Frame[Any]) -> str:
+        """Return which member put a message into this domain that comes from ``peer``."""
+
+
+class Timed:
+    """Of an ordering whose stamps depend on when it sends: whoever calls ``send`` sets the time before."""
+
+    now: int = 0
+    """By the member's own clock; of a stored record, when it was made."""
+
+
+class Securing:
+    """Of an ordering with ``Traits.secures``: a message can outlive its sender."""
+
+    survival: Survival
+
+
+def survival_of(ordering: object) -> Survival | None:
+    """Return what lets messages of an ordering outlive their senders, if something does."""
+    return ordering.survival if isinstance(ordering, Securing) else None
 
 
 def stamp_union(stamps: Sequence[type]) -> Any:
     """Return the type "one of these stamps", for a decoder."""
     return functools.reduce(operator.or_, stamps)
+
+
+class Paths:
+    """Which way messages go inside a domain; by default each goes straight to all who get it.
+
+    A member asks this before it takes a message, so that what it takes also fits into the queues that it goes into. An ordering
+    that passes on puts a subclass in its place.
+    """
+
+    gets_back = False
+    """Whether another member hands this one's own messages back to it."""
+    circular = False
+    """Whether members hand on what they get in a ring, each to the next one."""
+
+    def __init__(self, me: str, members: Sequence[str], *, direct: bool = True) -> None:
+        """Start at ``me``; ``direct`` is the trait of that name."""
+        self.me = me
+        self.members = tuple(members)
+        self.direct = direct
+
+    def others(self, to: Collection[str] | None) -> list[str]:
+        """Return the members in ``to`` (None: all) without this one."""
+        return [name for name in (self.members if to is None else to) if name != self.me]
+
+    def first_hop(self, to: Collection[str] | None) -> list[str]:
+        """Return members to whom ``send`` would hand a message for ``to`` at once; who are left out may get it too."""
+        return self.others(to) if self.direct else []
+
+    def carries_to(self, to: Collection[str] | None) -> list[str]:
+        """Return the members in whose queues ``send`` needs room for a message for ``to``; markers for others need little."""
+        return self.first_hop(to) or ([] if self.direct else self.others(None))
+
+    def hands_on_to(self, peer: str) -> Collection[str]:
+        """Return the members to whom a message that comes from ``peer`` may be handed on by this one, so that there must be room.
+
+        None, where its origin sends it to all of them: then that one's own queue fills if they do not take it.
+        """
+        return ()
+
+    def hands_back_to(self, peer: str) -> bool:
+        """Return whether this member hands a message that comes from ``peer`` back to it, if it is for that one, too."""
+        return False
 
 
 class Ordering(ABC):
@@ -200,25 +285,15 @@ class Ordering(ABC):
     def accept(self, peer: str, frame: Frame[Any], now: int) -> Output:
         """Take a frame that ``peer`` sent; return what becomes deliverable and what must be sent on."""
         try:
-            sender = self.index.get(peer)
-            if sender is None or sender == self.my_index:
-                raise StrangerFrame(f"{peer!r} is not another member here")
-            # Exactly one of these: an ordering may build its stamps on those of another one, which would not know them.
-            if type(frame.stamp) not in self.traits.stamps:
-                raise MalformedFrame(f"{article(type(frame.stamp).__name__)} is no stamp of {self.traits.name}")
+            sender = sender_of(self, peer, frame)
             stream, number = self._check(sender, frame)
             pending = self.pending
             if number <= self._released(stream) or (stream, number) in pending.held:
                 raise ReplayedFrame(f"number {number} was accepted before")
             held = HeldFrame(sender, stream, number, frame, now)
-            missing = self._missing(held)
-            if missing is None and pending.gate is not None:
-                missing = pending.gate.missing(frame)
-            if missing is not None and pending.full and not self._beyond_limit(held, missing):
-                raise OverflowingFrame(pending.why_full)
+            missing = blocker(self, held)
         except FrameRefused as error:
-            what = f"message {frame.envelope.id}" if frame.envelope else "a marker"
-            error.args = (f"{self.traits.name} frame with {what} from {peer!r} at {self.me!r}: {error}",)
+            name_refusal(self, peer, frame, error)
             raise
         out = Output([], [])
         if missing is None:
@@ -303,6 +378,45 @@ class Ordering(ABC):
                 out.deliver.append(frame)
             else:
                 out.send.append((self.members[member], frame))
+
+
+def sender_of(ordering: Ordering, peer: str, frame: Frame[Any]) -> int:
+    """Return the number of the member who sent a frame; refuse one of a stranger, or with a stamp of another ordering."""
+    sender = ordering.index.get(peer)
+    if sender is None or sender == ordering.my_index:
+        raise StrangerFrame(f"{peer!r} is not another member here")
+    # Exactly one of these: an ordering may build its stamps on those of another one, which would not know them.
+    if type(frame.stamp) not in ordering.traits.stamps:
+        raise MalformedFrame(f"{article(type(frame.stamp).__name__)} is no stamp of {ordering.traits.name}")
+    return sender
+
+
+def blocker(ordering: Ordering, held: HeldFrame[Any]) -> tuple[int, int] | None:
+    """Return what a new frame has to wait for, if anything; refuse it if there is no room for it to wait."""
+    pending, missing = ordering.pending, ordering._missing(held)
+    if missing is None and pending.gate is not None:
+        missing = pending.gate.missing(held.frame)
+    if missing is not None and pending.full and not ordering._beyond_limit(held, missing):
+        raise OverflowingFrame(pending.why_full)
+    return missing
+
+
+def name_refusal(ordering: Ordering, peer: str, frame: Frame[Any], error: FrameRefused) -> None:
+    """Let an error say which frame was refused, from whom, and where."""
+    what = f"message {frame.envelope.id}" if frame.envelope else "a marker"
+    error.args = (f"{ordering.traits.name} frame with {what} from {peer!r} at {ordering.me!r}: {error}",)
+
+
+def is_suspected(ordering: Ordering, peer: str) -> bool:
+    """Return whether an ordering to which that makes a difference was asked to suspect a member."""
+    survival = survival_of(ordering)
+    return survival is not None and peer in survival.suspected
+
+
+def unsecured_in(orderings: Iterable[Ordering]) -> list[Envelope]:
+    """Return the messages that have not outlived us yet in some domains."""
+    parts = map(survival_of, orderings)
+    return [envelope for part in parts if part is not None for envelope in part.unsecured()]
 
 
 @functools.cache

@@ -9,22 +9,24 @@ delivered when every other member has been heard of with this time or a later on
 since channels are FIFO. Who is no recipient gets a marker, and everybody whose last word to a recipient was of an earlier
 time sends it an acknowledgement; these are not acknowledged in turn.
 
-Option ``clock``: ``logical`` (default) counts; ``physical`` also moves up to the time at which a frame comes in, by the
-member's own clock. Clocks that are wrong make others wait no longer and break no order: they only decide who comes first.
+Option ``clock``: ``logical`` (default) counts. ``hybrid`` also moves up to the member's own clock, whenever it sends and
+whenever a frame comes in (hybrid logical clocks, Kulkarni et al. 2014, whose logical part is counted in nanoseconds here): what
+is sent later comes later, as far as clocks agree. ``physical`` moves up only when a frame comes in; it is kept for stores that
+were written with it. Clocks that are wrong break no order: they only decide who comes first. Option ``skew_ns``, with
+``hybrid``: a frame from further ahead of our clock than this is not taken yet, so that one wrong clock does not move all others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from thence.core.ordering.base import ArrivalOrder, Ordering, Output, Traits
-from thence.core.ordering.paths import Paths
+from thence.core.ordering.base import ArrivalOrder, Ordering, Output, Paths, Timed, Traits
 from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
-from thence.errors import ImpossibleFrame, MalformedFrame, OverflowingFrame
+from thence.errors import ConfigError, ImpossibleFrame, MalformedFrame, OverflowingFrame
 
 MAX_TIME = 1 << 62
 """The latest time that a stamp may carry: in nanoseconds, more than a century from 1970 on."""
@@ -46,9 +48,10 @@ class ClockedAcknowledgement(msgspec.Struct, frozen=True, array_like=True, gc=Fa
 
 
 class ClockedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What moves the clock."""
+    """What moves the clock, and how far ahead of it others may be (0: as far as they like)."""
 
-    clock: Literal["logical", "physical"] = "logical"
+    clock: Literal["logical", "physical", "hybrid"] = "logical"
+    skew_ns: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class ClockedState(msgspec.Struct, rename={"said": "told"}):
@@ -71,7 +74,7 @@ class AcknowledgedPaths(Paths):
         return self.others(to)
 
 
-class Clocked(Ordering):
+class Clocked(Timed, Ordering):
     """Total and causal order by the times in the stamps, without a coordinator."""
 
     traits = Traits(
@@ -88,7 +91,9 @@ class Clocked(Ordering):
 
     def _start(self, options: ClockedOptions) -> None:
         count = len(self.members)
-        self._physical = options.clock == "physical"
+        self._physical, self._hybrid, self._skew_ns = options.clock != "logical", options.clock == "hybrid", options.skew_ns
+        if self._skew_ns and not self._hybrid:
+            raise ConfigError(f"clocked: skew_ns is for clock = 'hybrid', not {options.clock!r}")
         self.paths = AcknowledgedPaths(self.me, self.members, direct=False)
         self.state = ClockedState(0, 0, 0, [0] * count, [0] * count, [0] * count, [0] * count)
 
@@ -96,7 +101,7 @@ class Clocked(Ordering):
         recipients = set(self._recipients(to))
         listed = None if to is None else tuple(sorted(recipients))
         state, mine = self.state, self.my_index
-        state.clock += 1
+        state.clock = max(state.clock + 1, min(self.now, MAX_TIME // 2) if self._hybrid else 0)
         out = Output([], [])
         for member in range(len(self.members)):
             if member != mine:
@@ -135,6 +140,9 @@ class Clocked(Ordering):
         return sender, stamp.number
 
     def _missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
+        if self._skew_ns and held.frame.stamp.time > held.since + self._skew_ns:
+            ahead = held.frame.stamp.time - held.since
+            raise OverflowingFrame(f"{ahead} ns ahead of our clock; skew_ns is {self._skew_ns}. Set the clocks right")
         return None  # Channels are FIFO: what comes in may always be looked at; whether it is its turn, _unheard says.
 
     def _unheard(self, held: HeldFrame[Any]) -> tuple[int, int] | None:

@@ -37,7 +37,7 @@ class FifoState(msgspec.Struct):
 class Fifo(Ordering):
     """Delivers what one member sends to another in the order in which it was sent."""
 
-    traits = Traits("fifo", frozenset({"fifo"}), (FifoStamp,), FifoState, gated=True, interchangeable=True)
+    traits = Traits("fifo", frozenset({"fifo"}), (FifoStamp,), FifoState, interchangeable=True)
     state: FifoState
 
     def _start(self, options: NoOptions) -> None:

@@ -20,8 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from thence.core.ordering.base import ArrivalOrder, Ordering, Output, Traits
-from thence.core.ordering.paths import Paths
+from thence.core.ordering.base import ArrivalOrder, Ordering, Output, Paths, Traits
 from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, ImpossibleFrame, MalformedFrame, StrangerFrame

@@ -29,8 +29,7 @@ from typing import Any
 
 import msgspec
 
-from thence.core.ordering.base import Ordering, Output, Traits
-from thence.core.ordering.paths import Paths
+from thence.core.ordering.base import Ordering, Output, Paths, Traits
 from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import ConfigError, ImpossibleFrame, MalformedFrame, StrangerFrame

@@ -30,6 +30,7 @@ from thence.core.ordering.matrix_clock import (
     MatrixState,
     UpdatesMatrix,
 )
+from thence.core.ordering.matrix_entries import PackedMatrixStamp
 from thence.core.ordering.pending import HeldFrame
 from thence.core.wire.messages import Envelope, Frame
 from thence.errors import MalformedFrame
@@ -47,7 +48,7 @@ class Matrix(Ordering):
     traits = Traits(
         "matrix",
         frozenset({"fifo", "causal"}),
-        (MatrixStamp, FullMatrixStamp),
+        (MatrixStamp, FullMatrixStamp, PackedMatrixStamp),
         MatrixState,
         MatrixOptions,
         gated=True,

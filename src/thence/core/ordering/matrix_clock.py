@@ -27,12 +27,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from thence.core.ordering.matrix_entries import (
+    HIGHEST_VALUE,
+    SENSELESS,
+    DenseEntries,
+    PackedMatrixStamp,
+    PackedReader,
+    SparseEntries,
+    examine,
+)
 from thence.core.ordering.pending import HeldFrame
 from thence.errors import ImpossibleFrame, MalformedFrame, StorageError, UsageError
 from thence.words import counted
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from thence.core.ordering.matrix_entries import PackedEntries
 
 FULL_MATRIX_LIMIT = 2**32 - 1
 """The highest count that a full matrix can carry: its entries are written in four bytes."""
@@ -117,75 +128,111 @@ class UpdatesMatrix(MatrixClock):
         """Start the clock of member number ``me``."""
         super().__init__(members, me)
         self._changes = 0
-        self._entries: dict[int, tuple[int, int, int]] = {}
-        """Entry (i, j), as i * count + j, to its value, the number of its last change, and which member it came from.
-
-        Only entries above 0, the most lately changed last: what is new is found without a search.
-        """
+        self._entries: SparseEntries | DenseEntries = SparseEntries(self._count)
         self._positions = [0] * self._count
         """Per member: our number of changes when we last wrote to it."""
+        self._reader: PackedReader | None = None
 
     def value(self, row: int, column: int) -> int:
-        entry = self._entries.get(row * self._count + column)
-        return entry[0] if entry else 0
+        return self._entries.value(row * self._count + column)
 
     def count_sent(self, columns: Sequence[int]) -> None:
         for column in columns:
             key = self._me * self._count + column
-            before = self._entries.pop(key, None)
             self._changes += 1
-            self._entries[key] = (before[0] + 1 if before else 1, self._changes, self._me)
+            self._entries.put(key, self._entries.value(key) + 1, self._changes, self._me)
+        self._settle()
 
-    def stamp_for(self, column: int) -> MatrixStamp:
-        return MatrixStamp(self.value(self._me, column), self.updates_for(column))
+    def _settle(self) -> None:
+        """Go over to arrays where so much is known that they serve better."""
+        if self._entries.is_crowded:
+            self._entries = DenseEntries(self._count, self._entries.saved())
+
+    def stamp_for(self, column: int) -> MatrixStamp | PackedMatrixStamp:
+        number = self.value(self._me, column)
+        if isinstance(self._entries, SparseEntries):
+            return MatrixStamp(number, self.updates_for(column))
+        stamp = self._entries.packed(number, self._positions[column], column)
+        self._positions[column] = self._changes
+        return stamp
 
     def updates_for(self, column: int) -> tuple[int, ...]:
         """Return (key, value, key, value, …) that ``column`` has not had from us and that did not come from it.
 
         What was sent to ``column`` itself comes first: that is what it has to look at before it delivers.
         """
-        position, count = self._positions[column], self._count
-        own = self._me * count + column
-        needed: list[int] = []
-        others: list[int] = []
-        for key, (value, change, source) in reversed(self._entries.items()):
-            if change <= position:
-                break
-            if source != column and key != own:
-                if key % count == column:
-                    needed += (key, value)
-                else:
-                    others += (key, value)
+        found = self._entries.since(self._positions[column], column, self._me * self._count + column)
         self._positions[column] = self._changes
-        return (*needed, *others)
+        return found
 
-    def check(self, sender: int, stamp: Any) -> None:
-        if not isinstance(stamp, MatrixStamp) or len(stamp.updates) % 2:
+    def updates_for_all(self, columns: Sequence[int]) -> tuple[int, ...]:
+        """Return what any of ``columns`` has not had from us, as (key, value, …)."""
+        found: dict[int, int] = {}
+        for column in columns:
+            lacking = self._entries.since(self._positions[column], column, -1)
+            found.update(zip(lacking[::2], lacking[1::2], strict=True))
+            self._positions[column] = self._changes
+        return tuple([number for entry in found.items() for number in entry])
+
+    def check_for_all(self, updates: Sequence[int]) -> None:
+        """Refuse updates for several members that cannot be."""
+        keys, values = updates[::2], updates[1::2]
+        if len(updates) % 2 or len(set(keys)) != len(keys):
             raise MalformedFrame("no updates stamp")
-        updates, count, mine = stamp.updates, self._count, self._me
-        if not updates:
-            return
-        keys = updates[::2]
-        reserved = sender * count + mine
-        if min(keys) < 0 or max(keys) >= count * count or min(updates[1::2]) < 1 or reserved in keys:
-            raise MalformedFrame("updates that make no sense")
-        if len(set(keys)) != len(keys):
-            raise MalformedFrame("an entry twice")
-        for_us = [key % count == mine for key in keys]
-        if not all(for_us[: sum(for_us)]):
-            raise MalformedFrame("what was sent to me does not come first")
-        for at, key in enumerate(keys):
-            if mine * count <= key < (mine + 1) * count:
-                self._refuse(key - mine * count, updates[2 * at + 1])
+        for key, value in zip(keys, values, strict=True):
+            if not 0 <= key < self._count**2 or not 1 <= value <= HIGHEST_VALUE:
+                raise MalformedFrame(SENSELESS)
+            if key // self._count == self._me:
+                self._refuse(key % self._count, value)
 
-    def missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
+    def missing_for_all(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
+        """Return as ``missing`` does what is missing before a frame whose updates are for several members."""
         delivered, count, mine = self.delivered, self._count, self._me
         before = held.number - 1
-        if delivered[held.sender] != before:
-            return held.sender, before
+        if delivered[held.stream] != before:
+            return held.stream, before
         updates = held.frame.stamp.updates
         for at in range(held.cursor, len(updates), 2):
             row, column = divmod(updates[at], count)
+            if column == mine and row not in {mine, held.stream} and delivered[row] < updates[at + 1]:
+                held.cursor = at
+                return row, updates[at + 1]
+        return None
+
+    def _read(self, stamp: PackedMatrixStamp) -> PackedEntries:
+        """Return what a packed stamp says."""
+        if self._reader is None:
+            self._reader = PackedReader(self._count)
+        return self._reader.read(stamp)
+
+    def check(self, sender: int, stamp: Any) -> None:
+        mine = sender * self._count + self._me
+        claims: list[tuple[int, int]] = []
+        if isinstance(stamp, PackedMatrixStamp):
+            said = self._read(stamp)
+            if said.value(mine) != stamp.number:
+                raise MalformedFrame("its number contradicts its entries")
+            claims = self._entries.claims(said, self._me)
+        elif not isinstance(stamp, MatrixStamp) or len(stamp.updates) % 2:
+            raise MalformedFrame("no updates stamp")
+        elif stamp.updates:
+            claims = examine(stamp.updates, self._count, self._me, mine)
+        for column, value in claims:
+            self._refuse(column, value)
+
+    def missing(self, held: HeldFrame[Any]) -> tuple[int, int] | None:
+        delivered, mine, stamp = self.delivered, self._me, held.frame.stamp
+        before = held.number - 1
+        if delivered[held.sender] != before:
+            return held.sender, before
+        if isinstance(stamp, PackedMatrixStamp):
+            for row, value in zip(*self._read(stamp).column(mine), strict=True):
+                if delivered[row] < value and row not in (held.sender, mine):
+                    return row, value
+            return None
+        updates = stamp.updates
+        for at in range(held.cursor, len(updates), 2):
+            row, column = divmod(updates[at], self._count)
             if column != mine:
                 break
             if delivered[row] < updates[at + 1] and row != mine:
@@ -194,35 +241,30 @@ class UpdatesMatrix(MatrixClock):
         return None
 
     def release(self, held: HeldFrame[Any]) -> None:
-        sender, number = held.sender, held.number
+        sender, number, stamp = held.sender, held.number, held.frame.stamp
         self.delivered[sender] = number
-        self.learn(held.frame.stamp.updates, sender)
-        self.learn((sender * self._count + self._me, number), sender)
+        if isinstance(stamp, PackedMatrixStamp):
+            self._changes = self._entries.learn_packed(self._read(stamp), self._changes, sender)
+        else:
+            if stamp.updates:
+                self.learn(stamp.updates, sender)
+            self.learn((sender * self._count + self._me, number), sender)
+        self._settle()
 
     def learn(self, updates: Sequence[int], source: int) -> None:
         """Take over the (key, value, …) of ``source``, where they are news; the last ones first, as it learned them."""
-        entries, changes = self._entries, self._changes
-        for at in range(len(updates) - 2, -1, -2):
-            key, value = updates[at], updates[at + 1]
-            known = entries.get(key)
-            if known is not None:
-                if known[0] >= value:
-                    continue
-                del entries[key]
-            changes += 1
-            entries[key] = (value, changes, source)
-        self._changes = changes
+        self._changes = self._entries.learn(updates, self._changes, source)
 
     def save(self) -> MatrixState:
-        entries = [(key, *entry) for key, entry in self._entries.items()]
-        return MatrixState(self.delivered, (self._changes, entries, self._positions), None)
+        return MatrixState(self.delivered, (self._changes, self._entries.saved(), self._positions), None)
 
     def load(self, state: MatrixState) -> None:
         if state.updates is None:
             raise StorageError("matrix: a snapshot without the matrix that it should hold")
         self.delivered = state.delivered
         self._changes, entries, self._positions = state.updates
-        self._entries = {key: (value, change, source) for key, value, change, source in entries}
+        self._entries = SparseEntries(self._count, entries)
+        self._settle()
 
 
 class FullMatrix(MatrixClock):

@@ -1,6 +1,6 @@
 """One relay's end of a link between two domains: several pairs of relays that act as one.
 
-Source: interconnect §3 (FIFO mode), §5 and Fig. 5 (printed mode). Design note: docs/concepts/links.md.
+Source: interconnect §3 (FIFO mode) and §5. Design note: docs/concepts/links.md.
 
 *FIFO mode*: each sender has its relay, each relay its partner; what a relay delivers it transfers, in that order.
 Nothing is coordinated, and nothing but FIFO is kept.
@@ -11,16 +11,10 @@ They cross in parallel. Each receiving relay hands what arrives to the sequencer
 messages on into its domain in the order of their numbers. So the two sequencers are one relay with a wide pipe in
 the middle, and whatever holds for a single relay holds here.
 
-*Printed mode* is Fig. 5, with numbers per peer so that it does not block at once: the receiving relays
-themselves pass messages on, each waiting until it has delivered all before. It is here to be compared with, and
-refused where causal order is promised:
-
-* It costs one delivery within the far domain per message, since consecutive messages mostly come in by different
-  relays. With ``wait = "sent"`` a message that the relay itself passed on need not be delivered first, which is
-  safe but changes little.
-* It is not causal. A message can cross, cause an answer, and the answer can come back by another relay, which has
-  not delivered the first one yet and passes the answer on into the domain without it. Thm 3 looks at one direction
-  only. The random runs found it, and the explorer gives the shortest run (docs/research/errata.md).
+A link may say what makes its ends instead of a mode, for whoever tries out some of their own. Fig. 5 as printed, which is not
+causal, is tried out so (``studies.parts.printed_links``). Messages that cross go to the sequencer and to their sender's relay,
+messages that came over to all relays of the side, and ``delivered`` says what follows there. No file can say so, so no server
+runs such ends.
 """
 
 from __future__ import annotations
@@ -32,7 +26,7 @@ import msgspec
 
 from thence.core.ordering import Predecessor, Wait
 from thence.core.topology.link import Link
-from thence.core.wire.messages import MAX_BODY_BYTES, Envelope, Frame, weight_of
+from thence.core.wire.messages import Envelope, Frame, weight_of
 from thence.errors import MalformedFrame, OverflowingFrame, ReplayedFrame, StrangerFrame
 
 MAX_EARLY = 1 << 16
@@ -60,15 +54,8 @@ class LinkCarried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=22
     number: int
 
 
-class LinkNumber(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=23):
-    """As printed, sequencer to a relay that has the message itself: it is the ``number``-th to cross."""
-
-    number: int
-    origin: str
-    origin_number: int
-
-
-LINK_STAMPS = (LinkTransfer, LinkCarry, LinkCarried, LinkNumber)
+# Tag 23 is taken: servers of version 0.1 had the numbers of Fig. 5 as printed, which studies still send.
+LINK_STAMPS = (LinkTransfer, LinkCarry, LinkCarried)
 
 
 class LinkOutput(NamedTuple):
@@ -94,12 +81,6 @@ class LinkState(msgspec.Struct):
     """Up to which number all messages from the far side are passed on, as seen from here."""
     arrived: dict[int, Envelope] = msgspec.field(default_factory=dict)
     """Messages that came over the link and wait for those before them."""
-    own: dict[int, None] = msgspec.field(default_factory=dict)
-    """Numbers that this relay passed on itself and that are not counted yet."""
-    unnumbered: dict[str, Envelope] = msgspec.field(default_factory=dict)
-    """Messages that wait for their number, by name."""
-    unclaimed: dict[str, int] = msgspec.field(default_factory=dict)
-    """Numbers whose message has not been delivered here yet, by the message's name."""
 
 
 class LinkEnd:
@@ -130,8 +111,6 @@ class LinkEnd:
         """A message for the far side has been delivered, or sent, here. ``relay`` is its sender's, where senders are divided."""
         if self.link.mode == "fifo":
             return LinkOutput([(self._partner(self.me), Frame(LinkTransfer(0), envelope))], [])
-        if self.link.mode == "printed":
-            return self._cross_as_printed(envelope, relay)
         self.state.numbered += 1
         number = self.state.numbered
         near, far = self._pair(number)
@@ -161,8 +140,6 @@ class LinkEnd:
         described = f"link {self.link.name!r}: a frame from {peer!r} at {self.me!r}"
         if not isinstance(stamp, LINK_STAMPS) or stamp.number < (self.link.mode != "fifo"):
             raise MalformedFrame(f"{described}: {type(stamp).__name__} makes no sense here")
-        if isinstance(stamp, LinkNumber):
-            return self._numbered(described, peer, stamp)
         if envelope is None:
             raise MalformedFrame(f"{described}: it holds no message")
         if isinstance(stamp, LinkCarry):
@@ -184,7 +161,7 @@ class LinkEnd:
 
     def _came_in(self, described: str, number: int, envelope: Envelope, came: Came) -> LinkOutput:
         state = self.state
-        if number <= state.passed or number in state.arrived or number in state.own:
+        if number <= state.passed or number in state.arrived:
             raise ReplayedFrame(f"{described}: number {number} came before")
         if number != state.passed + 1:
             if len(state.arrived) >= MAX_EARLY:
@@ -207,69 +184,20 @@ class LinkEnd:
             ready.append(envelope)
             self._early_bytes -= weight_of(envelope)
             self.came.pop(number, None)
-            if self.counts_own:
-                state.own[number] = None
-                break
             state.passed = number
         return ready
 
-    # As printed.
+    def delivered(self, echo: bool) -> LinkOutput:
+        """Return what follows when a message of the far side is delivered here; ``echo``: it was this relay that passed it on.
 
-    def _cross_as_printed(self, envelope: Envelope, relay: str) -> LinkOutput:
-        state, name = self.state, str(envelope.id)
-        if self.me == self.sequencer:
-            state.numbered += 1
-            if relay == self.me:
-                return LinkOutput([(self._partner(self.me), Frame(LinkTransfer(state.numbered), envelope))], [])
-            return LinkOutput([(relay, Frame(LinkNumber(state.numbered, envelope.origin, envelope.number), None))], [])
-        if name in state.unclaimed:
-            return LinkOutput([(self._partner(self.me), Frame(LinkTransfer(state.unclaimed.pop(name)), envelope))], [])
-        state.unnumbered[name] = envelope
+        Only ends of a study's own are asked: in the modes of servers nothing follows.
+        """
         return LinkOutput([], [])
-
-    def _numbered(self, described: str, peer: str, stamp: LinkNumber) -> LinkOutput:
-        if peer != self.sequencer or self.link.mode != "printed":
-            raise StrangerFrame(f"{described}: only the sequencer {self.sequencer!r} gives numbers, and only as printed")
-        name = f"{stamp.origin}:{stamp.origin_number}"
-        envelope = self.state.unnumbered.pop(name, None)
-        if envelope is not None:
-            return LinkOutput([(self._partner(self.me), Frame(LinkTransfer(stamp.number), envelope))], [])
-        if name in self.state.unclaimed:
-            raise ReplayedFrame(f"{described}: {name} has its number already")
-        if len(self.state.unclaimed) >= MAX_EARLY:
-            raise OverflowingFrame(f"{described}: MAX_EARLY numbers wait for their message")
-        self.state.unclaimed[name] = stamp.number
-        return LinkOutput([], [])
-
-    def delivered(self) -> LinkOutput:
-        """As printed: a message from the far side has been delivered here, passed on by another relay or by this one."""
-        state = self.state
-        state.passed += 1
-        state.own.pop(state.passed, None)
-        return LinkOutput([], self._pass_on())
-
-    @property
-    def counts_own(self) -> bool:
-        """Whether a message that this relay passed on counts only when it is delivered here."""
-        return self.link.mode == "printed" and self.link.wait == "delivered"
-
-    # For all.
 
     @property
     def early(self) -> tuple[int, int]:
         """How many messages have arrived before their turn, and their bytes."""
         return len(self.state.arrived), self._early_bytes
-
-    @property
-    def unnumbered_full(self) -> str:
-        """As printed: why no more messages may wait for their number, if so. Those that wait are on their way to who gives it."""
-        waiting = self.state.unnumbered
-        if len(waiting) < min(MAX_EARLY, self._max_early_bytes // MAX_BODY_BYTES):
-            return ""
-        size = sum(map(weight_of, waiting.values()))
-        if len(waiting) < MAX_EARLY and size < self._max_early_bytes:
-            return ""
-        return f"{len(waiting)} messages of {size} bytes wait for their number; MAX_EARLY_BYTES is {self._max_early_bytes}"
 
     def waiting(self) -> list[Wait]:
         """List the messages that wait here, in the order of their numbers; all wait for the same one."""
@@ -297,10 +225,8 @@ class LinkEnd:
         self.came = {number: Came(self._comes_from(number), now) for number in self.state.arrived}
 
     def _comes_from(self, number: int) -> str:
-        """Return who hands us a number. As printed, that follows from its sender, and the link must do."""
+        """Return who hands us a number."""
         near, far = self._pair(number)
-        if self.link.mode == "printed":
-            return f"link {self.link.name}"
         return far if near == self.me else near
 
     def _pair(self, number: int) -> tuple[str, str]:

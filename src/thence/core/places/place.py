@@ -18,11 +18,10 @@ from thence.core.failover.early_payloads import Bodies, SavedBodies
 from thence.core.ordering import ArrivalOrder, Ordering, make_ordering
 from thence.core.places.link_end import LINK_STAMPS, MAX_EARLY_BYTES, LinkEnd, LinkState
 from thence.core.stability.layer import AckLayer
-from thence.core.stability.safe_delivery import SavedSafeDelivery
 from thence.core.stability.safe_notification import SavedSafeNotification
 from thence.core.stability.stable import SavedStable
 from thence.core.topology.domain import Domain
-from thence.core.topology.link import Link
+from thence.core.topology.link import Link, MakeLinkEnd
 from thence.core.transport.ack_all.copies import MAX_COPIES_BYTES
 from thence.core.transport.ack_all.state import AckAllState
 from thence.core.transport.ack_all.transport import AckAll
@@ -45,7 +44,8 @@ class SavedPlace(msgspec.Struct, Generic[StampT], array_like=True):
     echoes: list[str]
     bodies: SavedBodies[StampT] | None = None
     stable: SavedStable | None = None
-    safe_delivery: SavedSafeDelivery[StampT] | None = None
+    was_aside: None = None
+    """What versions before 0.2.0 kept aside until it was safe in its domain."""
     safe_notification: SavedSafeNotification | None = None
     echo_bytes: int = 0
 
@@ -62,10 +62,8 @@ class Place(ABC):
         layer = transport if isinstance(transport, AckLayer) else None
         self.stable = None if layer is None else layer.stable
         """What keeps messages until they are stable, if something does."""
-        self.guard = None if layer is None else layer.safe_delivery
-        """What keeps frames aside until everybody has them, if something does."""
         self.notice = None if layer is None else layer.safe_notification
-        """What finds out when everybody has them, if they are not kept aside for that."""
+        """What finds out when everybody has them, if something does."""
         self.bodies = Bodies(transport.exact)
         self.echoes: dict[str, None] = {}
         """Messages that we put into this domain for all, and that will come back to us: nothing is done with them then."""
@@ -116,22 +114,22 @@ class Place(ABC):
         twin.transport = self.transport.fork()
         if isinstance(twin.transport, AckLayer):
             layer = twin.transport
-            twin.stable, twin.guard, twin.notice = layer.stable, layer.safe_delivery, layer.safe_notification
+            twin.stable, twin.notice = layer.stable, layer.safe_notification
         twin.bodies = self.bodies.fork()
         twin.echoes = dict(self.echoes)
         return twin
 
     def save(self) -> SavedPlace[Any]:
         """Return everything, for a snapshot."""
-        acks = self.transport.save_acks() if isinstance(self.transport, AckLayer) else (None, None, None)
+        acks = self.transport.save_acks() if isinstance(self.transport, AckLayer) else (None, None)
         transport, echoes, bodies = self.transport.save(), list(self.echoes), self.bodies.save()
-        return SavedPlace(None, None, transport, echoes, bodies, *acks, self.echo_bytes)
+        return SavedPlace(None, None, transport, echoes, bodies, acks[0], None, acks[1], self.echo_bytes)
 
     def load(self, saved: SavedPlace[Any]) -> None:
         """Become what ``save`` returned."""
         self.transport.load(saved.transport)
         if isinstance(self.transport, AckLayer):
-            self.transport.load_acks((saved.stable, saved.safe_delivery, saved.safe_notification))
+            self.transport.load_acks((saved.stable, saved.safe_notification))
         self.echoes = dict.fromkeys(saved.echoes)
         self.echo_bytes = saved.echo_bytes
         self.bodies.load(saved.bodies)
@@ -149,22 +147,21 @@ class DomainPlace(Place):
         pace: Pace = UNHURRIED,
         *,
         stability: bool = False,
+        uniform: bool = False,
         max_copies_bytes: int = MAX_COPIES_BYTES,
     ) -> None:
         """Take part in ``domain`` as ``me``. ``resend_after_ns`` is None where the network is trusted to be exact.
 
-        ``stability``: messages are kept until all have them.
+        ``stability``: messages are kept until all have them. ``uniform``: it is found out when all have them.
         """
         self._max_copies_bytes = max_copies_bytes
         self.ordering: Ordering = make_ordering(domain.ordering, me, domain.members, domain.options, max_held=max_held)
         self.forward_early = domain.forward_early
-        if stability or domain.delivery == "safe" or self.ordering.traits.keeps_sent:
+        if stability or self.ordering.traits.keeps_sent:
             pace = pace._replace(spill=None)  # What is kept for other reasons, too, is not kept elsewhere.
         transport = self._transport(domain, me, resend_after_ns, pace)
-        # An exact network loses nothing, so what came to one comes to all.
-        delivery = "" if domain.delivery == "safe" and resend_after_ns is None else domain.delivery
-        if stability or delivery in {"safe", "notify"}:
-            transport = AckLayer(transport, resend_after_ns, stable=stability, delivery=delivery)
+        if stability or uniform:
+            transport = AckLayer(transport, resend_after_ns, stable=stability, uniform=uniform)
         super().__init__(domain.name, me, transport)
 
     def _transport(self, domain: Domain, me: str, resend_after_ns: int | None, pace: Pace) -> Transport:
@@ -175,7 +172,7 @@ class DomainPlace(Place):
         domain.acks.check_wait(resend_after_ns)
         if domain.acks.scheme == "distributed":
             acks, most = domain.acks, self._max_copies_bytes
-            return AckAll(domain.name, me, domain.members, resend_after_ns, acks, domain.pairs, most)
+            return AckAll(domain.name, me, domain.members, resend_after_ns, acks, domain.pairs, domain.by_sender, most)
         arrival = self.ordering.traits.arrival
         return PeerChannels(domain.name, me, peers, arrival, resend_after_ns, domain.acks, pace)
 
@@ -220,11 +217,12 @@ class LinkPlace(Place):
         pace: Pace = UNHURRIED,
         *,
         stability: bool = False,
-        notify: bool = False,
+        uniform: bool = False,
         max_early_bytes: int = MAX_EARLY_BYTES,
     ) -> None:
-        """Take part in ``link`` as ``me``; ``notify``: between domains that tell when all have a message."""
-        self.end = LinkEnd(link, me, max_early_bytes)
+        """Take part in ``link`` as ``me``; ``uniform``: it is found out when all have a message."""
+        make_end: MakeLinkEnd = LinkEnd if isinstance(link.mode, str) else link.mode
+        self.end = make_end(link, me, max_early_bytes)
         # Without numbers, the order in which a relay transfers is the order that the far side must keep.
         arrival = ArrivalOrder.FIFO if link.mode == "fifo" else ArrivalOrder.ANY
         peers = [member for member in link.members if member != me]
@@ -232,8 +230,8 @@ class LinkPlace(Place):
         if resend_after_ns is not None:
             pace = pace._replace(spill=None) if stability else pace
             transport = PeerChannels(link.name, me, peers, arrival, resend_after_ns, pace=pace)
-        if stability or notify:
-            transport = AckLayer(transport, resend_after_ns, stable=stability, delivery="notify" if notify else "")
+        if stability or uniform:
+            transport = AckLayer(transport, resend_after_ns, stable=stability, uniform=uniform)
         super().__init__(link.name, me, transport)
 
     def hands_on_to(self, peer: str) -> Collection[str]:

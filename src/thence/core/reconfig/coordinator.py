@@ -19,6 +19,9 @@ Rules, and why they are enough:
   it yet.) Then not all can ever be prepared in it, and those who are may go back.
 * A member that has lost its state counts anew and numbers its messages anew, so counting says nothing about it. Its peers
   know it by its store, and do not go on with it. Neither does a change: it must be declared lost.
+* Members that do not answer and that the change does not concern are left out of an attempt (*absent*), as long as nobody is
+  prepared and more than half take part: so of two attempts at different changes only one can have all its members prepared.
+  Whoever was left out follows those who have switched. It counts neither for quiet nor for an attempt being dead.
 * Members that are *lost* are asked nothing, and nothing is counted that goes to them or came from them. When all others are
   prepared they are given what they lack (``core.reconfig.flush``), and switch only when all have been given it. By then nobody
   can have left.
@@ -44,11 +47,13 @@ are lost (``lost`` has all with whom the attempt did without, and more) leads th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from thence.core.reconfig.concern import concerned_by, why_everybody
 from thence.core.reconfig.protocol import (
     BarLost,
+    Follow,
     Hold,
     Prepare,
     Resume,
@@ -58,6 +63,7 @@ from thence.core.reconfig.protocol import (
     check_declared,
     check_lost,
     check_successor,
+    is_majority,
 )
 from thence.core.topology.model import Topology
 from thence.errors import UsageError
@@ -65,6 +71,9 @@ from thence.words import counted
 
 HELD = ("holding", "prepared", "flushed")
 PREPARED = ("prepared", "flushed")
+
+LEAVE_OUT_AFTER = 3
+"""In how many rounds somebody must not answer before a change that does not concern it goes on without it."""
 
 
 class Decision(NamedTuple):
@@ -91,7 +100,14 @@ class Coordinator:
         self.old = old
         self.new = new
         self.lost = lost
-        self.members = tuple(name for name in old.processes if name not in lost)
+        self.absent: tuple[str, ...] = ()
+        """Who is left out: it does not answer, and the change does not concern it."""
+        self.limited = not why_everybody(old, new, lost)
+        """Whether only those hold whom the change concerns; the others take part and go on."""
+        self.concerned = concerned_by(old, new, lost)
+        self._silent: tuple[str, ...] = ()
+        self._silences = 0
+        """Who did not answer, and in how many rounds."""
         self.attempt = 0
         """The attempt that this run leads or has joined."""
         self._before: Mapping[str, Standing] = {}
@@ -99,19 +115,49 @@ class Coordinator:
         self._rolling = False
         """Whether somebody had switched in an earlier round."""
 
+    @property
+    def members(self) -> tuple[str, ...]:
+        """All who take part."""
+        return tuple(name for name in self.old.processes if name not in self.lost and name not in self.absent)
+
+    def _hear(self, answers: Mapping[str, Standing], *, back: bool = False) -> tuple[str, ...]:
+        """Return who does not answer and is waited for. Others may have begun without somebody; or we do."""
+        held = [one for one in answers.values() if one.phase in HELD and one.next_fingerprint == self.new.fingerprint]
+        if held and self.limited:
+            self.absent = max(held, key=lambda standing: standing.attempt).absent
+        silent = tuple(name for name in self.members if name not in answers)
+        self._silences = self._silences + 1 if silent and silent == self._silent else 1
+        self._silent = silent
+        prepared = any(standing.phase in PREPARED for standing in held)  # It may be one of those who decide.
+        if self._silences < LEAVE_OUT_AFTER or not self.may_miss((*silent, *self.absent)) or (prepared and not back):
+            return silent
+        self.absent, self.attempt = (*self.absent, *silent), 0
+        return ()
+
+    def may_miss(self, names: Collection[str]) -> bool:
+        """Return whether the change can go on without these."""
+        return self.limited and not set(names) & set(self.concerned) and is_majority(self.old, names)
+
     # Forwards.
 
     def decide(self, answers: Mapping[str, Standing], clock: int) -> Decision:
         """Go on from where everybody stands. ``clock`` makes numbers of attempts that rise, wherever commands run."""
+        late = {name: one for name, one in answers.items() if one.version < self.old.version and one.phase == "normal"}
+        if late:  # The change before did not concern them, and they have not heard of it.
+            ahead = tuple(name for name in answers if name not in late)
+            return Decision(
+                dict.fromkeys(late, Follow(self.old, ahead)), f"telling {_named(list(late))} of version {self.old.version}"
+            )
         behind = self._behind(answers)
         if len(behind) < len(answers):
             decision = self._roll_forward(behind, answers)
             if decision.done:  # The others go on in any case. But one that came back without its data is none of them.
                 self._check_memory(answers)
             return decision
-        silent = [name for name in self.members if name not in answers]
+        silent = self._hear(answers)
         if silent:
-            return Decision({}, f"waiting for {_named(silent)} to answer")
+            return Decision({}, f"waiting for {_named(list(silent))} to answer")
+        answers = {name: answers[name] for name in self.members}
         self._check_memory(answers)
         before, self._before = self._before, dict(answers)
         attempts = {standing.attempt for standing in answers.values()}
@@ -126,8 +172,14 @@ class Coordinator:
     def _roll_forward(self, behind: Mapping[str, Standing], answers: Mapping[str, Standing]) -> Decision:
         rolling, self._rolling = self._rolling, True
         there = {_arrived(standing) for name, standing in answers.items() if name not in behind}
+        left_out = {name for standing in behind.values() for name in standing.absent}
+        aside = {
+            name: one for name, one in behind.items() if not _may_switch(one) and (name in left_out or self.may_miss([name]))
+        }
         unprepared = [
-            name for name, standing in behind.items() if not _may_switch(standing) or {standing.next_fingerprint} != there
+            name
+            for name, standing in behind.items()
+            if name not in aside and (not _may_switch(standing) or {standing.next_fingerprint} != there)
         ]
         # Who was asked first may have been prepared and more since then: only a later round tells.
         if unprepared and rolling:
@@ -135,9 +187,15 @@ class Coordinator:
                 f"some have switched to version {self.new.version} and {_named(unprepared)} never held for it: "
                 "was the data of one of them put back, or another file given?"
             )
-        ready = {name: standing for name, standing in behind.items() if name not in unprepared}
-        requests = {name: Switch(standing.attempt, without=standing.barred) for name, standing in ready.items()}
-        waiting = len(self.members) - len(answers) + len(behind)
+        ready = {name: standing for name, standing in behind.items() if name not in unprepared and name not in aside}
+        requests: dict[str, ViewInput] = {
+            name: Switch(standing.attempt, without=standing.barred) for name, standing in ready.items()
+        }
+        if there == {self.new.fingerprint}:  # They had no part in it. Else only their peers can tell them.
+            requests |= dict.fromkeys(aside, Follow(self.new, tuple(name for name in answers if name not in behind)))
+        silent = [name for name in self.members if name not in answers]
+        self.absent = (*self.absent, *(name for name in silent if self.may_miss([name])))
+        waiting = len([name for name in silent if name not in self.absent]) + len(behind)
         servers = counted(len(self.members), "server", "have")
         said = f"{len(self.members) - waiting} of {servers} switched to version {self.new.version}"
         return Decision(requests, said, done=not waiting)
@@ -182,7 +240,8 @@ class Coordinator:
         if not self.attempt or left:
             self.attempt = max(clock, newest + 1)
         missing = [name for name, standing in answers.items() if standing.attempt < self.attempt]
-        return Decision({name: Hold(self.attempt, self.new, self.lost) for name in missing}, f"asking {_named(missing)} to hold")
+        hold = Hold(self.attempt, self.new, self.lost, self.limited, self.absent)
+        return Decision(dict.fromkeys(missing, hold), f"asking {_named(missing)} to hold")
 
     def _free(
         self, prepared: Mapping[str, Standing], before: Mapping[str, Standing], answers: Mapping[str, Standing]
@@ -192,7 +251,8 @@ class Coordinator:
             attempt = standing.attempt
             was = before.get(name)
             seen_before = was is not None and was.phase in PREPARED and was.attempt == attempt
-            if seen_before and any(other.attempt != attempt or other.phase not in HELD for other in answers.values()):
+            parts = [other for one, other in answers.items() if one not in standing.absent]
+            if seen_before and any(other.attempt != attempt or other.phase not in HELD for other in parts):
                 freed[name] = Resume(attempt, dead=True)
         return freed
 
@@ -207,12 +267,15 @@ class Coordinator:
         stuck = {name: standing for name, standing in answers.items() if self._is_stuck(standing)}
         prepared = {name: standing for name, standing in stuck.items() if standing.phase in PREPARED}
         said = f"freeing {_named(list(stuck))} from an attempt that counts on {_named(list(self.lost))}"
-        if len(prepared) == len(answers) and len({standing.attempt for standing in answers.values()}) == 1:
-            free = [name for name, standing in answers.items() if standing.barred != self.lost]
+        absent = {name for standing in prepared.values() for name in standing.absent}
+        parts = {name: standing for name, standing in answers.items() if name not in absent}
+        if len(prepared) == len(parts) and len({standing.attempt for standing in parts.values()}) == 1:
+            free = [name for name, standing in parts.items() if standing.barred != self.lost]
+            free += [name for name in absent & answers.keys() if not set(self.lost) <= set(answers[name].disowned)]
             if free:
-                bars = {name: BarLost(answers[name].attempt, self.lost) for name in free}
+                bars = {name: BarLost(0 if name in absent else answers[name].attempt, self.lost) for name in free}
                 return Decision(bars, f"all are prepared, and {_named(list(self.lost))} with them: barring {_named(free)}")
-            return Decision({name: Resume(standing.attempt, dead=True) for name, standing in answers.items()}, said)
+            return Decision({name: Resume(standing.attempt, dead=True) for name, standing in parts.items()}, said)
         holding: dict[str, ViewInput] = {
             name: Resume(standing.attempt) for name, standing in stuck.items() if standing.phase == "holding"
         }
@@ -230,13 +293,14 @@ class Coordinator:
         requests: dict[str, ViewInput] = {
             name: Resume(standing.attempt) for name, standing in answers.items() if standing.phase == "holding"
         }
-        silent = [name for name in self.members if name not in answers]
+        silent = self._hear(answers, back=True)
         if silent:
-            return Decision(requests, f"waiting for {_named(silent)} to answer")
+            return Decision(requests, f"waiting for {_named(list(silent))} to answer")
         before, self._before = self._before, dict(answers)
         prepared = {name: standing for name, standing in answers.items() if standing.phase in PREPARED}
-        if len(prepared) == len(answers) and len({standing.attempt for standing in prepared.values()}) == 1:
-            if all(self._is_stuck(standing) for standing in answers.values()):
+        absent = {name for standing in prepared.values() for name in standing.absent}
+        if len(prepared) == len(answers.keys() - absent) and len({standing.attempt for standing in prepared.values()}) == 1:
+            if all(self._is_stuck(standing) for standing in prepared.values()):
                 return self._make_way(before, answers)
             raise UsageError("all are prepared, and may have switched by now: it can only be finished, without --abort")
         requests |= self._free(prepared, before, answers)
@@ -292,6 +356,9 @@ class Coordinator:
                 f"{name!r} holds for another topology ({standing.next_fingerprint}, not {self.new.fingerprint}): "
                 "finish that one, or abort it"
             )
+        if standing.limited != self.limited:
+            whom = "some" if standing.limited else "everybody"
+            raise UsageError(f"{name!r} holds as if the change concerned {whom}: does it run another version of thence?")
         if standing.lost != self.lost:
             raise UsageError(
                 f"{name!r} holds with {_named(list(standing.lost)) or 'nobody'} declared lost, not "

@@ -153,6 +153,11 @@ def _replicas(old: Topology, new: Topology) -> Iterator[DiffLine]:
         yield DiffLine(
             "replicas", after[members][0], f"{_listed(after[members])} stand for one relay and take over from each other"
         )
+    for group in after.values():
+        local = new.local.get(group[0])
+        if local != old.local.get(group[0]):
+            does = f"send and deliver in {local}" if local is not None else "send nothing any more"
+            yield DiffLine("replicas", group[0], f"{_listed(group)} {does}")
     for members in before.keys() - after.keys() - linked_sides:
         yield DiffLine("replicas", before[members][0], f"{_listed(before[members])} do not stand for one relay any more")
 
@@ -178,11 +183,12 @@ def _kept_by(domain: Domain) -> str:
 
 def _works(domain: Domain) -> tuple[object, ...]:
     sites = () if domain.pairs else domain.acks.sites  # Else they are those of the pairs.
-    return msgspec.structs.replace(domain.acks, sites=sites), domain.forward_early, domain.delivery
+    acks = msgspec.structs.replace(domain.acks, sites=sites)
+    return acks, domain.forward_early, domain.delivery, domain.by_sender, domain.only_from
 
 
 def _rest(link: Link) -> tuple[object, ...]:
-    return link.between, link.mode, link.wait, link.only_from
+    return link.between, link.mode, link.only_from
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> str:

@@ -5,7 +5,8 @@ Design note: docs/how-to/reconfiguration.md. Source: daisy §3.1.1 (groups split
 A member is in one of five phases:
 
 * *normal*: nothing is going on.
-* *holding*: what the application submits is accepted and written down, and waits. What is on its way goes on.
+* *holding*: what the application submits is accepted and written down, and waits. What is on its way goes on. A member that the
+  change does not concern (``core.reconfig.concern``) takes part, and its application goes on as usual.
 * *prepared*: everybody holds and nothing is on its way any more, so the change may be decided at any moment.
 * *flushed*: only where members were lost: we have been given what we lacked of them, and deliver it at the switch.
 * *left*: the new topology has no place for this member.
@@ -15,8 +16,10 @@ view, sends what waited, in order, and is normal again. It keeps its message num
 
 Rules:
 
-* Nothing is on its way when the first one switches, so all from before is delivered everywhere before anything from after is
-  sent. ``core.reconfig.coordinator`` says how that is found out, and why no two members can decide differently.
+* In what is replaced nothing is on its way when the first one switches, so all from before is delivered there before anything
+  from after is sent. ``core.reconfig.coordinator`` says how that is found out, and why no two members can decide differently.
+* What goes on as it is does not stop. A message that comes out of it at a member that holds, and is to go into what is replaced,
+  waits there at the *border* (``core.reconfig.border``), before all that the application submits.
 * Every attempt at a change has a number. A member holds for one attempt after the other, with ever higher numbers, so that one
   that has left an attempt can never be in it again.
 * A member that holds may go back by itself. One that is prepared may not, unless somebody has seen that the attempt is dead.
@@ -26,16 +29,21 @@ Rules:
 * A member that is prepared, or flushed, may be *barred*: told that members whom its attempt counts on are lost by now. From then
   on it switches only on the word of one who has seen a member that is not among them switch, and who names the same as lost. So
   survivors can leave such an attempt together, or finish it (``core.reconfig.coordinator``).
+* A member that the change does not concern may be *absent*: it has no part in an attempt, and later *follows* those who have
+  switched, on the word of one of them. All that take part are more than half, so two attempts have a member in common, and never
+  lead to two topologies. Who was barred never follows those whom it was told to be lost.
 * Each step is a record, so a restart finds the phase again, what waits, and the topology.
 * A packet is only handed to a member that has the same version of the topology as its sender: whoever connects them sees to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from thence.core.reconfig.concern import Comparison, why_everybody
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
 from thence.core.topology.toml import parse, write
@@ -53,6 +61,10 @@ class Hold(NamedTuple):
     topology: Topology
     lost: tuple[str, ...] = ()
     """Members of the topology in force that are gone for good."""
+    limited: bool = False
+    """Whether only those hold whom the change concerns."""
+    absent: tuple[str, ...] = ()
+    """Who has no part in the attempt; the change concerns none of them."""
 
 
 class Prepare(NamedTuple):
@@ -77,6 +89,7 @@ class BarLost(NamedTuple):
     """These are lost by now: do not switch in this attempt unless one who is not among them has."""
 
     attempt: int
+    """0: we had no part in it, and are never to follow them."""
     lost: tuple[str, ...]
 
 
@@ -106,7 +119,15 @@ class Expel(NamedTuple):
     version: int
 
 
-ViewInput = Hold | Prepare | Flush | BarLost | Switch | Resume | Expel
+class Follow(NamedTuple):
+    """Others have gone on to this topology, in which nothing changes for us: so do we."""
+
+    topology: Topology
+    peers: tuple[str, ...]
+    """Who have gone on."""
+
+
+ViewInput = Hold | Prepare | Flush | BarLost | Switch | Resume | Expel | Follow
 
 
 class NewView(msgspec.Struct, frozen=True):
@@ -161,6 +182,12 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     """On which store it runs, if it says so,"""
     met: tuple[tuple[str, str], ...] = ()
     """and on which ones those ran whom it has met."""
+    limited: bool = False
+    """Whether only those hold with it whom the change concerns."""
+    absent: tuple[str, ...] = ()
+    """Who has no part in the attempt."""
+    disowned: tuple[str, ...] = ()
+    """Of whom it was ever told, when it was barred, that they are lost."""
 
 
 class ViewState(msgspec.Struct, array_like=True):
@@ -187,6 +214,19 @@ class ViewState(msgspec.Struct, array_like=True):
     """and all who have left."""
     barred: tuple[str, ...] = ()
     """Who is lost by now of those with whom we were prepared; empty: we may switch."""
+    kept: tuple[str, ...] | None = None
+    """Which of our places outlive the change; None: none does, and it concerns everybody."""
+    untouched: bool = False
+    """Whether it does not concern us."""
+    absent: tuple[str, ...] = ()
+    """Who has no part in the attempt."""
+    disowned: tuple[str, ...] = ()
+    """Whom we never follow: when we were barred they were lost."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether submissions wait."""
+        return self.phase in ("holding", "prepared", "flushed") and not self.untouched
 
 
 class View:
@@ -202,7 +242,7 @@ class View:
 
     @property
     def holding(self) -> bool:
-        """Whether submissions wait."""
+        """Whether we take part in a change."""
         return self.state.phase in ("holding", "prepared", "flushed")
 
     @property
@@ -228,11 +268,12 @@ class View:
 
     # What may be asked for, and what follows as a record.
 
-    def hold(self, change: Hold, now: Topology) -> Changed | None:
+    def hold(self, change: Hold, now: Topology, me: str) -> Changed | None:
         """Return the record of a hold that may be; None if it is in force already."""
         state = self.state
         self._check("hold")
         same = self.next is not None and self.next.fingerprint == change.topology.fingerprint and change.lost == state.lost
+        same = same and (change.limited, change.absent) == (state.kept is not None, state.absent)
         if change.attempt == state.attempt and self.holding and same:
             return None
         check_successor(now, change.topology)
@@ -242,7 +283,7 @@ class View:
                 raise UsageError(f"{name!r} was lost with version {state.gone[name]}: a name is not used again")
             if name in state.departed:  # Its messages would be numbered from 1 again, and look like old ones.
                 raise UsageError(f"{name!r} has left with version {state.departed[name]}: a name is not used again")
-        if self.holding and not same:
+        if self.holding and (not self.next or self.next.fingerprint != change.topology.fingerprint or change.lost != state.lost):
             other = self.next
             raise UsageError(
                 f"there is a hold for version {other.version if other else '?'} with fingerprint "
@@ -253,7 +294,7 @@ class View:
             raise UsageError(f"prepared in attempt {state.attempt}: it must be finished, or be known to be dead")
         if change.attempt <= state.attempt:
             raise UsageError(f"attempt {change.attempt} comes too late: there was attempt {state.attempt}")
-        return Changed("holding", change.attempt, write(change.topology), (), change.lost)
+        return _held(change, now, me)
 
     def prepare(self, change: Prepare) -> Changed | None:
         """Return the record of being prepared."""
@@ -277,8 +318,11 @@ class View:
 
     def bar(self, change: BarLost, me: str) -> Changed | None:
         """Return the record of being barred; None if we are, with the same ones."""
-        self._check("bar", change.attempt)
         state = self.state
+        if not change.attempt and state.phase in ("normal", "holding"):
+            lost = tuple(sorted({*state.disowned, *change.lost}))
+            return Changed("barred", state.attempt, "", (), lost) if lost != state.disowned else None
+        self._check("bar", change.attempt)
         if state.phase == "holding":
             raise UsageError(f"not prepared in attempt {change.attempt}: it can be left")
         if me in change.lost:
@@ -318,13 +362,33 @@ class View:
             self.next = parse(record.text, "the topology to follow", force=True)
             state.phase, state.attempt, state.next_text, state.lost = "holding", record.attempt, record.text, record.lost
             state.owed, state.list_id, state.barred = [], "", ()
+            state.kept, state.untouched, state.absent = record.kept, record.untouched, record.absent
         elif record.phase == "prepared":
             state.phase = "prepared"
         elif record.phase == "barred":
-            state.barred = record.lost
+            state.barred = record.lost if state.phase in ("prepared", "flushed") else ()
+            state.disowned = tuple(sorted({*state.disowned, *record.lost}))
         else:
             state.phase, state.next_text, self.next = "normal", "", None
             state.lost, state.owed, state.list_id, state.barred = (), [], "", ()
+            state.kept, state.untouched, state.absent = None, False, ()
+
+    def follow(self, change: Follow, now: Topology, me: str) -> Changed | None:
+        """Return the record of following others; None if we are there already."""
+        self._check("follow")
+        following = change.topology
+        if following.version <= now.version:
+            return None
+        why = why_everybody(now, following)
+        if following.name != now.name or why or Comparison(now, following).concerns(me):
+            raise UsageError(
+                f"version {following.version} concerns {me!r}: it cannot go on to it alone{why and f', since {why}'}"
+            )
+        if self.holding and self.state.phase != "holding":
+            raise UsageError(f"{self.state.phase} in attempt {self.state.attempt}: others count on that")
+        if set(change.peers) <= set(self.state.disowned):
+            raise UsageError(f"only those have gone on who were declared lost: {', '.join(change.peers)}")
+        return Changed("followed", self.state.attempt, write(following), kept=Comparison(now, following).kept_by(me))
 
     def expel(self, change: Expel, now: Topology) -> Changed | None:
         """Return the record of having been left behind; None if we have left already."""
@@ -345,10 +409,6 @@ class View:
         state.list_id = record.list_id
         if record.last:
             state.phase = "flushed"
-
-    def leave(self, record: Changed) -> None:
-        """The new topology has no place for us; it is remembered, for those who ask."""
-        self.state.phase, self.state.attempt = "left", record.attempt
 
     def entered(self, old: Topology, following: Topology, text: str) -> None:
         """The topology of this text is in force, after ``old``."""
@@ -382,7 +442,7 @@ class View:
         for name in to or ():
             if name not in self.next.homes:
                 raise UsageError(f"{name!r} {leaving}")
-        if me in self.next.fellows:
+        if self.next.only_carries(me):
             raise Busy(f"{me!r} is about to be a replica, which sends nothing itself, with version {self.next.version}")
         if to is not None:
             if self._routes is None or self._routes.topology is not self.next:
@@ -398,7 +458,7 @@ class View:
 
     def save(self) -> ViewState | None:
         """Return everything, for a snapshot; None if there was never a change."""
-        return self.state if self.state.attempt or self.state.phase != "normal" else None
+        return self.state if self.state != ViewState() else None
 
     def load(self, state: ViewState | None) -> None:
         """Become what ``save`` returned."""
@@ -422,6 +482,34 @@ class View:
             raise UsageError(f"{what}: this member has left the fabric")
         if attempt is not None and (not self.holding or self.state.attempt != attempt):
             raise UsageError(f"{what}: attempt {attempt} is not in force here; phase {self.state.phase}, {self.state.attempt}")
+
+
+def _held(change: Hold, now: Topology, me: str) -> Changed:
+    """Return the record of a hold, with what it means to ``me``."""
+    record = Changed("holding", change.attempt, write(change.topology), (), change.lost)
+    if not change.limited:
+        return record
+    why = why_everybody(now, change.topology, change.lost)
+    if why:
+        raise UsageError(f"version {change.topology.version} concerns everybody: {why}")
+    compared = Comparison(now, change.topology)
+    check_absent(now, change.absent, compared)
+    kept, untouched = compared.kept_by(me), not compared.concerns(me)
+    return msgspec.structs.replace(record, kept=kept, untouched=untouched, absent=change.absent)
+
+
+def check_absent(now: Topology, absent: tuple[str, ...], compared: Comparison) -> None:
+    """Refuse an attempt without members that the change concerns, or without half of all."""
+    for name in absent:
+        if name not in now.homes or compared.concerns(name):
+            raise UsageError(f"{name!r} cannot be left out of the change: it concerns it")
+    if not is_majority(now, absent):
+        raise UsageError(f"{len(absent)} of {len(now.homes)} servers are left out: more than half must take part")
+
+
+def is_majority(now: Topology, absent: Collection[str]) -> bool:
+    """Return whether more than half of all are left without those who are absent."""
+    return 2 * len(set(absent)) < len(now.homes)
 
 
 def check_declared(now: Topology, lost: tuple[str, ...]) -> None:

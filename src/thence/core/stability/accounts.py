@@ -74,13 +74,14 @@ class Accounts:
         account = self._accounts.get((envelope.origin, envelope.number, came_by))
         return 0 if account is None else account.pending
 
-    def pushed(self, frames: Iterable[tuple[str, Frame[Any]]], came_by: str) -> None:
-        """Note frames that go out. Their messages came by ``came_by`` and have had their turn there."""
+    def pushed(self, frames: Iterable[tuple[str, Frame[Any]]], came_by: str, *, in_turn: bool = True) -> None:
+        """Note frames that go out. Their messages came by ``came_by`` and, if ``in_turn``, have had their turn there."""
         for _, frame in frames:
             if frame.envelope is not None:
                 account = self._account(frame.envelope, came_by)
                 account.pending += 1
-                account.open.pop(IN_ORDER, None)
+                if in_turn:
+                    account.open.pop(IN_ORDER, None)
 
     def became_stable(self, envelope: Envelope, came_by: str) -> None:
         """Note that one of those frames is stable."""

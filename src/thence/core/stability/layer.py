@@ -11,28 +11,26 @@ from typing import Any
 
 from thence.core.epochs.progress import Progress
 from thence.core.stability.safe import SafeAcks
-from thence.core.stability.safe_delivery import SafeDelivery, SavedSafeDelivery
 from thence.core.stability.safe_notification import SafeNotification, SavedSafeNotification
 from thence.core.stability.stable import SavedStable, StableAcks
 from thence.core.transport.base import Frames, Incoming, Packets, Transport
 from thence.core.transport.direct import Direct
 from thence.core.wire.messages import Envelope, Packet
 
-SavedAcks = tuple[SavedStable | None, SavedSafeDelivery[Any] | None, SavedSafeNotification | None]
+SavedAcks = tuple[SavedStable | None, SavedSafeNotification | None]
 """What a restart needs of each policy."""
 
 
 class AckLayer(Transport):
     """An inner transport, and the policies whose acks go with its packets."""
 
-    def __init__(self, inner: Transport, resend_after_ns: int | None, *, stable: bool = False, delivery: str = "") -> None:
-        """``stable``: messages are kept until they are stable. ``delivery`` is "safe", "notify" or something else for neither."""
+    def __init__(self, inner: Transport, resend_after_ns: int | None, *, stable: bool = False, uniform: bool = False) -> None:
+        """``stable``: messages are kept until they are stable. ``uniform``: it is found out when they are safe."""
         super().__init__(inner.name, inner.me, inner.peers, inner.queues)
         self.inner = inner
         self.exact, self.repeated_by_others, self.unacked = inner.exact, inner.repeated_by_others, inner.unacked
-        self.safe = SafeAcks(inner, resend_after_ns) if delivery in {"safe", "notify"} else None
-        self.safe_delivery = SafeDelivery(self.safe) if self.safe is not None and delivery == "safe" else None
-        self.safe_notification = SafeNotification(self.safe) if self.safe is not None and delivery == "notify" else None
+        self.safe = SafeAcks(inner, resend_after_ns) if uniform else None
+        self.safe_notification = None if self.safe is None else SafeNotification(self.safe)
         self.stable = StableAcks(inner, resend_after_ns) if stable else None
         self.policies = _present(self.safe, self.stable)
         if self.stable is not None:
@@ -71,16 +69,14 @@ class AckLayer(Transport):
         return incoming
 
     def take(self, incoming: Incoming) -> None:
-        if self.safe_delivery is None:  # Otherwise it was taken before it was put aside.
-            self.inner.take(incoming)
-            if self.safe is not None:
-                self.safe.has(incoming.peer, incoming.number)
+        self.inner.take(incoming)
+        if self.safe is not None:
+            self.safe.has(incoming.peer, incoming.number)
 
     def skip(self, peer: str, number: int) -> None:
-        if self.safe_delivery is None:
-            self.inner.skip(peer, number)
-            if self.safe is not None:
-                self.safe.has(peer, number)
+        self.inner.skip(peer, number)
+        if self.safe is not None:
+            self.safe.has(peer, number)
         if self.stable is not None:
             self.stable.add(peer, number)  # Nothing will ever follow from it.
 
@@ -149,18 +145,15 @@ class AckLayer(Transport):
 
     def save_acks(self) -> SavedAcks:
         """Return what a restart needs beside the state of the inner transport."""
-        delivery, notification = self.safe_delivery, self.safe_notification
-        return (
-            None if self.stable is None else self.stable.save(),
-            None if delivery is None else delivery.save(),
-            None if notification is None else notification.save(),
-        )
+        stable, notification = self.stable, self.safe_notification
+        return None if stable is None else stable.save(), None if notification is None else notification.save()
 
     def load_acks(self, saved: SavedAcks) -> None:
         """Restore what ``save_acks`` returned."""
-        for policy, kept in zip((self.stable, self.safe_delivery, self.safe_notification), saved, strict=True):
-            if policy is not None:
-                policy.load(kept)  # type: ignore[arg-type]
+        if self.stable is not None:
+            self.stable.load(saved[0])
+        if self.safe_notification is not None:
+            self.safe_notification.load(saved[1])
         self._follow()
 
 

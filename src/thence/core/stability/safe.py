@@ -1,14 +1,13 @@
-"""Acks of safe messages: a sender tells the receivers of a message when all of them have it.
+"""Acks of safe messages: a sender tells the receivers of a message when all have it.
 
-Source: interconnect §7 (uniform delivery). Design note: docs/concepts/stability.md. ``core.stability.safe_delivery`` delivers
-nothing before it is safe; ``core.stability.safe_notification`` delivers at once and notifies the application later.
+Source: interconnect §7 (uniform delivery). Design note: docs/concepts/stability.md. ``core.stability.safe_notification`` finds
+out which messages are safe; ``core.stability.safe_turn`` delivers nothing before it is.
 
 Rules:
 
-* A message is *safe* in a domain when all to whom it went there have acknowledged it, so have it on disk.
-* The ack goes from the sender to the receivers: all its frames up to a number are safe. Messages become safe in the order in
-  which they were sent.
-* This works only for orderings in which a message goes from its sender straight to all who need it.
+* A message is *safe* when all who get it, in whatever domain, have it on disk.
+* The ack goes from the sender of a frame to its receivers: all its frames up to a number are safe. Messages become safe in the
+  order in which they were sent.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
-"""Safe notification: everything is delivered at once, and the application is notified later that all have it.
+"""Safe notification: what was delivered is found to be safe later, when all have it, in whatever domain.
 
-Source: interconnect §7, the note. Design note: docs/concepts/stability.md. Used in domains with ``delivery = "notify"``, and on
-links between such domains. ``core.stability.safe`` says what is safe.
+Source: interconnect §7. Design note: docs/concepts/stability.md. Used at all places of a fabric in which a domain says
+``delivery = "notify"`` or ``"safe"``. ``core.stability.safe`` tells others what is safe.
 
 Rules:
 
 * One log holds what comes in and what is delivered, in that order. A notice is one number: all deliveries up to this position
   are safe, and so is all that came in before them. So the causes of a message are safe before the message is.
-* A sender says that a message is safe when all have acknowledged it and everything in its log at the time of sending is safe.
-  So no notice depends on a message that a crash could still take away from another member. Nothing waits in a circle, since
-  what is waited for happened before.
-* A message of our own, or one that we forward from a link, is safe for our application when it is safe in the domains into
-  which we put it.
+* The origin of a message says that it is safe when everything in its log at the time of sending is safe, and the message is
+  stable: a relay reports it only when all beyond have it (``core.stability.accounts``), so this is asked in every domain. Where
+  there is one domain, the acks of those who got it are enough.
+* A relay says that what it forwarded is safe when it was told so itself: the frame that brought it is in its log.
+* So no notice depends on a message that a crash could still take away from another member. Nothing waits in a circle: reports
+  wait for no notice, and what a notice waits for happened before.
+* A message of our own is safe for our application when it is safe in the domains into which we put it.
 * None of this is recorded. What is safe stays so, and who has forgotten it asks again. After a restart the application is
   notified again, never of more than is safe.
 """
@@ -52,6 +54,8 @@ class SavedSafeNotification(msgspec.Struct, array_like=True):
     unsafe: list[tuple[int, list[tuple[str, int]]]]
     """Each unsafe message of our own: how many entries of the log before it are not safe, and to whom it went."""
     peers: dict[str, SavedSafePeer]
+    ours: list[tuple[int, int]] = []
+    """Of each of these, if we are its origin, its number among ours and its bytes; else zeros."""
 
 
 class SavedNotices(msgspec.Struct, array_like=True):
@@ -69,8 +73,14 @@ class SafeNotification:
         self.acks = acks
         self.behind = 0
         """How much of the log must be safe before what is sent next is. The member sets it before it sends."""
+        self.ours = (0, 0)
+        """If what is sent next is a message of our own, its number and its bytes. The member sets it, too."""
         self._behind: deque[int] = deque()
-        """The same for each message that is not safe."""
+        """The first of these for each message that is not safe,"""
+        self._ours: deque[tuple[int, int]] = deque()
+        """and the second."""
+        self.bytes_of_ours = 0
+        """How many bytes of messages of our own are not safe."""
         self._passed = 0
         """How much of the log was safe at the last ``look``."""
 
@@ -83,17 +93,30 @@ class SafeNotification:
         """Note that a message went out."""
         if self.acks.unsafe:
             self._behind.append(self.behind)
+            self._ours.append(self.ours)
+            self.bytes_of_ours += self.ours[1]
 
     def is_safe(self, sender: str, number: int) -> bool:
         """Return whether a frame of a peer, or a message of our own, is known to be safe."""
         return number <= (self.acks.own if sender == self.acks.inner.me else self.acks.peers[sender].heard)
 
-    def look(self, passed: int) -> None:
-        """Find out which of our own messages are safe, now that so much of the log is."""
+    def look(self, passed: int, stable: NumberSet | None) -> None:
+        """Find out which of our own messages are safe, now that so much of the log is and these are ``stable``.
+
+        None: there is one domain only, and whoever acknowledged a message is all there is.
+        """
         acks, self._passed = self.acks, passed
-        while acks.unsafe and self._behind[0] <= passed and acks.all_have(acks.unsafe[0]):
+        while acks.unsafe and self._behind[0] <= passed and acks.all_have(acks.unsafe[0]) and self._all_beyond_have(stable):
             self._behind.popleft()
+            self.bytes_of_ours -= self._ours.popleft()[1]
             acks.tell_own(acks.own + 1)
+
+    def _all_beyond_have(self, stable: NumberSet | None) -> bool:
+        """Return whether all have the next message, in other domains too, and all of ours before it, which led to it.
+
+        Of what we forward the log has told us.
+        """
+        return stable is None or self._ours[0][0] <= stable.upto
 
     def save(self) -> SavedSafeNotification:
         """Return what a restart needs beside the state of the inner transport."""
@@ -105,7 +128,7 @@ class SafeNotification:
             )
             peers[peer] = SavedSafePeer(state.sent, state.safe, state.heard, state.highest, *exact)
         unsafe = [(max(0, behind - self._passed), list(group)) for behind, group in groups]
-        return SavedSafeNotification(self.acks.own, unsafe, peers)
+        return SavedSafeNotification(self.acks.own, unsafe, peers, list(self._ours))
 
     def load(self, saved: SavedSafeNotification | None) -> None:
         """Restore what ``save`` returned."""
@@ -114,6 +137,8 @@ class SafeNotification:
             raise StorageError(f"{inner.name!r} at {inner.me!r}: the snapshot of a domain without notices, or of other members")
         self.acks.load(saved.own, [group for _, group in saved.unsafe])
         self._behind = deque(behind for behind, _ in saved.unsafe)
+        self._ours = deque(saved.ours)
+        self.bytes_of_ours = sum(size for _, size in saved.ours)
         for peer, kept in saved.peers.items():
             state = self.acks.peers[peer]
             state.sent, state.safe, state.heard, state.highest = kept.sent, kept.safe, kept.heard, kept.highest
@@ -162,13 +187,13 @@ class Notices:
         self._log.append(what)
         self._noted += 1
 
-    def look(self) -> None:
-        """Find out what is safe by now."""
+    def look(self, stable: NumberSet | None) -> None:
+        """Find out what is safe by now; of messages of our own, these are ``stable`` (None: nobody is asked beyond relays)."""
         before = -1
         while before < self._passed:
             before = self._passed
             for place in self.places.values():
-                place.look(self._passed)
+                place.look(self._passed, stable)
             while self._log:
                 what = self._log[0]
                 if isinstance(what, int):
@@ -189,6 +214,11 @@ class Notices:
     def unsafe(self) -> int:
         """How many messages that we sent are not safe."""
         return sum([place.unsafe for place in self.places.values()])
+
+    @property
+    def bytes_of_ours(self) -> int:
+        """How many bytes of messages of our own are not safe, in the place where there are most."""
+        return max([place.bytes_of_ours for place in self.places.values()], default=0)
 
     def fork(self, places: Mapping[str, SafeNotification]) -> Notices:
         """Return an independent copy over copies of the places."""

@@ -1,84 +1,76 @@
-"""The turn of deliveries in a topology with safe delivery: nothing overtakes a message of our own that is not safe.
+"""The turn of deliveries with safe delivery: what was delivered is handed up when it is safe, and not before.
+
+Source: interconnect §7. Design note: docs/concepts/stability.md. Used at members of a domain with ``delivery = "safe"``.
 
 Rules:
 
-* A message of our own is delivered here when all members of the domains it went into have it (``core.stability.safe_delivery``).
-* What is delivered behind it waits, so that the order of deliveries is the order in which messages were released.
+* A delivery has its position, and is forwarded, as soon as its order allows, as with notices; so nobody beyond waits for notices
+  of others. It is handed up when ``core.stability.safe_notification`` says that all deliveries up to it are safe.
+* Nothing of this is recorded. After a restart what is not consumed waits again until others have told what is safe.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from thence.core.stability.safe_delivery import SafeDelivery
-from thence.core.wire.messages import Envelope, Frame
+from thence.core.ordering import Predecessor, Wait
+from thence.core.wire.messages import Frame
 
 Deliverable = list[tuple[str, Frame[Any]]]
 """Frames for the application, in order, each with the place by which it came."""
 
-SavedLate = tuple[str, Frame[Any], list[tuple[str, int]]]
-"""A delivery that waits: by which place it came, the frame, and in which domains how many frames of ours have to be safe."""
+Late = tuple[int, str, Frame[Any]]
+"""A delivery that waits: its position, by which place it came, and the frame."""
 
 
 class SafeTurn:
-    """The deliveries that wait for messages of our own to become safe, in order."""
+    """The deliveries that wait until they are safe, in order."""
 
-    def __init__(self, name: str, guards: Mapping[str, SafeDelivery]) -> None:
-        """Be the turn at ``name``, with what knows in each domain what is safe there; nothing waits."""
-        self._name = name
-        self._guards = guards
-        self._late: deque[SavedLate] = deque()
-        self._unsafe: dict[int, list[tuple[str, int]]] = {}
-        """For each message of ours that is not delivered here yet: what has to be safe before."""
+    def __init__(self) -> None:
+        """Nothing waits."""
+        self._late: deque[Late] = deque()
         self.bytes = 0
-        """How many bytes wait."""
+        """How many bytes wait,"""
+        self.bytes_of: dict[str, int] = {}
+        """and how many of each origin."""
 
     def __len__(self) -> int:
         return len(self._late)
 
-    @property
-    def first(self) -> Envelope | None:
-        """The message for which all others wait."""
-        return self._late[0][1].envelope
+    def put(self, deliveries: Iterable[Late]) -> None:
+        """Let these wait behind the others."""
+        for late in deliveries:
+            self._late.append(late)
+            self._weigh(late[2], late[2].weight)
 
-    def sent(self, place: str, pushed: int, frames: list[tuple[str, Frame[Any]]]) -> None:
-        """Note that a message of our own went out, the ``pushed``-th in a domain: if it is for us too, it waits."""
-        envelope = next((frame.envelope for _, frame in frames if frame.envelope is not None), None)
-        if envelope is not None and (envelope.to is None or self._name in envelope.to):
-            self._unsafe.setdefault(envelope.number, []).append((place, pushed))
-
-    def next(self, deliverable: Deliverable) -> Deliverable:
-        """Let these wait behind the others; return what may be delivered now."""
-        for name, frame in deliverable:
-            envelope = frame.envelope
-            ours = envelope is not None and envelope.origin == self._name
-            self._late.append((name, frame, self._unsafe.pop(envelope.number, []) if envelope is not None and ours else []))
-            self.bytes += frame.weight
-        ready: Deliverable = []
-        while self._late and all(self._is_safe(name, pushed) for name, pushed in self._late[0][2]):
-            name, frame, _ = self._late.popleft()
-            self.bytes -= frame.weight
-            ready.append((name, frame))
+    def next(self, safe: int) -> list[Late]:
+        """Return those that may be handed up now that all up to this position are safe."""
+        ready = []
+        while self._late and self._late[0][0] <= safe:
+            late = self._late.popleft()
+            self._weigh(late[2], -late[2].weight)
+            ready.append(late)
         return ready
 
-    def _is_safe(self, name: str, pushed: int) -> bool:
-        return self._guards[name].own >= pushed
+    def _weigh(self, frame: Frame[Any], weight: int) -> None:
+        self.bytes += weight
+        if frame.envelope is not None:
+            origin = frame.envelope.origin
+            self.bytes_of[origin] = self.bytes_of.get(origin, 0) + weight
+            if not self.bytes_of[origin]:
+                del self.bytes_of[origin]
 
-    def fork(self, guards: Mapping[str, SafeDelivery]) -> SafeTurn:
-        """Return a turn that goes on from here on its own, with these guards."""
+    def waiting(self) -> Iterator[Wait]:
+        """Yield what waits, for people."""
+        for position, place, frame in self._late:
+            message = None if frame.envelope is None else frame.envelope.id
+            yield Wait(message, place, Predecessor("those delivered here, until all have it", position), 0)
+
+    def fork(self) -> SafeTurn:
+        """Return a turn that goes on from here on its own."""
         twin = copy.copy(self)
-        twin._guards, twin._late = guards, deque(self._late)
-        twin._unsafe = {number: list(awaited) for number, awaited in self._unsafe.items()}
+        twin._late, twin.bytes_of = deque(self._late), dict(self.bytes_of)
         return twin
-
-    def save(self) -> list[SavedLate]:
-        """Return what waits, for a snapshot."""
-        return list(self._late)
-
-    def load(self, saved: list[SavedLate]) -> None:
-        """Go on from what ``save`` returned."""
-        self._late.extend(saved)
-        self.bytes = sum(frame.weight for _, frame, _ in saved)

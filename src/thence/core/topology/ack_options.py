@@ -53,6 +53,11 @@ class AckOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sites: tuple[tuple[str, ...], ...] = ()
     """Who is near to whom, for ``nearest``: first those of the same site, then the others, in the order of the members."""
 
+    @classmethod
+    def passing_on(cls) -> AckOptions:
+        """Return how members ack where whoever has a message passes it on, so that no death leaves a hole."""
+        return cls(scheme="distributed", retransmission="nearest", whole=True)
+
     def check(self, ordering: type[Ordering], members: Sequence[str]) -> None:
         """Refuse what makes no sense together, or with this ordering."""
         self._check_delay()

@@ -37,6 +37,8 @@ def check_domains(topology: Topology) -> None:
             raise TopologyError(f"{number} {what}; MAX_{what.upper()} is {limit}", "domains")
     for domain in topology.domains.values():
         check_domain(domain)
+        for origin in domain.only_from or ():
+            check_known("domains", origin, processes, "process", domain.name)
 
 
 def check_domain(domain: Domain) -> None:
@@ -118,20 +120,11 @@ def check_stability(topology: Topology) -> None:
                 f"from its sender to all who need it: {direct}",
                 *about,
             )
-        if domain.delivery != "at once" and any(member in topology.fellows for member in domain.members):
+        if domain.delivery != "at once" and topology.replicas:
             raise TopologyError(
-                f"domain {domain.name!r}: delivery = {domain.delivery!r} waits for all members, so for a replica that is "
-                "dead too: leave one of the two out",
+                f"domain {domain.name!r}: delivery = {domain.delivery!r} waits until all in the fabric have a message, so for a "
+                f"replica that is dead too, such as {topology.replicas[0][0]!r}: leave one of the two out",
                 *about,
-            )
-    for link in topology.links.values():
-        if topology.stability and link.mode == "printed":
-            raise TopologyError(
-                f"link {link.name!r}: with stability a link is 'causal' or 'fifo'; as printed, nobody knows when a message "
-                "that waits for its number is across",
-                "links",
-                link.name,
-                "mode",
             )
 
 
@@ -164,8 +157,33 @@ def check_replicas(topology: Topology, linked_by: Mapping[tuple[str, ...], str])
                 raise TopologyError(f"{what}: {replica!r} is a relay of a link too: a replica carries nothing else", *about)
         seen.update(group)
         _check_gates(topology, first, what, about)
-    if len(seen) == len(topology.homes):
+        _check_local(topology, group, what, about)
+    if not topology.senders:
         raise TopologyError("relays: everybody is a replica, so that nobody sends anything", "relays")
+
+
+def _check_local(topology: Topology, group: tuple[str, ...], what: str, about: tuple[str, ...]) -> None:
+    locals_ = {topology.local.get(replica) for replica in group}
+    local = next(iter(locals_))
+    if local is None and len(locals_) == 1:
+        return
+    if len(locals_) > 1 or local not in topology.homes[group[0]]:
+        raise TopologyError(
+            f"{what}: local = {local!r} is none of {', '.join(topology.homes[group[0]])}: "
+            "it is the one of their domains in which all of them send and deliver",
+            *about,
+            "local",
+        )
+    if any(topology.domains[home].by_sender for home in topology.homes[group[0]]):
+        raise TopologyError(f"{what}: local is not for relays of a link with mode = 'fifo'", *about, "local")
+    ordering = ordering_named(topology.domains[local].ordering)
+    if not ordering.traits.direct:
+        raise TopologyError(
+            f"{what}: local = {local!r}, which runs {ordering.traits.name}: there what a replica puts in comes back to it later; "
+            "use vector or matrix, or leave local out and let others send",
+            *about,
+            "local",
+        )
 
 
 def _check_gates(topology: Topology, replica: str, what: str, about: tuple[str, ...]) -> None:
@@ -242,11 +260,19 @@ def check_promise(topology: Topology) -> None:
                 "domains",
                 domain.name,
             )
+    for domain in topology.domains.values():
+        if topology.promise == "causal" and (domain.by_sender or domain.only_from is not None):
+            raise TopologyError(
+                f"link {domain.name!r}: with mode = 'fifo' or only_from its relays are not enough coordinated, so what crosses "
+                "may overtake its cause; use mode = 'causal' for all, or promise = 'fifo'",
+                "links",
+                domain.name,
+            )
     for link in topology.links.values():
         if topology.promise == "causal" and link.mode != "causal":
             raise TopologyError(
-                f"link {link.name!r} has mode = {link.mode!r}: its relays are not enough coordinated, so what crosses it may "
-                "overtake its cause; use mode = 'causal', or promise = 'fifo'",
+                f"link {link.name!r} has mode = {link.mode_name!r}: its relays are not enough coordinated, so what crosses it "
+                "may overtake its cause; use mode = 'causal', or promise = 'fifo'",
                 "links",
                 link.name,
             )
@@ -263,16 +289,17 @@ def _replica_hint(topology: Topology, cycle: list[str]) -> str:
 def refuse_cycles(topology: Topology) -> None:
     """Refuse a fabric in which a message can overtake its cause."""
     # Where only FIFO is promised, different senders may use different ways, as long as each has only one.
-    origins = {name for link in topology.links.values() for name in link.only_from or ()} if topology.promise == "fifo" else set()
+    ways = [*topology.links.values(), *topology.domains.values()]
+    origins = {name for way in ways for name in way.only_from or ()} if topology.promise == "fifo" else set()
     others = next((process for process in topology.processes if process not in origins), None)
-    ways_to_try = [*sorted(origins), *([others] if others else [])] if topology.promise == "fifo" else [None]
-    cycle = next((found for origin in ways_to_try if (found := topology.find_cycle(origin))), None)
+    senders = [*sorted(origins), *([others] if others else [])] if topology.promise == "fifo" else [None]
+    cycle = next((found for origin in senders if (found := topology.find_cycle(origin))), None)
     if cycle is None:
         return
     drawn = " - ".join(cycle)
-    ways = " or ".join(dict.fromkeys(cycle[1::2]))
+    joints = " or ".join(dict.fromkeys(cycle[1::2]))
     raise TopologyError(
-        f"a cycle: {drawn}. Around a cycle a message can overtake its cause: take {ways} out of one of these domains, "
+        f"a cycle: {drawn}. Around a cycle a message can overtake its cause: take {joints} out of one of these domains, "
         f"or put them all into one{_replica_hint(topology, cycle)}",
         "domains",
         cycle[-1],

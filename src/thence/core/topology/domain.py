@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from thence.core.ordering import Ordering
+from thence.core.ordering import Ordering, ordering_named
 from thence.core.topology.ack_options import AT_ONCE, AckOptions
 from thence.errors import ConfigError
 
@@ -30,10 +30,26 @@ class Domain(NamedTuple):
     pairs: tuple[tuple[str, str], ...] = ()
     """Where it spans two sites: who here and who there carry from one to the other, each pair in turn
     (``core.transport.ack_all.lanes``)."""
+    by_sender: bool = False
+    """Not in turn: of replicas each forwards messages of its own senders, over its own pair."""
+    only_from: tuple[str, ...] | None = None
+    """Only messages of these origins go through here (None: all)."""
+
+    def is_open_to(self, origin: str) -> bool:
+        """Return whether messages of ``origin`` go through here."""
+        return self.only_from is None or origin in self.only_from
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether members hand on what a dead one sent, as far as anybody depends on it, so that nothing waits for it."""
+        secures = ordering_named(self.ordering).traits.secures and self.options.get("copies", 1) != 0
+        return self.acks.whole or secures
 
     def check_pairs(self) -> None:
         """Refuse pairs that do not lead from every member of one site to one of the other, or that nobody would use."""
         if not self.pairs:
+            if self.by_sender or self.only_from is not None:
+                raise ConfigError("by_sender and only_from are for domains of relays, with pairs")
             return
         if self.acks.retransmission != "nearest":
             raise ConfigError("who carries for others repeats what they sent: it needs retransmission 'nearest'")

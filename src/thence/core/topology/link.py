@@ -9,22 +9,35 @@ Rules:
   (``core.failover.replicas``): so the first of a side that is not suspected is its sequencer, and another one goes on when it
   dies. What crosses still crosses once, by pairs in turn (``core.transport.ack_all.lanes``). There is no second kind of takeover,
   and nothing else has to know of such links.
+* With ``fifo`` and ``takeover`` each sender has its pair, as without, and the next pair takes over. With ``only_from`` this is
+  the first pair, and the others stand by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.errors import ConfigError
+
+if TYPE_CHECKING:
+    from thence.core.places.link_end import LinkEnd
 
 ACK_AFTER_MESSAGES: Final = 8
 """Of a link whose relays take over: all ack to all, over slow lines too, so one ack stands for so many messages,"""
 
 ACK_AFTER_NS: Final = 20_000_000
 """or for what comes within this time."""
+
+
+class MakeLinkEnd(Protocol):
+    """A class or a function that makes the end of a link at a relay."""
+
+    __name__: str
+
+    def __call__(self, link: Link, me: str, max_early_bytes: int) -> LinkEnd: ...
 
 
 class Link(NamedTuple):
@@ -34,15 +47,18 @@ class Link(NamedTuple):
     between: tuple[str, str]
     relays: tuple[tuple[str, str], ...]
     """Pairs: the relay in the first domain, the relay in the second."""
-    mode: Literal["causal", "fifo", "printed"] = "causal"
+    mode: Literal["causal", "fifo"] | MakeLinkEnd = "causal"
     """``causal``: a sequencer on each side numbers what crosses and puts it back in order. ``fifo``: senders are divided
-    among the relays, without coordination. ``printed``: interconnect Fig. 5, which is not causal (docs/research/errata.md)."""
-    wait: Literal["sent", "delivered"] = "delivered"
-    """Only for ``printed``: when a message counts as passed on: as soon as this relay sent it, or when it is delivered here."""
+    among the relays, without coordination. Or what makes its ends, for whoever tries out some of their own."""
     only_from: tuple[str, ...] | None = None
     """Only messages of these origins cross here (None: all). With ``fifo``, different senders may use different shapes."""
     takeover: bool = False
-    """Only for ``causal``: whether every relay of a side can be its sequencer, so that none of them is waited for."""
+    """Whether the relays of a side take over from each other, so that none of them is waited for."""
+
+    @property
+    def mode_name(self) -> str:
+        """The mode, or the name of what makes its ends."""
+        return self.mode if isinstance(self.mode, str) else self.mode.__name__
 
     def side(self, domain: str) -> tuple[str, ...]:
         """Return this link's relays in ``domain``, in the order of the pairs, each once."""
@@ -66,10 +82,8 @@ class Link(NamedTuple):
 
     def check_takeover(self, members: Mapping[str, Collection[str]]) -> None:
         """Refuse ``takeover`` where it cannot be; ``members`` are those of the two domains."""
-        if self.mode != "causal":
-            raise ConfigError(f"takeover is for mode = 'causal': with {self.mode!r} there is no sequencer to take over from")
-        if self.only_from is not None:
-            raise ConfigError("takeover is for links that all may use: leave only_from out")
+        if not isinstance(self.mode, str):
+            raise ConfigError("takeover is for mode = 'causal' or 'fifo': nobody knows what a dead relay of another kind did")
         if not self.sequencers:
             raise ConfigError("takeover needs two relays on one side at least: nobody could take over")
         for domain, relays in ((domain, self.side(domain)) for domain in self.between):
@@ -88,4 +102,7 @@ class Link(NamedTuple):
             after_messages=ACK_AFTER_MESSAGES,
             after_ns=ACK_AFTER_NS,
         )
-        return Domain(self.name, self.members, "vector", {}, acks, pairs=self.relays)
+        by_sender = self.mode == "fifo"
+        return Domain(
+            self.name, self.members, "vector", {}, acks, pairs=self.relays, by_sender=by_sender, only_from=self.only_from
+        )

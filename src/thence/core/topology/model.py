@@ -15,7 +15,8 @@ Rules:
   a cycle. A domain inside another is none.)
 * What lies inside another domain is ordered by that one: the inner domain carries no traffic.
 * *Replicas* are processes that stand for one relay (``core.failover.replicas``): they are in the same domains, and count as one
-  process where cycles are looked for. They carry what others send and send nothing themselves.
+  process where cycles are looked for. They carry what others send. Those with a ``local`` domain are ordinary members of it
+  beside that: they send and deliver there. The others send nothing themselves.
 * A link with ``takeover`` is turned into the domain that it is (``core.topology.link``) as soon as it has been checked.
 * The fabric promises what all its domains and links keep together. ``promise`` says what is asked for; what cannot
   be kept is refused.
@@ -31,6 +32,7 @@ from typing import Any, Literal
 import msgspec
 
 from thence.core.ordering import ordering_named
+from thence.core.ordering.relayed import Relayed
 from thence.core.topology import checks
 from thence.core.topology.domain import Domain
 from thence.core.topology.link import Link as Link  # noqa: PLC0414  A name of this module, too.
@@ -49,6 +51,7 @@ class Topology:
         links: Iterable[Link] = (),
         *,
         replicas: Iterable[tuple[str, ...]] = (),
+        local: Mapping[str, str] | None = None,
         promise: Promise = "causal",
         force: bool = False,
         addresses: Mapping[str, str | None] | None = None,
@@ -60,6 +63,8 @@ class Topology:
         self.domains = {domain.name: domain for domain in _distinct("domain", domains)}
         self.links = {link.name: link for link in _distinct("link", links)}
         self.replicas = tuple(tuple(group) for group in replicas)
+        self.local = dict(local or {})
+        """Of each replica that sends and delivers as an ordinary member of a domain, that domain."""
         self.promise: Promise = promise
         self.version = version
         """Counts the changes of a fabric, from 1 (docs/how-to/reconfiguration.md)."""
@@ -97,6 +102,7 @@ class Topology:
             self.domains.values(),
             self.links.values(),
             replicas=self.replicas,
+            local=self.local,
             promise=self.promise,
             addresses=addresses,
             version=self.version,
@@ -112,7 +118,10 @@ class Topology:
         ]
         safe = [domain.name for domain in self.domains.values() if domain.delivery == "safe"]
         # Whether they take over need not be said: those that do are domains by now.
-        links = [tuple(link)[: link._fields.index("takeover")] for link in self.links.values()]
+        # Links of version 0.1 also said when a message counts as passed on; its stores and servers compare that.
+        links = [
+            (link.name, link.between, link.relays, link.mode_name, "delivered", link.only_from) for link in self.links.values()
+        ]
         parts: tuple[Any, ...] = (self.name, self.version, self.promise, domains, links, self.replicas)
         if self.stability:
             parts = (*parts, "stability")
@@ -123,6 +132,11 @@ class Topology:
         paired = [(domain.name, domain.pairs) for domain in self.domains.values() if domain.pairs]
         if paired:
             parts = (*parts, "pairs", paired)
+        shared_out = [(domain.name, domain.only_from) for domain in self.domains.values() if domain.by_sender]
+        if shared_out:
+            parts = (*parts, "by_sender", shared_out)
+        if self.local:
+            parts = (*parts, "local", sorted(self.local.items()))
         described = msgspec.json.encode(parts, order="deterministic")
         return sha256(described).hexdigest()[:16]
 
@@ -130,6 +144,17 @@ class Topology:
     def notifying(self) -> tuple[str, ...]:
         """The domains that deliver at once and tell later that all have a message."""
         return tuple(domain.name for domain in self.domains.values() if domain.delivery == "notify")
+
+    @cached_property
+    def uniform(self) -> bool:
+        """Whether it is found out, in the whole fabric, when all have a message: some domain tells it, or delivers only then."""
+        return any(domain.delivery != "at once" for domain in self.domains.values())
+
+    @property
+    def keeps_accounts(self) -> bool:
+        """Whether it is found out who has a message to the end of its way, not only at the next step: to keep it, or to tell."""
+        direct = all(ordering_named(domain.ordering).traits.direct for domain in self.domains.values())
+        return self.stability or (self.uniform and not (direct and len(self.domains) - len(self.inner) == 1))
 
     @cached_property
     def homes(self) -> dict[str, tuple[str, ...]]:
@@ -154,22 +179,64 @@ class Topology:
 
     @cached_property
     def senders(self) -> tuple[str, ...]:
-        """The processes that send messages of their own: all but replicas."""
-        return tuple(process for process in self.processes if process not in self.fellows)
+        """The processes that send messages of their own: all but those that only carry."""
+        return tuple(process for process in self.processes if not self.only_carries(process))
+
+    def only_carries(self, process: str) -> bool:
+        """Return whether a process carries what others send and sends nothing itself: a replica without a ``local`` domain."""
+        return process in self.fellows and process not in self.local
+
+    def located(self, process: str) -> tuple[str, ...]:
+        """Return the domains in which a process is written to: all of its own, or the one of which it is an ordinary member."""
+        return (self.local[process],) if process in self.local else self.homes[process]
+
+    @cached_property
+    def streams(self) -> dict[str, int]:
+        """The domains in which relays order by the vectors of messages, and with which entry of these theirs begin."""
+        found: dict[str, int] = {}
+        for domain in self.domains.values() if len(self.domains) - len(self.inner) > 1 else ():
+            if domain.name not in self.inner and issubclass(ordering_named(domain.ordering), Relayed):
+                found[domain.name] = self.entries(found)
+        return found
+
+    def entries(self, streams: Mapping[str, int] | None = None) -> int:
+        """Return how many entries the vectors of messages have."""
+        return sum(len(self.domains[name].members) for name in (self.streams if streams is None else streams))
+
+    @cached_property
+    def fellow_relays(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """Of each member of such a domain, who in it carries for the same side: replicas, and relays of one link."""
+        return {name: self._sides(name) for name in self.streams}
+
+    def _sides(self, name: str) -> dict[str, tuple[str, ...]]:
+        side = {process: process for process in self.homes}
+
+        def root(process: str) -> str:
+            while side[process] != process:
+                side[process] = process = side[side[process]]
+            return process
+
+        elsewhere = [domain.members for domain in self.domains.values() if domain.name != name and domain.name not in self.inner]
+        for joined in (*elsewhere, *(link.members for link in self.links.values())):
+            for process in joined:
+                side[root(process)] = root(joined[0])
+        members = self.domains[name].members
+        return {one: tuple(other for other in members if other != one and root(other) == root(one)) for one in members}
 
     def takes_over_at_once(self, group: tuple[str, ...]) -> bool:
         """Return whether what a dead replica sent last is got from others in all its domains, so that nothing waits for it."""
-        return all(self.domains[home].acks.whole for home in self.homes[group[0]])
+        return all(self.domains[home].hands_on for home in self.homes[group[0]])
 
     @cached_property
     def suspicious(self) -> frozenset[str]:
         """The processes to whom it makes a difference whom they suspect, so that they have to be told.
 
-        Where relays have replicas it is all, and else those in domains that ack to everybody (``core.transport.ack_all``).
+        Where relays have replicas it is all, and else those in domains that ack to everybody (``core.transport.ack_all``) or
+        whose members hand on what others sent (``core.ordering.resilient``).
         """
         if self.replicas:
             return frozenset(self.processes)
-        distributed = {name for name, domain in self.domains.items() if domain.acks.scheme == "distributed"}
+        distributed = {name for name, domain in self.domains.items() if domain.acks.scheme == "distributed" or domain.hands_on}
         return frozenset(process for process, homes in self.homes.items() if not distributed.isdisjoint(homes))
 
     @cached_property
@@ -182,12 +249,15 @@ class Topology:
             for member in domain.members:
                 by_member.setdefault(member, []).append(domain.name)
         for at, domain in enumerate(self.domains.values()):
+            if domain.only_from is not None:  # Others may not take its messages over.
+                continue
             members = set(domain.members)
             for other_name in by_member[domain.members[0]] if domain.members and domain.name not in attached else ():
                 other = self.domains[other_name]
                 equal_but_earlier = len(other.members) == len(members) and list(self.domains).index(other_name) < at
                 larger = len(other.members) > len(members)
-                if other_name != domain.name and (larger or equal_but_earlier) and members <= set(other.members):
+                for_all = other.only_from is None
+                if other_name != domain.name and for_all and (larger or equal_but_earlier) and members <= set(other.members):
                     found[domain.name] = other_name
                     break
         return found
@@ -211,16 +281,20 @@ class Topology:
             kept &= ordering_named(domain.ordering).traits.guarantees
         if len(self.domains) - len(self.inner) > 1:
             kept.discard("total")
-        if any(link.mode != "causal" for link in self.links.values()) or self.find_cycle() is not None:
+        uncoordinated = any(link.mode != "causal" for link in self.links.values()) or any(
+            domain.by_sender for domain in self.domains.values()
+        )
+        if uncoordinated or self.find_cycle() is not None:
             kept.discard("causal")
         return frozenset(kept)
 
     def find_cycle(self, origin: str | None = None) -> list[str] | None:
         """Return a cycle as domain, process, domain, process, …, ending with its first domain; a link stands for a process.
 
-        With ``origin`` only the links that this process's messages may use count.
+        With ``origin`` only what this process's messages may use counts.
         """
-        at_process: dict[str, list[str]] = {process: list(homes) for process, homes in self.joints.items()}
+        closed = {name for name, domain in self.domains.items() if origin is not None and not domain.is_open_to(origin)}
+        at_process = {process: [home for home in homes if home not in closed] for process, homes in self.joints.items()}
         for link in self.links.values():
             if origin is None or link.only_from is None or origin in link.only_from:
                 at_process[f"link {link.name}"] = list(link.between)
@@ -243,7 +317,11 @@ class Topology:
             checks.check_domain(self.domains[link.name])
             linked_by.update(dict.fromkeys(link.sequencers, link.name))
         # Relays of several such links, at one site, stand for one relay in all of them.
-        self.replicas += tuple(group for group in linked_by if group not in self.replicas)
+        known = {frozenset(group) for group in self.replicas}
+        for group in linked_by:
+            if frozenset(group) not in known:
+                known.add(frozenset(group))
+                self.replicas += (group,)
         return linked_by
 
 

@@ -11,7 +11,8 @@ Rules:
   of the one topology.
 * What goes over a link is handed, inside the domain, to the link's *handlers*: the sequencer and, where relays are
   shared out by sender, the relay of the message's origin.
-* Where replicas stand for a relay, what goes through it is handed to all of them.
+* Where replicas stand for a relay, what goes through it is handed to all of them. What is for one that is an ordinary member of
+  a domain goes into that domain, as for any other member.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Routes:
         self.topology = topology
         self._tables: dict[tuple[frozenset[str], str], dict[str, tuple[int, _Step | None]]] = {}
         self._usable: dict[str, frozenset[str]] = {}
-        self._restricted = any(link.only_from is not None for link in topology.links.values())
+        self._limited = {name for name, domain in topology.domains.items() if domain.only_from is not None}
+        self._restricted = bool(self._limited) or any(link.only_from is not None for link in topology.links.values())
         self._every_link = frozenset(topology.links)
         self._ends: dict[tuple[frozenset[str], tuple[str, ...], tuple[str, ...]], tuple[str, _Step | None]] = {}
         """By where the two processes are: there are far fewer such places than pairs of processes."""
@@ -61,6 +63,10 @@ class Routes:
         """Return the way of a message: process, domain or link, process, …, process."""
         way = [origin]
         at = origin
+        local, first = self.topology.local.get(origin), self.topology.fellows.get(origin, (origin,))[0]
+        if local is not None and target not in (*self.topology.domains[local].members, first):
+            way += () if origin == first else (local, first)  # It leaves by the replica that forwards.
+            at = first
         while at != target:
             domain, step = self._towards(self._links_for(origin), at, target)
             if step is None:
@@ -87,7 +93,8 @@ class Routes:
         across: dict[str, None] = {}
         fellows = self.topology.fellows.get(at, ())
         for target in to:
-            if target == at or target in fellows:  # What is for another replica comes to it by the same way as to us.
+            if target == at or target in fellows:
+                self._add_local(at, target, came_from, into)
                 continue
             domain, step = self._towards(links, at, target)
             if domain == came_from and (step is None or step.link is None):
@@ -113,8 +120,11 @@ class Routes:
 
     def _plan_for_everyone(self, at: str, origin: str, came_from: str | None) -> RoutePlan:
         # Without cycles, all domains but the one that it came by lie away from the origin.
-        into: dict[str, tuple[str, ...] | None] = {domain: None for domain in self.topology.homes[at] if domain != came_from}
         links = self._links_for(origin)
+        homes = self.topology.homes[at]
+        into: dict[str, tuple[str, ...] | None] = {
+            home: None for home in homes if home != came_from and self._is_open(home, links)
+        }
         across = []
         for link, domain in self._links_at.get(at, ()):
             if link.name == came_from or link.name not in links:
@@ -123,15 +133,18 @@ class Routes:
                 across.append(link.name)
         return RoutePlan(into, tuple(across))
 
+    def _add_local(self, at: str, target: str, came_from: str | None, into: dict[str, dict[str, None]]) -> None:
+        """Let what is for us or another replica go into the domain of which we are members; else it came to both the same way."""
+        local = self.topology.local.get(target)
+        if local is not None and local != came_from and (target != at or came_from is not None):
+            into.setdefault(local, {})[target] = None
+
     def _add_fellows(self, at: str, came_from: str | None, into: dict[str, dict[str, None]]) -> None:
-        """As printed, what came over a link is also for that link's other relays here: they count it, and wait for it."""
+        """Add the relays of a side to whom it is for that came over a link whose ends are tried out."""
         link = self.topology.links.get(came_from or "")
-        if link is None or link.mode != "printed":
-            return
-        domain = link.between[0] if at in link.side(link.between[0]) else link.between[1]
-        for fellow in link.side(domain):
-            if fellow != at or link.wait == "delivered":
-                into.setdefault(domain, {})[fellow] = None
+        if link is not None and not isinstance(link.mode, str):
+            domain = next(end for end in link.between if at in link.side(end))
+            into.setdefault(domain, {}).update(dict.fromkeys(link.side(domain)))
 
     def handlers(self, link: Link, domain: str, origin: str) -> tuple[str, ...]:
         """Return the relays in ``domain`` that must see a message for it to cross: the sequencer, the sender's relay, or both."""
@@ -165,6 +178,19 @@ class Routes:
             known = self._beyond[key] = step is not None and step.link == link.name
         return known
 
+    def carriers(self, relay: str, origin: str, into: str) -> tuple[str, ...]:
+        """Return who stands for a relay, in the order in which they forward messages of ``origin`` into a domain.
+
+        Where senders are shared out, those of a sender's pair are first, on the side that it leaves and where it comes out.
+        """
+        group = self.topology.fellows[relay]
+        for domain in (self.topology.domains[into], self.topology.domains[self.upstream(relay, origin)]):
+            if domain.by_sender:
+                first = 0 if domain.only_from is not None else self._numbers[origin] % len(domain.pairs)
+                turned = domain.pairs[first:] + domain.pairs[:first]
+                return tuple(dict.fromkeys(name for pair in turned for name in pair if name in group))
+        return group
+
     def entries(self, domain: str, origin: str) -> tuple[str, ...]:
         """Return the members of a domain who send messages of ``origin`` there: itself, or the relays on the way from it."""
         found = self._entries.get((domain, origin))
@@ -176,27 +202,43 @@ class Routes:
             else:
                 relay = origin if step is None else step.relay
                 link = None if step is None or step.link is None else self.topology.links[step.link]
-                found = link.side(domain) if link is not None else self.topology.fellows.get(relay or "", (relay or "",))
+                fellows = (origin,) if step is None else self.topology.fellows.get(relay or "", (relay or "",))
+                found = link.side(domain) if link is not None else fellows
             self._entries[domain, origin] = found
         return found
+
+    def entry(self, domain: str, origin: str) -> tuple[str, ...]:
+        """Return by whom messages of ``origin`` come into a domain: a relay, or a link with its handlers; empty: it is there."""
+        _, step = self._from_domain(self._links_for(origin), domain, origin)
+        if step is None:
+            return ()
+        if step.relay is not None:
+            return self.topology.fellows.get(step.relay, (step.relay,))
+        link = self.topology.links[step.link or ""]
+        relays = () if link.mode == "causal" else link.members
+        return link.name, *self.handlers(link, domain, origin), *relays
 
     # Tables.
 
     def _links_for(self, origin: str) -> frozenset[str]:
-        """Return the links that messages of ``origin`` may use."""
+        """Return the links that messages of ``origin`` may use, and the domains of relays that only some may."""
         if not self._restricted:
             return self._every_link
         if origin not in self._usable:
-            links = self.topology.links.values()
-            self._usable[origin] = frozenset(link.name for link in links if link.only_from is None or origin in link.only_from)
+            links = [link.name for link in self.topology.links.values() if link.only_from is None or origin in link.only_from]
+            limited = [name for name in self._limited if self.topology.domains[name].is_open_to(origin)]
+            self._usable[origin] = frozenset((*links, *limited))
         return self._usable[origin]
+
+    def _is_open(self, domain: str, links: frozenset[str]) -> bool:
+        return domain not in self._limited or domain in links
 
     def _towards(self, links: frozenset[str], at: str, target: str) -> tuple[str, _Step | None]:
         """Return the domain in which ``at`` moves the message on, and the step out of it; no step: the target is in there."""
         homes = self.topology.homes
         if target not in homes:
             raise UsageError(f"there is no process {target!r} in fabric {self.topology.name!r}")
-        key = (links, homes[at], homes[target])
+        key = (links, homes[at], self.topology.located(target))
         found = self._ends.get(key)
         if found is None:
             found = self._ends[key] = self._nearest(links, at, target)
@@ -205,7 +247,7 @@ class Routes:
     def _nearest(self, links: frozenset[str], at: str, target: str) -> tuple[str, _Step | None]:
         best: tuple[int, str, _Step | None] | None = None
         for home in self.topology.homes[at]:
-            for goal in self.topology.homes[target]:
+            for goal in [goal for goal in self.topology.located(target) if self._is_open(goal, links)]:
                 distance, step = self._table(links, goal).get(home, (None, None))
                 if distance is not None and (best is None or distance < best[0]):
                     best = (distance, home, step)
@@ -214,7 +256,8 @@ class Routes:
         return best[1], best[2]
 
     def _from_domain(self, links: frozenset[str], domain: str, target: str) -> tuple[int, _Step | None]:
-        steps = [self._table(links, goal)[domain] for goal in self.topology.homes[target] if domain in self._table(links, goal)]
+        goals = [goal for goal in self.topology.located(target) if self._is_open(goal, links)]
+        steps = [self._table(links, goal)[domain] for goal in goals if domain in self._table(links, goal)]
         if not steps:
             raise UsageError(f"there is no way from domain {domain!r} to {target!r} in fabric {self.topology.name!r}")
         return min(steps, key=lambda step: step[0])
@@ -228,7 +271,7 @@ class Routes:
             for domain in queue:
                 distance = table[domain][0] + 1
                 for other, relay, link in self._joints[domain]:
-                    if other not in table and (link is None or link in links):
+                    if other not in table and (link is None or link in links) and self._is_open(other, links):
                         table[other] = (distance, _Step(domain, relay, link))
                         queue.append(other)
             self._tables[links, goal] = table

@@ -27,6 +27,12 @@ MAX_TEXT_BYTES = 64 * 1024 * 1024
 """The largest topology file that is read."""
 
 
+ONLY_SIMULATED = (
+    "belongs to Fig. 5 of interconnect as printed, which is not causal: only studies and tests still simulate it, by "
+    "thence.studies.parts.printed_links; use mode = 'causal' or mode = 'fifo', and leave wait out"
+)
+"""What to know of a file for a version that ran it."""
+
 HEADER = re.compile(r"\s*\[{1,2}\s*[\"']?(domains|links|relays|servers)[\"']?\s*[.\]]")
 """The line of a table. A line of a list of relays may begin with a bracket as well."""
 
@@ -38,20 +44,22 @@ class _DomainTable(msgspec.Struct, forbid_unknown_fields=True):
     forward_early: int | None = None
     delivery: Delivering = "at once"
     pairs: tuple[tuple[str, str], ...] = ()
+    by_sender: bool = False
+    only_from: tuple[str, ...] | None = None
 
 
 class _LinkTable(msgspec.Struct, forbid_unknown_fields=True):
     between: tuple[str, str]
     relays: tuple[tuple[str, str], ...]
     name: str | None = None
-    mode: Literal["causal", "fifo", "printed"] = "causal"
-    wait: Literal["sent", "delivered"] = "delivered"
+    mode: Literal["causal", "fifo"] = "causal"
     only_from: tuple[str, ...] | None = None
     takeover: bool = False
 
 
 class _RelayTable(msgspec.Struct, forbid_unknown_fields=True):
     replicas: tuple[str, ...]
+    local: str | None = None
 
 
 class _ServerTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -94,6 +102,7 @@ def parse(text: str, source: str = "topology", *, force: bool = False) -> Topolo
             [_domain(name, table, replicated) for name, table in file.domains.items()],
             links,
             replicas=replicas,
+            local={name: table.local for table in file.relays if table.local is not None for name in table.replicas},
             promise=file.promise,
             force=force,
             addresses={name: table.address for name, table in file.servers.items()},
@@ -128,7 +137,8 @@ def _domain(name: str, table: _DomainTable, replicas: Collection[str]) -> Domain
         raise TopologyError(
             f"domain {name!r}: an ordering with options needs a name, as in {{ name = 'matrix', … }}", "domains", name
         )
-    return Domain(name, table.members, ordering, options, acks, table.forward_early, table.delivery, table.pairs)
+    works = (table.forward_early, table.delivery, table.pairs, table.by_sender, table.only_from)
+    return Domain(name, table.members, ordering, options, acks, *works)
 
 
 def _ack_options(domain: str, table: dict[str, Any]) -> AckOptions:
@@ -150,7 +160,7 @@ def _ack_options(domain: str, table: dict[str, Any]) -> AckOptions:
 
 def _link(table: _LinkTable) -> Link:
     name = table.name or "-".join(table.between)
-    return Link(name, table.between, table.relays, table.mode, table.wait, table.only_from, table.takeover)
+    return Link(name, table.between, table.relays, table.mode, table.only_from, table.takeover)
 
 
 def _misfit(tables: Mapping[str, Any], error: msgspec.ValidationError) -> tuple[tuple[str, ...], str]:
@@ -183,6 +193,9 @@ def _in_words(error: str, form: type[msgspec.Struct]) -> tuple[tuple[str, ...], 
     unknown = re.search(r"unknown field `(.*)`", what)
     missing = re.search(r"missing required field `(.*)`", what)
     known = [field.encode_name for field in msgspec.structs.fields(form)]
+    if form is _LinkTable and ((unknown and unknown[1] == "wait") or what.endswith("value 'printed'")):
+        key, said = ("wait", "wait") if unknown else ("mode", "mode = 'printed'")
+        return (key,), f"{said} {ONLY_SIMULATED}"
     if unknown:
         near = get_close_matches(unknown[1], known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
@@ -257,12 +270,13 @@ def write(topology: Topology) -> str:
     for link in topology.links.values():
         parts.append(f"\n[[links]]\nname = {_quoted(link.name)}\nbetween = {_value(list(link.between))}")
         parts.append(f"relays = {_value([list(pair) for pair in link.relays])}")
-        parts.append(f"mode = {_quoted(link.mode)}")
-        if link.mode == "printed":
-            parts.append(f"wait = {_quoted(link.wait)}")
+        parts.append(f"mode = {_quoted(link.mode_name)}")
         if link.only_from is not None:
             parts.append(f"only_from = {_value(list(link.only_from))}")
-    parts += [f"\n[[relays]]\nreplicas = {_value(list(group))}" for group in topology.replicas]
+    for group in topology.replicas:
+        parts.append(f"\n[[relays]]\nreplicas = {_value(list(group))}")
+        if group[0] in topology.local:
+            parts.append(f"local = {_quoted(topology.local[group[0]])}")
     for server, address in topology.addresses.items():
         parts.append(f"\n[servers.{_key(server)}]\naddress = {_quoted(address)}")
     return "\n".join(parts) + "\n"
@@ -280,6 +294,10 @@ def _domain_lines(domain: Domain, *, replicated: bool) -> list[str]:
         lines.append(f"delivery = {_quoted(domain.delivery)}")
     if domain.pairs:
         lines.append(f"pairs = {_value([list(pair) for pair in domain.pairs])}")
+    if domain.by_sender:
+        lines.append("by_sender = true")
+    if domain.only_from is not None:
+        lines.append(f"only_from = {_value(list(domain.only_from))}")
     return lines
 
 

@@ -16,7 +16,7 @@ Rules:
 * Nothing is recorded. After a crash the snapshot says which numbers are elsewhere; what came since comes from the records again,
   and goes elsewhere again. The peer may have more than the snapshot knows of: then those frames are never asked for.
 * Only where each acks to whom it got a frame from, and nothing else keeps it (``core.places.place``): where messages are
-  kept until all have them (``core.stability.stable``), until they are safe (``core.stability.safe_delivery``, the resilient
+  kept until all have them (``core.stability.stable``), for other members (the resilient
   ordering) or acknowledged by everybody (``core.transport.ack_all``), the same frames are in memory for other reasons, and limits
   hold as ever.
 """

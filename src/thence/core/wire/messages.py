@@ -2,7 +2,7 @@
 
 Rules:
 
-* An envelope is made once, by its origin, and never changes on its way. ``(origin, number)`` names it for ever.
+* An envelope is made once, by its origin, and only its vector changes on its way. ``(origin, number)`` names it for ever.
 * A frame is one hop inside one domain: the stamp is all the control information that the domain's ordering adds.
 * A frame without an envelope is a *marker*: a message that is not for its receiver, but that others depend on.
   A hole in the numbering would block the receiver; a marker does not.
@@ -42,6 +42,14 @@ class MessageId(NamedTuple):
         return f"{self.origin}:{self.number}"
 
 
+class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the origin of a message had seen before it, where relays order by that (``core.ordering.relayed``)."""
+
+    depth: int
+    vector: tuple[int, ...]
+    """(stream, number, …): of which relay's stream, up to which number."""
+
+
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message as the application sees it."""
 
@@ -50,9 +58,24 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     to: tuple[str, ...] | None
     """The destinations, end to end; None means everyone."""
     body: bytes
-    depth: int = 0
-    """Deeper than all that its origin had sent or delivered before, where copies are kept (``core.reconfig.retention``);
-    otherwise 0."""
+    seen: int | Seen = 0
+    """Its depth, and a vector where relays order by that: they add the place that it has in their stream."""
+
+    @property
+    def depth(self) -> int:
+        """Deeper than all that its origin had sent or delivered before, where copies are kept (``core.reconfig.retention``);
+        otherwise 0."""
+        return self.seen if isinstance(self.seen, int) else self.seen.depth
+
+    @property
+    def vector(self) -> tuple[int, ...] | None:
+        """(stream, number, …) that its origin had seen; None: nobody wrote it down."""
+        return self.seen.vector if isinstance(self.seen, Seen) else None
+
+    def with_vector(self, vector: tuple[int, ...] | None) -> Envelope:
+        """Return the same message with this vector."""
+        seen = self.depth if vector is None else Seen(self.depth, vector)
+        return Envelope(self.origin, self.number, self.to, self.body, seen)
 
     @property
     def id(self) -> MessageId:
@@ -152,9 +175,13 @@ def weight_of(envelope: Envelope | None) -> int:
     return FRAME_WEIGHT if envelope is None else FRAME_WEIGHT + len(envelope.body)
 
 
-def control_bytes(stamp: object) -> int:
-    """Return how many bytes of control information a stamp puts on the wire; what came over no wire has none."""
-    return 0 if stamp is None else len(_ENCODER.encode(stamp))
+def control_bytes(stamp: object, envelope: Envelope | None = None) -> int:
+    """Return how many bytes of control information a stamp puts on the wire, and a vector in the envelope; what came over no wire
+    has none."""
+    if stamp is None:
+        return 0
+    vector = envelope is not None and isinstance(envelope.seen, Seen)
+    return len(_ENCODER.encode(stamp)) + (len(_ENCODER.encode(envelope.seen)) - 1 if envelope is not None and vector else 0)
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

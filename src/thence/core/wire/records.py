@@ -58,20 +58,26 @@ class Suspecting(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """A step of a change of the fabric (``core.reconfig.protocol``)."""
 
-    phase: Literal["holding", "prepared", "barred", "switched", "resumed", "expelled"]
+    phase: Literal["holding", "prepared", "barred", "switched", "resumed", "expelled", "followed"]
     attempt: int
     text: str = ""
-    """Of ``holding``: the topology that is to follow."""
+    """Of ``holding``: the topology that is to follow; of ``followed``, the one that others have gone on to."""
     greetings: tuple[Envelope, ...] = ()
     """Of ``switched``: what was sent before all that waited."""
     lost: tuple[str, ...] = ()
     """Of ``holding`` and ``barred``: who is gone for good."""
     at: int = 0
+    kept: tuple[str, ...] | None = None
+    """Of ``holding`` and ``followed``: which of our places go on as they are; None: the change concerns everybody."""
+    untouched: bool = False
+    """Of ``holding``: whether all of them do, and we get no others."""
+    absent: tuple[str, ...] = ()
+    """Of ``holding``: who has no part in the attempt."""
 
 
 class Passed(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """In a domain with safe delivery these have become safe (``core.stability.safe_delivery``), and what followed from it came
-    here."""
+    """In a domain with safe delivery these have become safe, and what followed from it came here. Only programs between 0.1 and
+    0.2.0 wrote it."""
 
     domain: str
     upto: tuple[tuple[str, int], ...]
@@ -90,7 +96,14 @@ class Owed(msgspec.Struct, frozen=True, array_like=True, tag=9):
     envelopes: tuple[Envelope, ...]
 
 
-Record = Submitted | Received[Any] | Skipped | Suspecting | Changed | Passed | Owed
+class Shared(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Others have all messages of our own up to this number, so that we may forward them (``core.failover.replicas``)."""
+
+    upto: int
+    at: int = 0
+
+
+Record = Submitted | Received[Any] | Skipped | Suspecting | Changed | Passed | Owed | Shared
 
 
 def happened_at(record: Record) -> int:

@@ -93,8 +93,10 @@ def _check_batch(batch: Batch, origin: str) -> None:
     claims."""
     if batch.sender == FABRIC:
         raise MalformedFrame(f"a message of {origin!r} speaks for the fabric itself")
-    names = (batch.sender.removeprefix(RETURNED), *(batch.to or ()))
-    if max(map(len, names)) > MAX_NAME_CHARACTERS or len(batch.topic or "") > MAX_TOPIC_CHARACTERS:
+    longest = max(map(len, batch.to)) if batch.to else 0
+    if len(batch.sender) > MAX_NAME_CHARACTERS:  # One that was returned has a mark in front.
+        longest = max(longest, len(batch.sender.removeprefix(RETURNED)))
+    if longest > MAX_NAME_CHARACTERS or (batch.topic is not None and len(batch.topic) > MAX_TOPIC_CHARACTERS):
         raise MalformedFrame(f"a message of {origin!r} with a name or a topic that is too long")
     held = count_messages(batch.messages)
     if batch.count < 1 or held != batch.count:

@@ -28,8 +28,10 @@ class TopicRoutes:
         if batch.to is None:
             return None
         if len(batch.to) == 1:
-            home = self._home_of(batch.to[0])
-            return batch.to if home == batch.to[0] else (home,)
+            (client,) = batch.to
+            if client in self._claims.servers and client != self._silent:
+                return batch.to
+            return (self._home_of(client),)
         return tuple(sorted({self._home_of(client) for client in batch.to}))
 
     def _of_topic(self, topic: str) -> tuple[str, ...]:

@@ -53,6 +53,9 @@ class Actions(Upkeep, Protocol):
     def accepted(self, envelope: Envelope) -> None:
         """A message of ours is durable."""
 
+    def secured(self, upto: int) -> None:
+        """Our messages up to this number outlive us."""
+
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Messages for us, in order."""
 
@@ -188,7 +191,7 @@ class Driver:
             self.store.append(encode_entry((*ready.persist, *also) if also else ready.persist))
         self.actions.stepped(self.store.appended, ready)
         if ready.persist or self._pending:
-            if ready.persist or ready.send or ready.deliver or ready.stable or ready.safe:
+            if ready.persist or ready.send or ready.deliver or ready.stable or ready.safe or ready.secured:
                 self._pending.append((self.store.appended, ready))
             self.commits.begin()
         else:
@@ -204,6 +207,8 @@ class Driver:
         if ready.accepted:
             for envelope in ready.accepted:
                 actions.accepted(envelope)
+        if ready.secured:
+            actions.secured(ready.secured)
         if ready.deliver:
             actions.deliver(ready.deliver)
         if ready.stable:

@@ -4,6 +4,7 @@ Rules:
 
 * The directory says to which servers a batch goes, and the member gets it. Its client is answered when it is durable.
 * What cannot be taken now is refused as ``Busy``, and ``NodeHooks.on_room`` says when it may be tried again.
+* Where domains keep copies, its client is answered only when enough other servers have it, too (``core.failover.secured``).
 * A batch for a client whose mailbox is closed, here or elsewhere, waits (``node.directory.closings``).
 * A batch that is rejected for good is noted in the log, so that no crash makes it an accepted one.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from thence.core.member.contract import Submit, SubmitAll
 from thence.core.wire.messages import Envelope
@@ -50,6 +52,8 @@ class Intake:
         takes in mailboxes here; None: a notice."""
         self._accepted: dict[str, int] = {}
         """The number of the last message of each client that was accepted or rejected."""
+        self._unsecured: deque[tuple[int, Callable[[], None]]] = deque()
+        """Answers that wait until our messages up to a number outlive us."""
         self._refused_some = False
         """Whether something was refused as busy since ``on_room`` was last told."""
 
@@ -70,7 +74,10 @@ class Intake:
         """Never send these messages on. Their client is told when that is durable, so that no crash makes them accepted ones."""
         self._check_takes()
         self._directory.mailboxes.reject(rejected)
-        self.driver.write([rejected], lambda: self._answered(rejected.client, rejected.last, rejected))
+        number = self.driver.member.forwarder.number
+        self.driver.write(
+            [rejected], lambda: self._when_secured(number, lambda: self._answered(rejected.client, rejected.last, rejected))
+        )
 
     def announce(self, notice: Body) -> None:
         """Tell all servers something about a client; ``UsageError`` if there are too many already, or as for messages."""
@@ -156,8 +163,8 @@ class Intake:
 
     # What is accepted.
 
-    def accepted(self, _: Envelope) -> None:
-        """A message of ours is durable: tell its client."""
+    def accepted(self, envelope: Envelope) -> None:
+        """A message of ours is durable: tell its client, now or when others have it, too."""
         submitted = self._submitted.popleft()
         if submitted is not None:
             client, upto, messages, room = submitted
@@ -165,7 +172,20 @@ class Intake:
             self.messages_accepted += messages
             if self._hooks.spans is not None:
                 self._hooks.spans.accepted(client, upto)
-            self._answered(client, upto, None)
+            self._when_secured(envelope.number, lambda: self._answered(client, upto, None))
+
+    def secured(self, upto: int) -> None:
+        """Our messages up to this number outlive us."""
+        while self._unsecured and self._unsecured[0][0] <= upto:
+            self._unsecured.popleft()[1]()
+
+    def _when_secured(self, number: int, answer: Callable[[], None]) -> None:
+        """Answer when our messages up to a number outlive us, and everything before was answered."""
+        secured = self.driver.member.attachment.secured
+        if secured is None or (number <= secured.upto and not self._unsecured):
+            answer()
+        else:
+            self._unsecured.append((number, answer))
 
     def _answered(self, client: str, upto: int, rejected: Rejected | None) -> None:
         self._accepted[client] = upto
@@ -188,5 +208,11 @@ class Intake:
             self._directory.mailboxes.sent(body.sender, body.first + body.count - 1)
 
     def recovered(self) -> None:
-        """Everything is brought back, and all of it was accepted."""
+        """Everything is brought back, and all of it was accepted, but what others were not known to have."""
         self._accepted = {name: mailbox.sent for name, mailbox in self._directory.state.mailboxes.items()}
+        unsecured = [(envelope.number, read_body(envelope.body, envelope.origin)) for envelope in self.driver.member.unsecured()]
+        batches = [(number, body) for number, body in unsecured if isinstance(body, Batch)]
+        for number, body in batches:
+            self._accepted[body.sender] = min(self._accepted.get(body.sender, 0), body.first - 1)
+            answer = partial(self._answered, body.sender, body.first + body.count - 1, None)
+            self._unsecured.append((number, answer))

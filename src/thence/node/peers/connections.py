@@ -51,6 +51,9 @@ SILENCE_S: Final = 6.0
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
 """How much may wait on the connection to a peer that is slow; one packet more may."""
 
+ENOUGH_SAY_SO: Final = 2
+"""How many peers must say that we were declared lost, or which topology to follow; with one peer, one."""
+
 log = logging.getLogger("thence.peers")
 
 
@@ -63,8 +66,8 @@ class PeerEvents(Protocol):
     def arrived(self, peer: str, packet: Packet[Any]) -> None:
         """A packet came in."""
 
-    def other_version(self, peer: str, version: int, fingerprint: str) -> None:
-        """A peer has another version of the topology."""
+    def other_version(self, peer: str, version: int, fingerprint: str, text: str) -> None:
+        """A peer has another version of the topology, and may have told it."""
 
     def gone(self, peer: str) -> int:
         """Return with which version a server was declared lost; 0: it was not."""
@@ -174,6 +177,8 @@ class Peers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for peer in self.peers.values():
+            if peer.connection is not None:
+                self.epochs.restate(peer.name, peer.connection)
             for connection in (peer.connection, peer.joining):
                 if connection is not None:
                     connection.close()
@@ -224,11 +229,23 @@ class Peers:
 
     def refused_by(self, peer: Peer, said: Refused) -> None:
         """A peer that we called refuses us."""
-        peer.later = said.later
-        if said.gone:
+        newer = said.version > self.topology.version
+        peer.later, peer.gone, peer.newer = said.later, said.gone, said.fingerprint if newer else ""
+        if said.gone and self._all_say_gone():
             self.events.expelled(peer.name, said.gone)
-        if said.version > self.topology.version:
-            self.events.other_version(peer.name, said.version, said.fingerprint)
+        if newer:
+            alike = sum(other.newer == peer.newer for other in self.peers.values())
+            text = said.text if self._is_enough(alike) else ""
+            self.events.other_version(peer.name, said.version, said.fingerprint, text)
+
+    def _is_enough(self, peers: int) -> bool:
+        """Return whether so many peers are believed: one may lie."""
+        return peers >= min(ENOUGH_SAY_SO, len(self.peers))
+
+    def _all_say_gone(self) -> bool:
+        """Return whether enough peers say that we were declared lost, and none goes on with us."""
+        say_so = sum(bool(peer.gone) for peer in self.peers.values())
+        return self._is_enough(say_so) and not any(peer.up for peer in self.peers.values())
 
     def object_to(self, peer: Peer, connection: Connection, finding: Finding, *, proven: bool, late: bool = False) -> None:
         """Do not go on with a peer. ``proven``: whether it is known who that is; ``late``: whether it may have been."""
@@ -247,7 +264,7 @@ class Peers:
         peer.note_trouble(finding.reason, logging.ERROR)
         if finding.behind == "me" and proven:
             self.epochs.fence(peer.name, finding.reason)
-        elif finding.behind == "me":
+        elif finding.behind != "peer" and not proven:
             peer.call_soon.set()
 
     def joined(self, peer: Peer, connection: Connection, store_id: str) -> None:
@@ -258,7 +275,7 @@ class Peers:
         connection.holding.enter(self.pool)
         connection.on_frame = partial(self._frame, peer)
         peer.connection = connection
-        peer.forgot = False
+        peer.forgot, peer.gone, peer.newer = False, 0, ""
         self.events.connected(peer.name, store_id)
         peer.since, peer.trouble = time.monotonic(), ""
         peer.traffic.count(connection)
@@ -266,10 +283,12 @@ class Peers:
             log.info("connected with %s at %s", peer.name, connection.address)
         self._changed.set()
 
-    def _frame(self, peer: Peer, _: Connection, frame: memoryview) -> None:
-        packet = peer.heard(frame)
-        if packet is not None:
-            self.events.arrived(peer.name, packet)
+    def _frame(self, peer: Peer, connection: Connection, frame: memoryview) -> None:
+        heard = peer.heard(frame)
+        if isinstance(heard, Packet):
+            self.events.arrived(peer.name, heard)
+        elif heard is not None:
+            self.epochs.stated(peer.name, connection, heard)
 
     def lost(self, peer: Peer, connection: Connection, error: Exception | None) -> None:
         """A connection is gone."""
@@ -291,3 +310,4 @@ class Peers:
         for peer in self.peers.values():
             if peer.connection is not None:
                 heartbeat.beat(peer.connection, now)
+                self.epochs.restate(peer.name, peer.connection)

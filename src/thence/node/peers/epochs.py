@@ -14,8 +14,10 @@ Rules:
 * A server that is shown to be the old copy, or the copy that has lost its place, is *fenced*, and that is stored. It must stop as
   a whole, not only towards the peer that noticed: it has forgotten messages that others have seen, so what it sends to
   anybody else, delivers to its clients or lets its agents do comes before its own causes, or contradicts them.
-* It fences itself only by what a peer says that it has called, or that has proved its name by TLS. If anybody else says so,
-  it calls that peer and asks.
+* It fences itself only if it is shown a statement of its own that goes beyond its state (``core.epochs.statement``). Otherwise
+  a captured peer could stop it for good. Who claims so without one is not believed: the connection with it ends, and both say so.
+* A store that has met nobody holds nothing, and knows no statement of the store in whose place it may be.
+  It believes a peer that it has called, or that has proved its name by TLS. If anybody else says so, it calls that peer and asks.
 * A peer that is shown to be the old copy is refused. This is not stored: it may come back on its newest data.
 """
 
@@ -24,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
@@ -32,10 +34,14 @@ from thence.core.epochs.epoch import NEVER_MET, Behind, Claim, Epoch, EpochFit
 from thence.core.epochs.handshake import Handshake, Own, Shown
 from thence.core.epochs.progress import Progress
 from thence.core.epochs.reach import Reach
+from thence.core.epochs.statement import Statement
+from thence.core.member.member import Member
+from thence.core.topology.model import Topology
 from thence.errors import StorageError
 from thence.net.framing import Connection
-from thence.net.protocol import ServerHello, ServerWelcome
+from thence.net.protocol import Refused, ServerAgreed, ServerHello, ServerWelcome, Stated
 from thence.node.driver.driver import Driver
+from thence.node.peers.statements import Statements
 from thence.runtime.event_loop import ignore
 from thence.storage.journal import EpochStored, FencedRecord, Met
 
@@ -62,10 +68,18 @@ class Introduction(NamedTuple):
     claim: Claim
     progress: dict[str, Progress]
     restored: bool
+    shown: Statement | None
+    """What the peer has stated,"""
+    stated: Statement | None
+    """and what we state, if we offer an epoch."""
 
 
 class PeerTable(Protocol):
     """The connections with peers."""
+
+    @property
+    def topology(self) -> Topology:
+        """The topology in force."""
 
     @property
     def peers(self) -> Mapping[str, object]:
@@ -97,6 +111,9 @@ class PeerEpochs:
         """Why this server must not go on, if so."""
         self.on_fenced: Callable[[str], None] = ignore
         self._handshakes: dict[str, Handshake] = {}
+        self._noted: set[str] = set()
+        """Of whom the log says that its store was restored from a copy."""
+        self.statements = Statements(driver)
 
     # The store.
 
@@ -121,8 +138,9 @@ class PeerEpochs:
             self.claims[peer] = claim.started({place: progress.sent for place, progress in known if place not in repeated})
 
     def changed(self) -> None:
-        """There is another topology, now or at this point of what is brought back: in each place numbers begin anew."""
-        self.claims = {peer: claim.renumbered() for peer, claim in self.claims.items()}
+        """There is another topology, now or at this point of what is brought back: in each new place numbers begin anew."""
+        kept = self._member.attachment.kept
+        self.claims = {peer: claim.renumbered(kept) for peer, claim in self.claims.items()}
         self._handshakes.clear()  # All connections were ended before.
 
     def met_on(self, peer: str, store_id: str) -> None:
@@ -134,17 +152,15 @@ class PeerEpochs:
     def begin(self, links: PeerTable) -> None:
         """Everything is brought back, and these are the peers."""
         self._links = links
-        sent = {
-            peer: {place: known.sent for place, known in self._member.attachment.progress(peer).items()} for peer in links.peers
-        }
-        links.reach.start(sent)
+        self.statements.version = lambda: links.topology.version
+        links.reach.start(sent_to(self._member, links.peers))
         if self.fenced:
             log.critical("%s stays as it was left: %s", self._server, self.fenced)
             links.fence(self.fenced)
 
     def _store(self, handshake: Handshake, then: Callable[[], None] | None = None) -> None:
         self.claims[handshake.peer] = handshake.claim
-        self._driver.write([EpochStored(handshake.peer, handshake.claim)], then)
+        self._driver.write([EpochStored(handshake.peer, handshake.claim), *self.statements.unwritten(handshake.peer)], then)
 
     async def durable(self) -> None:
         """Wait until all claims are."""
@@ -168,20 +184,18 @@ class PeerEpochs:
         progress, repeated = self._member.attachment.progress(peer), self._member.attachment.repeated_places
         return Own(progress, self._links.reach.of(peer, [place for place in progress if place not in repeated]))
 
-    def introduction(self, peer: str) -> Introduction:
-        """Return what to show to a peer."""
-        own = self._own(peer)
-        return Introduction(self._handshake(peer).shows(own), dict(own.progress), bool(self.restored))
-
-    def call(self, peer: str, link: Connection) -> Introduction:
-        """We call a peer, now that all claims are durable."""
-        self._handshake(peer).call(link)
-        return self.introduction(peer)
+    def introduction(self, peer: str, link: Connection | None = None) -> Introduction:
+        """Return what to show to a peer: one that we call by ``link``, or one that has called us. All claims must be durable."""
+        own, handshake = self._own(peer), self._handshake(peer)
+        if link is not None:
+            handshake.call(link)
+        stated = self.statements.make(peer, handshake.fresh, own) if handshake.stage == "offered" else None
+        return Introduction(handshake.shows(own), dict(own.progress), bool(self.restored), self.statements.kept.get(peer), stated)
 
     def called(self, hello: ServerHello, link: Connection, answer: Callable[[], None]) -> Finding:
         """A peer calls us; ``answer`` is called when we may."""
         handshake = self._handshake(hello.server)
-        reason = self._other_store(hello.server, hello.store_id)
+        reason = _other_store(self._server, hello, self.met)
         if reason:
             return Finding("peer", reason)
         shown = Shown(hello.claim, hello.progress)
@@ -189,8 +203,7 @@ class PeerEpochs:
         if found.reason and found.behind == "nobody":
             return Finding("nobody", found.reason)
         if found.reason:
-            return self._finding(hello.server, found, restored=hello.restored)
-        self._note_restored(hello.server, hello)
+            return self._finding(hello.server, found, hello)
 
         def stored() -> None:
             if handshake.offering(link):
@@ -202,38 +215,44 @@ class PeerEpochs:
             self._store(handshake, stored)
         return Finding("nobody", "")
 
-    def check(self, hello: ServerHello) -> str:
-        """Say whether a caller runs on an old copy, where it is refused in any case. This changes nothing."""
-        if hello.claim is None or self._other_store(hello.server, hello.store_id):
-            return ""
-        shown = Shown(hello.claim, hello.progress)
-        found = self._handshake(hello.server).compare(self._own(hello.server), shown)
-        return self._finding(hello.server, found, restored=hello.restored).reason if found.behind == "peer" else ""
+    def refuse(self, hello: ServerHello, why: str) -> Refused:
+        """Return with what words a caller is refused that may come later, unless it runs on an old copy. This changes nothing."""
+        if hello.claim is None or _other_store(self._server, hello, self.met):
+            return Refused(why, later=True)
+        found = self._handshake(hello.server).compare(self._own(hello.server), Shown(hello.claim, hello.progress))
+        if found.behind != "peer":
+            return Refused(why, later=True)
+        older = self._finding(hello.server, found, hello).reason
+        return Refused(f"{older}. {why}", behind=True, shown=self.statements.kept.get(hello.server))
 
     def counts(self, peer: str, link: Connection) -> bool:
         """Return whether this is the connection by which we want to meet a peer now."""
         return self._handshake(peer).is_current(link)
 
-    def welcomed(self, welcome: ServerWelcome, link: Connection, join: Callable[[Epoch | None], None]) -> Finding | None:
+    def welcomed(self, welcome: ServerWelcome, link: Connection, join: Callable[[ServerAgreed | None], None]) -> Finding | None:
         """A peer that we called answers; ``join`` is called when we may, with what to tell it. None: it is too late."""
         handshake = self._handshake(welcome.server)
         if not handshake.is_current(link):
             return None
-        reason = self._other_store(welcome.server, welcome.store_id)
+        reason = _other_store(self._server, welcome, self.met)
         if reason:
             handshake.lost(link)
             return Finding("peer", reason)
-        found = handshake.welcome(link, self._own(welcome.server), Shown(welcome.claim, welcome.progress))
+        own = self._own(welcome.server)
+        self.statements.check(welcome.server, welcome.stated, own)  # Before anything changes that would not be stored.
+        found = handshake.welcome(link, own, Shown(welcome.claim, welcome.progress))
         if found is None:
             return None
         if found.reason:
-            return self._finding(welcome.server, found, restored=welcome.restored)
-        self._note_restored(welcome.server, welcome)
+            return self._finding(welcome.server, found, welcome)
+        _note_restored(self._server, welcome, self._noted)
+        stated = self.statements.make(welcome.server, handshake.fresh, own)
+        self.statements.met(welcome.server, welcome.stated, stated, own)
 
         def stored() -> None:
             epoch = handshake.agreeing(link)
             if epoch is not None:
-                join(epoch)
+                join(ServerAgreed(epoch, stated))
 
         if welcome.claim is None:
             join(None)
@@ -241,20 +260,52 @@ class PeerEpochs:
             self._store(handshake, stored)
         return Finding("nobody", "")
 
-    def agreed(self, peer: str, link: Connection, epoch: Epoch) -> bool:
+    def agreed(self, hello: ServerHello, link: Connection, said: ServerAgreed) -> bool:
         """A peer that called us says that it has the epoch on disk; return whether we go on."""
-        handshake = self._handshake(peer)
-        if not handshake.agreed(link, epoch):
+        peer, handshake = hello.server, self._handshake(hello.server)
+        own = self._own(peer)
+        self.statements.check(peer, said.stated, own)
+        if not handshake.agreed(link, said.epoch):
             return False
+        _note_restored(self._server, hello, self._noted)
+        self.statements.met(peer, said.stated, self.statements.make(peer, said.epoch, own), own)
         self._store(handshake)
         return True
 
     def lost(self, peer: str, link: Connection, *, stopping: bool = False) -> None:
-        """A connection is gone."""
+        """A connection is gone. What the peer has stated last is written: with that it left, if it stopped in order."""
         handshake = self._handshake(peer)
-        if handshake.lost(link, None if stopping else self._own(peer)) and not self.full:
-            with suppress(StorageError):  # A store that has failed stops the server, which says why.
+        news = handshake.lost(link, None if stopping else self._own(peer))
+        if self.full:
+            return
+        with suppress(StorageError):  # A store that has failed stops the server, which says why.
+            if unwritten := self.statements.unwritten(peer):
+                self._driver.write(unwritten)
+            if news:
                 self._store(handshake)
+
+    # What is stated.
+
+    def restate(self, peer: str, link: Connection) -> None:
+        """Tell a peer how far we are, and write what it has told."""
+        handshake = self._handshake(peer)
+        if handshake.stage == "joined" and handshake.link is link and not self.full:
+            if unwritten := self.statements.unwritten(peer):
+                self._driver.write(unwritten)
+            ours = self.statements.make(peer, handshake.claim.agreed.epoch, self._own(peer))
+            self.statements.tell(peer, link, ours)
+
+    def stated(self, peer: str, link: Connection, said: Stated) -> None:
+        """A peer tells how far it is."""
+        if self.counts(peer, link):
+            self.statements.take(peer, said.stated, self._own(peer))
+
+    def believes(self, peer: str, shown: Statement | None) -> bool:
+        """Return whether we are the old copy, if a peer says so and shows this."""
+        if self.met.keys() <= {self._server} and all(claim.agreed.epoch == Epoch() for claim in self.claims.values()):
+            return True
+        own = self._own(peer)
+        return self.statements.prove(peer, shown, self._handshake(peer).shows(own), own)
 
     def break_off(self) -> None:
         """All connections are gone."""
@@ -263,26 +314,15 @@ class PeerEpochs:
 
     # What is wrong.
 
-    def _other_store(self, peer: str, store_id: str) -> str:
-        known = self.met.get(peer, store_id)
-        if known == store_id:
-            return ""
-        return (
-            f"{peer!r} has lost its state: it comes back with store {store_id}, and {self._server!r} knows it by {known}. "
-            + _what_to_do(peer)
-        )
-
-    def _finding(self, peer: str, found: EpochFit, *, restored: bool) -> Finding:
+    def _finding(self, peer: str, found: EpochFit, said: ServerHello | ServerWelcome) -> Finding:
         me = self._server
-        said = [name for name, was in ((me, bool(self.restored)), (peer, restored)) if was]
-        restorings = f" ({' and '.join(map(repr, said))} was restored from a copy)" if said else ""
+        copies = [name for name, was in ((me, bool(self.restored)), (peer, said.restored)) if was]
+        restorings = f" ({' and '.join(map(repr, copies))} was restored from a copy)" if copies else ""
+        if found.behind == "me" and not self.believes(peer, said.shown):
+            claims = f"{peer!r} claims that something was forgotten, and shows no statement of {me!r} that proves it"
+            return Finding("unclear", f"{claims}: {found.reason}{restorings}. {_what_to_do(None)}")
         older = {"me": me, "peer": peer}.get(found.behind)
         return Finding(found.behind, f"something was forgotten: {found.reason}{restorings}. {_what_to_do(older)}")
-
-    def _note_restored(self, peer: str, said: ServerHello | ServerWelcome) -> None:
-        if said.restored:
-            me = self._server
-            log.warning("%s runs on a store that was restored from a copy; it has forgotten nothing that %s knows of", peer, me)
 
     def fence(self, peer: str, reason: str) -> None:
         """We are the old copy: stop for good."""
@@ -293,6 +333,28 @@ class PeerEpochs:
         self._driver.write([FencedRecord(peer, self.fenced)])
         self._links.fence(self.fenced)
         self.on_fenced(self.fenced)
+
+
+def sent_to(member: Member, peers: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Return up to which number a member has frames for each peer, by place."""
+    return {peer: {place: known.sent for place, known in member.attachment.progress(peer).items()} for peer in peers}
+
+
+def _other_store(me: str, said: ServerHello | ServerWelcome, met: Mapping[str, str]) -> str:
+    known, peer = met.get(said.server, said.store_id), said.server
+    if known == said.store_id:
+        return ""
+    changed = f"it comes back with store {said.store_id}, and {me!r} knows it by {known}"
+    return f"{peer!r} has lost its state: {changed}. {_what_to_do(peer)}"
+
+
+def _note_restored(me: str, said: ServerHello | ServerWelcome, noted: set[str]) -> None:
+    """Say once of a peer that it goes on with a copy: it has the same store for ever."""
+    if said.restored and said.server not in noted:
+        noted.add(said.server)
+        log.warning(
+            "%s runs on a store that was restored from a copy; it has forgotten nothing that %s knows of", said.server, me
+        )
 
 
 def _what_to_do(older: str | None) -> str:

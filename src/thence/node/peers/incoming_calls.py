@@ -4,7 +4,7 @@ Rules:
 
 * The first frames say which fabric, by name and fingerprint, and who calls whom. A mismatch is refused with both sides named.
 * A connection stands for one version of the topology. Whoever has another one is refused and told; one that is prepared for that
-  version has been waiting for this (docs/how-to/reconfiguration.md).
+  version has been waiting for this, and one that had no part in the change goes on to it (docs/how-to/reconfiguration.md).
 * A server that was declared lost is refused for good, and told (docs/how-to/removal.md).
 * A caller takes the place of an older connection when everything that it says has been checked, and before it is answered
   (``core.epochs.handshake`` says why). Without TLS nobody can prove who calls, so then a caller is told to come later while the
@@ -17,10 +17,11 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from thence.core.topology.toml import write
 from thence.errors import MalformedFrame
 from thence.net.control import refuse, tell
 from thence.net.framing import Connection
-from thence.net.protocol import Ping, Refused, ServerAgreed, ServerHello, ServerWelcome, agreed, understand
+from thence.net.protocol import MAX_NEWS_BYTES, Ping, Refused, ServerAgreed, ServerHello, ServerWelcome, agreed, understand
 from thence.net.security.credentials import Security
 from thence.node.peers.peer import Peer
 
@@ -57,9 +58,12 @@ class IncomingCalls:
             refuse(connection, Refused(reason, False, *ours, gone), claims=claims)
             return False
         if not reason and hello.fabric == topology.name and (self._peers.between or hello.version != topology.version):
-            refuse(connection, Refused(self._behind(hello), True, *ours), claims=claims)
+            refuse(connection, Refused(self._behind(hello), True, *ours, text=self._news_for(hello)), claims=claims)
             if hello.version > topology.version and not self._peers.between:
-                self._peers.events.other_version(hello.server, hello.version, hello.fingerprint)
+                self._peers.events.other_version(hello.server, hello.version, hello.fingerprint, "")
+                peer = self._peers.peers.get(hello.server)
+                if peer is not None and self._peers.topology is topology:
+                    peer.call_soon.set()  # It answers with its topology: we may be late, and go on to that.
             return False
         reason = reason or self._objection(hello)
         if reason:
@@ -69,9 +73,8 @@ class IncomingCalls:
         full = self._peers.epochs.full
         reason = f"{self._peers.me} can store nothing now: {full}" if full else self._objection_to_place(peer)
         if reason:
-            older = self._peers.epochs.check(hello) if peer.connection is not None else ""
-            reason = f"{older}. {reason}" if older else reason
-            refuse(connection, Refused(reason, later=not older, behind=bool(older)), claims=claims)
+            later = Refused(reason, later=True)
+            refuse(connection, later if peer.connection is None else self._peers.epochs.refuse(hello, reason), claims=claims)
             return False
         peer.protocol = agreed(hello)
         finding = self._peers.epochs.called(hello, connection, partial(self._answer, peer, connection))
@@ -88,26 +91,24 @@ class IncomingCalls:
             self._peers.joined(peer, connection, hello.store_id)
             return True
         peer.joining = connection
-        connection.on_frame = partial(self._agreed, peer, hello.store_id)
+        connection.on_frame = partial(self._agreed, peer, hello)
         asyncio.get_running_loop().call_later(AGREE_TIMEOUT_S, self._too_slow, peer, connection)
         return True
 
     def _answer(self, peer: Peer, connection: Connection) -> None:
-        claim, progress, restored = self._peers.epochs.introduction(peer.name)
-        tell(
-            connection,
-            ServerWelcome(self._peers.me, self._peers.epochs.met[self._peers.me], progress, peer.protocol, claim, restored),
-        )
+        me, epochs = self._peers.me, self._peers.epochs
+        claim, progress, restored, shown, stated = epochs.introduction(peer.name)
+        tell(connection, ServerWelcome(me, epochs.met[me], progress, peer.protocol, claim, restored, shown, stated))
         connection.writer.flush()
 
-    def _agreed(self, peer: Peer, store_id: str, connection: Connection, frame: memoryview) -> None:
+    def _agreed(self, peer: Peer, hello: ServerHello, connection: Connection, frame: memoryview) -> None:
         said = understand(frame, peer.name)
         if isinstance(said, Refused):
             raise MalformedFrame(f"{peer.name} refused us: {said.reason}")
-        if not isinstance(said, ServerAgreed) or not self._peers.epochs.agreed(peer.name, connection, said.epoch):
+        if not isinstance(said, ServerAgreed) or not self._peers.epochs.agreed(hello, connection, said):
             raise MalformedFrame(f"a {type(said).__name__} from {peer.name}, which has not agreed on the epoch that was offered")
         peer.joining = None
-        self._peers.joined(peer, connection, store_id)
+        self._peers.joined(peer, connection, hello.store_id)
 
     def _too_slow(self, peer: Peer, connection: Connection) -> None:
         if peer.joining is connection:
@@ -122,6 +123,14 @@ class IncomingCalls:
             f"{self._peers.me} has version {topology.version}, {topology.fingerprint}. "
             "thence topology apply leads from one to the next"
         )
+
+    def _news_for(self, hello: ServerHello) -> str:
+        """Return the text of our topology, for one of ours that may have missed a change."""
+        topology = self._peers.topology
+        if self._peers.between or hello.version >= topology.version or hello.server not in self._peers.peers:
+            return ""
+        text = write(topology)
+        return text if len(text.encode()) <= MAX_NEWS_BYTES else ""
 
     def _objection(self, hello: ServerHello) -> str:
         topology = self._peers.topology

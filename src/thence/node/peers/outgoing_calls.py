@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from thence.core.epochs.epoch import Epoch
 from thence.core.topology.addresses import parse_address
 from thence.errors import MalformedFrame, StrangerFrame, ThenceError
 from thence.net.control import tell
@@ -122,9 +121,9 @@ class OutgoingCalls:
         peers, me = self._peers, self._peers.me
         topology, store = peers.topology, peers.epochs.met[me]
         fabric = (topology.name, topology.fingerprint)
-        claim, progress, restored = peers.epochs.call(called, connection)
+        claim, progress, restored, shown, _ = peers.epochs.introduction(called, connection)
         first = ServerHello(PROTOCOL, *fabric, me, called, store, topology.version, progress, OLDEST_PROTOCOL)
-        return msgspec.structs.replace(first, claim=claim, restored=restored)
+        return msgspec.structs.replace(first, claim=claim, restored=restored, shown=shown)
 
 
 class _Call:
@@ -156,7 +155,7 @@ class _Call:
             raise MalformedFrame(f"{peer.name} goes on before we do")
         said = understand(frame, peer.name)
         if isinstance(said, Refused):
-            if said.behind and self._epochs.counts(peer.name, connection):
+            if said.behind and self._epochs.counts(peer.name, connection) and self._epochs.believes(peer.name, said.shown):
                 self._epochs.fence(peer.name, said.reason)
             self._fail(StrangerFrame(f"{peer.name} at {peer.address} refused us: {said.reason}"))
             self._peers.refused_by(peer, said)
@@ -174,9 +173,9 @@ class _Call:
             self._peers.object_to(self._peer, connection, finding, proven=True)
             self._fail(StrangerFrame(finding.reason))
 
-    def _joined(self, connection: Connection, said: ServerWelcome, epoch: Epoch | None) -> None:
-        if epoch is not None:
-            tell(connection, ServerAgreed(epoch))
+    def _joined(self, connection: Connection, said: ServerWelcome, agreed: ServerAgreed | None) -> None:
+        if agreed is not None:
+            tell(connection, agreed)
         self._peer.protocol = said.protocol
         if not self.answered.done():
             self.answered.set_result(None)

@@ -13,9 +13,9 @@ from thence.core.topology.model import Topology
 from thence.core.wire.messages import Packet, control_bytes
 from thence.errors import FrameRefused, MalformedFrame, OverflowingFrame
 from thence.net.framing import Connection
-from thence.net.protocol import MAX_SHORT_BYTES, PACKET, PACKET_KIND, Ping, Refused, understand
+from thence.net.protocol import MAX_SHORT_BYTES, PACKET, PACKET_KIND, Ping, Refused, Stated, understand
 from thence.runtime.counters import TrafficCounts
-from thence.runtime.offenders import BURST_LINES, LINE_EVERY_S, Allowance, Offender, escaped
+from thence.runtime.offenders import BURST_LINES, LINE_EVERY_S, Allowance, Offender, cut, escaped
 
 HEARTBEAT_S: Final = 1.0
 """After how long a peer that gets nothing from us gets a ping."""
@@ -54,7 +54,7 @@ class PeerTraffic:
     def sample(self, packet: Packet[Any]) -> None:
         """Look at how much of a packet is control information."""
         for frame in packet.frames:
-            self.sampled_stamp_bytes += control_bytes(frame.stamp)
+            self.sampled_stamp_bytes += control_bytes(frame.stamp, frame.envelope)
             if frame.envelope is not None:
                 self.sampled_body_bytes += len(frame.envelope.body)
 
@@ -81,6 +81,10 @@ class Peer:
         self._lines = Allowance(BURST_LINES, LINE_EVERY_S, self.since)
         self.later = False
         """Whether it has said that it may go on with us later."""
+        self.gone = 0
+        """With which version we were declared lost, as it says; 0: it does not."""
+        self.newer = ""
+        """The fingerprint of the newer topology that it says it has; empty: it does not."""
         self.protocol = 0
         """Which protocol is spoken with it, or was when it was last connected."""
         self.forgot = False
@@ -95,13 +99,14 @@ class Peer:
 
     def note_trouble(self, trouble: str, level: int = logging.WARNING) -> None:
         """Say what is wrong, once."""
+        trouble = cut(trouble)
         if trouble != self.trouble:
             self.trouble = trouble
             if self.may_log():
                 log.log(level, "%s: %s", self.name, trouble)
 
-    def heard(self, frame: memoryview) -> Packet[Any] | None:
-        """Return the packet that came; None: it has only said that it is there."""
+    def heard(self, frame: memoryview) -> Packet[Any] | Stated | None:
+        """Return the packet that came, or what the peer states; None: it has only said that it is there."""
         if frame[0] == PACKET:
             return decode_packet(frame[1:], self.name, self._limits)
         if len(frame) > MAX_SHORT_BYTES:
@@ -109,6 +114,8 @@ class Peer:
         said = understand(frame, self.name)
         if isinstance(said, Refused):
             raise MalformedFrame(f"{self.name} refused us: {said.reason}")
+        if isinstance(said, Stated):
+            return said
         if not isinstance(said, Ping):
             raise MalformedFrame(f"a {type(said).__name__} from {self.name}, which is a server")
         return None

@@ -70,8 +70,11 @@ class Stalls:
 
     def check(self, to: tuple[str, ...] | None, *, notice: bool) -> None:
         """Refuse a message for these servers as ``Busy`` if a queue that it would go into is full."""
+        admission = self._member.admission
+        if not admission.may_be_full:
+            return
         asked = Submit(to, notice=notice)
-        full = self._member.admission.full_queue(asked)
+        full = admission.full_queue(asked)
         if full is None:
             return
         way = full.place, full.peer

@@ -47,7 +47,9 @@ class InFlight:
 
     def has_room(self, size: int, waiting: int) -> bool:
         """Return whether a batch of so many bytes may go on, with so much waiting behind it."""
-        return not (self._bytes and self._bytes + size > IN_FLIGHT_BYTES) and not self.is_full(waiting)
+        if self._bytes and self._bytes + size > IN_FLIGHT_BYTES:
+            return False
+        return self._senders is None or not self.is_full(waiting)
 
     def is_full(self, waiting: int) -> bool:
         """Return whether the client has its part of what all may have in flight."""
@@ -60,34 +62,39 @@ class InFlight:
         """Note a batch up to message ``last``."""
         self._batches.append((last, size))
         self._bytes += size
-        self._share()
+        if self._senders is not None:
+            self._senders.add(self)
 
     def take_back(self) -> None:
         """Forget the batch that was noted last."""
         self._bytes -= self._batches.pop()[1]
-        self._share()
+        if self._senders is not None:
+            self._share(self._senders)
 
     def add_follow(self) -> None:
         """Note a subscription, or the end of one."""
         self._follows += 1
-        self._share()
+        if self._senders is not None:
+            self._senders.add(self)
 
     def land_follow(self) -> None:
         """Note that one of them is durable."""
         self._follows -= 1
-        self._share()
+        if self._senders is not None:
+            self._share(self._senders)
 
     def land(self, upto: int) -> None:
         """Note that all batches up to a message are durable."""
         batches = self._batches
         while batches and batches[0][0] <= upto:
             self._bytes -= batches.popleft()[1]
-        self._share()
-
-    def _share(self) -> None:
-        """Be one of those who share what may be in flight, or no longer."""
         if self._senders is not None:
-            (self._senders.add if self._batches or self._follows else self._senders.discard)(self)
+            self._share(self._senders)
+
+    def _share(self, senders: set[InFlight]) -> None:
+        """Leave those who share what may be in flight, if nothing is left."""
+        if not self._batches and not self._follows:
+            senders.discard(self)
 
     def leave(self) -> None:
         """Leave the client's part to others: it is gone."""

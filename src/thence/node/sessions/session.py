@@ -149,12 +149,13 @@ class Session:
 
     def submit(self, publish: Publish) -> None:
         """Send messages on whose numbers are right: now, or when there is room for them, in order."""
-        if self._going or self._backlog or self.slowed or not self._has_room(_bytes_of(publish), 0):
+        size = _bytes_of(publish)
+        if self._going or self._backlog or self.slowed or not self._has_room(size, 0):
             self._wait(publish)
             return
         self._going = True
         try:
-            self._submit(publish)
+            self._submit(publish, size)
         except Busy:
             self._wait(publish)
             return
@@ -169,9 +170,10 @@ class Session:
         self._backlog.append((self._submit_waiting, publish))
 
     def _submit_waiting(self, publish: Publish) -> None:
-        self._submit(publish)
+        size = _bytes_of(publish)
+        self._submit(publish, size)
         self._backlog_messages -= publish.count
-        self.backlog_bytes -= _bytes_of(publish)
+        self.backlog_bytes -= size
 
     def follow(self, topic: str, wanted: bool) -> None:
         """The client follows a topic, or no longer."""
@@ -273,8 +275,8 @@ class Session:
         """How many things the client asked for wait for room."""
         return len(self._backlog)
 
-    def _submit(self, publish: Publish) -> None:
-        last, size = publish.first + publish.count - 1, _bytes_of(publish)  # What is told later must not keep the messages.
+    def _submit(self, publish: Publish, size: int) -> None:
+        last = publish.first + publish.count - 1  # What is told later must not keep the messages.
         self.in_flight.add(last, size)  # Before it is submitted: it may be accepted at once.
         try:
             submitted = self._submit_or_reject(publish) if size < LARGE_BYTES else self._submit_large(publish)
@@ -335,7 +337,8 @@ class Session:
         while self._later and self._later[0][0] <= upto:
             self._later.popleft()[1]()
         self.in_flight.land(upto)
-        self._landed()
+        if self._backlog:
+            self._landed()
 
     def _landed(self) -> None:
         """Something is durable: what waits may go on."""
@@ -344,12 +347,15 @@ class Session:
 
 
 def _names_bytes(to: tuple[str, ...]) -> int:
-    return len(to[0]) if len(to) == 1 else sum(map(len, to))
+    return sum(map(len, to))
 
 
 def _bytes_of(publish: Publish) -> int:
     """Return what messages count for while they wait: they, and whom they are for."""
-    return len(publish.messages) if publish.to is None else len(publish.messages) + _names_bytes(publish.to)
+    to, size = publish.to, len(publish.messages)
+    if to is None:
+        return size
+    return size + (len(to[0]) if len(to) == 1 else _names_bytes(to))
 
 
 def _check_topic(topic: str, client: str) -> None:

@@ -12,6 +12,10 @@ from thence.sim.node import SimulatedNode, peers
 SUSPECT_AFTER_NS = 200_000_000
 """After how long those who share a domain or a link with a process suspect it when it is down."""
 
+DEATHS_APART_NS = 3_000_000_000
+"""How far apart deaths in one domain are. What the first one sent or passed on last may be with the second alone until the others
+have asked for it; if both were gone by then, nobody would have it."""
+
 SUSPICIONS_NS = 3_000_000_000
 """For how long beyond the traffic somebody may be suspected by mistake where the topology changes."""
 
@@ -48,14 +52,18 @@ class Failures:
     def _schedule_deaths(self) -> None:
         options, topology = self._fabric.options, self._fabric.topology
         chance = Random(f"{options.seed}/deaths")
-        able = [group for group in topology.replicas if topology.takes_over_at_once(group)]
+        able = mortal(topology)
+        times: dict[str, list[int]] = {name: [] for name in topology.domains}
         for _ in range(options.deaths if able else 0):
-            group = chance.choice(able)
-            alive = [name for name in group if name not in self.dead]
-            if len(alive) > 1:
-                name = chance.choice(alive)
-                self.dead[name] = None
-                self._schedule(chance.randrange(self._fabric.options.span_ns), self.die, self._fabric.nodes[name])
+            name, at = chance.choice(able), chance.randrange(options.span_ns)
+            others = [other for other in topology.fellows.get(name, topology.processes) if other != name]
+            before = [time for home in topology.homes[name] for time in times[home]]
+            if name in self.dead or self.dead.keys() >= set(others) or any(abs(at - time) < DEATHS_APART_NS for time in before):
+                continue
+            self.dead[name] = None
+            for home in topology.homes[name]:
+                times[home].append(at)
+            self._schedule(at, self.die, self._fabric.nodes[name])
 
     def crash(self, node: SimulatedNode, down_ns: int) -> None:
         """Crash a process that comes back after a while."""
@@ -109,6 +117,17 @@ class Failures:
             node = self._fabric.nodes[name]
             self._suspect(node, other, True)
             self._schedule(chance.randrange(1_000_000, 1_000_000_000), self._suspect, node, other, False)
+
+
+def mortal(topology: Topology) -> list[str]:
+    """Return who may die for good without being missed: others have all that it sent or passed on, and do what it did."""
+    linked = {relay for link in topology.links.values() for relay in link.members}
+    joining = {name for name in topology.relays if name not in topology.fellows} | linked
+    return [
+        name
+        for name, homes in topology.homes.items()
+        if name not in joining and all(topology.domains[home].acks.whole for home in homes)
+    ]
 
 
 def suspecting(topology: Topology) -> Sequence[tuple[str, ...]]:

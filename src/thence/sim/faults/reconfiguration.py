@@ -88,6 +88,11 @@ class ChangeCommand:
         self._round = 0
         self._ends_at = run.kernel.now + TIMEOUT_NS
 
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Who is left out."""
+        return self._lead.absent
+
     def begin(self) -> None:
         """Ask everybody where it stands."""
         self._round += 1
@@ -197,6 +202,7 @@ class ReconfigurationFaults:
         self._without = changes.without
         self._command_type = changes.command_type
         self._fate = Random(f"{seed}/unforeseen")
+        self._introductions = Random(f"{seed}/introductions")
         self._decided: Topology | None = None
         """What was wanted before somebody was lost unforeseen: it may have been decided by then."""
         self._given_up: Topology | None = None
@@ -207,6 +213,7 @@ class ReconfigurationFaults:
             participant = node.take_part()
             participant.on_lost_speaker = self._expel_later
             participant.on_switched = partial(self._switched, node)
+            participant.on_started = partial(self._meet_peers, node)
         self.kernel.schedule(self.chance.randrange(1, fabric.options.span_ns), self._lead)
 
     @property
@@ -218,6 +225,21 @@ class ReconfigurationFaults:
         self._failures.switched(node)
         if node.connections is not None and node.name in node.member.topology.homes:
             node.connections.follow(peers(node.member.topology, node.name))
+        self._meet_peers(node)
+
+    def _meet_peers(self, node: SimulatedNode) -> None:
+        """A process that came back, or has switched, connects with its peers: the later version is told."""
+        if node.member.view.state.phase != "left":
+            for name in peers(node.member.topology, node.name):
+                self.kernel.schedule(self._introductions.randrange(1, MAX_DELAY_NS), self._meet, node, self._fabric.nodes[name])
+
+    def _meet(self, one: SimulatedNode, other: SimulatedNode) -> None:
+        if not (one.up and other.up) or "left" in (one.member.view.state.phase, other.member.view.state.phase):
+            return
+        for node, peer in ((one, other), (other, one)):
+            topology = peer.member.topology
+            if node.participant is not None and not node.fenced and node.name in topology.homes:
+                node.participant.meet(peer.name, topology)
 
     def _lead(self) -> None:
         self._find_decided()
@@ -322,7 +344,10 @@ class ReconfigurationFaults:
             self.counts["aborted"] += 1
             return
         lost = self._losses.get(self._versions[1].version, ()) if len(self._versions) > 1 else ()
-        if len(self._versions) > 1 and all(self._arrived(name) for name in self._versions[0].processes if name not in lost):
+        if len(self._versions) > 1 and all(
+            self._arrived(name) for name in self._versions[0].processes if name not in lost and name not in command.absent
+        ):
+            self.counts["left out"] += len(command.absent)
             self.counts["changes"] += 1
             del self._versions[0]
             self._fabric.topology = self._versions[0]

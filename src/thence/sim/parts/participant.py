@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from thence.core.member.member import Member
 from thence.core.reconfig.flush import Inventory
-from thence.core.reconfig.protocol import Resume, Standing, ViewInput
+from thence.core.reconfig.protocol import Follow, Resume, Standing, ViewInput
+from thence.core.topology.model import Topology
 from thence.core.wire.messages import Envelope, MessageId, Packet
 from thence.errors import UsageError
 from thence.sim.kernel import Kernel
@@ -35,6 +36,8 @@ class VersionedPacket(NamedTuple):
     version: int
     packet: Packet[Any]
     fingerprint: str = ""
+    topology: Topology | None = None
+    """What its sender would tell one who is late."""
 
 
 class Participant:
@@ -53,6 +56,18 @@ class Participant:
         self._member = member
         self._step = step
         self._heard_at = 0
+        self.on_started: Callable[[], None] | None = None
+        """Called when the process came back."""
+
+    def meet(self, source: str, topology: Topology) -> None:
+        """A peer says that it has a later version: switch, if that is what we are prepared for; or follow it."""
+        member = self._member()
+        if source not in member.topology.homes or topology.version <= member.topology.version:
+            return
+        if topology.version == member.topology.version + 1 and (switch := member.view.heard_from(source, topology.fingerprint)):
+            self.change(switch)
+        elif member.view.state.phase in ("normal", "holding"):
+            self.change(Follow(topology, (source,)))
 
     def ask(self, reply: Callable[[Standing], None], attempt: int = 0) -> None:
         """Say where the member stands now, to one who leads an attempt, or only asks."""
@@ -95,7 +110,9 @@ class Participant:
         self._step(Resume(state.attempt))
 
     def started(self) -> None:
-        """Wait for a command, if the member came back in the middle of a change."""
+        """Wait for a command, if the member came back in the middle of a change; and meet its peers."""
+        if self.on_started is not None:
+            self.on_started()
         if self._member().view.state.phase == "holding":
             self._heard_at = self._kernel.now
             self._kernel.schedule(LEASE_NS, self._end_lease, self._queue.life)
@@ -103,14 +120,12 @@ class Participant:
     def sealed(self, packet: Packet[Any]) -> VersionedPacket:
         """Return a packet with the version in which it is made."""
         topology = self._member().topology
-        return VersionedPacket(topology.version, packet, topology.fingerprint)
+        return VersionedPacket(topology.version, packet, topology.fingerprint, topology)
 
     def opened(self, source: str, sealed: VersionedPacket) -> Packet[Any] | None:
         """Return a packet that has come, if it is of the member's version; None: it is not taken."""
-        if sealed.version == self._member().topology.version + 1:
-            switch = self._member().view.heard_from(source, sealed.fingerprint)
-            if switch is not None and source in self._member().topology.homes:
-                self.change(switch)
+        if sealed.topology is not None and sealed.version > self._member().topology.version:
+            self.meet(source, sealed.topology)
         topology = self._member().topology
         if sealed.fingerprint == topology.fingerprint:
             return sealed.packet

@@ -1,10 +1,10 @@
-"""What a process stores, and what has to wait until that is durable.
+"""What a process stores, what has to wait until that is durable, and the alarm that wakes the process.
 
 Rules:
 
 * What waits happens in the order in which it was put here, after a sync that began behind its records.
 * Records that come while the disk is busy share the next sync.
-* A crash ends a *life*. What was put here in an earlier life does not happen.
+* A crash ends a *life*. What was put here in an earlier life does not happen, and its alarm does not ring.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from thence.sim.disk import Disk
-from thence.sim.kernel import Kernel
+from thence.sim.kernel import Kernel, Timer
 
 COMPACT_EVERY = 256
 """How many records the disk collects before a snapshot replaces them."""
@@ -78,3 +78,33 @@ class SyncQueue:
             self.disk.compact(self._snapshot())
         if self.waiting:
             self._sync()
+
+
+class Alarm:
+    """Wakes a process at the earliest time that it asked for: one timer. It belongs to the life in which it was set."""
+
+    def __init__(self, kernel: Kernel, queue: SyncQueue, ring: Callable[[], None]) -> None:
+        """Call ``ring``, unless the life of ``queue`` in which it was asked for is over."""
+        self._kernel = kernel
+        self._queue = queue
+        self._ring = ring
+        self._timer: Timer | None = None
+        self._at = 0
+
+    def set(self, at_ns: int | None) -> None:
+        """Ring at this time, or earlier if that was asked for before; None: no news."""
+        if at_ns is None or (self._timer is not None and self._at <= at_ns):
+            return
+        if self._timer is not None:
+            self._kernel.cancel(self._timer)
+        self._at = at_ns
+        self._timer = self._kernel.timer(max(0, at_ns - self._kernel.now), self._fire, self._queue.life)
+
+    def forget(self) -> None:
+        """Go on as if nothing had been asked for."""
+        self._timer = None
+
+    def _fire(self, life: int) -> None:
+        if life == self._queue.life:
+            self._timer = None
+            self._ring()

@@ -219,25 +219,16 @@ class Explorer(Model[State, Action]):
     def _breaks_notices(
         self, past: int, at: int, step: MemberStep, members: tuple[int, ...], channels: tuple[tuple[int, ...], ...]
     ) -> bool:
-        """Return whether a process is told that a message is safe that its domain lacks, or nothing will ever make it so.
+        """Return whether a process is told that a message is safe that somebody lacks, or nothing will ever make it so.
 
         What led to it must be safe before it.
         """
         known = self.pasts.known[past]
         for message in known.orders[at][: step.safe]:
             for bit in [message, *(bit for bit in range(len(known.causes)) if known.causes[message] >> bit & 1)]:
-                if any(self._lacks(past, other, bit, members) for other in self._together(at, message)):
+                if any(self._lacks(past, other, bit, members) for other in range(len(members))):
                     return True
         return not any(channels) and any(self.steps.members[state].log.unsafe for state in members)
-
-    def _together(self, at: int, message: int) -> list[int]:
-        """Return the members of the domain in which a process gets a message; of its own, of all that it is in."""
-        topology, origin = self.case.topology, self.names[message // self.case.messages]
-        homes = topology.homes[self.names[at]]
-        nearest = [home for home in homes if origin in topology.domains[home].members] or homes
-        domains = nearest if len(nearest) == 1 or origin == self.names[at] else ()
-        together = {member for home in domains if home in topology.notifying for member in topology.domains[home].members}
-        return [other for other, name in enumerate(self.names) if name in together]
 
     def _lacks(self, past: int, other: int, bit: int, members: tuple[int, ...]) -> bool:
         """Return whether a process has not got a message that is for it."""

@@ -28,7 +28,7 @@ from thence.core.member.limits import MemberOptions
 from thence.core.member.member import Member
 from thence.core.reconfig.coordinator import Coordinator
 from thence.core.reconfig.flush import Inventory, Settlement, settle
-from thence.core.reconfig.protocol import Flush, Hold, Resume, Standing, ViewInput
+from thence.core.reconfig.protocol import Flush, Follow, Hold, Resume, Standing, ViewInput
 from thence.core.reconfig.retention import MAX_RETAINED_BYTES
 from thence.core.topology.model import Topology
 from thence.core.topology.routing import Routes
@@ -59,6 +59,10 @@ class ChangeCase(NamedTuple):
     """What another command leads to, beside those, once others are lost:"""
     later_lost: tuple[str, ...] = ()
     """these, or suspected."""
+    absent: tuple[str, ...] = ()
+    """Who is left out of it, and hears of it later."""
+    absent_later: tuple[str, ...] = ()
+    """Who is left out of what another command leads to."""
     coordinator_type: type[Coordinator] = Coordinator
     """For planted mistakes."""
     settle: Callable[[tuple[str, ...], Mapping[str, Inventory]], Settlement] = settle
@@ -150,6 +154,7 @@ class Reconfigurations(Model[ChangeState, str]):
         """Give all that may happen next, each with the state then."""
         yield from self._submissions(state)
         yield from self._arrivals(state)
+        yield from self._introductions(state)
         for which, lead in enumerate(state.leads):
             if lead is not None:
                 yield from self._led(state, which, lead)
@@ -186,15 +191,33 @@ class Reconfigurations(Model[ChangeState, str]):
             if switch is not None:
                 following = self._apply(state, flying.target, _key(switch), switch)
             if self.steps.members[following.members[flying.target]].topology.fingerprint != flying.fingerprint:
-                if flying.version <= target.topology.version:
+                if flying.version > target.topology.version:
+                    continue
+                if self.steps.frames[flying.frame][0] not in target.attachment.kept:
                     raise Broken("a frame of the old version was still on its way")
-                continue
+                if self._member(state, source).topology.fingerprint != target.topology.fingerprint:
+                    continue  # Its sender repeats it when it has the new version, too.
             flights = list(following.flights)
             flights.remove(flying)
             given = Arrived(source, self.steps.frames[flying.frame][1])
             without = following._replace(flights=tuple(flights))
             then = self._apply(without, flying.target, (flying.source, flying.frame), given)
             yield f"a frame of {source} arrives at {target.name}", then
+
+    def _introductions(self, state: ChangeState) -> Iterator[tuple[str, ChangeState]]:
+        """One who was left out hears of it from a peer."""
+        for name in (*self.case.absent, *self.case.absent_later):
+            member = self._member(state, name)
+            if member.topology.version == self.case.new.version or member.view.state.phase not in ("normal", "holding"):
+                continue
+            for peer in dict.fromkeys(peer for place in member.attachment.places.values() for peer in place.peers):
+                topology = self._member(state, peer).topology
+                if topology.version > member.topology.version:
+                    follow = Follow(topology, (peer,))
+                    try:
+                        yield f"{name} follows {peer}", self._apply(state, self.at[name], _key(follow), follow)
+                    except UsageError:
+                        continue
 
     def _too_late(self, flying: FrameInFlight, target: Member) -> bool:
         """Whether a frame of one who is lost, or for one, is taken no more."""
@@ -207,7 +230,8 @@ class Reconfigurations(Model[ChangeState, str]):
     def _led(self, state: ChangeState, which: int, lead: Lead) -> Iterator[tuple[str, ChangeState]]:
         """A command does its next thing."""
         new, lost = self.aims[which]
-        members = tuple(name for name in self.case.old.processes if name not in lost)
+        absent = self.case.absent_later if new is self.case.rescue else self.case.absent
+        members = tuple(name for name in self.case.old.processes if name not in lost and name not in absent)
         if lead.requests:
             (name, request), *rest = lead.requests
             said = f"{name} is asked to {type(request).__name__.lower()}"
@@ -223,7 +247,7 @@ class Reconfigurations(Model[ChangeState, str]):
             yield f"{asked} is asked", _leading(state, which, lead._replace(answers=answers))
             return
         leading = self.case.coordinator_type(self.case.old, new, lost)
-        leading.attempt = lead.attempt
+        leading.attempt, leading.absent = lead.attempt, absent
         leading._before = dict(zip(members, lead.before, strict=True)) if lead.before else {}  # noqa: SLF001  Its whole memory,
         leading._rolling = lead.rolling  # noqa: SLF001  with this.
         try:
@@ -300,7 +324,9 @@ def _leading(state: ChangeState, which: int, lead: Lead | None) -> ChangeState:
 def _key(request: ViewInput) -> tuple[object, ...]:
     """Return what tells a request from others."""
     if isinstance(request, Hold):
-        return "Hold", request.attempt, request.topology.fingerprint, request.lost
+        return "Hold", request.attempt, request.topology.fingerprint, request.lost, request.absent
+    if isinstance(request, Follow):
+        return "Follow", request.topology.fingerprint, request.peers
     return (type(request).__name__, *(request[:2] if isinstance(request, Flush) else request))
 
 

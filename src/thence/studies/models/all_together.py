@@ -29,6 +29,7 @@ from thence.core.topology.model import Link, Topology
 from thence.sim.laws import parse_law
 from thence.sim.network import NetworkOptions
 from thence.studies.parts import layouts
+from thence.studies.parts.printed_links import printed_delivered
 from thence.studies.parts.wires import Near, TimedWires
 from thence.studies.study import Measures, Point
 from thence.trace.recorder import Sink
@@ -149,7 +150,7 @@ def _linked(pairs: int, ordering: str, *, printed: bool = False, **options: Any)
 
     def build(sites: list[tuple[str, ...]]) -> Topology:
         domains = [Domain(f"g{number}", site, ordering, options) for number, site in enumerate(sites)]
-        mode: Any = "printed" if printed else "causal"
+        mode: Any = printed_delivered if printed else "causal"
         links = [
             Link(f"l{number}", ("g0", f"g{number}"), tuple(zip(sites[0][:pairs], site[:pairs], strict=True)), mode)
             for number, site in enumerate(sites[1:], start=1)

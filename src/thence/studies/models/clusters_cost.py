@@ -9,7 +9,10 @@ Rules:
   agent through all layers to another one, and the control bytes of all their hops are added up. An entry takes four bytes.
 * Processing load (§IV-B): every cluster has a coordinator, which is the agent too. It is a process of its own on each layer, as
   the paper has it for the top one. Every site sends at the same rate to a site drawn from all, itself included; what arrives
-  at coordinators is counted, in units of the rate of one site.
+  at coordinators is counted, in units of the rate of one site. ``agent_load`` counts at agents that are sites themselves, as the
+  paper has them below the top; what such a site sends itself passes its coordinator too.
+* Journeys (§V): more layers mean more hops and smaller headers. Messages between any two sites, one at a time, over lines with a
+  delay and a bandwidth.
 * Where there are several clusters, a message to oneself never leaves the site, though the paper sends it to the coordinator:
   one of ``sites`` messages is missing at the lowest layer.
 """
@@ -28,14 +31,16 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import control_bytes
 from thence.errors import ConfigError, InternalError
-from thence.studies.parts.linked_systems import SECOND, DrivenRun, Send, drive
+from thence.studies.parts.linked_systems import MS, SECOND, DrivenRun, Send, drive
 from thence.studies.study import Measures, Point
-from thence.trace.recorder import Sink
+from thence.trace.recorder import Sink, nowhere
 
 ENTRY_BYTES: Final = 4
 """An entry of a full matrix: the constant c of §IV-A."""
 GAP_NS: Final = SECOND
 """Between two messages whose headers are measured."""
+JOURNEY_NS: Final = 60 * SECOND
+"""Between two whose journeys are: longer than any of them takes."""
 
 LAYERS: Final = {"flat": 1, "square-root": 2, "two-layers": 2, "three-layers": 3, "four-layers": 4}
 
@@ -156,8 +161,20 @@ def corrected_load(shape: ClusterShape, layer: int) -> float:
 # The simulation.
 
 
-def tree(shape: ClusterShape, ordering: str, *, coordinators: bool) -> ClusterTree:
-    """Build the clusters. Their agents are their first members or, with ``coordinators``, processes of their own."""
+class Journey(NamedTuple):
+    """What a message takes from a site to another, on average."""
+
+    hops: float
+    header_bytes: float
+    """On all hops together."""
+    delay_ms: float
+
+
+def tree(shape: ClusterShape, ordering: str, *, coordinators: bool, extra_top: bool = False) -> ClusterTree:
+    """Build the clusters. Their agents are their first members or, with ``coordinators``, processes of their own.
+
+    With ``extra_top`` the one of the top layer is a process of its own in any case.
+    """
     sites = tuple(f"s{number}" for number in range(1, shape.sites + 1))
     domains, leaders = [], []
     members, size = sites, shape.size
@@ -165,8 +182,9 @@ def tree(shape: ClusterShape, ordering: str, *, coordinators: bool) -> ClusterTr
         agents = []
         for number, first in enumerate(range(0, len(members), size), start=1):
             cluster = members[first : first + size]
-            agents.append(f"c{layer}-{number}" if coordinators else cluster[0])
-            if coordinators:
+            apart = coordinators or (extra_top and layer == shape.layers)
+            agents.append(f"c{layer}-{number}" if apart else cluster[0])
+            if apart:
                 cluster = (*cluster, agents[-1])
             domains.append(Domain(f"g{layer}-{number}", cluster, ordering, _options(ordering, agents[-1])))
         leaders.append(tuple(agents))
@@ -208,17 +226,50 @@ def _apart(shape: ClusterShape, chance: Random) -> tuple[int, int]:
 
 def loads(shape: ClusterShape, messages: int, seed: int, sink: Sink) -> list[float]:
     """Return what arrives at a coordinator of each layer, from the lowest, on average and in units of one site's rate."""
-    chance = Random(f"{seed}/load")
     built = tree(shape, "sequenced", coordinators=True)
+    arrived = Counter(sent.target for sent in _loaded(built, messages, seed, sink).sent)
+    per_message = [sum(arrived[leader] for leader in leaders) / len(leaders) / messages for leaders in built.leaders]
+    return [share * shape.sites for share in per_message]
+
+
+def agent_load(shape: ClusterShape, messages: int, seed: int) -> tuple[float, float]:
+    """Return what an agent that is a site handles, and what arrives at the extra coordinator on top, in the same units.
+
+    There are two layers, as in Fig. 7: with more, some sites are agents on several.
+    """
+    built = tree(shape, "sequenced", coordinators=False, extra_top=True)
+    done = _loaded(built, messages, seed, nowhere)
+    agents, (top,) = built.leaders
+    handled = Counter(sent.target for sent in done.sent) + Counter(event.process for event in done.events if event.kind == "send")
+    return sum(handled[agent] for agent in agents) / len(agents) / messages * shape.sites, handled[top] / messages * shape.sites
+
+
+def _loaded(built: ClusterTree, messages: int, seed: int, sink: Sink) -> DrivenRun:
+    """Let any site write to any site, and return what went where."""
+    chance = Random(f"{seed}/load")
     traffic: list[Send] = []
     now_s = 0.0
     for _ in range(messages):
-        now_s += chance.expovariate(shape.sites)
+        now_s += chance.expovariate(len(built.sites))
         traffic.append((int(now_s * SECOND), chance.choice(built.sites), (chance.choice(built.sites),)))
-    done = _complete(drive(built.topology, traffic, sink=sink), messages)
-    arrived = Counter(sent.target for sent in done.sent)
-    per_message = [sum(arrived[leader] for leader in leaders) / len(leaders) / messages for leaders in built.leaders]
-    return [share * shape.sites for share in per_message]
+    return _complete(drive(built.topology, traffic, sink=sink), messages)
+
+
+def journey(shape: ClusterShape, delay_us: int, bytes_per_s: int, messages: int, seed: int, sink: Sink = nowhere) -> Journey:
+    """Return what a message takes between two sites drawn from all, with whole matrices, one message at a time."""
+    chance = Random(f"{seed}/journeys")
+    built = tree(shape, "matrix", coordinators=False)
+    traffic: list[Send] = []
+    for at in range(messages):
+        source, target = chance.sample(built.sites, 2)
+        traffic.append((at * JOURNEY_NS, source, (target,)))
+    line: dict[str, Any] = {"delay": f"constant:{delay_us}us", "bandwidth_bytes_per_s": bytes_per_s}
+    done = _complete(drive(built.topology, traffic, sink=sink, reliable=False, **line), messages)
+    return Journey(
+        len(done.sent) / messages,
+        sum(control_bytes(sent.frame.stamp) for sent in done.sent) / messages,
+        sum(done.delays().values()) / messages / MS,
+    )
 
 
 def _complete(done: DrivenRun, messages: int) -> DrivenRun:

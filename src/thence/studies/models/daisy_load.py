@@ -90,7 +90,7 @@ class Load:
     def __init__(self, point: Point, seed: int, sink: Sink) -> None:
         """Set up what the point says."""
         self.map = Map(msgspec.convert(dict(point), Campus))
-        self.is_flat = point["architecture"] == "flat"
+        self.is_flat = point["architecture"] != "daisy"
         self.topology = self.map.flat if self.is_flat else self.map.daisy
         self.names = self.topology.processes
         self.warm_up = int(point["warm_up"])
@@ -109,7 +109,8 @@ class Load:
             self.log.hear(event)
             sink(event)
 
-        delays = self.map.ways(self.topology)
+        shared = point["architecture"] == "flat, shared copies"
+        delays = self.map.shared_ways() if shared else self.map.ways(self.topology)
         self.simulation = Simulation(options, hear, where=self.topology, node_type=node_type, delays=delays)
         self.log = CampusLog(self.simulation.kernel, flat=self.is_flat)
         self.simulation.network.taps.append(self.log)
@@ -233,7 +234,7 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
         "buffer_bytes": waiting.bytes / holders,
         "spread_buffer_bytes": waiting.bytes / processes,
         "stability_ms": stability_ns / len(measured) / NS_PER_MS,
-        "stability_formula_ms": load.map.stability_ms() if load.is_flat else math.nan,
+        "stability_formula_ms": load.map.stability_ms() if point["architecture"] == "flat" else math.nan,
         "storage_bytes": kept.bytes / processes,
         "storage_messages": kept.messages / processes,
         "sender_storage_bytes": kept_by_senders.bytes / processes,

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Packet
@@ -104,12 +105,18 @@ def _early(domain: Domain) -> Domain:
     return domain if domain.name == SERVERS else domain._replace(forward_early=0)
 
 
+def _whole(domain: Domain) -> Domain:
+    """Return a group that survives deaths by broadcasts: everybody gets the whole of every message, and repeats it to anybody."""
+    return domain._replace(acks=AckOptions(scheme="distributed", retransmission="nearest", whole=True))
+
+
 OPTIONS: Final[Mapping[str, Callable[[Domain], Domain]]] = {
     PLAIN: _unchanged,
     "changed": _ordered("vector"),
     "early": _early,
     "recipients": _ordered("matrix", stamps="full"),
     "recipients, updates": _ordered("matrix"),
+    "whole": _whole,
     "1 copy": _ordered("resilient", copies=1),
     "2 copies": _ordered("resilient", copies=2),
     "star": _star,
@@ -170,7 +177,7 @@ class OptionCost(NamedTuple):
 
 def where(option: str) -> Topology:
     """Return the daisy with an option."""
-    groups = daisy(GROUPS, SIZE).domains.values()
+    groups = daisy(GROUPS, SIZE, standbys=0).domains.values()
     plain = [domain._replace(options={"stamps": "full"}) for domain in groups]
     promise: Any = "nothing" if option == ORACLE else "causal"
     return Topology("daisy", [OPTIONS[option](domain) for domain in plain], promise=promise)

@@ -35,8 +35,8 @@ CLOCKS: Final[Mapping[str, type[Grouped]]] = {
 }
 
 MEASURES: Final = (
-    "delay_ms", "false_share", "overlooked", "waits", "packets", "bytes", "confirmations", "repeats", "requests", "recovery_ms",
-    "late_share", "kept",
+    "delay_ms", "false_share", "false_share_home", "false_share_all", "overlooked", "waits", "packets", "bytes", "confirmations",
+    "repeats", "requests", "recovery_ms", "late_share", "kept",
 )  # fmt: skip
 
 
@@ -51,10 +51,16 @@ def _order(kind: type[Grouped], point: Point, seed: int, sink: Sink) -> Measures
     seen = watch(kind, msgspec.convert(dict(point), Setup), seed, sink)
     return {
         "delay_ms": seen.delay_ms,
-        "false_share": seen.falsely_ordered / seen.concurrent if seen.concurrent else math.nan,
+        "false_share": _share(seen.falsely_ordered, seen.concurrent),
+        "false_share_home": _share(seen.falsely_ordered_at_home, seen.concurrent_at_home),
+        "false_share_all": _share(seen.falsely_ordered + seen.falsely_ordered_at_home, seen.concurrent + seen.concurrent_at_home),
         "overlooked": seen.overlooked,
-        "waits": seen.waits / seen.arrived if seen.arrived else math.nan,
+        "waits": _share(seen.waits, seen.arrived),
     }
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan
 
 
 def _ack(how: str, point: Point, seed: int, sink: Sink) -> Measures:

@@ -27,6 +27,7 @@ import msgspec
 from thence.core.topology.model import Topology
 from thence.errors import InternalError
 from thence.studies.parts.linked_systems import MS, SECOND, DrivenRun, Send, costs, daisy, drive, names, two
+from thence.studies.parts.printed_links import printed_delivered, printed_sent
 from thence.studies.study import Measures, Point
 from thence.trace.recorder import Sink
 
@@ -186,9 +187,9 @@ def fabric(setting: LinksSetting) -> Topology:
     if setting.architecture == "causal":
         return two(sizes, setting.links)
     if setting.architecture == "printed-delivered":
-        return two(sizes, setting.links, "printed", "delivered")
+        return two(sizes, setting.links, printed_delivered)
     if setting.architecture == "printed-sent":
-        return two(sizes, setting.links, "printed", "sent")
+        return two(sizes, setting.links, printed_sent)
     return daisy(setting.processes, setting.links)
 
 

@@ -90,6 +90,49 @@ class WayDelay(Law):
         return self.constant_ns + self.first_ns + self.second_ns + self.third_ns
 
 
+class RouterCopies:
+    """The copies of the message that one process is sending: what each backbone took to each router, drawn once."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._served: set[str] = set()
+        self._drawn: dict[Link, float] = {}
+
+    def delay_ns(self, target: str, hops: tuple[tuple[Link, int], ...], rng: Random) -> float:
+        """Return what the copy to ``target`` takes over these hops; a target that comes again gets the next message."""
+        if target in self._served:
+            self._served, self._drawn = set(), {}
+        self._served.add(target)
+        for hop, average_ns in hops:
+            if hop not in self._drawn:
+                self._drawn[hop] = -math.log(1.0 - rng.random()) * average_ns
+        return sum(self._drawn[hop] for hop, _ in hops)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDelay(Law):
+    """The way to one process where routers forward one copy: whoever is behind a router gets it at the same time."""
+
+    name = "shared"
+    form = "shared"
+
+    way: WayDelay
+    """The same with a delay of its own for each process."""
+    target: str
+    hops: tuple[tuple[Link, int], ...]
+    """The backbones, from router to router."""
+    copies: RouterCopies
+
+    def __post_init__(self) -> None:
+        """Check nothing: no field is a number that somebody wrote."""
+
+    def _draw(self, rng: Random) -> float:
+        return self.way.constant_ns + self.copies.delay_ns(self.target, self.hops, rng)
+
+    def _mean(self) -> float:
+        return self.way.mean_ns()
+
+
 class Map:
     """Who is where: the daisy, what lies between any two processes, and what a message or an acknowledgement takes there."""
 
@@ -145,6 +188,20 @@ class Map:
         for domain in topology.domains.values():
             size = stamp_bytes(len(domain.members), flat=topology is self.flat)
             found |= {(one, two): self.way(one, two, size) for one in domain.members for two in domain.members if one != two}
+        return found
+
+    def shared_ways(self) -> dict[Link, Law]:
+        """Return the ways of the flat group where routers forward one copy, which all behind them share."""
+        found: dict[Link, Law] = {}
+        size = stamp_bytes(len(self.names), flat=True)
+        for one in self.names:
+            copies = RouterCopies()
+            for two in self.names:
+                if two != one:
+                    path = self._routes.path(one, two)
+                    steps = [((path[at - 1], path[at + 1]), self._average_ns[path[at]]) for at in range(1, len(path), 2)]
+                    hops = tuple((hop, average_ns) for hop, average_ns in steps if average_ns)
+                    found[one, two] = SharedDelay(self.way(one, two, size), two, hops, copies)
         return found
 
     def network_ms(self, topology: Topology) -> float:

@@ -30,8 +30,11 @@ def domains_fig10_bus(ordering: Orderings = "matrix") -> Topology:
 
 
 def domains_fig10_daisy(ordering: Orderings = "matrix") -> Topology:
-    """Domains, Fig. 10: the daisy (sizes are ours)."""
-    return _called("domains-fig10-daisy", shapes.daisy(4, 4, ordering))
+    """Domains, Fig. 10: the daisy, of three levels (sizes are ours).
+
+    The text names it and refers to the hierarchical daisy (daisy §3.2): one of two levels would be the bus over again.
+    """
+    return _called("domains-fig10-daisy", shapes.hierarchy(3, 2, 4, ordering))
 
 
 def domains_fig10_tree(ordering: Orderings = "matrix") -> Topology:
@@ -68,7 +71,7 @@ def clusters_fig6(case: str = "a", ordering: Orderings = "matrix") -> Topology:
 
 def daisy_fig3(ordering: Orderings = "vector") -> Topology:
     """Daisy, Fig. 3: local groups around the servers group (sizes are ours)."""
-    return _called("daisy-fig3", shapes.daisy(4, 5, ordering))
+    return _called("daisy-fig3", shapes.daisy(4, 5, ordering, standbys=0))
 
 
 def daisy_fig5(ordering: Orderings = "vector") -> Topology:
@@ -93,11 +96,26 @@ def _subgroups(orderings: Orderings) -> list[Domain]:
     return [*groups, Domain("main", tuple(group.members[0] for group in groups), "vector")]
 
 
+FIG3_SETS = {
+    "isp01-isp11": "a isp01",
+    "isp02-isp11": "b isp02",
+    "isp03-isp12": "c isp03",
+    "isp11-isp01": "d isp11",
+    "isp11-isp02": "e",
+    "isp12-isp02": "f isp12",
+    "isp12-isp03": "g",
+}
+"""The arrows of the drawing, from the relay that transfers to the one that broadcasts, and whose messages take each."""
+
+
 def interconnect_fig3(ordering: Orderings = "fifo") -> Topology:
-    """Interconnect, Fig. 3: two FIFO systems, joined by three relays here and two there."""
-    members = {"S0": "a b c isp01 isp02 isp03", "S1": "d e isp11 isp12"}
-    pairs = (("isp01", "isp11"), ("isp02", "isp11"), ("isp03", "isp12"), ("isp02", "isp12"))
-    return fabric("interconnect-fig3", _domains(members, ordering), [Link("S0-S1", ("S0", "S1"), pairs, "fifo")])
+    """Interconnect, Fig. 3: two FIFO systems, three relays here, two there, seven transfer sets (who is in which is ours)."""
+    members = {"S0": "a b c isp01 isp02 isp03", "S1": "d e f g isp11 isp12"}
+    links = []
+    for arrow, senders in FIG3_SETS.items():
+        pair = sorted(arrow.split("-"))
+        links.append(Link(arrow, ("S0", "S1"), ((pair[0], pair[1]),), "fifo", only_from=tuple(senders.split())))
+    return fabric("interconnect-fig3", _domains(members, ordering), links)
 
 
 FIG4_SYSTEMS = {"S0": "p q r isp01 isp02 isp03", "S1": "s isp11 isp12", "S2": "t isp21", "S3": "u isp31 isp32 isp33"}
@@ -157,7 +175,6 @@ class NamedShape(NamedTuple):
     """A way to make a fabric: its parameters are those of ``make``, its one-line description that function's."""
 
     make: Callable[..., Topology]
-    is_figure: bool
 
     @property
     def about(self) -> str:
@@ -166,30 +183,31 @@ class NamedShape(NamedTuple):
 
 
 SHAPES: dict[str, NamedShape] = {
-    make.__name__.replace("_", "-"): NamedShape(make, is_figure)
-    for is_figure, makers in (
-        (False, (shapes.flat, shapes.bus, shapes.daisy, shapes.hierarchy, shapes.tree, shapes.chain, shapes.star, shapes.linked)),
-        (
-            True,
-            (
-                domains_fig2,
-                domains_fig10_bus,
-                domains_fig10_daisy,
-                domains_fig10_tree,
-                clusters_fig2,
-                clusters_fig6,
-                daisy_fig3,
-                daisy_fig5,
-                gateways_fig5,
-                gateways_fig6,
-                interconnect_fig3,
-                interconnect_fig4,
-                interconnect_fig4_star,
-                interconnect_fig4_chain,
-                interconnect_fig4_tree,
-            ),
-        ),
+    make.__name__.replace("_", "-"): NamedShape(make)
+    for make in (
+        shapes.flat,
+        shapes.bus,
+        shapes.daisy,
+        shapes.hierarchy,
+        shapes.tree,
+        shapes.chain,
+        shapes.star,
+        shapes.linked,
+        domains_fig2,
+        domains_fig10_bus,
+        domains_fig10_daisy,
+        domains_fig10_tree,
+        clusters_fig2,
+        clusters_fig6,
+        daisy_fig3,
+        daisy_fig5,
+        gateways_fig5,
+        gateways_fig6,
+        interconnect_fig3,
+        interconnect_fig4,
+        interconnect_fig4_star,
+        interconnect_fig4_chain,
+        interconnect_fig4_tree,
     )
-    for make in makers
 }
 """Every shape by the name under which ``thence topology make`` knows it."""

@@ -17,7 +17,7 @@ Source: gateways §3, §4 and Fig. 8; docs/concepts/orderings/grouped.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,6 +29,7 @@ from thence.core.ordering.pending import HeldFrame
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Envelope, Frame
+from thence.sim.laws import Exponential, Law
 from thence.sim.node import SimulatedNode
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
@@ -39,7 +40,14 @@ Clock = tuple[int, ...]
 
 
 class MergedVectors(Grouped):
-    """§4 as printed: the gateway takes a global message's vector into its own, and passes the message on with that one."""
+    """§4 as printed: the gateway takes a global message's vector into its own, and passes the message on with that one.
+
+    Nobody takes over the entry of its own subgroup from a message (``k ≠ j``); the gateway's is its count (``vc_j := VC_j``).
+    """
+
+    def _learn(self, clock: tuple[int, ...]) -> None:
+        entries = [clock[at : at + 2] for at in range(0, len(clock), 2) if clock[at] != self.my_group]
+        super()._learn(tuple(number for entry in entries for number in entry))
 
     def _release(self, held: HeldFrame[Any], out: Output) -> None:
         stamp, state = held.frame.stamp, self.state
@@ -53,10 +61,19 @@ class MergedVectors(Grouped):
 
 
 class GatewayClock(Grouped):
-    """A vector clock among the gateways: what a gateway sends comes after all that it has relayed, whoever has seen it."""
+    """A vector clock among the gateways: what a gateway sends comes after all that it has relayed, whoever has seen it.
+
+    A marker is no message: a gateway that gets one has relayed nothing.
+    """
+
+    def _release(self, held: HeldFrame[Any], out: Output) -> None:
+        super()._release(held, out)
+        stamp = held.frame.stamp
+        if isinstance(stamp, GroupedGlobal) and held.frame.envelope is not None:
+            self.state.known = [max(mine, theirs) for mine, theirs in zip(self.state.known, stamp.clock, strict=True)]
 
     def _order(self, envelope: Envelope, to: tuple[int, ...] | None, vector: list[int], out: Output) -> None:
-        super()._order(envelope, to, list(self.state.released), out)
+        super()._order(envelope, to, [max(mine, theirs) for mine, theirs in zip(self.state.known, vector, strict=True)], out)
 
 
 def before(one: Clock, other: Clock) -> bool:
@@ -99,6 +116,10 @@ class VectorFindings(NamedTuple):
     """How many global messages, or markers of them, came to a gateway."""
     delay_ms: float
     """From sending to delivering, on average."""
+    concurrent_at_home: int
+    """Pairs of global messages of one subgroup, delivered at one process, that are concurrent."""
+    falsely_ordered_at_home: int
+    """How many of them the vectors put into an order."""
 
 
 class Waits:
@@ -136,6 +157,10 @@ class Setup(msgspec.Struct, frozen=True):
     messages: int = 60
     recipients: int = 4
     loss: float = 0.0
+    local_ms: int = 0
+    """The delay within a subgroup; 0: all delays are exponential, of 10 ms on average."""
+    wide_ms: int = 0
+    """The delay between gateways."""
 
 
 def watch(kind: type[Grouped], wanted: Setup, seed: int, sink: Sink) -> VectorFindings:
@@ -154,15 +179,22 @@ def watch(kind: type[Grouped], wanted: Setup, seed: int, sink: Sink) -> VectorFi
         seed=seed,
     )
     events, keep = kept(sink)
-    simulation = Simulation(options, keep, where=Topology.flat(Domain("d", tuple(names), ordering, {"groups": groups})))
+    home = {name: number for number, group in enumerate(groups) for name in group}
+    delays: dict[tuple[str, str], Law] = {}
+    if wanted.local_ms:
+        mean_ms = {True: wanted.local_ms, False: wanted.wide_ms}
+        delays = {
+            (one, other): Exponential(mean_ms[home[one] == home[other]] * 1_000_000) for one, other in permutations(names, 2)
+        }
+    where = Topology.flat(Domain("d", tuple(names), ordering, {"groups": groups}))
+    simulation = Simulation(options, keep, where=where, delays=delays)
     stamps: dict[str, dict[str, Any]] = {name: {} for name in names}
     for node in simulation.nodes.values():
         node.on_deliver = _noting(stamps[node.name], node.on_deliver)
     simulation.run()
-    home = {name: number for number, group in enumerate(groups) for name in group}
-    concurrent, falsely, overlooked = _pairs(events, stamps.values(), home)
-    delays = simulation.statistics.delays_ns
-    return VectorFindings(concurrent, falsely, overlooked, waits.waited, waits.arrived, sum(delays) / len(delays) / 1e6)
+    concurrent, falsely, overlooked, *at_home = _pairs(events, stamps.values(), home)
+    took = simulation.statistics.delays_ns
+    return VectorFindings(concurrent, falsely, overlooked, waits.waited, waits.arrived, sum(took) / len(took) / 1e6, *at_home)
 
 
 OnDeliver = Callable[[SimulatedNode, Delivery], None]
@@ -179,8 +211,9 @@ def _noting(stamps: dict[str, Any], then: OnDeliver | None) -> OnDeliver:
     return note
 
 
-def _pairs(events: list[Event], noted: Iterable[Mapping[str, Any]], home: Mapping[str, int]) -> tuple[int, int, int]:
-    """Count the pairs that are concurrent, those of them that are ordered all the same, and causes that are not ordered."""
+def _pairs(events: list[Event], noted: Iterable[Mapping[str, Any]], home: Mapping[str, int]) -> tuple[int, ...]:
+    """Count the pairs that are concurrent, those of them that are ordered all the same, and causes that are not ordered; and
+    the first two again of pairs from one subgroup, which are not among the former."""
     causes = Causes(events)
     global_messages = {
         str(event.message): home[event.process]
@@ -188,17 +221,19 @@ def _pairs(events: list[Event], noted: Iterable[Mapping[str, Any]], home: Mappin
         if event.kind == "send" and {home[name] for name in event.to or ()} != {home[event.process]}
     }
     subgroups = len(set(home.values()))
-    concurrent = falsely = overlooked = 0
+    overlooked = 0
+    concurrent, falsely = [0, 0], [0, 0]
     for stamps in noted:
         clocks = {message: dense(stamp.clock, subgroups) for message, stamp in stamps.items() if message in global_messages}
         for one, other in combinations(clocks, 2):
             ordered = before(clocks[one], clocks[other]) or before(clocks[other], clocks[one])
             if not causes.concurrent(one, other):
                 overlooked += not ordered
-            elif global_messages[one] != global_messages[other]:
-                concurrent += 1
-                falsely += ordered
-    return concurrent, falsely, overlooked
+            else:
+                at_home = global_messages[one] == global_messages[other]
+                concurrent[at_home] += 1
+                falsely[at_home] += ordered
+    return concurrent[0], falsely[0], overlooked, concurrent[1], falsely[1]
 
 
 def dense(pairs: Clock, count: int) -> Clock:

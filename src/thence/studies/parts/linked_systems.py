@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from thence.core.topology.domain import Domain
+from thence.core.topology.link import MakeLinkEnd
 from thence.core.topology.model import Link, Promise, Topology
 from thence.core.wire.messages import Frame, Packet
 from thence.sim.kernel import Kernel
@@ -26,8 +27,7 @@ from thence.sim.simulation import Simulation
 from thence.trace.events import Event
 from thence.trace.recorder import Sink, kept, nowhere
 
-Mode = Literal["causal", "fifo", "printed"]
-Wait = Literal["sent", "delivered"]
+Mode = Literal["causal", "fifo"] | MakeLinkEnd
 Send = tuple[int, str, tuple[str, ...] | None]
 """When, in nanoseconds; who; to whom (None: everyone)."""
 
@@ -44,14 +44,13 @@ def two(
     sizes: tuple[int, int],
     pairs: int,
     mode: Mode = "causal",
-    wait: Wait = "delivered",
     *,
     ordering: str = "vector",
     promise: Promise | None = None,
 ) -> Topology:
     """Return domains A and B, joined by a link L whose relays are the first members of each."""
     ours, theirs = names("a", sizes[0]), names("b", sizes[1])
-    link = Link("L", ("A", "B"), tuple(zip(ours[:pairs], theirs[:pairs], strict=True)), mode, wait)
+    link = Link("L", ("A", "B"), tuple(zip(ours[:pairs], theirs[:pairs], strict=True)), mode)
     promised: Promise = promise or ("causal" if mode == "causal" else "fifo")
     return Topology("two", [Domain("A", ours, ordering), Domain("B", theirs, ordering)], [link], promise=promised)
 

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 from thence.core.ordering import ordering_named
+from thence.core.topology.ack_options import MAX_DISTRIBUTED, AckOptions
 from thence.core.topology.checks import MAX_DOMAINS, MAX_PROCESSES
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Promise, Topology
@@ -30,7 +31,7 @@ from thence.words import counted
 
 Orderings = str | Sequence[str]
 Joined = Literal["star", "chain", "tree"]
-Mode = Literal["causal", "fifo", "printed"]
+Mode = Literal["causal", "fifo"]
 
 
 def fabric(name: str, domains: Iterable[Domain], links: Iterable[Link] = ()) -> Topology:
@@ -56,9 +57,27 @@ def bus(domains: int = 4, size: int = 4, ordering: Orderings = "matrix") -> Topo
     return _named("bus", hierarchy(2, domains, size, ordering), "bus")
 
 
-def daisy(domains: int = 4, size: int = 4, ordering: Orderings = "vector") -> Topology:
-    """Local groups of SIZE, the first process of each also in the group of servers."""
-    return _named("daisy", hierarchy(2, domains, size, ordering), "servers")
+def daisy(domains: int = 4, size: int = 4, ordering: Orderings = "vector", standbys: int = 1) -> Topology:
+    """Local groups of SIZE, the first process of each also in the group of servers; STANDBYS more succeed it at once."""
+    plain = _named("daisy", hierarchy(2, domains, size, ordering), "servers")
+    _at_least("standbys", standbys, 0)
+    if not standbys:
+        return plain
+    if standbys > size - 2:
+        raise ConfigError(
+            f"standbys {standbys}: of a group of {size} its server and somebody else are none; with --standbys 0 there are none"
+        )
+    *groups, servers = sorted(plain.domains.values(), key=lambda domain: domain.name == "servers")
+    replicas = [group.members[: 1 + standbys] for group in groups]
+    servers = servers._replace(members=tuple(name for these in replicas for name in these))
+    passing = [
+        domain._replace(acks=AckOptions.passing_on())
+        if domain.ordering == "vector" and len(domain.members) <= MAX_DISTRIBUTED
+        else domain
+        for domain in (*groups, servers)
+    ]
+    local = {name: group.name for group, these in zip(groups, replicas, strict=True) for name in these}
+    return Topology("daisy", passing, replicas=replicas, local=local, promise=plain.promise)
 
 
 def hierarchy(levels: int = 3, branching: int | Sequence[int] = 2, size: int = 3, ordering: Orderings = "matrix") -> Topology:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
+from thence.core.member.codec import encode_record
 from thence.core.member.contract import Arrived, Delivery, Ready, Submit
 from thence.core.member.limits import MemberOptions
 from thence.core.member.member import Member
@@ -35,11 +36,16 @@ from thence.trace.recorder import Recorder, Sink
 TRUSTED: Final = MemberOptions(reliable=False, durable=False)
 """Nothing is lost here and nobody crashes, so nothing is acknowledged or stored."""
 
+DURABLE: Final = MemberOptions(reliable=False)
+"""Nothing is lost, but what a member would write to its disk is counted."""
+
 ValueT = TypeVar("ValueT")
 
 
 class Wires:
     """Real members joined by wires. What goes over them is counted in the public attributes."""
+
+    options = TRUSTED
 
     def __init__(self, topology: Topology, sink: Sink, taking_part: Collection[str] | None = None) -> None:
         """Join the members of a fabric; ``taking_part``: who matters (None: everybody)."""
@@ -78,7 +84,7 @@ class Wires:
     def member(self, name: str) -> Member:
         """Return a member, as it is now."""
         if name not in self._members:
-            self._members[name] = Member(name, self.routes, TRUSTED)
+            self._members[name] = Member(name, self.routes, self.options)
         return self._members[name]
 
     def forget(self, name: str) -> None:
@@ -118,7 +124,7 @@ class Wires:
         size = FRAME_BYTES
         for frame in packet.frames:
             if frame.stamp is not self._size[0]:  # One stamp often goes to many.
-                self._size = (frame.stamp, control_bytes(frame.stamp))
+                self._size = (frame.stamp, control_bytes(frame.stamp, frame.envelope))
             stamp_bytes = self._size[1]
             self.frames += 1
             self.control_bytes += stamp_bytes
@@ -128,6 +134,21 @@ class Wires:
             self.handled[source] += len(packet.frames)
         self.handled[target] += len(packet.frames)
         return size
+
+
+class StoringWires(Wires):
+    """Wires between members with a disk; also counts what they would write to it."""
+
+    options = DURABLE
+    disk_bytes = 0
+
+    def state_bytes(self, name: str) -> int:
+        """Return how many bytes of a snapshot the orderings of a member take."""
+        return sum(len(place.ordering.snapshot()) for place in self.member(name).attachment.domains.values())
+
+    def _handle(self, name: str, ready: Ready) -> None:
+        self.disk_bytes += sum(len(encode_record(record)) for record in ready.persist)
+        super()._handle(name, ready)
 
 
 class TimedWires(Wires):

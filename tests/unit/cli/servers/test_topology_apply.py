@@ -37,9 +37,21 @@ def test_a_plan_says_what_changes_who_holds_and_what_to_do_before_and_after(tmp_
         "domain e is new, with B, D",
         "before: start D with the new file",
         "all 3 servers hold",
+        "all hold, since what is sent to everyone goes to others from then on",
         "afterwards: stop C",
     ):
         assert said in " ".join(result.out.split()), result.out
+
+
+def test_a_plan_says_who_holds_and_who_goes_on(tmp_path: Path) -> None:
+    beside = '[domains.e]\nmembers = ["C", "D"]\n'
+    old = OLD + beside + '[domains.g]\nmembers = ["D", "E"]\n'
+    new = NEW.replace('["B", "D"]', '["B", "C"]') + beside.replace(".e]", ".h]") + '[domains.g]\nmembers = ["D", "E"]\n'
+    result = run(*files(tmp_path, old, new), "--plan")
+    assert "then: 4 servers hold, A, B, C, D, and 1 other goes on: what clients send" in " ".join(result.out.split()), result.out
+    assert "all hold, since" not in result.out
+    plan = json.loads(run(*files(tmp_path, old, new), "--plan", "--json").out)
+    assert (plan["holds"], plan["all_hold_because"]) == (["A", "B", "C", "D"], "")
 
 
 def test_a_plan_for_programs(tmp_path: Path) -> None:

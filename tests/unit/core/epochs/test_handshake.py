@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from thence.core.epochs.epoch import MAX_EARLIER_OFFERS, NEVER_MET, Claim, Epoch, Held
+from thence.core.epochs.epoch import (
+    MAX_EARLIER_OFFERS,
+    MAX_EPOCH_NUMBER,
+    MAX_EPOCH_STEP,
+    NEVER_MET,
+    Claim,
+    Epoch,
+    Held,
+)
 from thence.core.epochs.handshake import Handshake, Own, Shown
 from thence.core.epochs.progress import Progress
 
@@ -199,3 +207,21 @@ def test_a_number_that_nobody_gets_to_is_refused() -> None:
     _, two = pair()
     found = two.hello("call", own(), Shown(Claim(Held(Epoch()), Held(Epoch(2**60, "a"))), {}), "b")
     assert found.behind == "unclear"
+
+
+@pytest.mark.parametrize("step", [MAX_EPOCH_STEP, MAX_EPOCH_STEP + 1, MAX_EPOCH_NUMBER - 2])
+def test_an_epoch_far_above_all_others_is_neither_taken_nor_outdone(step: int) -> None:
+    """Once a peer that lies had brought its pair to the highest number, the two refused each other for ever."""
+    agreed, far = Held(Epoch(1, "agreed")), Held(Epoch(1 + step, "far"))
+    one = Handshake("s1", "s2", Claim(agreed))
+    one.call("link")
+    answer = one.welcome("link", own(), Shown(Claim(agreed, far), {}))
+    assert answer is not None
+    two = Handshake("s1", "s2", Claim(agreed))
+    found = two.hello("link", own(), Shown(Claim(agreed, far), {}), "fresh")
+    if step == MAX_EPOCH_STEP:
+        assert (answer.reason, found.reason) == ("", "")
+    else:
+        assert answer.behind == found.behind == "unclear"
+        assert "MAX_EPOCH_STEP" in answer.reason
+        assert one.claim == two.claim == Claim(agreed)

@@ -14,7 +14,7 @@ from thence.core.topology.domain import Domain
 from thence.core.topology.routing import Routes
 from thence.core.topology.toml import parse, write
 from thence.core.wire.messages import Packet
-from thence.core.wire.records import Record
+from thence.core.wire.records import Record, Shared
 from thence.errors import Busy, ConfigError, StorageError, TopologyError, UsageError
 
 TEXT = """
@@ -172,7 +172,7 @@ def test_a_restart_finds_again_what_was_kept_and_who_was_suspected() -> None:
     restored = member("r2")
     restored.step(Restored(None, (*records, *ready.persist), 0), 0)
     assert restored.snapshot() == r2.snapshot()
-    with pytest.raises(StorageError, match="where no relay has replicas"):
+    with pytest.raises(StorageError, match="makes no difference"):
         Member("a", Domain("A", ("a", "b"), "matrix")).step(Restored(None, [records[1]], 0), 0)
 
 
@@ -194,3 +194,69 @@ def test_who_keeps_too_much_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> No
     (packet,) = packets(a.step(Submit(("d",), b"m"), 0), "r2")
     (refusal,) = r2.step(Arrived("a", packet), 0).refused
     assert "100000 of 0 bytes are kept for the replica that forwards; MAX_KEPT is 100000" in str(refusal)
+
+
+LOCAL = parse(TEXT + 'local = "A"\n')
+
+
+def test_replicas_of_a_local_domain_send_and_are_written_to_there() -> None:
+    assert LOCAL.senders == LOCAL.processes == ("a", "r1", "r2", "d")
+    assert (LOCAL.located("r1"), LOCAL.located("d")) == (("A",), ("D",))
+    assert parse(write(LOCAL)).fingerprint == LOCAL.fingerprint != TWIN.fingerprint
+    r2 = Member("r2", LOCAL, TRUSTING)
+    # It writes to its own domain; the one that forwards carries it on, and so does the other one, which keeps it until then.
+    ready = r2.step(Submit(("a", "d", "r2"), b"m"), 0)
+    assert sent(ready) == [("a", "A", "r2:1"), ("r1", "A", "r2:1")]
+    assert [str(delivery.envelope.id) for delivery in ready.deliver] == ["r2:1"]
+    assert sent(r2.step(Suspicion("r1", True), 1)) == [("d", "D", "r2:1"), ("r1", "D", "r2:1")]
+
+
+def test_what_is_for_a_replica_from_outside_goes_into_its_domain() -> None:
+    """r2 delivers it when it comes out there, so before whatever depends on it there."""
+    d, r1, r2 = (Member(name, LOCAL, TRUSTING) for name in ("d", "r1", "r2"))
+    ready = d.step(Submit(("r2",), b"m"), 0)
+    assert sent(ready) == [("r1", "D", "d:1"), ("r2", "D", "d:1")]
+    assert r2.step(Arrived("d", packets(ready, "r2")[0]), 0).deliver == ()
+    forwarded = r1.step(Arrived("d", packets(ready, "r1")[0]), 0)
+    assert sent(forwarded) == [("r2", "A", "d:1")]
+    (copy,) = packets(forwarded, "r2")
+    assert [str(delivery.envelope.id) for delivery in r2.step(Arrived("r1", copy), 0).deliver] == ["d:1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (
+            TEXT + 'local = "B"\n',
+            "local = 'B' is none of A, D: it is the one of their domains",
+        ),
+        (
+            TEXT.replace("matrix", "sequenced", 1) + 'local = "A"\n',
+            "local = 'A', which runs sequenced: there",
+        ),
+    ],
+)
+def test_a_local_domain_must_be_one_of_theirs_in_which_nothing_goes_round(text: str, match: str) -> None:
+    with pytest.raises(TopologyError, match=match):
+        parse(text)
+
+
+def test_a_restart_finds_again_what_a_replica_alone_has() -> None:
+    """Its own message leaves its domain when another one has acknowledged it, also where it crashed in between."""
+    text = TEXT.replace('ordering = "matrix"\n', "") + 'local = "A"\n'
+    options = MemberOptions()
+    r1, a = Member("r1", parse(text), options), Member("a", parse(text), options)
+    first = r1.step(Submit(("d",), b"m"), 0)
+    assert {packet.domain for _, packet in first.send} == {"A"}
+    acked = a.step(Arrived("r1", packets(first, "a")[0]), 1)
+    for snapshot, records in ((None, list(first.persist)), (r1.snapshot(), [])):
+        again = Member("r1", parse(text), options)
+        again.step(Restored(snapshot, records, 0), 2)
+        ready = again.step(Arrived("a", packets(acked, "r1")[0]), 3)
+        assert [record for record in ready.persist if isinstance(record, Shared)] == [Shared(1, 3)]
+        assert ("d", "D", "r1:1") in sent(ready)
+        # And the record is stepped through as it happened.
+        third = Member("r1", parse(text), options)
+        third.step(Restored(snapshot, [*records, *ready.persist], 0), 4)
+        assert third.attachment.takeover is not None
+        assert (third.attachment.takeover.kept, third.attachment.takeover.alone) == (0, {})

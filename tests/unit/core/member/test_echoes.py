@@ -27,7 +27,6 @@ WAYS = [
     pytest.param("sequenced", ', coordinator = "s"', id="sequenced"),
     pytest.param("grouped", ', groups = [["s", "r"], ["a"]]', id="grouped"),
     pytest.param("clocked", "", id="clocked"),
-    pytest.param("resilient", ", copies = 1", id="resilient"),
 ]
 GATEWAYS = """
 name = "gateways"
@@ -36,20 +35,6 @@ members = ["g", "m", "h", "n"]
 ordering = { name = "grouped", groups = [["g", "m"], ["h", "n"]] }
 [domains.B]
 members = ["m", "b"]
-"""
-PRINTED = """
-name = "printed"
-promise = "fifo"
-[domains.A]
-members = ["a", "s", "r"]
-ordering = { name = "sequenced", coordinator = "s" }
-[domains.B]
-members = ["b", "q"]
-[[links]]
-between = ["A", "B"]
-relays = [["r", "q"]]
-mode = "printed"
-wait = "delivered"
 """
 
 
@@ -147,11 +132,3 @@ def test_a_coordinator_keeps_room_for_what_it_hands_back(monkeypatch: pytest.Mon
     fabric = Fabric(parse(TWO.format(ordering="sequenced", options=', coordinator = "s"')))
     with pytest.raises(Busy, match="MAX_QUEUED_HARD is 6"):
         fabric.send("s", *[b""] * 7)
-
-
-def test_where_a_link_counts_what_comes_back_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "MAX_ECHOES", 2)
-    fabric = Fabric(parse(PRINTED))
-    fabric.send("r", b"1", b"2")
-    with pytest.raises(Busy, match="2 have not come back to us; the limit is MAX_ECHOES"):
-        fabric.send("r", b"3")

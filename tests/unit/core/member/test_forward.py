@@ -73,8 +73,8 @@ def test_where_there_is_one_domain_nothing_is_forwarded() -> None:
     assert (relay.forwarder.number, len(relay.retained)) == (1, 1)
 
 
-def test_a_suspicion_where_no_relay_has_replicas_is_refused() -> None:
-    with pytest.raises(StorageError, match="no relay has replicas"):
+def test_a_stored_suspicion_that_makes_no_difference_is_refused() -> None:
+    with pytest.raises(StorageError, match="makes no difference"):
         Relay().forwarder.suspect("b", True)
 
 

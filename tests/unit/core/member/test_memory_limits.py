@@ -7,7 +7,7 @@ import pytest
 from thence.core.failover.early_payloads import AHEAD, MAX_AHEAD_BYTES, MAX_AHEAD_KEPT_BYTES
 from thence.core.member import admission, limits
 from thence.core.member.contract import Arrived, Submit
-from thence.core.member.limits import MAX_LATE_BYTES_HARD, MIN_LATE_BYTES_HARD, MemberOptions, late_bytes
+from thence.core.member.limits import MemberOptions
 from thence.core.member.member import Member
 from thence.core.ordering import ArrivalOrder
 from thence.core.places.link_end import LinkTransfer
@@ -75,16 +75,6 @@ def test_early_frames_of_a_link_follow_the_options() -> None:
         end.accept("a1", Frame(LinkTransfer(7), message(7)), 0)
 
 
-def test_what_waits_for_its_number_as_printed_is_bounded() -> None:
-    printed = LINKED.replace("between", 'mode = "printed"\nbetween').replace('"linked"', '"linked"\npromise = "fifo"')
-    member = Member("b2", parse(printed), MemberOptions(max_early_bytes=3 * (FRAME_WEIGHT + 100)))
-    place = member.attachment.links["l"]
-    for number in (1, 2, 3):
-        assert not place.end.unnumbered_full
-        place.end.cross(message(number), "b2")
-    assert "3 messages of 492 bytes wait for their number; MAX_EARLY_BYTES is 492" in place.end.unnumbered_full
-
-
 def test_copies_to_repeat_follow_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies_module, "WINDOW_BYTES", 4 * (FRAME_WEIGHT + 100))
     copies = Copies([{}], [0], limit_bytes=0)
@@ -95,22 +85,6 @@ def test_copies_to_repeat_follow_the_options(monkeypatch: pytest.MonkeyPatch) ->
     nearest += 'confirmation = {scheme = "distributed", retransmission = "nearest"}\n'
     member = Member("a", parse(nearest), MemberOptions(max_copies_bytes=7))
     assert member.attachment.domains["d"].transport.copies._copies.limit_bytes == 7  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(("given", "most"), [(256 * MIB, MAX_LATE_BYTES_HARD), (32 * MIB, 512 * MIB), (1, MIN_LATE_BYTES_HARD)])
-def test_what_waits_until_all_have_a_message_of_ours_follows_the_options(given: int, most: int) -> None:
-    options = MemberOptions(max_unconsumed_bytes=given)
-    assert late_bytes(options) == most
-    safe = 'name = "f"\n[domains.d]\nmembers = ["a", "b"]\nordering = "vector"\ndelivery = "safe"\n'
-    member = Member("a", parse(safe), options)
-    turn = member.attachment.turn
-    assert turn is not None
-    turn.load([("d", Frame(None, message(1)), [("d", 1)])])
-    turn.bytes = most - 1
-    member.admission.check([], hard=True)
-    turn.bytes = most
-    with pytest.raises(Busy, match=f"MAX_LATE_BYTES_HARD is {most}"):
-        member.admission.check([], hard=True)
 
 
 def refused_by(member: Member, sender: Member, messages: int) -> tuple[int, str]:
@@ -169,15 +143,9 @@ def test_what_is_kept_for_another_replica_follows_the_options(monkeypatch: pytes
     assert takeover.kept_bytes == takeover.fork().kept_bytes == 1_000
     takeover.load(takeover.save())
     assert takeover.kept_bytes_for("D") == 1_000
+    takeover.suspect("r1", True)
     takeover.take_kept("D")
     assert takeover.kept_bytes == 0
-
-
-def test_what_is_kept_aside_of_one_peer_is_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
-    small(monkeypatch)
-    safe = parse('name = "f"\n[domains.d]\nmembers = ["a", "b", "c"]\nordering = "vector"\ndelivery = "safe"\n')
-    taken, why = refused_by(Member("b", safe), Member("a", safe), 50)
-    assert (taken, "its share of MAX_HELD_BYTES is 150" in why) == (2, True), why
 
 
 RELAYED = """

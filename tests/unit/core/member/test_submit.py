@@ -37,7 +37,7 @@ class Process:
         self.fast_path = FastPath(self.here, self.log, self.forwarder, self.view)
 
     def hold(self) -> None:
-        record = self.view.hold(Hold(1, NEXT), PAIR)
+        record = self.view.hold(Hold(1, NEXT), PAIR, "a")
         assert record is not None
         self.view.note(record)
 

@@ -11,8 +11,9 @@ from thence.core.member.contract import Arrived, Restored, Submit
 from thence.core.member.member import Member
 from thence.core.ordering.clocked import ClockedAcknowledgement
 from thence.core.topology.domain import Domain
+from thence.core.topology.model import Topology
 from thence.core.wire.messages import Packet
-from thence.errors import ImpossibleFrame, OverflowingFrame
+from thence.errors import ConfigError, ImpossibleFrame, OverflowingFrame
 
 
 def acknowledgements(run: Run) -> list[tuple[str, str]]:
@@ -74,9 +75,10 @@ def test_a_time_that_has_passed_is_impossible() -> None:
         run.orderings["B"].accept("A", type(second)(stamp, second.envelope), 0)
 
 
-def test_after_a_crash_the_times_are_the_same() -> None:
-    """A physical clock moves with the time at which frames came in; that time is stored, so the same stamps come out again."""
-    domain = Domain("d", ("A", "B", "C"), "clocked", {"clock": "physical"})
+@pytest.mark.parametrize(("clock", "latest"), [("physical", 7_000_001), ("hybrid", 8_000_000)])
+def test_after_a_crash_the_times_are_the_same(clock: str, latest: int) -> None:
+    """A clock moves with the time at which frames came in or went out; that time is stored, so the same stamps come out again."""
+    domain = Domain("d", ("A", "B", "C"), "clocked", {"clock": clock})
     sent = Member("A", domain).step(Submit(None, b"x"), 1_000).send
     frames = Packet[Any]("d", next(packet.frames for peer, packet in sent if peer == "B"), (1,))
     alive = Member("B", domain)
@@ -87,4 +89,17 @@ def test_after_a_crash_the_times_are_the_same() -> None:
     first = {(peer, frame) for peer, packet in (*taken.send, *written.send) for frame in packet.frames}
     second = {(peer, frame) for peer, packet in again.send for frame in packet.frames}
     assert first == second
-    assert max(frame.stamp.time for _, frame in second) == 7_000_001
+    assert max(frame.stamp.time for _, frame in second) == latest
+
+
+def test_a_relay_stamps_with_the_time_of_its_step() -> None:
+    """What a relay brings in from another domain was sent there when it was forwarded, whatever its clock has heard."""
+    topology = Topology("t", [Domain("d", ("A", "B"), "vector"), Domain("e", ("B", "C"), "clocked", {"clock": "hybrid"})])
+    (_, packet), *_ = Member("A", topology).step(Submit(("C",), b"x"), 1_000).send
+    ((_, forwarded),) = (pair for pair in Member("B", topology).step(Arrived("A", packet), 7_000).send if pair[0] == "C")
+    assert forwarded.frames[0].stamp.time == 7_000
+
+
+def test_a_bound_needs_clocks() -> None:
+    with pytest.raises(ConfigError, match="skew_ns"):
+        Run("clocked", "AB", {"skew_ns": 5})

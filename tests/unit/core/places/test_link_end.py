@@ -10,22 +10,21 @@ from thence.core.member.member import Member, describe_wait
 from thence.core.ordering import Predecessor, Wait
 from thence.core.ordering.vector import VectorStamp
 from thence.core.places import link_end
-from thence.core.places.link_end import LinkCarried, LinkCarry, LinkEnd, LinkNumber, LinkOutput, LinkState, LinkTransfer
+from thence.core.places.link_end import LinkCarried, LinkCarry, LinkEnd, LinkOutput, LinkState, LinkTransfer
 from thence.core.wire.messages import Envelope, Frame, Packet, weight_of
 from thence.errors import FrameRefused, MalformedFrame, OverflowingFrame, ReplayedFrame, StorageError, StrangerFrame
 from thence.sim.options import SimulationOptions
 from thence.sim.scenario import Stage
 from thence.sim.simulation import Simulation, simulate
 from thence.studies.parts.linked_systems import Mode, two
-from thence.studies.parts.linked_systems import Wait as WaitFor
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
 LINK = two((3, 3), 3).links["L"]
 
 
-def end(me: str, mode: Mode = "causal", wait: WaitFor = "delivered") -> LinkEnd:
-    return LinkEnd(LINK._replace(mode=mode, wait=wait), me)
+def end(me: str, mode: Mode = "causal") -> LinkEnd:
+    return LinkEnd(LINK._replace(mode=mode), me)
 
 
 def message(number: int, origin: str = "x") -> Envelope:
@@ -73,7 +72,7 @@ def test_both_directions_are_numbered_by_themselves() -> None:
     assert sequencer.cross(message(1, "y"), "").send == [("a1", Frame(LinkTransfer(1), message(1, "y")))]
 
 
-# --- FIFO and as printed -----------------------------------------------------------------------------------------------
+# --- FIFO --------------------------------------------------------------------------------------------------------------
 
 
 def test_in_fifo_mode_each_relay_has_its_partner_and_nothing_waits() -> None:
@@ -81,28 +80,6 @@ def test_in_fifo_mode_each_relay_has_its_partner_and_nothing_waits() -> None:
         assert end(me, "fifo").cross(message(1), me).send == [(partner, Frame(LinkTransfer(0), message(1)))]
     receiver = end("b2", "fifo")
     assert receiver.accept("a2", Frame(LinkTransfer(0), message(7)), 0) == LinkOutput([], [message(7)])
-
-
-@pytest.mark.parametrize("number_first", [True, False])
-def test_as_printed_a_relay_needs_the_message_and_its_number(number_first: bool) -> None:
-    assert end("a1", "printed").cross(message(1), "a2").send == [("a2", Frame(LinkNumber(1, "x", 1), None))]
-    relay, out = end("a2", "printed"), [("b2", Frame(LinkTransfer(1), message(1)))]
-    if number_first:
-        assert relay.accept("a1", Frame(LinkNumber(1, "x", 1), None), 0).send == []
-        assert relay.cross(message(1), "a2").send == out
-    else:
-        assert relay.cross(message(1), "a2").send == []
-        assert relay.accept("a1", Frame(LinkNumber(1, "x", 1), None), 0).send == out
-    assert (relay.state.unclaimed, relay.state.unnumbered) == ({}, {})
-
-
-@pytest.mark.parametrize(("wait", "at_once"), [("delivered", [message(1)]), ("sent", [message(1), message(2)])])
-def test_as_printed_a_relay_waits_for_the_delivery_of_its_own_or_not(wait: WaitFor, at_once: list[Envelope]) -> None:
-    relay = end("b2", "printed", wait)
-    relay.accept("a2", Frame(LinkTransfer(2), message(2)), 0)
-    assert relay.accept("a2", Frame(LinkTransfer(1), message(1)), 0).pass_on == at_once
-    if wait == "delivered":
-        assert relay.delivered().pass_on == [message(2)]
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------------
@@ -118,12 +95,9 @@ REFUSED: list[tuple[str, Mode, str, Frame[object], type[FrameRefused]]] = [
     ("b2", "causal", "b3", Frame(LinkCarried(2), message(2)), StrangerFrame),
     ("b2", "causal", "b3", Frame(LinkCarry(2), message(2)), StrangerFrame),
     ("b2", "causal", "b1", Frame(LinkCarry(3), message(3)), StrangerFrame),
-    ("b2", "causal", "b1", Frame(LinkNumber(3, "x", 3), None), StrangerFrame),
     ("b2", "fifo", "b1", Frame(LinkCarry(2), message(2)), StrangerFrame),
     ("b1", "fifo", "b2", Frame(LinkCarried(2), message(2)), StrangerFrame),
     ("b2", "fifo", "a2", Frame(LinkTransfer(-1), message(2)), MalformedFrame),
-    ("b2", "printed", "b3", Frame(LinkNumber(1, "y", 1), None), StrangerFrame),
-    ("b2", "printed", "b1", Frame(LinkCarry(2), message(2)), StrangerFrame),
 ]
 
 
@@ -131,7 +105,7 @@ REFUSED: list[tuple[str, Mode, str, Frame[object], type[FrameRefused]]] = [
 def test_what_is_refused_changes_nothing(me: str, mode: Mode, peer: str, frame: Frame[object], kind: type[FrameRefused]) -> None:
     given = end(me, mode)
     if mode != "fifo":
-        given.accept("a3" if me != "b2" or mode == "printed" else "a2", Frame(LinkTransfer(5), message(5)), 0)
+        given.accept("a3" if me != "b2" else "a2", Frame(LinkTransfer(5), message(5)), 0)
     before = state(given)
     with pytest.raises(kind, match="link 'L': a frame from"):
         given.accept(peer, frame, 0)
@@ -147,14 +121,6 @@ def test_a_replay_is_refused_and_changes_nothing() -> None:
         with pytest.raises(ReplayedFrame, match="came before"):
             receiver.accept(peer, frame, 0)
     assert state(receiver) == before
-    relay = end("b2", "printed")
-    relay.accept("b1", Frame(LinkNumber(1, "y", 1), None), 0)
-    with pytest.raises(ReplayedFrame, match="has its number already"):
-        relay.accept("b1", Frame(LinkNumber(1, "y", 1), None), 0)
-    own = end("b2", "printed")
-    own.accept("a2", Frame(LinkTransfer(1), message(1)), 0)
-    with pytest.raises(ReplayedFrame, match="came before"):
-        own.accept("a2", Frame(LinkTransfer(1), message(1)), 0)
 
 
 def test_what_waits_is_weighed_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,11 +148,6 @@ def test_waiting_is_bounded_and_what_is_next_always_comes_in(monkeypatch: pytest
         receiver.accept("a1", Frame(LinkTransfer(4), message(4)), 0)
     assert state(receiver) == before
     assert receiver.accept("a1", Frame(LinkTransfer(1), message(1)), 0).pass_on == [message(1), message(2), message(3)]
-    relay = end("b2", "printed")
-    for number in (1, 2):
-        relay.accept("b1", Frame(LinkNumber(number, "y", number), None), 0)
-    with pytest.raises(OverflowingFrame, match="MAX_EARLY"):
-        relay.accept("b1", Frame(LinkNumber(3, "y", 3), None), 0)
 
 
 # --- restarts ----------------------------------------------------------------------------------------------------------
@@ -249,13 +210,6 @@ def test_a_wait_at_a_link_says_from_whom_and_since_when() -> None:
     assert len(twin.attachment.waiting()) == 2
 
 
-def test_as_printed_a_snapshot_does_not_say_from_whom() -> None:
-    relay = end("b2", "printed")
-    relay.accept("a2", Frame(LinkTransfer(2), message(2)), 5)
-    relay.restored(9)
-    assert relay.waiting() == [Wait(message(2).id, "link L", Predecessor("link L", 1), 9)]
-
-
 def test_a_snapshot_of_another_link_is_refused() -> None:
     saved = Member("a1", two((2, 2), 2))
     saved.step(Submit(None), 0)
@@ -265,7 +219,7 @@ def test_a_snapshot_of_another_link_is_refused() -> None:
     assert [peer for peer, packet in same.step(Restored(saved.snapshot(), (), 0), 0).send] == ["a2", "b1"]
 
 
-@pytest.mark.parametrize("mode", ["causal", "fifo", "printed"])
+@pytest.mark.parametrize("mode", ["causal", "fifo"])
 @pytest.mark.parametrize("seed", range(5))
 def test_relays_that_crash_lose_and_double_nothing(mode: Mode, seed: int) -> None:
     """Crashes, loss, duplication and reordering everywhere: every process of these fabrics is a relay of the link."""

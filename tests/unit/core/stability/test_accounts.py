@@ -13,11 +13,11 @@ from thence.core.member.member import Member
 from thence.core.reconfig.protocol import Hold, Prepare, Switch
 from thence.core.stability.accounts import IN_ORDER, OURS, Accounts
 from thence.core.topology.domain import Domain
-from thence.core.topology.model import Link, Topology
+from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse, write
 from thence.core.wire.messages import Envelope, Frame, Packet
 from thence.core.wire.records import Record
-from thence.errors import Busy, StorageError, TopologyError
+from thence.errors import Busy, StorageError
 
 MS = 1_000_000
 ROW = (Domain("A", ("a", "r"), "vector"), Domain("B", ("r", "s"), "vector"), Domain("C", ("s", "c"), "matrix"))
@@ -183,13 +183,6 @@ def test_the_option_is_a_part_of_the_fabric() -> None:
     assert parse(write(row())).stability
     assert not parse(write(row(stability=False))).stability
     assert row().fingerprint == parse(write(row())).fingerprint != row(stability=False).fingerprint
-
-
-def test_a_link_as_printed_is_refused() -> None:
-    domains = [Domain("A", ("a", "b"), "vector"), Domain("C", ("c", "d"), "vector")]
-    link = Link("l", ("A", "C"), (("a", "c"), ("b", "d")), "printed")
-    with pytest.raises(TopologyError, match="as printed"):
-        Topology("two", domains, [link], promise="fifo", stability=True)
 
 
 # --- the accounts --------------------------------------------------------------------------------------------------------------

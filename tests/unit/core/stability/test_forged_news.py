@@ -12,7 +12,7 @@ from thence.core.member.limits import MemberOptions
 from thence.core.member.member import Member
 from thence.core.reconfig.protocol import FABRIC, NewView
 from thence.core.topology.domain import Domain
-from thence.core.wire.messages import Envelope, Packet, SafeAck
+from thence.core.wire.messages import Envelope, Packet
 from thence.errors import ImpossibleFrame
 
 DOMAIN = Domain("d", ("A", "B"), "vector")
@@ -46,10 +46,6 @@ def test_what_was_refused_is_not_asked_for_again_and_a_restart_knows_it_too(deli
     ready = b.step(Arrived("A", forged(packet)), 1)
     assert b.attachment.progress("A")["d"].received == 1
     refused = list(ready.refused)
-    if delivery == "safe":
-        passed = b.step(Arrived("A", Packet("d", (), safe_ack=SafeAck(1))), 2)
-        refused += passed.refused
-        ready = msgspec.structs.replace(ready, persist=(*ready.persist, *passed.persist))
     assert [type(refusal) for refusal in refused] == [ImpossibleFrame]
     assert b.attachment.waiting() == []
     again = b.step(Arrived("A", forged(packet)), 3)

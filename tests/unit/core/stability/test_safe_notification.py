@@ -129,7 +129,7 @@ def test_who_restarts_is_told_again_and_never_of_more_than_is_safe(name: str, wh
 
 
 def test_a_message_that_crosses_a_relay_or_a_link_is_safe_when_all_on_its_way_have_it() -> None:
-    """p is told of q's message only when q's whole domain has it, though its own has."""
+    """p is told of q's message only when q's whole domain has it, though its own has; and r only when p and w have it."""
     near, far = domain()._replace(name="S", members=("q", "r", "s")), domain()._replace(name="T", members=("w", "p"))
     fabric = Topology("two", [near, far], [Link("l", ("S", "T"), (("r", "w"),))])
     members = {name: Member(name, fabric) for name in fabric.processes}
@@ -153,10 +153,12 @@ def test_a_message_that_crosses_a_relay_or_a_link_is_safe_when_all_on_its_way_ha
         got.extend(name for _ in ready.deliver)
         told[name] = max(ready.safe, told.get(name, 0))
 
-    carry("s", since=0)
-    assert sorted(got) == ["p", "r", "w"]
+    carry("p", "s", since=0)
+    assert sorted(got) == ["r", "w"]
+    carry("p", since=30 * 300 * MS)
+    assert sorted(got) == ["r", "s", "w"]
     assert not any(told.values())
-    carry(since=30 * 300 * MS)
+    carry(since=60 * 300 * MS)
     assert {name for name, upto in told.items() if upto} == {"p", "q", "r", "s", "w"}
 
 
@@ -184,7 +186,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_where_it_cannot_be_kept_it_is_refused() -> None:
-    with pytest.raises(TopologyError, match=r"delivery = 'notify' needs .*fifo, matrix, unordered, vector"):
+    with pytest.raises(TopologyError, match=r"delivery = 'notify' needs .*fifo, matrix, relayed, unordered, vector"):
         Topology("t", [domain(ordering="sequenced")])
     replicated = [domain(), Domain("e", ("a", "b", "x"), "vector")]
     with pytest.raises(TopologyError, match="a replica that is dead"):

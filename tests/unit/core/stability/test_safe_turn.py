@@ -1,48 +1,33 @@
-"""The turn of deliveries: nothing overtakes a message of our own that is not safe."""
+"""The turn of deliveries: nothing is handed up before it is safe."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from thence.core.stability.safe_turn import SafeTurn
 from thence.core.wire.messages import Envelope, Frame
 
 
-def frame(origin: str, number: int, to: tuple[str, ...] | None = None) -> Frame[Any]:
-    return Frame(None, Envelope(origin, number, to, b"x"))
+def late(position: int, origin: str) -> tuple[int, str, Frame[Any]]:
+    return position, "d", Frame(None, Envelope(origin, position, None, b"x"))
 
 
-def test_others_wait_behind_our_own_until_it_is_safe() -> None:
-    guard: Any = SimpleNamespace(own=0)
-    turn = SafeTurn("a", {"d": guard})
-    ours, theirs = frame("a", 1), frame("b", 1)
-    assert turn.next([("d", theirs)]) == [("d", theirs)]
-    turn.sent("d", 1, [("b", ours)])
-    assert turn.next([("d", ours), ("d", theirs)]) == []
-    assert (len(turn), turn.first, turn.bytes) == (2, ours.envelope, ours.weight + theirs.weight)
-    guard.own = 1
-    assert turn.next([]) == [("d", ours), ("d", theirs)]
-    assert (len(turn), turn.bytes) == (0, 0)
+def test_what_is_safe_is_handed_up_in_order_and_the_rest_waits() -> None:
+    turn = SafeTurn()
+    deliveries = [late(1, "a"), late(2, "b"), late(3, "a")]
+    turn.put(deliveries)
+    weight = deliveries[0][2].weight
+    assert (len(turn), turn.bytes, turn.bytes_of) == (3, 3 * weight, {"a": 2 * weight, "b": weight})
+    assert [str(wait.message) for wait in turn.waiting()] == ["a:1", "b:2", "a:3"]
+    assert turn.next(0) == []
+    assert turn.next(2) == deliveries[:2]
+    assert (len(turn), turn.bytes, turn.bytes_of) == (1, weight, {"a": weight})
 
 
-def test_what_is_not_for_us_is_not_waited_for() -> None:
-    guard: Any = SimpleNamespace(own=0)
-    turn = SafeTurn("a", {"d": guard})
-    turn.sent("d", 1, [("b", frame("a", 1, ("b",)))])
-    theirs = frame("b", 1)
-    assert turn.next([("d", theirs)]) == [("d", theirs)]
-
-
-def test_a_fork_and_a_saved_turn_go_on_by_themselves() -> None:
-    guard: Any = SimpleNamespace(own=0)
-    turn = SafeTurn("a", {"d": guard})
-    ours = frame("a", 1)
-    turn.sent("d", 1, [("b", ours)])
-    turn.next([("d", ours)])
-    safe: Any = SimpleNamespace(own=1)
-    twin, again = turn.fork({"d": safe}), SafeTurn("a", {"d": safe})
-    again.load(turn.save())
-    assert again.bytes == turn.bytes
-    assert twin.next([]) == again.next([]) == [("d", ours)]
-    assert len(turn) == 1
+def test_a_fork_goes_on_by_itself() -> None:
+    turn = SafeTurn()
+    turn.put([late(1, "a")])
+    twin = turn.fork()
+    assert twin.next(1)
+    assert (len(turn), len(twin), twin.bytes_of) == (1, 0, {})
+    assert turn.bytes_of

@@ -201,12 +201,12 @@ def test_a_snapshot_keeps_what_is_not_settled_and_each_message_once() -> None:
     assert saved.messages == [(message(2), "x")]
     again = AckLayer(PeerChannels("d", "a", peers, ArrivalOrder.ANY, RESEND), RESEND, stable=True)
     again.load(a.save())
-    again.load_acks((msgspec.convert(msgspec.to_builtins(saved), SavedStable), None, None))
+    again.load_acks((msgspec.convert(msgspec.to_builtins(saved), SavedStable), None))
     assert (again.queued, again.queued_bytes, again.queues.by_peer()) == (a.queued, a.queued_bytes, {"b": 1, "c": 2})
     again.frames_in("b", Packet("d", (), (), 2, (), None, StableAck(2)), 1)
     assert stable(again).take_news() == [(message(2), "x")]
     with pytest.raises(StorageError, match="without stability"):
-        again.load_acks((None, None, None))
+        again.load_acks((None, None))
 
 
 def test_where_the_network_is_exact_frames_are_numbered_for_the_reports_and_nobody_waits() -> None:

@@ -77,8 +77,13 @@ def test_relays_of_several_links_at_one_site_stand_for_one() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("takeover = true", 'takeover = true\nmode = "fifo"', "two:10: link 'L': takeover is for mode = 'causal'"),
-        ("takeover = true", 'takeover = true\nonly_from = ["x"]', "two:10: link 'L': takeover is for links that all may use"),
+        ("takeover = true", 'takeover = true\nmode = "fifo"', "two:6: link 'L': with mode = 'fifo' or only_from its relays"),
+        ("takeover = true", 'takeover = true\nonly_from = ["x"]', "two:6: link 'L': with mode = 'fifo' or only_from its relays"),
+        (
+            "takeover = true",
+            'takeover = true\nonly_from = ["w"]',
+            "two:11: links: there is no process 'w'",
+        ),
         (', ["a2", "b2"]', "", "two:10: link 'L': takeover needs two relays on one side at least"),
         ('"x", ', "", "two:10: link 'L': all of domain 'A' are its relays: with takeover they only carry"),
         ("takeover = true", "takeover = 2", "two:10: link 1: takeover: Expected `bool`, got a number"),
@@ -98,6 +103,36 @@ def test_what_cannot_be_is_refused_by_line(old: str, new: str, says: str) -> Non
     with pytest.raises(ConfigError, match="two:") as caught:
         parse(TEXT.replace(old, new), "two")
     assert says in str(caught.value)
+
+
+FIFO_TEXT = TEXT.replace('"two"', '"two"\npromise = "fifo"').replace("takeover", 'mode = "fifo"\ntakeover')
+
+
+def test_i10_each_sender_has_its_pair_and_the_others_stand_by() -> None:
+    topology = parse(FIFO_TEXT.replace('"x", ', '"w", "x", '))
+    assert topology.guarantees == {"fifo"}
+    routes = Routes(topology)
+    assert [routes.carriers("a1", origin, "L") for origin in "wx"] == [("a1", "a2"), ("a2", "a1")]
+    assert [routes.carriers("b1", origin, "B") for origin in "wx"] == [("b1", "b2"), ("b2", "b1")], "where they come out"
+
+
+def test_i10_a_transfer_set_with_takeover_is_written_and_read_again_and_only_its_senders_use_it() -> None:
+    other = FIFO_TEXT.partition("[[links]]")[2].replace('"L"', '"M"').replace("takeover", 'only_from = ["y"]\ntakeover')
+    topology = parse(FIFO_TEXT.replace("takeover", 'only_from = ["x"]\ntakeover') + "[[links]]" + other)
+    assert parse(write(topology)).fingerprint == topology.fingerprint
+    assert parse(write(topology).replace("by_sender = true\n", "", 1)).fingerprint != topology.fingerprint
+    routes = Routes(topology)
+    assert routes.path("x", "y") == ["x", "A", "a1", "L", "b1", "B", "y"]
+    assert routes.path("y", "x") == ["y", "B", "b1", "M", "a1", "A", "x"]
+    assert routes.entries("M", "x") == (), "a frame of x there is forged"
+    changed = parse(write(topology).replace('only_from = ["x"]', "only_from = []"))
+    assert [found.said for found in differences(topology, changed)] == ["domain L acks, forwards or delivers otherwise"]
+
+
+def test_i10_fifo_systems_whose_relays_take_over_may_not_run_fifo() -> None:
+    """What a relay sends would not wait for what a dead one sent before it: the first copies would be out of order."""
+    with pytest.raises(TopologyError, match="'a1' has replicas, and domain 'A' runs fifo"):
+        parse(FIFO_TEXT.replace('"a2"]\n', '"a2"]\nordering = "fifo"\n', 1))
 
 
 def test_a_message_crosses_once_as_over_any_link() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.papers import small_topologies as small
 from tests.support.fabrics import fabric_for
+from thence.core.places.link_end import LinkEnd
 from thence.core.topology import checks as module
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Promise, Topology
@@ -282,7 +283,7 @@ def test_too_large_is_refused_by_the_name_of_the_limit(limit: str, says: str, mo
         ("matrix", [], "total", "promise = 'total': one order for all cannot be kept over several domains"),
         ("sequenced", [], "total", "promise = 'total': one order for all cannot be kept over several domains"),
         ("matrix", link(mode="fifo"), "causal", "link 'l' has mode = 'fifo': its relays are not enough coordinated"),
-        ("matrix", link(mode="printed"), "causal", "link 'l' has mode = 'printed': its relays are not enough coordinated"),
+        ("matrix", link(mode=LinkEnd), "causal", "link 'l' has mode = 'LinkEnd': its relays are not enough coordinated"),
         ("matrix", link(only_from=("a",)), "causal", "link 'l': only_from is for fabrics that promise fifo"),
     ],
 )  # fmt: skip
@@ -302,7 +303,7 @@ def test_what_cannot_be_kept_is_not_promised(ordering: str, links: list[Link], p
         (domains("A: a b", "fifo") + domains("B: b c", "unordered"), [], set()),
         (TWO, link(), {"fifo", "causal"}),
         (TWO, link(mode="fifo"), {"fifo"}),
-        (TWO, link(mode="printed"), {"fifo"}),
+        (TWO, link(mode=LinkEnd), {"fifo"}),
     ],
 )
 def test_what_all_parts_keep_together(made: list[Domain], links: list[Link], keeps: set[str]) -> None:

@@ -13,7 +13,7 @@ from thence.core.topology import toml
 from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Link, Topology
-from thence.core.topology.toml import parse, write
+from thence.core.topology.toml import ONLY_SIMULATED, parse, write
 from thence.errors import ConfigError, TopologyError
 
 CITY = """\
@@ -58,10 +58,10 @@ def test_what_the_file_says() -> None:
 
 def test_every_key_of_a_link() -> None:
     text = CITY.replace('name = "city"', 'name = "city"\npromise = "fifo"').replace(
-        "[[links]]", '[[links]]\nname = "bridge"\nmode = "fifo"\nwait = "sent"\nonly_from = ["s6"]'
+        "[[links]]", '[[links]]\nname = "bridge"\nmode = "fifo"\nonly_from = ["s6"]'
     )
     (link,) = parse(text.replace('["s1", "s7"],\n', ""), force=True).links.values()
-    assert (link.name, link.mode, link.wait, link.only_from, link.relays) == ("bridge", "fifo", "sent", ("s6",), (("s2", "s8"),))
+    assert (link.name, link.mode, link.only_from, link.relays) == ("bridge", "fifo", ("s6",), (("s2", "s8"),))
 
 
 CONFIRMING = 'scheme = "distributed", retransmission = "nearest", after_messages = 8'
@@ -123,6 +123,9 @@ def line_of(text: str, words: str) -> int:
         ('between = ["A", "C"]', 'between = ["A"]', 'between = ["A"]', "link 1: between: Expected a list of length 2, got 1"),
         ('["s2", "s8"],', '["s2"],', "relays", "link 1: relays: Expected a list of length 2, got 1"),
         ("[[links]]", '[[links]]\nmode = "total"', 'mode = "total"', "link 1: mode: Invalid enum value 'total'"),
+        ("[[links]]", '[[links]]\nmode = "printed"', 'mode = "printed"', f"link 1: mode = 'printed' {ONLY_SIMULATED}"),
+        ("[[links]]", '[[links]]\nwait = "sent"', 'wait = "sent"', f"link 1: wait {ONLY_SIMULATED}"),
+        ('members  = ["s7", "s8"]', 'members = ["s7", "s8"]\nwait = "sent"', "wait", "domain 'C': there is no key 'wait'; there"),
         ('name = "city"', 'name = "city"\npromise = "much"', "promise", "promise: Invalid enum value 'much'"),
         ("[[links]]", "[links]", "[links]", "links: Expected a list, got a table"),
         ('address = "127.0.0.1:7401"', "address = 7401", "address", "server 's1': address: Expected text, got a number"),

@@ -9,8 +9,7 @@ from thence.sim.disk import Disk, DiskOptions
 from thence.sim.kernel import Kernel
 from thence.sim.laws import Constant
 from thence.sim.parts import sync_queue
-from thence.sim.parts.alarm import Alarm
-from thence.sim.parts.sync_queue import SyncQueue
+from thence.sim.parts.sync_queue import Alarm, SyncQueue
 
 SYNC_NS = 1_000
 

@@ -25,6 +25,7 @@ CONNECTING = Bounds(sends=0, calls=2, crashes=0, copies=0)
 
 TWICE = "a number was used twice: what was sent is dropped as a repetition"
 NEVER_AGAIN = "nobody runs on a copy, and the two do not go on when they meet again"
+REFUSED = "somebody is refused where nobody runs on a copy"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_longer_runs(bounds: Bounds) -> None:
         (Mistakes(reaches_anew=True), ROLLBACK_AND_CRASH, TWICE, 19),
         (Mistakes(keeps_older=True), CLONE, TWICE, 16),
         (Mistakes(KeepsTheEpoch), CRASHES, NEVER_AGAIN, 11),
-        (Mistakes(TakesLateAnswers, keeps_older=True), CONNECTING, NEVER_AGAIN, 9),
+        (Mistakes(TakesLateAnswers, keeps_older=True), CONNECTING, REFUSED, 9),
         (Mistakes(ForgetsTheEpochInCommon), CONNECTING, NEVER_AGAIN, 2),
         (Mistakes(ForgetsEarlierOffers), CRASHES, NEVER_AGAIN, 7),
         (Mistakes(eager=frozenset({"offering"})), CONNECTING, NEVER_AGAIN, 3),

@@ -7,13 +7,16 @@ import pytest
 from tests.support.explorer_cases import (
     LINK_CRASH,
     LINK_WRITTEN_TO,
+    LOCAL_WIDE,
     TAKEOVER_CASES,
     TAKEOVER_CRASH,
     TAKEOVER_SUSPICION,
     linked_fabric,
     takeover_fabric,
 )
-from tests.support.planted.planted_takeover import PLANTED, PLANTED_AT_LINKS, Planted, in_place
+from tests.support.planted.planted_takeover import PLANTED, PLANTED_AT_LINKS, PLANTED_LOCAL, Planted, in_place
+from thence.core.ordering.fifo import Fifo
+from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.sim.scenario import Stage, from_actions, parse
 from thence.sim.search.explorer import Action, Case, explore
@@ -38,6 +41,26 @@ def test_the_explorer_finds_what_was_planted(planted: Planted) -> None:
 @pytest.mark.parametrize("planted", PLANTED_AT_LINKS, ids=[planted.name for planted in PLANTED_AT_LINKS])
 def test_the_explorer_finds_what_was_planted_at_a_link(planted: Planted) -> None:
     assert find(planted, LINK_WRITTEN_TO) == planted.property
+
+
+class GatedFifo(Fifo):
+    """FIFO as replicas could run it before they were refused there."""
+
+    traits = Fifo.traits._replace(gated=True)
+
+
+def test_with_fifo_first_copies_are_out_of_order() -> None:
+    """Why replicas may not run it: what the successor sends does not wait for what it saw the first one send."""
+    domains = [Domain("A", ("a", "r1", "r2"), GatedFifo), Domain("D", ("d", "e", "r1", "r2"), GatedFifo)]
+    topology = Topology("twin", domains, replicas=[("r1", "r2")], promise="fifo")
+    found = explore(Case(topology, 2, "broadcast", faults=TAKEOVER_SUSPICION, among=("a",)))
+    assert (found.broken or "").startswith("fifo")
+
+
+@pytest.mark.parametrize("planted", [*PLANTED[2:4], *PLANTED_LOCAL], ids=lambda planted: planted.name)
+def test_the_explorer_finds_what_was_planted_at_replicas_that_send(planted: Planted) -> None:
+    with in_place(planted):
+        assert explore(LOCAL_WIDE).broken
 
 
 def find(planted: Planted, case: Case) -> str:

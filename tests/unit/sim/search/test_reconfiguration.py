@@ -8,6 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from thence.core.member.attachment import Attachment
+from thence.core.reconfig import coordinator, protocol
+from thence.core.reconfig.border import Border
+from thence.core.reconfig.concern import Comparison
 from thence.core.reconfig.coordinator import Coordinator, Decision
 from thence.core.reconfig.flush import Inventory, Settlement, settle
 from thence.core.reconfig.protocol import BarLost, Resume, Standing, Switch, View, ViewInput
@@ -29,9 +33,56 @@ LINKED_BEFORE = fabric(1, "AB", "CD", links=(Link("l", ("AB", "CD"), (("B", "C")
 LINKED = fabric(2, "AB", "C", links=(Link("l", ("AB", "C"), (("A", "C"), ("B", "C"))),))
 
 
+def named(version: int, **domains: str) -> Topology:
+    """Return a fabric of domains that keep their names."""
+    return Topology("f", [Domain(name, tuple(members), "matrix") for name, members in domains.items()], version=version)
+
+
+BESIDE = ChangeCase(named(1, x="UX", a="XAB"), named(2, x="UX", a="XA", b="AB"), 1)
+"""A split beside a domain that goes on."""
+
+BETWEEN = ChangeCase(named(1, a="XAB", x="XY", c="YCD"), named(2, a="XA", b="AB", x="XY", c="YC", d="CD"), 1)
+"""Two splits on both sides of a domain that goes on."""
+
+BY_ANOTHER = ChangeCase(named(1, x="YZ", a="YP", b="Z"), named(2, x="YZ", a="Y", b="ZP"), 1)
+"""One moves, so that its messages come into the same domain by another member."""
+
+
+def reordered(version: int, *domains: str) -> Topology:
+    """Return a row of domains, of which these run vectors."""
+    members = {"l": "AB", "m": "BC", "r": "CD"}
+    made = [Domain(name, tuple(of), "vector" if name in domains else "matrix") for name, of in members.items()]
+    return Topology("f", made, version=version)
+
+
+ABSENT = BESIDE._replace(absent=("U",))
+"""One whom the split does not concern is away, and hears of it later."""
+
+TOLD_BY_THE_LOST = ChangeCase(
+    Topology("f", [Domain("x", tuple("UWX"), "matrix"), Domain("a", tuple("XA"), "matrix")]),
+    Topology("f", [Domain("x", tuple("UWX"), "matrix"), Domain("a", tuple("XA"), "vector")], version=2),
+    0,
+    absent=("U",),
+    rescue=named(2, x="UWA"),
+    later_lost=("X",),
+)
+"""The others leave a change without X, which has switched; U had no part in it, and X tells it."""
+
+TWO_FILES = ChangeCase(reordered(1), reordered(2, "l"), 0, absent=("C", "D"), rescue=reordered(2, "r"), absent_later=("A", "B"))
+"""Two changes at once that concern nobody in common, each without half of all."""
+
+
 @pytest.mark.parametrize(
     "case",
     [
+        pytest.param(ABSENT, id="one is away"),
+        pytest.param(ABSENT._replace(deaths=1), id="one is away, the command dies"),
+        pytest.param(ABSENT._replace(leases=1), id="one is away, a member goes back"),
+        pytest.param(TOLD_BY_THE_LOST, id="one is away, another one is lost"),
+        pytest.param(BESIDE, id="split beside a domain that goes on"),
+        pytest.param(BESIDE._replace(deaths=1), id="split beside a domain, the command dies"),
+        pytest.param(BESIDE._replace(leases=1), id="split beside a domain, a member goes back"),
+        pytest.param(BETWEEN, id="two splits, and a domain between that goes on"),
         pytest.param(ChangeCase(FLAT, SPLIT, 2), id="split"),
         pytest.param(ChangeCase(FLAT, LINKED, 2), id="split, with two pairs of relays between"),
         pytest.param(ChangeCase(fabric(1, "AB", "BC"), fabric(2, "ABC"), 2), id="merge"),
@@ -180,6 +231,38 @@ def test_switching_before_all_have_what_they_lack_is_found(monkeypatch: pytest.M
     monkeypatch.setattr(View, "ready", property(lambda view: view.state.phase in ("prepared", "flushed")))
     case = ChangeCase(FLAT, fabric(2, "AB"), 1, deaths=1, lost=("C",), coordinator_type=Hasty)
     assert explore_change(case).broken == "agreement"
+
+
+@pytest.mark.parametrize("mistake", ["nothing waits at the border", "what goes on begins anew", "entries do not count"])
+def test_a_mistake_about_what_goes_on_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = BESIDE
+    if mistake == "nothing waits at the border":
+        monkeypatch.setattr(Border, "stops", lambda *_: False)
+    elif mistake == "what goes on begins anew":
+        entered = Attachment.enter
+        monkeypatch.setattr(Attachment, "enter", lambda here, routes, delivered, *_: entered(here, routes, delivered))
+    else:
+        monkeypatch.setattr(Comparison, "_enters_alike", lambda *_: True)
+        case = BY_ANOTHER
+    assert explore_change(case).broken is not None
+
+
+def test_a_change_without_more_than_half_of_all_is_never_made() -> None:
+    assert explore_change(TWO_FILES).broken == "no way out", "each waits for the others"
+
+
+@pytest.mark.parametrize("mistake", ["half of all may be away", "a lost one is believed"])
+def test_a_mistake_about_those_who_are_away_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = TOLD_BY_THE_LOST
+    if mistake == "half of all may be away":
+        case = TWO_FILES
+        for module in (protocol, coordinator):
+            monkeypatch.setattr(module, "is_majority", lambda *_: True)
+    else:
+        follow = View.follow
+        believed = ("somebody else",)
+        monkeypatch.setattr(View, "follow", lambda view, change, *of: follow(view, change._replace(peers=believed), *of))
+    assert (explore_change(case).broken or "").endswith("stays behind")
 
 
 class _WithoutQuiet(Coordinator):

@@ -14,7 +14,7 @@ from thence.core.topology.toml import parse, write
 from thence.errors import ConfigError
 from thence.sim.options import Pattern, SimulationOptions
 from thence.sim.simulation import simulate
-from thence.studies.parts.figures import CLUSTERS_FIG6, SHAPES, clusters_fig2, clusters_fig6, daisy_fig5, interconnect_fig3
+from thence.studies.parts.figures import CLUSTERS_FIG6, SHAPES, clusters_fig2, clusters_fig6, daisy_fig5
 from thence.studies.parts.shapes import bus, chain, daisy, fabric, flat, hierarchy, linked, star, tree
 from thence.trace.judge import judge
 
@@ -37,8 +37,7 @@ def longest(topology: Topology) -> int:
 
 @given(depth=st.integers(1, 3), k=st.integers(2, 3), s=st.integers(4, 5))
 def test_a_tree_has_as_many_servers_as_the_formula(depth: int, k: int, s: int) -> None:
-    """Domains §6.2, as meant: n = 1 + (s - 1)(k^(d + 1) - 1)/(k - 1). As printed, k(d + 1), it is wrong
-    (docs/research/errata.md)."""
+    """Domains §6.2: n = 1 + (s - 1)(k^(d + 1) - 1)/(k - 1); our text of the paper has lost the superscript."""
     topology = tree(depth + 1, k, s)
     assert len(topology.processes) == 1 + (s - 1) * (k ** (depth + 1) - 1) // (k - 1)
     assert set(sizes(topology)) == {s}
@@ -53,11 +52,21 @@ def test_a_tree_may_have_a_branch_at_every_process_but_the_first() -> None:
 
 @given(domains=st.integers(2, 6), size=st.integers(1, 5))
 def test_a_bus_and_a_daisy_have_one_relay_for_each_domain(domains: int, size: int) -> None:
-    for make, backbone in ((bus, "bus"), (daisy, "servers")):
-        topology = make(domains, size)
+    for topology, backbone in ((bus(domains, size), "bus"), (daisy(domains, size, standbys=0), "servers")):
         assert len(topology.processes) == domains * size
         assert len(topology.domains[backbone].members) == domains
         assert longest(topology) == (3 if size > 1 else 1)
+
+
+def test_a_daisy_has_a_standby_for_each_causal_server_unless_told_otherwise() -> None:
+    topology = daisy(3, 4)
+    assert topology.replicas == (("p1-1", "p1-2"), ("p2-1", "p2-2"), ("p3-1", "p3-2"))
+    assert topology.senders == topology.processes
+    assert all(topology.takes_over_at_once(group) for group in topology.replicas)
+    assert parse(write(topology)).fingerprint == topology.fingerprint
+    assert longest(daisy(2, 8, standbys=3)) == 3
+    with pytest.raises(ConfigError, match="standbys 1: of a group of 2 its server and somebody else are none"):
+        daisy(4, 2)
 
 
 @given(levels=st.integers(1, 4), branching=st.integers(2, 3), size=st.integers(1, 3))
@@ -98,13 +107,6 @@ def test_sixty_processes_in_three_levels() -> None:
     topology = daisy_fig5()
     assert counts(topology) == (60, 1 + 3 + 12, 12, 0)
     assert sizes(topology) == [3, 4, 4, 4, *[5] * 12]
-
-
-def test_three_relays_here_and_two_there() -> None:
-    """Interconnect Fig. 3."""
-    (link,) = interconnect_fig3().links.values()
-    assert (len(link.side("S0")), len(link.side("S1"))) == (3, 2)
-    assert interconnect_fig3().promise == "fifo"
 
 
 @pytest.mark.parametrize(

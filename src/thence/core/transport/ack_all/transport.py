@@ -82,13 +82,15 @@ class AckAll(Transport):
         resend_after_ns: int,
         acks: AckOptions,
         pairs: Sequence[tuple[str, str]] = (),
+        by_sender: bool = False,
         max_copies_bytes: int = MAX_COPIES_BYTES,
     ) -> None:
         """Take part as ``me`` in the domain ``name``, whose members must all be given the same list and options."""
         super().__init__(name, me, [member for member in members if member != me], SharedQueue(self))
         numbers = {member: number for number, member in enumerate(members)}
         mine = numbers[me]
-        lanes = Lanes(mine, [(numbers[one], numbers[other]) for one, other in pairs]) if pairs else None
+        numbered = [(numbers[one], numbers[other]) for one, other in pairs]
+        lanes = Lanes(mine, numbered, by_sender=by_sender) if pairs else None
         others = tuple(number for number in range(len(members)) if number != mine)
         near = tuple(numbers[member] for member in acks.nearest(me, members))
         copying = self.repeated_by_others = acks.retransmission == "nearest"

@@ -1,0 +1,128 @@
+"""Uniform delivery across systems, with real servers: one system is cut off, a relay is killed, and nobody is told too early.
+
+Row I6 of interconnect, §7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import thence
+from tests.integration.faults.test_faults import proxied
+from tests.support.servers.running import addressed, assert_kept, fleet, run, started, url, wait_for_server
+from thence.core.topology.model import Topology
+from thence.net.proxy import Mode, Proxy
+from thence.server.server import Server
+
+SYSTEMS = """
+name = "systems"
+[domains.S0]
+members = ["a", "b"]
+delivery = "{delivery}"
+[domains.S1]
+members = ["c", "d"]
+delivery = "{delivery}"
+[[links]]
+between = ["S0", "S1"]
+relays = [["b", "c"]]
+"""
+
+
+class Cut:
+    """The proxies on the link between two systems."""
+
+    def __init__(self, *proxies: Proxy) -> None:
+        self._proxies = proxies
+
+    def set_mode(self, mode: Mode) -> None:
+        for proxy in self._proxies:
+            proxy.set_mode(mode)
+
+
+@asynccontextmanager
+async def two_systems(delivery: str) -> AsyncIterator[tuple[Topology, dict[str, Server], Cut]]:
+    """Run two systems; the link between them goes through proxies."""
+    topology = addressed(SYSTEMS.format(delivery=delivery))
+    proxies = {name: await proxied(topology, name) for name in ("b", "c")}
+    sees = {"b": topology.at({**topology.addresses, "c": proxies["c"].address})}
+    sees["c"] = topology.at({**topology.addresses, "b": proxies["b"].address})
+    running: dict[str, Server] = {}
+    try:
+        for name in topology.processes:
+            running[name] = await started(sees.get(name, topology), name)
+        for server in running.values():
+            await server.node.peers.wait_connected()
+        yield topology, running, Cut(*proxies.values())
+    finally:
+        for server in running.values():
+            await server.stop(drain_s=0)
+        for proxy in proxies.values():
+            await proxy.close()
+
+
+@asynccontextmanager
+async def sent_into_the_cut(delivery: str) -> AsyncIterator[tuple[thence.Client, thence.Client, Cut]]:
+    """Cut one system off and send a message to Bob on the near side and Dan on the far one."""
+    async with (
+        two_systems(delivery) as (topology, _, cut),
+        thence.connect(url(topology, "a"), "ann") as ann,
+        thence.connect(url(topology, "b"), "bob") as bob,
+        thence.connect(url(topology, "d"), "dan") as dan,
+    ):
+        for name in ("ann", "bob", "dan"):
+            await ann.known(name)
+        cut.set_mode(Mode.CUT)
+        await ann.send(["bob", "dan"], b"one")
+        yield bob, dan, cut
+
+
+async def test_i6_with_one_system_cut_off_nobody_is_told_and_everybody_is_when_the_cut_heals() -> None:
+    async with sent_into_the_cut("notify") as (bob, dan, cut):
+        one = await bob.receive(30.0)
+        waiting = asyncio.create_task(one.safe())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(waiting), 2.0)
+        cut.set_mode(Mode.WELL)
+        assert (await dan.receive(30.0)).body == b"one"
+        await waiting
+
+
+async def test_i6_with_one_system_cut_off_nobody_delivers_until_the_cut_heals() -> None:
+    async with sent_into_the_cut("safe") as (bob, dan, cut):
+        with pytest.raises(TimeoutError):
+            await bob.receive(2.0)
+        cut.set_mode(Mode.WELL)
+        assert (await bob.receive(30.0)).body == (await dan.receive(30.0)).body == b"one"
+
+
+@pytest.mark.parametrize("killed", ["b", "c"], ids=["the relay that forwards", "the relay that receives"])
+def test_i6_a_relay_that_is_killed_is_waited_for_and_nothing_is_lost_or_comes_twice(killed: str, tmp_path: Path) -> None:
+    topology = addressed(SYSTEMS.format(delivery="notify"))
+    with fleet(topology, tmp_path, trace=tmp_path / "trace") as running:
+
+        async def main() -> None:
+            async with (
+                thence.connect(url(running.topology, "a"), "ann") as ann,
+                thence.connect(url(running.topology, "d"), "dan") as dan,
+            ):
+                await ann.known("dan")
+                for number in range(20):
+                    await ann.send(["ann", "dan"], b"%d" % number)
+                    if number == 10:
+                        running.kill(killed)
+                ours = [await ann.receive(30.0) for _ in range(20)]
+                waiting = asyncio.create_task(ours[-1].safe())
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(waiting), 1.0)
+                running.start_one(killed)
+                assert [int((await dan.receive(30.0)).body) for _ in range(20)] == list(range(20))
+                await waiting
+
+        run(main)
+        wait_for_server(running.topology, killed)
+    assert_kept(tmp_path / "trace", sends=20)

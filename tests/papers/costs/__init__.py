@@ -1,0 +1,1 @@
+"""Claims about what something costs, counted or timed in simulation."""

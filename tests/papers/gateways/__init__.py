@@ -1,0 +1,1 @@
+"""Claims of gateways that need more room."""

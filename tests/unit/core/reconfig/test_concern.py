@@ -1,0 +1,106 @@
+"""Whom a change of the topology concerns, and what of a fabric goes on as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from thence.core.reconfig.concern import Comparison, concerned_by, why_everybody
+from thence.core.topology.domain import Domain
+from thence.core.topology.model import Link, Topology
+
+
+def fabric(domains: Mapping[str, str], *links: Link, version: int = 1, stability: bool = False) -> Topology:
+    made = [Domain(name, tuple(members), "matrix") for name, members in domains.items()]
+    fifo = any(link.mode == "fifo" for link in links)
+    return Topology("f", made, links, version=version, stability=stability, promise="fifo" if fifo else "causal")
+
+
+ROW = {"x": "UX", "a": "XABY", "y": "YZ"}
+"""Three domains in a row, joined by X and Y."""
+
+PAIR = (("B", "C"),)
+WIDE = (("B", "C"), ("X", "D"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "concerned"),
+    [
+        pytest.param(fabric(ROW), fabric(ROW), "", id="nothing"),
+        pytest.param(fabric(ROW), fabric({"x": "UX", "a": "XA", "b": "ABY", "y": "YZ"}), "XABY", id="split"),
+        pytest.param(fabric(ROW), fabric({"x": "UXABY", "y": "YZ"}), "UXABY", id="merge"),
+        pytest.param(fabric(ROW), fabric({"x": "UX", "a": "XAY", "y": "YZB"}), "XABYZ", id="move"),
+        pytest.param(fabric(ROW), fabric({"x": "UX", "a": "ABXY", "y": "YZ"}), "XABY", id="in another order"),
+        pytest.param(
+            fabric({"x": "UYZ", "a": "YP", "b": "ZQ", "c": "UV"}),
+            fabric({"x": "UYZ", "a": "Y", "b": "ZQP", "c": "UV"}),
+            "UYZPQ",
+            id="a move by which messages come into a domain by another member",
+        ),
+        pytest.param(
+            fabric({"x": "UX", "a": "XAB", "c": "CDE"}, Link("l", ("a", "c"), PAIR)),
+            fabric({"x": "UX", "a": "XAB", "c": "CDE"}, Link("l", ("a", "c"), WIDE)),
+            "XBCD",
+            id="one more pair of a link: its relays",
+        ),
+        pytest.param(
+            fabric({"x": "UX", "a": "XAB", "c": "CDE"}, Link("l", ("a", "c"), WIDE, "fifo")),
+            fabric({"x": "UX", "a": "XAB", "c": "CDE"}, Link("l", ("a", "c"), PAIR, "fifo")),
+            "XABCDE",
+            id="one pair less where senders are divided: their domains, too",
+        ),
+        pytest.param(
+            fabric({"x": "UX", "a": "XAB", "c": "CDE"}, Link("l", ("a", "c"), PAIR)),
+            fabric({"x": "UX", "a": "XAB", "c": "CD", "e": "DE"}, Link("l", ("a", "c"), PAIR)),
+            "CDE",
+            id="a split behind a link that goes on",
+        ),
+        pytest.param(
+            fabric({"x": "UX", "a": "XAB", "c": "CDE"}, Link("l", ("a", "c"), PAIR)),
+            fabric({"x": "UX", "a": "XABD", "c": "CE"}, Link("l", ("a", "c"), PAIR)),
+            "XABCDE",
+            id="a move to the other side of a link",
+        ),
+    ],
+)
+def test_only_who_is_in_what_is_replaced_is_concerned(old: Topology, new: Topology, concerned: str) -> None:
+    assert why_everybody(old, new) == ""
+    assert concerned_by(old, new) == tuple(name for name in old.processes if name in concerned)
+    compared = Comparison(old, new)
+    assert "".join(name for name in old.processes if compared.concerns(name)) == "".join(concerned_by(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lost", "why"),
+    [
+        pytest.param(fabric(ROW), fabric({**ROW, "y": "YZQ"}), (), "what is sent to everyone goes to others", id="join"),
+        pytest.param(fabric(ROW), fabric({**ROW, "a": "XAY"}), (), "what is sent to everyone goes to others", id="leave"),
+        pytest.param(fabric(ROW), fabric({**ROW, "a": "XAY"}), ("B",), "compare what they have", id="lost"),
+        pytest.param(fabric(ROW), fabric(ROW, stability=True), (), "counted across the whole fabric", id="stability"),
+        pytest.param(fabric(ROW), fabric({"x": "UXABYZ"}), (), "there is a single domain", id="one domain"),
+    ],
+)
+def test_what_is_more_than_a_place_concerns_everybody(old: Topology, new: Topology, lost: tuple[str, ...], why: str) -> None:
+    assert why in why_everybody(old, new, lost)
+    assert concerned_by(old, new, lost) == tuple(name for name in old.processes if name not in lost)
+
+
+def joined(domains: Mapping[str, str]) -> Topology:
+    """Return a fabric in which the domain ``a`` orders by what messages carry."""
+    made = [Domain(name, tuple(members), "relayed" if name == "a" else "matrix") for name, members in domains.items()]
+    return Topology("f", made)
+
+
+def test_where_relays_order_by_vectors_their_streams_go_on_or_everybody_holds() -> None:
+    row = {"x": "UVX", "a": "XABY", "y": "YZ"}
+    split = joined({"x": "UX", "v": "UV", "a": "XABY", "y": "YZ"})
+    assert concerned_by(joined(row), split) == ("U", "V", "X")
+    why = "messages carry what was seen"
+    assert why in why_everybody(joined(row), joined({**row, "a": "XAY", "y": "YZB"}))
+    assert why in why_everybody(joined(row), fabric(row))
+
+
+def test_the_places_of_a_process_that_go_on_are_named() -> None:
+    compared = Comparison(fabric(ROW), fabric({"x": "UX", "a": "XA", "b": "ABY", "y": "YZ"}))
+    assert [compared.kept_by(name) for name in "UXAY"] == [("x",), ("x",), (), ("y",)]
