@@ -181,6 +181,7 @@ async def test_an_old_copy_that_accepts_as_much_as_it_forgot_is_fenced(
         await talk(topology, 5, FORGOTTEN, only=old, by=by)  # So the peer has nothing acknowledged that could be missed.
         await running[old].stop(drain_s=1)
         if stops:
+            await until(lambda: not running[beside].node.peers.peers[old].up)  # It has read what the other stated last.
             await running[beside].stop(drain_s=0)
         shutil.rmtree(tmp_path / old)
         await asyncio.to_thread(copy[1], tmp_path / "copy", tmp_path / old)
@@ -199,6 +200,27 @@ async def test_an_old_copy_that_accepts_as_much_as_it_forgot_is_fenced(
         with pytest.raises(Refusal, match="is fenced since it met"):
             async with by.connect(topology, old, "somebody"):
                 pass
+
+
+async def test_a_server_that_leaves_tells_how_far_it_is_though_its_store_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = flat("s1", "s2")
+    async with servers(topology, tmp_path) as running:
+        store = running["s1"].node.driver.store
+        commit = store.commit
+
+        def slow_commit(*limits: Any, **options: Any) -> int:
+            time.sleep(0.2)
+            return commit(*limits, **options)
+
+        monkeypatch.setattr(store, "commit", slow_commit)
+        await talk(topology, 0, 3, only="s1")
+        sent = running["s1"].node.member.attachment.progress("s2")["D"].sent
+        statements = running["s2"].node.peers.epochs.statements
+        await running.pop("s1").stop(drain_s=1)
+        await until(lambda: not running["s2"].node.peers.peers["s1"].up)
+        assert statements.kept["s1"].places["D"][0] == sent
 
 
 @pytest.mark.parametrize("old", ["s1", "s2"], ids=["who calls", "who is called"])

@@ -176,9 +176,9 @@ class Peers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        there = [(peer.name, peer.connection) for peer in self.peers.values() if peer.connection is not None]
+        await self.epochs.state_last(there)
         for peer in self.peers.values():
-            if peer.connection is not None:
-                self.epochs.restate(peer.name, peer.connection)
             for connection in (peer.connection, peer.joining):
                 if connection is not None:
                     connection.close()

@@ -51,6 +51,9 @@ EPOCH_ID_BYTES: Final = 16
 MAX_FENCE_CHARACTERS: Final = 2_000
 """How much of the reason is stored why a server is fenced."""
 
+LAST_STATEMENT_S: Final = 2.0
+"""How long a server that leaves waits for its store, to tell its peers how far it is."""
+
 log = logging.getLogger("thence.meetings")
 
 
@@ -294,6 +297,15 @@ class PeerEpochs:
                 self._driver.write(unwritten)
             ours = self.statements.make(peer, handshake.claim.agreed.epoch, self._own(peer))
             self.statements.tell(peer, link, ours)
+
+    async def state_last(self, links: Iterable[tuple[str, Connection]]) -> None:
+        """Tell peers how far we are before we leave: what goes out is durable, and a store may be slow or full."""
+        for peer, link in links:
+            self.restate(peer, link)
+        if not self.full and not self._driver.commits.closed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_STATEMENT_S):
+                    await self.durable()
 
     def stated(self, peer: str, link: Connection, said: Stated) -> None:
         """A peer tells how far it is."""
