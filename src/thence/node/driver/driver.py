@@ -36,6 +36,9 @@ NEVER_NS: Final = 2**63
 MAX_PENDING_BYTES: Final = (MAX_BUFFERED_BYTES - MAX_ENTRY_BYTES) // 2
 """How many bytes may: one more step of any size fits behind them, and then many small records that nobody can refuse."""
 
+STOPPING: Final = "the server is stopping"
+"""Why a driver that is closed takes nothing."""
+
 
 class Actions(Upkeep, Protocol):
     """What follows from steps."""
@@ -123,6 +126,8 @@ class Driver:
     @property
     def full(self) -> str:
         """Why no more input is taken now, if so."""
+        if self.commits.closed:
+            return STOPPING
         if self.commits.stalled:
             return self.commits.stalled
         if self.store.buffered_bytes >= self._most_pending_bytes:
@@ -135,7 +140,7 @@ class Driver:
         ``also`` is stored in the same entry, behind what the member has to store; ``then`` is called behind what follows from it.
         """
         if self.commits.closed:
-            raise Busy("the server is stopping")
+            raise Busy(STOPPING)
         self.steps += 1
         self.stepped_at = now = self.clock.now()
         ready = self.member.step(step_input, now)

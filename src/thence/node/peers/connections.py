@@ -40,7 +40,7 @@ from thence.net.protocol import (
 )
 from thence.net.reconnect import Heartbeat
 from thence.net.security.credentials import Security
-from thence.node.peers.epochs import Finding, PeerEpochs
+from thence.node.peers.epochs import Finding, PeerEpochs, state_last
 from thence.node.peers.incoming_calls import IncomingCalls
 from thence.node.peers.outgoing_calls import OutgoingCalls
 from thence.node.peers.peer import HEARTBEAT_S, LATE_CALL_S, Peer, Refusals, peers_of
@@ -177,7 +177,7 @@ class Peers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         there = [(peer.name, peer.connection) for peer in self.peers.values() if peer.connection is not None]
-        await self.epochs.state_last(there)
+        await state_last(self.epochs, there)
         for peer in self.peers.values():
             for connection in (peer.connection, peer.joining):
                 if connection is not None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
@@ -298,15 +298,6 @@ class PeerEpochs:
             ours = self.statements.make(peer, handshake.claim.agreed.epoch, self._own(peer))
             self.statements.tell(peer, link, ours)
 
-    async def state_last(self, links: Iterable[tuple[str, Connection]]) -> None:
-        """Tell peers how far we are before we leave: what goes out is durable, and a store may be slow or full."""
-        for peer, link in links:
-            self.restate(peer, link)
-        if not self.full and not self._driver.commits.closed:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LAST_STATEMENT_S):
-                    await self.durable()
-
     def stated(self, peer: str, link: Connection, said: Stated) -> None:
         """A peer tells how far it is."""
         if self.counts(peer, link):
@@ -345,6 +336,16 @@ class PeerEpochs:
         self._driver.write([FencedRecord(peer, self.fenced)])
         self._links.fence(self.fenced)
         self.on_fenced(self.fenced)
+
+
+async def state_last(epochs: PeerEpochs, links: Collection[tuple[str, Connection]]) -> None:
+    """Tell peers how far we are before we leave: what goes out is durable, and a store may be slow or full."""
+    for peer, link in links:
+        epochs.restate(peer, link)
+    if links and not epochs.full:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_STATEMENT_S):
+                await epochs.durable()
 
 
 def sent_to(member: Member, peers: Iterable[str]) -> dict[str, dict[str, int]]:
