@@ -85,6 +85,35 @@ def test_i6_with_one_system_cut_off_nobody_delivers_and_everybody_does_when_it_i
     assert all(delivered == {1: b"m"} for delivered in two.delivered.values())
 
 
+def row(delivery: Any) -> Topology:
+    """Three systems in a row; neighbours share a relay, and no link is between."""
+    members = {"S0": ("p", "q", "r"), "S1": ("r", "t", "w"), "S2": ("w", "x", "z")}
+    orderings = ("vector", "matrix", "vector")
+    systems = zip(members.items(), orderings, strict=True)
+    return Topology("row", [Domain(name, who, ordering, delivery=delivery) for (name, who), ordering in systems])
+
+
+def test_i6_in_a_row_of_systems_nobody_delivers_before_the_last_process_of_the_last_has_it() -> None:
+    """I6, §7: r reports p's message uniform in S0 when w has reported S1's, and w when all of S2 have it. z is cut off."""
+    three = Run(row("safe"))
+    three.step("p", Submit(None, b"m"))
+    three.carry("z")
+    assert not any(three.delivered.values())
+    three.carry()
+    assert all(delivered == {1: b"m"} for delivered in three.delivered.values())
+
+
+def test_i6_note_2_in_a_row_of_systems_nobody_is_told_before_the_last_process_of_the_last_has_it() -> None:
+    """I6, §7, note 2: everybody but z delivers at once, and nobody is told until z has it, too."""
+    three = Run(row("notify"))
+    three.step("p", Submit(None, b"m"))
+    three.carry("z")
+    assert [name for name, delivered in three.delivered.items() if not delivered] == ["z"]
+    assert not any(three.told.values())
+    three.carry()
+    assert three.told == dict.fromkeys(three.fabric.processes, 1)
+
+
 @pytest.mark.parametrize("mode", ["causal", "fifo"])
 def test_i6_note_2_with_one_system_cut_off_all_deliver_and_nobody_is_told_until_it_is_back(mode: Mode) -> None:
     """I6, §7, note 2: S0 delivers at once, and its relay gets no confirmation from S1, so that nobody is told."""

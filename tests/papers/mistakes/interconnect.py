@@ -116,6 +116,12 @@ MISTAKES: Final[tuple[Mistake, ...]] = (
     ),
     Mistake(
         "I6",
+        "all is safe when its own domain of a row has it",
+        instead(SafeNotification, "_all_beyond_have", lambda *_: True),
+        test_interconnect_uniform.test_i6_note_2_in_a_row_of_systems_nobody_is_told_before_the_last_process_of_the_last_has_it,
+    ),
+    Mistake(
+        "I6",
         "what is not safe is handed up",
         instead(DeliveryLog, "hand_up", lambda _, deliveries: deliveries),
         test_interconnect_uniform.test_i6_with_one_system_cut_off_nobody_delivers_and_everybody_does_when_it_is_back,
