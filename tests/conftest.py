@@ -1,8 +1,7 @@
 """What every test shares: how hypothesis behaves, and which worker does what in which order.
 
-Rules: a test run is repeatable, so the ``ci`` profile draws the same examples every time; looking for new ones is the
-work of ``make campaign``, which loads the ``campaign`` profile by ``HYPOTHESIS_PROFILE=campaign``. No deadline in
-either: a slow machine is not a bug.
+Rules: a test run is repeatable, so the ``ci`` profile draws the same examples every time; ``HYPOTHESIS_PROFILE=campaign`` loads
+the ``campaign`` profile, which draws new and many more ones. No deadline in either: a slow machine is not a bug.
 """
 
 from __future__ import annotations
