@@ -172,14 +172,21 @@ class Reconfiguration:
         """Say where the server stands: it is idle only when its clients have what was delivered, or their mailboxes have."""
         standing, held = self._member.reconfigurer.standing(), self._held()
         met = tuple((name, store) for name, store in self._peers.epochs.met.items() if name != self._server)
-        forgetful = tuple(name for name, peer in self._peers.peers.items() if peer.forgot)
-        standing = msgspec.structs.replace(standing, forgetful=forgetful, store=self._peers.epochs.met[self._server], met=met)
+        standing = msgspec.structs.replace(
+            standing, forgetful=self._forgetful(), store=self._peers.epochs.met[self._server], met=met
+        )
         if standing.idle and held:
             full = self._directory.mailboxes.full
             return msgspec.structs.replace(
                 standing, idle=False, trouble=f"{counted(held, 'delivery', 'wait')}: the mailbox of {full!r} is full"
             )
         return standing
+
+    def _forgetful(self) -> tuple[str, ...]:
+        """Return who runs on an old copy of its store: peers that do, and we if we may."""
+        peers, me = self._peers.peers, self._server
+        found = {name if peer.behind == "peer" else me for name, peer in peers.items() if peer.behind != "nobody"}
+        return tuple(sorted(found | {me} if self._peers.epochs.fenced else found))
 
     def other_version(self, peer: str, version: int, fingerprint: str, text: str = "") -> None:
         """A peer has another version: if we are prepared for exactly that one, the decision has been made.

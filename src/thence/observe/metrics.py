@@ -215,7 +215,7 @@ FAMILIES: Final = (
     _of_peers(
         "thence_neighbour_forgot",
         "Whether there is no connection with it because one of the two runs on an old copy of its store.",
-        lambda _, peer: peer.forgot,
+        lambda _, peer: peer.behind != "nobody",
     ),
     _of_node(
         "thence_fenced",

@@ -103,7 +103,9 @@ async def test_one_that_comes_back_without_its_data_is_no_member_that_counts(tmp
         await until(lambda: all(not server.node.peers.peers["s3"].trouble for name, server in running.items() if name != "s3"))
         await lose(running, "s3", tmp_path)
         running["s3"] = await started(OLD, "s3", tmp_path, tmp_path / "other-trace")
-        await until(lambda: any(server.node.peers.peers["s3"].forgot for name, server in running.items() if name != "s3"))
+        await until(
+            lambda: any(server.node.peers.peers["s3"].behind == "peer" for name, server in running.items() if name != "s3")
+        )
         with pytest.raises(UsageError, match=r"does not go on with 's3': .* remove it with --lost s3"):
             await applied(OLD, SPLIT)
         assert phases(running) == {"normal"}

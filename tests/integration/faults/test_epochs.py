@@ -26,11 +26,13 @@ from tests.support.servers.securing import EVERYTHING, Access, certificates, sec
 from thence.cli.servers.up import free_addresses
 from thence.client.client import ask_status
 from thence.core.topology.model import Topology
-from thence.core.topology.toml import write
-from thence.errors import Refusal, StorageError
+from thence.core.topology.toml import parse, write
+from thence.errors import Refusal, StorageError, UsageError
 from thence.net.protocol import ViewRequest
 from thence.node.offline.backup import backup, restore
 from thence.node.peers.peer import HEARTBEAT_S
+from thence.runtime.event_loop import ignore
+from thence.server import apply
 from thence.server.server import Server
 
 FORGOTTEN = 10
@@ -145,7 +147,7 @@ async def expect_fenced(
 ) -> None:
     """The old copy stops as a whole and says why, and so does its peer: each names both, and says what to do."""
     name, other = old.node.name, beside.node.name
-    await until(lambda: old.node.peers.epochs.fenced and beside.node.peers.peers[name].forgot)
+    await until(lambda: old.node.peers.epochs.fenced and beside.node.peers.peers[name].behind == "peer")
     for said in (old.node.peers.epochs.fenced, trouble(beside, name), trouble(old, other)):
         assert repr(name) in said
         assert repr(other) in said
@@ -322,7 +324,7 @@ async def test_a_server_whose_disk_was_lost_is_fenced(old: str, secure: bool, tm
         await running[old].stop(drain_s=1)
         shutil.rmtree(tmp_path / old)
         running[old] = await by.started(topology, old, tmp_path)
-        await until(lambda: running[old].node.peers.epochs.fenced and running[beside].node.peers.peers[old].forgot)
+        await until(lambda: running[old].node.peers.epochs.fenced and running[beside].node.peers.peers[old].behind == "peer")
         assert f"{old!r} has lost its state" in trouble(running[beside], old)
         assert f"--lost {old}" in trouble(running[beside], old)
         assert f"{old!r} has lost its state, or runs on an old copy of its store" in running[old].status.not_ready
@@ -338,11 +340,15 @@ async def test_a_fenced_server_takes_no_part_in_a_change(tmp_path: Path) -> None
         await running["s1"].stop(drain_s=1)
         shutil.rmtree(tmp_path / "s1")
         running["s1"] = await OPEN.started(topology, "s1", tmp_path)
-        await until(lambda: running["s1"].node.peers.epochs.fenced)
+        await until(lambda: running["s1"].node.peers.epochs.fenced and running["s2"].node.peers.peers["s1"].behind == "peer")
         answer = await asked(topology, "s1", ViewRequest("hold", 1, f"version = 2\n{write(topology)}"))
         assert "is fenced since it met" in answer.refused
         assert answer.standing.phase == "normal"
         assert not (await asked(topology, "s1", ViewRequest("ask"))).refused
+        with pytest.raises(UsageError, match=r"'s2' does not go on with 's1': .* remove it with --lost s1"):
+            await apply.TopologyChange(topology, parse(f"version = 2\n{write(topology)}"), apply.Access(), ignore).apply(
+                timeout_s=10
+            )
 
 
 async def test_a_peer_that_goes_while_the_store_has_failed_leaves_no_traceback(

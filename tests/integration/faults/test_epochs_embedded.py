@@ -63,7 +63,7 @@ async def test_a_member_on_an_old_copy_is_fenced_and_its_program_is_told(old: st
             await member(old).__aenter__()
         assert beside._link.node is not None
         peer = beside._link.node.peers.peers[old]
-        await until(lambda: peer.forgot)
+        await until(lambda: peer.behind == "peer")
         assert f"{old!r} runs on an old copy" in peer.trouble
         assert f"--lost {old}" in peer.trouble
         await beside.send(other, 1)  # It goes on.
@@ -102,7 +102,7 @@ async def test_agents_of_an_old_copy_react_no_more_when_it_is_fenced(tmp_path: P
         await pay(alone, 20, ACCEPTED)
         await running["s1"].stop(drain_s=0)
         running["s1"] = await bank("s1")
-        await until(lambda: running["s1"].node.peers.epochs.fenced and running["s2"].node.peers.peers["s1"].forgot)
+        await until(lambda: running["s1"].node.peers.epochs.fenced and running["s2"].node.peers.peers["s1"].behind == "peer")
         before = running["s1"].node.ledger.snapshot()
         with pytest.raises(Refusal, match=FENCED):
             await pay(topology, 1, 1)

@@ -60,7 +60,7 @@ class Fabric:
         """Let s1 and s2 hear each other again: they go on."""
         self.lines.proxies["s1", "s2"].set_mode(Mode.WELL)
         peer = self.running["s1"].node.peers.peers["s2"]
-        await until(lambda: peer.up or peer.forgot)
+        await until(lambda: peer.up or peer.behind != "nobody")
         assert not peer.trouble
         assert not self.running["s1"].node.peers.epochs.fenced
 

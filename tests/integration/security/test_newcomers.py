@@ -48,7 +48,7 @@ async def test_a_newcomer_does_not_push_out_a_peer_that_is_alive(knows: bool) ->
         await ann.send("bob", b"on the same connection")
         assert (await bob.receive()).body == b"on the same connection"
         assert place.connection is before is not None
-        assert (place.traffic.connections, place.trouble, place.forgot) == (1, "", False)
+        assert (place.traffic.connections, place.trouble, place.behind) == (1, "", "nobody")
 
 
 async def test_a_newcomer_that_does_not_fit_pushes_out_nobody_also_if_the_other_is_silent(
@@ -66,7 +66,7 @@ async def test_a_newcomer_that_does_not_fit_pushes_out_nobody_also_if_the_other_
         assert "'s1' has lost its state" in refused.reason
         eve.close()
         assert place.connection is before is not None
-        assert (place.traffic.connections, place.trouble, place.forgot) == (1, "", False)
+        assert (place.traffic.connections, place.trouble, place.behind) == (1, "", "nobody")
 
 
 async def test_a_false_claim_of_a_newcomer_fences_nobody() -> None:
@@ -109,14 +109,14 @@ async def test_a_call_that_comes_late_makes_no_server_an_old_copy(
         assert isinstance(await eve.hear(), ServerWelcome)
         assert isinstance(await eve.hear(), Refused)
         eve.close()
-        assert not place.forgot
+        assert place.behind == "nobody"
         if comes_back:
             running["s1"] = await started(topology, "s1", tmp_path)
             await until(lambda: place.up)
             await asyncio.sleep(1.0)  # As long as it has.
-            assert (place.forgot, place.trouble) == (False, "")
+            assert (place.behind, place.trouble) == ("nobody", "")
         else:
-            await until(lambda: place.forgot)
+            await until(lambda: place.behind != "nobody")
     said = [record for record in caplog.records if "--lost s1" in record.getMessage() and record.name == "thence.peers"]
     assert bool(said) is not comes_back
 

@@ -333,13 +333,19 @@ class Coordinator:
         """Refuse to go on with one that has forgotten what it had said to others."""
         for name, standing in answers.items():
             stores = [one for one, store in standing.met if one in answers and answers[one].store not in ("", store)]
-            forgetful = [*stores, *(one for one in standing.forgetful if one in answers)]
+            forgetful = [*stores, *(one for one in standing.forgetful if one in answers and one != name)]
             if forgetful:
                 raise UsageError(
                     f"{name!r} does not go on with {forgetful[0]!r}: one of the two runs on another store than before, or on an "
                     "old copy of it, and has forgotten what it had acknowledged. Start it on its newest data; if "
                     f"{forgetful[0]!r} has lost them for good, stop it and remove it with --lost {forgetful[0]}"
                 )
+        doubtful = [name for name, standing in answers.items() if name in standing.forgetful]  # Whoever knows better comes first.
+        if doubtful:
+            raise UsageError(
+                f"{doubtful[0]!r} may run on an old copy of its store, and does not go on with a peer: thence status says with "
+                "whom. Start both on their newest data; if one has lost them for good, stop it and remove it with --lost"
+            )
 
     def _check_held(self, name: str, standing: Standing) -> None:
         """Refuse to lead those who are in another change, unless they could never get out of it."""

@@ -177,7 +177,7 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     barred: tuple[str, ...] = ()
     """Of whom it was told, while it was prepared, that they are lost."""
     forgetful: tuple[str, ...] = ()
-    """Peers with which it does not go on, since one of the two has forgotten what it had acknowledged."""
+    """Peers with which it does not go on, since they have forgotten what they had acknowledged; itself, if it may have."""
     store: str = ""
     """On which store it runs, if it says so,"""
     met: tuple[tuple[str, str], ...] = ()

@@ -260,7 +260,7 @@ class Peers:
     def _object(self, peer: Peer, finding: Finding, proven: bool) -> None:
         if peer.connection is not None or self._closing:
             return
-        peer.forgot = True
+        peer.behind = finding.behind
         peer.note_trouble(finding.reason, logging.ERROR)
         if finding.behind == "me" and proven:
             self.epochs.fence(peer.name, finding.reason)
@@ -275,7 +275,7 @@ class Peers:
         connection.holding.enter(self.pool)
         connection.on_frame = partial(self._frame, peer)
         peer.connection = connection
-        peer.forgot, peer.gone, peer.newer = False, 0, ""
+        peer.behind, peer.gone, peer.newer = "nobody", 0, ""
         self.events.connected(peer.name, store_id)
         peer.since, peer.trouble = time.monotonic(), ""
         peer.traffic.count(connection)

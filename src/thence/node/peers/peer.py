@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from thence.core.epochs.epoch import Behind
 from thence.core.member.codec import PacketLimits, decode_packet
 from thence.core.topology.model import Topology
 from thence.core.wire.messages import Packet, control_bytes
@@ -87,8 +88,8 @@ class Peer:
         """The fingerprint of the newer topology that it says it has; empty: it does not."""
         self.protocol = 0
         """Which protocol is spoken with it, or was when it was last connected."""
-        self.forgot = False
-        """Whether we do not go on with it, since one of us runs on an old copy of its store, or beside another."""
+        self.behind: Behind = "nobody"
+        """Which of us runs on an old copy of its store, or beside another one, if we do not go on with it for that reason."""
         self.traffic = PeerTraffic()
         self.acks: dict[str, Packet[Any]] = {}
         """The last packet for each domain that only acks, and that has not gone out."""

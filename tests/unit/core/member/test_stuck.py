@@ -91,6 +91,14 @@ def test_a_change_does_not_go_on_with_one_that_has_forgotten(known: Standing) ->
     assert Coordinator(OLD, NEW).decide({"A": unknown, "B": NORMAL, "C": NORMAL}, 9).requests, "servers of before say nothing"
 
 
+def test_of_two_that_do_not_go_on_the_one_that_may_be_old_is_named() -> None:
+    may_be_old = standing(forgetful=("A",))
+    with pytest.raises(UsageError, match=r"'A' may run on an old copy of its store"):
+        Coordinator(OLD, NEW).decide({"A": may_be_old, "B": NORMAL, "C": NORMAL}, 9)
+    with pytest.raises(UsageError, match=r"'B' does not go on with 'A': .* remove it with --lost A"):
+        Coordinator(OLD, NEW).decide({"A": may_be_old, "B": standing(forgetful=("A",)), "C": NORMAL}, 9)
+
+
 def test_one_that_is_back_without_its_data_in_the_new_version_is_named_at_the_end() -> None:
     known = msgspec.structs.replace(SWITCHED, store="a", met=(("B", "other"),))
     with pytest.raises(UsageError, match=r"'A' does not go on with 'B'"):
