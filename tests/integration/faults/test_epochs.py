@@ -351,6 +351,24 @@ async def test_a_fenced_server_takes_no_part_in_a_change(tmp_path: Path) -> None
             )
 
 
+async def test_an_old_copy_from_before_a_change_is_fenced(tmp_path: Path) -> None:
+    topology = flat("s1", "s2")
+    following = parse(f"version = 2\n{write(topology)}".replace("vector", "matrix"))
+    async with OPEN.servers(topology, tmp_path) as running:
+        await talk(topology, 0, 5)
+        plain_copy(tmp_path / "s1", tmp_path / "copy")
+        await apply.TopologyChange(topology, following, apply.Access(), ignore).apply(timeout_s=PATIENCE_S)
+        await talk(topology, 5, FORGOTTEN, only="s1")
+        await running["s1"].stop(drain_s=1)
+        await until(lambda: not running["s2"].node.peers.peers["s1"].up)
+        shutil.rmtree(tmp_path / "s1")
+        plain_return(tmp_path / "copy", tmp_path / "s1")
+        running["s1"] = await OPEN.started(topology, "s1", tmp_path)
+        await until(lambda: running["s1"].node.peers.epochs.fenced and running["s2"].node.peers.peers["s1"].behind == "peer")
+        assert "--lost s1" in running["s1"].status.not_ready
+        assert "'s1' runs on an old copy of its store" in trouble(running["s2"], "s1")
+
+
 async def test_a_peer_that_goes_while_the_store_has_failed_leaves_no_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

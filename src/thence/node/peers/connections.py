@@ -247,9 +247,21 @@ class Peers:
         say_so = sum(bool(peer.gone) for peer in self.peers.values())
         return self._is_enough(say_so) and not any(peer.up for peer in self.peers.values())
 
-    def object_to(self, peer: Peer, connection: Connection, finding: Finding, *, proven: bool, late: bool = False) -> None:
-        """Do not go on with a peer. ``proven``: whether it is known who that is; ``late``: whether it may have been."""
-        hang_up(connection, Refused(finding.reason))
+    def object_to(
+        self,
+        peer: Peer,
+        connection: Connection,
+        finding: Finding,
+        *,
+        proven: bool,
+        late: bool = False,
+        refused: Refused | None = None,
+    ) -> None:
+        """Do not go on with a peer. ``proven``: whether it is known who that is; ``late``: whether it may have been.
+
+        ``refused``: what to tell it, if that is more than the finding.
+        """
+        hang_up(connection, refused or Refused(finding.reason))
         if peer.connection is not None:
             connection.complain(f"refused another connection of server {peer.name!r}: {finding.reason}")
         elif late and finding.behind == "peer":

@@ -228,6 +228,15 @@ class PeerEpochs:
         older = self._finding(hello.server, found, hello).reason
         return Refused(f"{older}. {why}", behind=True, shown=self.statements.kept.get(hello.server))
 
+    def in_older_version(self, hello: ServerHello) -> Finding:
+        """Compare with a caller that has an earlier version of the topology: numbers were others there, epochs the same."""
+        if hello.claim is None:
+            return Finding("nobody", "")
+        found = self._handshake(hello.server).compare(Own({}), Shown(hello.claim, {}))
+        if found.behind != "peer":
+            return Finding("nobody", "")
+        return self._finding(hello.server, found, hello)
+
     def counts(self, peer: str, link: Connection) -> bool:
         """Return whether this is the connection by which we want to meet a peer now."""
         return self._handshake(peer).is_current(link)

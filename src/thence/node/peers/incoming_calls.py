@@ -58,12 +58,8 @@ class IncomingCalls:
             refuse(connection, Refused(reason, False, *ours, gone), claims=claims)
             return False
         if not reason and hello.fabric == topology.name and (self._peers.between or hello.version != topology.version):
-            refuse(connection, Refused(self._behind(hello), True, *ours, text=self._news_for(hello)), claims=claims)
-            if hello.version > topology.version and not self._peers.between:
-                self._peers.events.other_version(hello.server, hello.version, hello.fingerprint, "")
-                peer = self._peers.peers.get(hello.server)
-                if peer is not None and self._peers.topology is topology:
-                    peer.call_soon.set()  # It answers with its topology: we may be late, and go on to that.
+            if not self._refused_as_old(connection, hello):
+                self._refuse_version(connection, hello, claims)
             return False
         reason = reason or self._objection(hello)
         if reason:
@@ -94,6 +90,28 @@ class IncomingCalls:
         connection.on_frame = partial(self._agreed, peer, hello)
         asyncio.get_running_loop().call_later(AGREE_TIMEOUT_S, self._too_slow, peer, connection)
         return True
+
+    def _refuse_version(self, connection: Connection, hello: ServerHello, claims: str) -> None:
+        topology = self._peers.topology
+        ours = topology.version, topology.fingerprint
+        refuse(connection, Refused(self._behind(hello), True, *ours, text=self._news_for(hello)), claims=claims)
+        if hello.version > topology.version and not self._peers.between:
+            self._peers.events.other_version(hello.server, hello.version, hello.fingerprint, "")
+            peer = self._peers.peers.get(hello.server)
+            if peer is not None and self._peers.topology is topology:
+                peer.call_soon.set()  # It answers with its topology: we may be late, and go on to that.
+
+    def _refused_as_old(self, connection: Connection, hello: ServerHello) -> bool:
+        """Refuse a caller with an earlier version of the topology that runs on an old copy: no change leads it on."""
+        peers, peer = self._peers, self._peers.peers.get(hello.server)
+        if peer is None or peers.between or hello.version >= peers.topology.version:
+            return False
+        finding = peers.epochs.in_older_version(hello)
+        if finding.behind == "peer":
+            shown = peers.epochs.statements.kept.get(hello.server)
+            refused = Refused(finding.reason, behind=True, shown=shown)
+            peers.object_to(peer, connection, finding, proven=self._security.outgoing is not None, late=True, refused=refused)
+        return finding.behind == "peer"
 
     def _answer(self, peer: Peer, connection: Connection) -> None:
         me, epochs = self._peers.me, self._peers.epochs
