@@ -173,7 +173,7 @@ class Reconfiguration:
         standing, held = self._member.reconfigurer.standing(), self._held()
         met = tuple((name, store) for name, store in self._peers.epochs.met.items() if name != self._server)
         standing = msgspec.structs.replace(
-            standing, forgetful=self._forgetful(), store=self._peers.epochs.met[self._server], met=met
+            standing, forgetful=_forgetful(self._peers), store=self._peers.epochs.met[self._server], met=met
         )
         if standing.idle and held:
             full = self._directory.mailboxes.full
@@ -181,12 +181,6 @@ class Reconfiguration:
                 standing, idle=False, trouble=f"{counted(held, 'delivery', 'wait')}: the mailbox of {full!r} is full"
             )
         return standing
-
-    def _forgetful(self) -> tuple[str, ...]:
-        """Return who runs on an old copy of its store: peers that do, and we if we may."""
-        peers, me = self._peers.peers, self._server
-        found = {name if peer.behind == "peer" else me for name, peer in peers.items() if peer.behind != "nobody"}
-        return tuple(sorted(found | {me} if self._peers.epochs.fenced else found))
 
     def other_version(self, peer: str, version: int, fingerprint: str, text: str = "") -> None:
         """A peer has another version: if we are prepared for exactly that one, the decision has been made.
@@ -388,6 +382,12 @@ class Reconfiguration:
     def left(self) -> bool:
         """Whether the server is in the fabric no more."""
         return self._member.view.state.phase == "left"
+
+
+def _forgetful(peers: Peers) -> tuple[str, ...]:
+    """Return who runs on an old copy of its store: peers that do, and we if we may."""
+    found = {name if peer.behind == "peer" else peers.me for name, peer in peers.peers.items() if peer.behind != "nobody"}
+    return tuple(sorted(found | {peers.me} if peers.epochs.fenced else found))
 
 
 def stored_topology(store: Store | MemoryStore) -> Topology | None:

@@ -11,7 +11,7 @@ import logging
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from thence.cli.servers.up import free_addresses
 from thence.client.client import ask_status
 from thence.core.topology.model import Topology
 from thence.core.topology.toml import parse, write
-from thence.errors import Refusal, StorageError, UsageError
+from thence.errors import Refusal, StorageError, ThenceError, UsageError
 from thence.net.protocol import ViewRequest
 from thence.node.offline.backup import backup, restore
 from thence.node.peers.peer import HEARTBEAT_S
@@ -268,6 +268,40 @@ def test_an_old_copy_is_found_out_after_its_peer_was_killed(old: str, at_once: b
         fabric.start(old, NOW)
         asyncio.run(accept())
         fabric.start(beside, NOW)
+        asyncio.run(until_fenced())
+
+
+@pytest.mark.parametrize("peer_too", [False, True], ids=["it alone", "and its peer"])
+def test_an_old_copy_is_fenced_that_was_killed_right_behind_its_only_message(peer_too: bool, tmp_path: Path) -> None:
+    """It was told of with the message: an old copy that goes on with others would send them effects without their causes."""
+    topology = flat("s1", "s2")
+    killed = ("s1", "s2") if peer_too else ("s1",)
+
+    async def send_and_kill() -> None:
+        with suppress(ThenceError):
+            async with OPEN.connect(topology, "s1", "ann") as ann, OPEN.connect(topology, "s2", "bob") as bob:
+                await asyncio.sleep(HEARTBEAT_S)  # What was before is told of and written.
+                plain_copy(tmp_path / "s1", tmp_path / "copy")
+                await ann.send("bob", 5)
+                await until_received(bob, 5)
+                for name in killed:
+                    fabric.running[name].kill()
+                raise UsageError("do not wait for them")
+
+    async def until_fenced() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not (await ask_status(url(topology, "s1")))["fenced"]:  # noqa: ASYNC110  It tells nobody.
+                await asyncio.sleep(0.05)
+
+    with programs(topology, tmp_path) as fabric:
+        asyncio.run(talk(topology, 0, 5))
+        asyncio.run(send_and_kill())
+        for name in killed:
+            fabric.running[name].wait(PATIENCE_S)
+        shutil.rmtree(tmp_path / "s1")
+        plain_return(tmp_path / "copy", tmp_path / "s1")
+        for name in killed:
+            fabric.start(name, NOW)
         asyncio.run(until_fenced())
 
 

@@ -21,6 +21,7 @@ from thence.node.node import Node
 from thence.node.options import NodeOptions
 from thence.storage import mailbox as mailbox_module
 from thence.storage.bodies import Joined, Left, write_body
+from thence.storage.journal import KeyDrawn
 from thence.storage.mailbox import Batch
 
 PATIENCE_S = 30.0
@@ -120,6 +121,19 @@ async def test_a_snapshot_has_what_was_acknowledged_just_before(tmp_path: Path, 
     killed(node)
     mailbox = Node(alone(), "s1", NodeOptions(data=tmp_path)).directory.state.mailboxes["bob"]
     assert (mailbox.acknowledged, mailbox.position) == (3, 4)
+
+
+async def test_a_driver_that_is_closed_twice_makes_no_snapshot_the_second_time(tmp_path: Path) -> None:
+    node = Node(alone(), "s1", NodeOptions(data=tmp_path))
+    await joined(node, "bob")
+    closing = asyncio.create_task(node.driver.commits.close())
+    await asyncio.sleep(0)
+    while not node.driver.commits.closed:
+        node.driver.write([KeyDrawn(b"k" * 32)])  # As of a peer whose connection ends meanwhile.
+        await asyncio.sleep(0)
+    await closing
+    assert node.driver.store.bytes_since_snapshot
+    await node.driver.commits.close()
 
 
 async def test_a_new_node_is_known_by_its_store_before_anybody_hears_of_it(tmp_path: Path) -> None:

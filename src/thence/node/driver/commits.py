@@ -193,7 +193,7 @@ class Commits:
                     await asyncio.wait([self.task])
         except TimeoutError:
             pass  # A full disk: what is not stored was not acknowledged either.
-        if self.task is None and self.store.bytes_since_snapshot:
+        if self.task is None and self.store.bytes_since_snapshot and not self.closed:
             await self.compact()  # A short log, for a quick start.
         self.closed = True
         if self.task is not None:

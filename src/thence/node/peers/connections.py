@@ -51,6 +51,9 @@ SILENCE_S: Final = 6.0
 MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
 """How much may wait on the connection to a peer that is slow; one packet more may."""
 
+STATE_EVERY_S: Final = 0.01
+"""How often a peer is told how far we are, at most: with the packet that goes out, or so much later."""
+
 ENOUGH_SAY_SO: Final = 2
 """How many peers must say that we were declared lost, or which topology to follow; with one peer, one."""
 
@@ -199,6 +202,8 @@ class Peers:
         connection = peer.connection
         if connection is None or (connection.writer.full and connection.writer.unsent_bytes >= MAX_UNSENT_BYTES):
             return
+        if not peer.states_soon:
+            self._state_soon(peer)
         earlier = peer.acks.get(packet.domain) if peer.acks and packet.group_acks is None else None
         if earlier is not None and not says_all_of(packet, earlier):
             connection.writer.send(PACKET_KIND, earlier)
@@ -322,4 +327,16 @@ class Peers:
         for peer in self.peers.values():
             if peer.connection is not None:
                 heartbeat.beat(peer.connection, now)
-                self.epochs.restate(peer.name, peer.connection)
+                self.epochs.statements.keep(peer.name)
+
+    def _state_soon(self, peer: Peer) -> None:
+        peer.states_soon, loop = True, asyncio.get_running_loop()
+        if loop.time() - peer.stated_at >= STATE_EVERY_S:
+            self._soon(partial(self._state, peer), ACKS)
+        else:
+            loop.call_at(peer.stated_at + STATE_EVERY_S, self._state, peer)
+
+    def _state(self, peer: Peer) -> None:
+        peer.states_soon, peer.stated_at = False, asyncio.get_running_loop().time()
+        if peer.connection is not None and not self._closing:
+            self.epochs.restate(peer.name, peer.connection)

@@ -222,20 +222,14 @@ class PeerEpochs:
         """Return with what words a caller is refused that may come later, unless it runs on an old copy. This changes nothing."""
         if hello.claim is None or _other_store(self._server, hello, self.met):
             return Refused(why, later=True)
-        found = self._handshake(hello.server).compare(self._own(hello.server), Shown(hello.claim, hello.progress))
+        own, shown = self._own(hello.server), Shown(hello.claim, hello.progress)
+        if hello.version != self.statements.version():  # Numbers were others there; epochs are the same.
+            own, shown = Own({}), Shown(hello.claim, {})
+        found = self._handshake(hello.server).compare(own, shown)
         if found.behind != "peer":
             return Refused(why, later=True)
         older = self._finding(hello.server, found, hello).reason
-        return Refused(f"{older}. {why}", behind=True, shown=self.statements.kept.get(hello.server))
-
-    def in_older_version(self, hello: ServerHello) -> Finding:
-        """Compare with a caller that has an earlier version of the topology: numbers were others there, epochs the same."""
-        if hello.claim is None:
-            return Finding("nobody", "")
-        found = self._handshake(hello.server).compare(Own({}), Shown(hello.claim, {}))
-        if found.behind != "peer":
-            return Finding("nobody", "")
-        return self._finding(hello.server, found, hello)
+        return Refused(f"{older}. {why}" if why else older, behind=True, shown=self.statements.kept.get(hello.server))
 
     def counts(self, peer: str, link: Connection) -> bool:
         """Return whether this is the connection by which we want to meet a peer now."""
@@ -291,19 +285,16 @@ class PeerEpochs:
         if self.full:
             return
         with suppress(StorageError):  # A store that has failed stops the server, which says why.
-            if unwritten := self.statements.unwritten(peer):
-                self._driver.write(unwritten)
+            self.statements.keep(peer)
             if news:
                 self._store(handshake)
 
     # What is stated.
 
     def restate(self, peer: str, link: Connection) -> None:
-        """Tell a peer how far we are, and write what it has told."""
+        """Tell a peer how far we are."""
         handshake = self._handshake(peer)
         if handshake.stage == "joined" and handshake.link is link and not self.full:
-            if unwritten := self.statements.unwritten(peer):
-                self._driver.write(unwritten)
             ours = self.statements.make(peer, handshake.claim.agreed.epoch, self._own(peer))
             self.statements.tell(peer, link, ours)
 
@@ -311,6 +302,8 @@ class PeerEpochs:
         """A peer tells how far it is."""
         if self.counts(peer, link):
             self.statements.take(peer, said.stated, self._own(peer))
+            if self.statements.may_write(peer):
+                self.statements.keep(peer)
 
     def believes(self, peer: str, shown: Statement | None) -> bool:
         """Return whether we are the old copy, if a peer says so and shows this."""
@@ -351,6 +344,7 @@ async def state_last(epochs: PeerEpochs, links: Collection[tuple[str, Connection
     """Tell peers how far we are before we leave: what goes out is durable, and a store may be slow or full."""
     for peer, link in links:
         epochs.restate(peer, link)
+        epochs.statements.keep(peer)
     if links and not epochs.full:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_STATEMENT_S):

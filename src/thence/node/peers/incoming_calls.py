@@ -23,6 +23,7 @@ from thence.net.control import refuse, tell
 from thence.net.framing import Connection
 from thence.net.protocol import MAX_NEWS_BYTES, Ping, Refused, ServerAgreed, ServerHello, ServerWelcome, agreed, understand
 from thence.net.security.credentials import Security
+from thence.node.peers.epochs import Finding
 from thence.node.peers.peer import Peer
 
 if TYPE_CHECKING:
@@ -106,12 +107,11 @@ class IncomingCalls:
         peers, peer = self._peers, self._peers.peers.get(hello.server)
         if peer is None or peers.between or hello.version >= peers.topology.version:
             return False
-        finding = peers.epochs.in_older_version(hello)
-        if finding.behind == "peer":
-            shown = peers.epochs.statements.kept.get(hello.server)
-            refused = Refused(finding.reason, behind=True, shown=shown)
-            peers.object_to(peer, connection, finding, proven=self._security.outgoing is not None, late=True, refused=refused)
-        return finding.behind == "peer"
+        refused = peers.epochs.refuse(hello, "")
+        if refused.behind:
+            finding, proven = Finding("peer", refused.reason), self._security.outgoing is not None
+            peers.object_to(peer, connection, finding, proven=proven, late=True, refused=refused)
+        return refused.behind
 
     def _answer(self, peer: Peer, connection: Connection) -> None:
         me, epochs = self._peers.me, self._peers.epochs

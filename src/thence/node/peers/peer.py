@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 from thence.core.epochs.epoch import Behind
@@ -90,6 +91,10 @@ class Peer:
         """Which protocol is spoken with it, or was when it was last connected."""
         self.behind: Behind = "nobody"
         """Which of us runs on an old copy of its store, or beside another one, if we do not go on with it for that reason."""
+        self.states_soon = False
+        """Whether it is about to be told how far we are,"""
+        self.stated_at = -inf
+        """and when it was told that last."""
         self.traffic = PeerTraffic()
         self.acks: dict[str, Packet[Any]] = {}
         """The last packet for each domain that only acks, and that has not gone out."""

@@ -2,16 +2,21 @@
 
 Rules:
 
-* A peer is told how far we are when the two meet, and then at each heartbeat if that has changed, when it is durable.
+* A peer is told how far we are when the two meet, and then with what goes out to it, when that is durable, each
+  ``STATE_EVERY_S`` at most. An old copy that was never told of is refused, and cannot be shown why: it goes on with others, and
+  what it sends them may come before its causes at the peer that refuses it. So the first of several packets is told of at once.
 * A peer of a version that makes no statements is told nothing after the meeting: it would not understand.
-* What a peer states is written at a heartbeat, however often it does.
+* What a peer states is written at once if nothing was for ``WRITE_EVERY_S``, and otherwise at a heartbeat, however often it does.
 """
 
 from __future__ import annotations
 
 import hmac
 import os
+import time
 from collections.abc import Callable, Mapping
+from math import inf
+from typing import Final
 
 from thence.core.epochs.epoch import Claim, Epoch
 from thence.core.epochs.handshake import Own
@@ -22,6 +27,9 @@ from thence.net.framing import Connection
 from thence.net.protocol import Stated
 from thence.node.driver.driver import Driver
 from thence.storage.journal import KeyDrawn, StatementKept, Written
+
+WRITE_EVERY_S: Final = 0.5
+"""How often what a peer states is written, at most."""
 
 
 class Statements:
@@ -38,6 +46,8 @@ class Statements:
         """What each peer has stated last,"""
         self._unwritten: set[str] = set()
         """of whom that is not written yet,"""
+        self._written_at: dict[str, float] = {}
+        """when something was written last,"""
         self._ours: dict[str, Statement] = {}
         """and what we have stated to each that wants to know, since we met."""
 
@@ -88,11 +98,21 @@ class Statements:
         self.kept[peer] = theirs
         self._unwritten.add(peer)
 
+    def may_write(self, peer: str) -> bool:
+        """Return whether what a peer states is to be written at once."""
+        return time.monotonic() - self._written_at.get(peer, -inf) >= WRITE_EVERY_S
+
+    def keep(self, peer: str) -> None:
+        """Write what a peer has stated."""
+        if not self._driver.full and (unwritten := self.unwritten(peer)):
+            self._driver.write(unwritten)
+
     def unwritten(self, peer: str) -> list[Written]:
         """Return what is to be written now of what a peer has stated."""
         if peer not in self._unwritten:
             return []
         self._unwritten.remove(peer)
+        self._written_at[peer] = time.monotonic()
         return [StatementKept(peer, self.kept[peer])]
 
     def prove(self, peer: str, shown: Statement | None, claim: Claim, own: Own) -> bool:
