@@ -1,8 +1,10 @@
 """thence: causally ordered messaging that scales by domains.
 
 This file exists to say which names are public. Rules: it defines nothing of its own but the version, it imports
-nothing heavy (a test holds ``import thence`` to 0.2 seconds, without Spark, Arrow, numpy or asyncio), and every public name
+nothing heavy (a test holds ``import thence`` to few modules, without Spark, Arrow, numpy or asyncio), and every public name
 stands in ``__all__``, which a test pins. What runs is imported when it is first used.
+
+Exports the names below.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

@@ -10,4 +10,6 @@ It imports the core and the trace. Rules:
 * Time is integer nanoseconds, and only the kernel moves it. Nothing here reads a real clock.
 * Chance comes from a ``random.Random`` that the caller seeds. The same seed gives the same run, in any process and
   under any ``PYTHONHASHSEED``.
+
+Exports ``kernel``, ``laws``, ``network``, ``node``, ``options``, ``scenario`` and ``simulation``.
 """

@@ -1,1 +1,4 @@
-"""Commands that send and receive: send, listen, bench, chat and demo."""
+"""Commands that send and receive: send, listen, bench, chat and demo.
+
+May import what ``cli`` may, and ``cli.servers``. Exports nothing.
+"""

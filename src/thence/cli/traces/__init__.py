@@ -1,1 +1,4 @@
-"""Commands for traces and simulated runs: audit, judge, import, simulate, explore, scenario, study and orderings."""
+"""Commands for traces and simulated runs: audit, judge, import, simulate, explore, scenario, study and orderings.
+
+May import what ``cli`` may. Exports nothing.
+"""

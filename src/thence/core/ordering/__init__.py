@@ -3,6 +3,9 @@
 One file per ordering: a module in this folder that defines a subclass of ``Ordering`` is an ordering, and nothing
 else needs to be told. The codec learns its stamps, the conformance suite, the property tests, the explorer and the
 benchmarks pick it up by its name.
+
+May import ``core.wire``. Exports the names below, ``base``, ``grouped``, ``matrix_clock``, ``pending``, ``relayed`` and
+``vector``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """What travels between members and what a member writes down: messages, frames, records and sets of numbers.
 
-Imports nothing of thence but ``errors``.
+Imports nothing of thence but ``errors``. Exports ``messages``, ``number_set`` and ``records``.
 """

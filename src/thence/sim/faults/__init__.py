@@ -3,5 +3,6 @@
 ``failures`` crashes processes, lets some die for good and others be suspected; ``copies`` lets them come back on old copies of
 disks and memories; ``reconfiguration`` changes the topology under way.
 
-It imports the core and ``sim.fabric`` with what that stands on; no simulation.
+It imports the core and ``sim.fabric`` with what that stands on; no simulation. Exports ``copies``, ``failures`` and
+``reconfiguration``.
 """

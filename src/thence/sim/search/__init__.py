@@ -4,5 +4,5 @@
 topology), ``reconfiguration`` (a change from one topology to the next) and ``epochs`` (handshakes, crashes and old copies).
 ``member_steps`` and ``pasts`` turn members and what is known of a run into numbers.
 
-It imports the core and ``sim.world``. It knows no time, no chance and no simulated network.
+It imports the core and ``sim.world``. It knows no time, no chance and no simulated network. Exports ``explorer`` and ``search``.
 """

@@ -6,6 +6,8 @@ Rules:
 * A file is imported when its model is asked for. Nothing has to be registered: the file is found.
 * A name with dots is a module of somebody else's, which the workers must be able to import too.
 * A model may return ``events``, the number of simulated events, besides the measures of its studies.
+
+May import ``studies.parts``, ``sim``, ``trace`` and ``core``. Exports nothing.
 """
 
 from __future__ import annotations

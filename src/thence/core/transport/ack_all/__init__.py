@@ -1,4 +1,4 @@
 """A transport in which each member acks to everybody: its own stream, copies of others', what is missing, and lanes.
 
-May import what ``core.transport`` may.
+May import what ``core.transport`` may. Exports ``claims``, ``copies``, ``state`` and ``transport``.
 """
