@@ -38,7 +38,7 @@ _repeat: Callable[..., Any] = Recovery.step_through
 _load: Callable[[Place, SavedPlace[Any]], None] = Place.load
 _load_link: Callable[[LinkPlace, SavedPlace[Any]], None] = LinkPlace.load
 
-MAX_EVENTS: Final = 30_000
+MAX_EVENTS: Final = 10_000
 """A mistake may make messages go round for ever, and more of them all the time: it is stopped sooner than another run."""
 
 COMPACT_EVERY: Final = 3
@@ -265,7 +265,8 @@ def _in_place(patches: tuple[tuple[type, str, Callable[..., Any]], ...]) -> Iter
         for owner, name, replacement in patches:
             stack.enter_context(mock.patch.object(owner, name, replacement))
         stack.enter_context(mock.patch("thence.sim.parts.sync_queue.COMPACT_EVERY", COMPACT_EVERY))
-        stack.enter_context(mock.patch("tests.support.fabrics.MAX_EVENTS", MAX_EVENTS))
+        if patches:
+            stack.enter_context(mock.patch("tests.support.fabrics.MAX_EVENTS", MAX_EVENTS))
         yield
 
 
