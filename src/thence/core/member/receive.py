@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from thence.core.member.admission import Admission
 from thence.core.member.attachment import Attachment
@@ -88,26 +89,22 @@ class Accounting:
                 accounts.became_stable(envelope, came_by)
 
 
+@dataclass(eq=False)
 class Receiver:
-    """Takes frames into the places of an attachment, and lets a forwarder do what follows."""
+    """Takes frames into the places of an attachment, and lets a forwarder do what follows.
 
-    def __init__(
-        self,
-        attachment: Attachment,
-        log: DeliveryLog,
-        admission: Admission,
-        forwarder: Forwarder,
-        view: View,
-        retained: Retention | None,
-    ) -> None:
-        """``admission`` says for what there is room, and ``view`` to whom we do not listen any more."""
-        self._attachment = attachment
-        self._log = log
-        self._admission = admission
-        self._forwarder = forwarder
-        self._view = view
-        self._retained = retained
-        self._accounting = Accounting(attachment)
+    ``_admission`` says for what there is room, and ``_view`` to whom we do not listen any more.
+    """
+
+    _attachment: Attachment
+    _log: DeliveryLog
+    _admission: Admission
+    _forwarder: Forwarder
+    _view: View
+    _retained: Retention | None
+
+    def __post_init__(self) -> None:
+        self._accounting = Accounting(self._attachment)
 
     def arrived(self, arrived: Arrived, now: int) -> Ready:
         """Take the frames of a packet; those that are refused are listed by name, and the others are taken."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 
 import msgspec
@@ -113,25 +114,16 @@ class Survivor:
             yield from link_place.end.state.arrived.values()
 
 
+@dataclass(eq=False)
 class Reconfigurer:
-    """Takes part in changes of the topology."""
+    """Takes part in changes: attaches anew as the view says, and sends by the forwarder what waited for that."""
 
-    def __init__(
-        self,
-        attachment: Attachment,
-        log: DeliveryLog,
-        forwarder: Forwarder,
-        survivor: Survivor,
-        view: View,
-        retained: Retention | None,
-    ) -> None:
-        """Attach ``attachment`` anew as ``view`` says, and send by ``forwarder`` what waited for that."""
-        self._attachment = attachment
-        self._log = log
-        self._forwarder = forwarder
-        self._survivor = survivor
-        self._view = view
-        self._retained = retained
+    _attachment: Attachment
+    _log: DeliveryLog
+    _forwarder: Forwarder
+    _survivor: Survivor
+    _view: View
+    _retained: Retention | None
 
     def standing(self) -> Standing:
         """Say where this process stands, for whoever leads a change."""

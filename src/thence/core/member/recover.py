@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -66,29 +67,18 @@ class _SavedView(msgspec.Struct, array_like=True):
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
+@dataclass(eq=False)
 class Recovery:
-    """Writes snapshots, and brings the parts of a member back from a snapshot and records."""
+    """Writes snapshots, and brings the parts of a member back from a snapshot and records, by repeating what they did."""
 
-    def __init__(
-        self,
-        attachment: Attachment,
-        log: DeliveryLog,
-        forwarder: Forwarder,
-        receiver: Receiver,
-        submitter: Submitter,
-        reconfigurer: Reconfigurer,
-        view: View,
-        retained: Retention | None,
-    ) -> None:
-        """Save and load ``attachment``, ``log``, ``view`` and ``retained``; the others repeat what they did."""
-        self._attachment = attachment
-        self._log = log
-        self._forwarder = forwarder
-        self._receiver = receiver
-        self._submitter = submitter
-        self._reconfigurer = reconfigurer
-        self._view = view
-        self._retained = retained
+    _attachment: Attachment
+    _log: DeliveryLog
+    _forwarder: Forwarder
+    _receiver: Receiver
+    _submitter: Submitter
+    _reconfigurer: Reconfigurer
+    _view: View
+    _retained: Retention | None
 
     def snapshot(self) -> bytes:
         """Return the whole state. Records from before it are not needed any more."""

@@ -5,6 +5,8 @@ Rule: whatever can be refused is refused before anything is sent. So a step eith
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from thence.core.member.admission import Admission
 from thence.core.member.attachment import Attachment
 from thence.core.member.contract import Ready, Submit, SubmitAll
@@ -18,25 +20,16 @@ from thence.core.wire.records import Record, Submitted
 from thence.errors import Busy, UsageError
 
 
+@dataclass(eq=False)
 class Submitter:
-    """Accepts messages of the application."""
+    """Accepts messages of the application: ``_admission`` says for what there is room, and ``_view`` whether it has to wait."""
 
-    def __init__(
-        self,
-        attachment: Attachment,
-        log: DeliveryLog,
-        admission: Admission,
-        forwarder: Forwarder,
-        view: View,
-        retained: Retention | None,
-    ) -> None:
-        """``admission`` says for what there is room, and ``view`` whether it has to wait."""
-        self._attachment = attachment
-        self._log = log
-        self._admission = admission
-        self._forwarder = forwarder
-        self._view = view
-        self._retained = retained
+    _attachment: Attachment
+    _log: DeliveryLog
+    _admission: Admission
+    _forwarder: Forwarder
+    _view: View
+    _retained: Retention | None
 
     def submit(self, step_input: Submit | SubmitAll, now: int) -> Ready:
         """Accept one message, or several that go together."""
