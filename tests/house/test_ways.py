@@ -1,6 +1,7 @@
-"""The two pages that walk through the code, followed: each function that they name exists and names the next.
+"""The two pages that walk through the code, followed: each function that they name exists and calls the next.
 
-A table of such a page is a chain of calls: the body of each function names the function in the next row. Between two tables
+A table of such a page is a chain of calls: the body of each function calls the one in the next row, or takes it as a value to
+call. What the text calls ``Class.name`` is there too. Between two tables
 nobody calls; the text between them begins with what hands over instead, in bold: a queue, a file, a socket or a return.
 """
 
@@ -59,10 +60,30 @@ def body(stop: Stop) -> ast.AST | None:
     return found
 
 
-def names(code: ast.AST) -> set[str]:
-    """Return what a body names: variables and attributes."""
+def calls(code: ast.AST) -> set[str]:
+    """Return what a body calls: methods that stand before brackets, and functions, which it may also hand to others."""
     found = {node.id for node in ast.walk(code) if isinstance(node, ast.Name)}
-    return found | {node.attr for node in ast.walk(code) if isinstance(node, ast.Attribute)}
+    return found | {
+        node.func.attr for node in ast.walk(code) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+
+
+def unknown(page: str) -> list[str]:
+    """Return each ``Class.name`` of the text between tables that no file of the page has."""
+    code = [
+        ast.parse((ROOT / "src" / "thence" / file).read_text(encoding="utf-8"))
+        for file in {s.file for leg in legs(page) for s in leg}
+    ]
+    known = {
+        f"{kind.name}.{name}"
+        for tree in code
+        for kind in ast.walk(tree)
+        if isinstance(kind, ast.ClassDef)
+        for node in ast.walk(kind)
+        for name in [getattr(node, "attr", None) or getattr(node, "name", None)]
+    }
+    prose = re.sub(r"^\|.*\n", "", page, flags=re.MULTILINE)
+    return [name for name in re.findall(r"`([A-Z]\w+\.\w+)`", prose) if name not in known]
 
 
 def mistakes(page: str) -> list[str]:
@@ -73,8 +94,8 @@ def mistakes(page: str) -> list[str]:
             code = body(here) if here is not None else None
             if code is None:
                 found.append(f"{here} is not there")
-            elif there is not None and there.name not in names(code):
-                found.append(f"{here} does not name {there.name}")
+            elif there is not None and there.name not in calls(code):
+                found.append(f"{here} does not call {there.name}")
     between = re.split(r"^\| file \|.*\n(?:\|.*\n)+", page, flags=re.MULTILINE)[1:-1]
     found += [
         f"no hand-over: {text.strip()[:60]!r}" for text in between if not re.match(rf"\s*\*\*({'|'.join(HAND_OVERS)})\b", text)
@@ -90,9 +111,10 @@ def visits(page: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_function_is_there_and_names_the_next(page: str) -> None:
+def test_each_function_is_there_and_calls_the_next(page: str) -> None:
     assert len([stop for leg in legs(read(page)) for stop in leg]) > 10
     assert mistakes(read(page)) == []
+    assert unknown(read(page)) == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -110,7 +132,7 @@ PLANTED: Final = "| file | function | what it does |\n|---|---|---|\n"
     [
         ("| `trace/judge.py` | `nobody` | x |\n", "is not there"),
         ("| `trace/nowhere.py` | `judge` | x |\n", "is not there"),
-        ("| `trace/judge.py` | `judge` | x |\n| `trace/verdict.py` | `sort_key` | x |\n", "does not name sort_key"),
+        ("| `trace/judge.py` | `judge` | x |\n| `trace/verdict.py` | `sort_key` | x |\n", "does not call sort_key"),
         (f"| `trace/judge.py` | `judge` | x |\n\nThen.\n\n{PLANTED}| `trace/judge.py` | `judge` | x |\n", "no hand-over"),
     ],
 )
@@ -121,3 +143,9 @@ def test_a_wrong_page_is_noticed(page: str, mistake: str) -> None:
 
 def test_a_right_page_is_not() -> None:
     assert mistakes(f"{PLANTED}| `trace/judge.py` | `judge` | x |\n| `trace/verdict.py` | `conclude` | x |\n") == []
+
+
+def test_a_name_in_the_text_that_is_not_there_is_noticed() -> None:
+    table = f"{PLANTED}| `node/history.py` | `TraceHistory.release` | x |\n"
+    page = f"{table}\n**Queue.** `TraceHistory._waiting`, and `History._waiting`."
+    assert unknown(page) == ["History._waiting"]
