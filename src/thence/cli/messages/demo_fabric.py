@@ -57,8 +57,6 @@ class FabricOutcome(NamedTuple):
     lost: int
     doubled: int
     out_of_order: int
-    queued_at_most: int
-    """How many frames waited for the dead relay at one of its peers."""
     seconds: float
 
 
@@ -115,13 +113,13 @@ async def _converse(fleet: Fleet, chance: random.Random, questions: int, note: C
         listeners = [_Listener(client, " ".join(names)) for client in clients]
         began = time.perf_counter()
         asking = asyncio.gather(*(_ask(client, questions, chance.random()) for client in clients))
-        queued = await _kill_and_revive(fleet, questions, note)
+        await _kill_and_revive(fleet, questions, note)
         await asking
         expected = 2 * questions * len(clients)
         with suppress(TimeoutError):  # What is missing is counted.
             await until(lambda: all(len(listener.seen) >= expected for listener in listeners), HEAL_WITHIN_S, "not all came")
         await asyncio.sleep(0.2)  # Whatever came twice would come now.
-        return _told(listeners, expected, queued, time.perf_counter() - began)
+        return _told(listeners, expected, time.perf_counter() - began)
     finally:
         for client in clients:
             await client.__aexit__(None, None, None)
@@ -162,7 +160,7 @@ async def _ask(client: Client, questions: int, phase: float) -> None:
     await client.flush()
 
 
-async def _kill_and_revive(fleet: Fleet, questions: int, note: Callable[[str], None]) -> int:
+async def _kill_and_revive(fleet: Fleet, questions: int, note: Callable[[str], None]) -> None:
     """Kill the relay in the middle of the conversation, look at what piles up, and start it again."""
     await asyncio.sleep(questions * ASK_EVERY_S / 3)
     fleet.kill(RELAY)
@@ -175,7 +173,6 @@ async def _kill_and_revive(fleet: Fleet, questions: int, note: Callable[[str], N
             queued = max([queued, *(peer["queued_frames"] for peer in status["neighbours"] if peer["name"] == RELAY)])
     note(f"meanwhile up to {queued} frames wait for it at a peer; it is started again on its data")
     fleet.start_one(RELAY)
-    return queued
 
 
 async def until(condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
@@ -188,7 +185,7 @@ async def until(condition: Callable[[], bool], within_s: float, otherwise: str) 
         raise TimeoutError(f"{otherwise} within {within_s:g} s") from None
 
 
-def _told(listeners: list[_Listener], expected: int, queued: int, seconds: float) -> FabricOutcome:
+def _told(listeners: list[_Listener], expected: int, seconds: float) -> FabricOutcome:
     lost = sum(expected - len(set(listener.seen)) for listener in listeners)
     doubled = sum(len(listener.seen) - len(set(listener.seen)) for listener in listeners)
     too_early = out_of_order = 0
@@ -204,4 +201,4 @@ def _told(listeners: list[_Listener], expected: int, queued: int, seconds: float
             else:
                 too_early += f"{number} {asker}" not in asked
     deliveries = sum(len(listener.seen) for listener in listeners)
-    return FabricOutcome(expected, deliveries, too_early, lost, doubled, out_of_order, queued, seconds)
+    return FabricOutcome(expected, deliveries, too_early, lost, doubled, out_of_order, seconds)
