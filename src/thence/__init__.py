@@ -1,4 +1,4 @@
-"""thence: causally ordered messaging that scales by domains.
+"""Causally ordered messaging that scales by domains.
 
 This file exists to say which names are public. Rules: it defines nothing of its own but the version, it imports
 nothing heavy (a test holds ``import thence`` to few modules, without Spark, Arrow, numpy or asyncio), and every public name

@@ -19,11 +19,11 @@ from thence.errors import UsageError
 ALL: Final = "everyone"
 """The word that stands for all, where a person writes to whom."""
 TOPIC_MARK: Final = "#"
-"""What a topic begins with there,"""
+"""What a topic begins with, where a person writes to whom."""
 RETURNED: Final = f"{TOPIC_MARK}undeliverable:"
 """What the sender of a message that has come back begins with (``node.messages.returns``); the name that it was for follows."""
 SEPARATOR: Final = ","
-"""and what stands between several names."""
+"""What stands between several names there."""
 UNWRITABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """The categories of characters that no name has: controls, halves of characters, and ends of lines."""
 DIRECTIONS: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

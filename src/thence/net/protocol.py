@@ -138,9 +138,9 @@ class Refused(ControlFrame, frozen=True, array_like=True, tag=3):
     later: bool = False
     """Whether it may go on later."""
     version: int = 0
-    """Of a server whose topology has another version: which,"""
+    """The version of the server's topology, if it is another one."""
     fingerprint: str = ""
-    """and what it is."""
+    """The fingerprint of that topology."""
     gone: int = 0
     """Above 0: whoever called was declared lost, with this version."""
     cause: str = ""
@@ -148,9 +148,9 @@ class Refused(ControlFrame, frozen=True, array_like=True, tag=3):
     accepted: int = -1
     """To a client that is fenced: the number of its last message that was accepted; below 0: that is not known any more."""
     behind: bool = False
-    """Whether whoever called runs on an old copy of its store, beside another run of it that has its place,"""
+    """Whether whoever called runs on an old copy of its store, beside another run of it that has its place."""
     shown: Statement | None = None
-    """and the last statement of whoever called, which proves it."""
+    """The last statement of whoever called, which proves ``behind``."""
     text: str = ""
     """To a server with an older topology: the one in force, unless it is too long (``MAX_NEWS_BYTES``)."""
 
@@ -167,9 +167,9 @@ class ClientHello(ControlFrame, frozen=True, array_like=True, tag=10):
     temporary: bool = False
     """Whether the name is given up when the client stays away."""
     entry: str = ""
-    """Which entry of the access file it has a token of (``net.security.tokens``), if any,"""
+    """Which entry of the access file it has a token of (``net.security.tokens``), if any."""
     nonce: bytes = b""
-    """and a number that it uses once."""
+    """A number that it uses once."""
     oldest: int = 1
     """The oldest protocol that it speaks; ``protocol`` is the newest."""
     bound: bool = False
@@ -178,9 +178,9 @@ class ClientHello(ControlFrame, frozen=True, array_like=True, tag=10):
     """The epoch that it had at its last welcome, or none: it begins. None at all: it knows no epochs
     (``node.directory.homes``)."""
     progress: Progress | None = None
-    """How far it is with the server, if it goes on,"""
+    """How far it is with the server, if it goes on."""
     mailbox_id: int = 0
-    """and in which mailbox."""
+    """Its mailbox, if it goes on."""
     program: str = ""
     """Which program it is, by a random id: a call of it that arrives late must not take its name from itself."""
 
@@ -203,9 +203,9 @@ class Proof(ControlFrame, frozen=True, array_like=True, tag=29):
 
     proof: bytes
     ticket: bytes = b""
-    """Where a signature is wanted: that the client has the token or the verifier. It is checked first, since it costs little,"""
+    """Proves that the client has the token or the verifier, where a signature is wanted. It costs little: it is checked first."""
     signature: bytes = b""
-    """and that it has the token."""
+    """Proves that the client has the token."""
 
 
 class ClientWelcome(ControlFrame, frozen=True, array_like=True, tag=11):
@@ -224,9 +224,9 @@ class ClientWelcome(ControlFrame, frozen=True, array_like=True, tag=11):
     proof: bytes = b""
     """To a client with a token: that the server knows it."""
     epoch: Epoch | None = None
-    """The epoch of the client from here on,"""
+    """The epoch of the client from here on."""
     mailbox_id: int = 0
-    """and the id of its mailbox: to be shown when it calls again."""
+    """The id of its mailbox, to be shown when it calls again."""
     answers: bool = False
     """Whether the server says when an ``Acknowledge`` is on disk, if it is asked to."""
 

@@ -55,10 +55,10 @@ CONNECTION_BYTES: Final = 24 * 1024
 
 CLIENT_BYTES: Final = 2_000
 """What a client of ours takes that is away, with a name as long as can be: 1,350, and 650 of programs that came
-back under it,"""
+back under it."""
 
 SUBSCRIPTION_BYTES: Final = 1_150
-"""and a subscription, with such a topic."""
+"""What a subscription takes, with a topic as long as can be."""
 
 MANY_SERVERS: Final = 4
 """Names and topics of all other servers together have as much room as those of so many of them."""
@@ -78,9 +78,9 @@ class BudgetPart(NamedTuple):
 
     name: str
     most: int
-    """In bytes, with the limit as it is without a budget,"""
+    """How many bytes, with the limit as it is without a budget."""
     least: int
-    """and with the smallest one that can be worked with."""
+    """How many bytes, with the smallest limit that can be worked with."""
 
 
 class FabricShape(NamedTuple):
@@ -100,7 +100,7 @@ class FabricShape(NamedTuple):
     returned_to: int = 0
     """Members to whom it hands back what they sent (``sequenced``, ``grouped``)."""
     copied_from: int = 0
-    """Members of whose messages it keeps copies (``core.transport.ack_all.copies``), in so many domains:"""
+    """Members of whose messages it keeps copies (``core.transport.ack_all.copies``), in ``copying`` domains."""
     copying: int = 0
     safe: bool = False
     """Whether deliveries wait until all have them."""

@@ -105,9 +105,9 @@ class Listener:
         self.holder_of: Callable[[str], object] = ignore
         """Returns who has a name, in any form: another one means that another program has got it."""
         self._strangers: ConnectionShares[Connection] = ConnectionShares()
-        """Those who have not introduced themselves, by where they are,"""
+        """Those who have not introduced themselves, by where they are."""
         self._timers: dict[Connection, asyncio.TimerHandle] = {}
-        """and what ends each of them if it says nothing."""
+        """What ends each of ``_strangers`` if it says nothing."""
         self._clients: ConnectionShares[Connection] = ConnectionShares()
         """Those of clients, by their entries in the access file, or by where they are."""
         self._open: set[Connection] = set()

@@ -74,9 +74,9 @@ class Reconfiguration:
         self.on_switched: Callable[[], None] = ignore
         """Called when another topology is in force."""
         self.check_memory: Callable[[Topology], object] = _ignore_topology
-        """Refuses a topology as ``ConfigError`` for which there is too little memory,"""
+        """Refuses a topology as ``ConfigError`` for which there is too little memory."""
         self.fit_memory: Callable[[Topology], bool] = _ignore_topology
-        """and shares out the memory for one; says whether that changes a limit."""
+        """Shares out the memory for a topology, and says whether that changes a limit."""
         self._server = directory.server
         self._directory = directory
         self._driver = driver

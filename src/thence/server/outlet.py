@@ -44,9 +44,9 @@ class ClientOutlet:
         """The number up to which the client has heard that its messages are accepted."""
         self._timer: asyncio.TimerHandle | None = None
         self._syncing = False
-        """Whether an ack is on its way to the disk of which the client is told then,"""
+        """Whether an ack is on its way to the disk, of which the client is told then."""
         self._unsynced: Acknowledge | None = None
-        """and of which one after that."""
+        """The ack that goes to the disk after that one."""
 
     def accepted(self, upto: int) -> None:
         """Say that messages of the client are accepted, now or with others."""

@@ -216,5 +216,5 @@ def _check_ns(what: str, ns: int) -> None:
 
 
 def _exp(power: float) -> float:
-    """e to this power, or to one that is far beyond the ceiling: a heavy tail must not overflow."""
+    """Return e to this power, or to one that is far beyond the ceiling: a heavy tail must not overflow."""
     return math.exp(min(power, 60.0))

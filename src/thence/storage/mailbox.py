@@ -42,10 +42,10 @@ SPILL_AFTER_BYTES: Final = 8 * 1024 * 1024
 """How many bytes do."""
 
 BLOCK_BATCHES: Final = 1_024
-"""How many batches are written to a file together,"""
+"""How many batches are written to a file together, unless they have ``BLOCK_BYTES`` before."""
 
 BLOCK_BYTES: Final = 256 * 1024
-"""unless they have so many bytes before."""
+"""How many bytes are written to a file together."""
 
 MIN_BATCH_BYTES: Final = 512
 """What a batch counts for in limits by bytes, at least: about what it takes in memory beside its messages. So what mailboxes
@@ -61,10 +61,10 @@ HOME: Final = "home"
 """What the streams between a client and its server are called where their numbers are compared (``core.epochs.epoch``)."""
 
 PASS_BY_MESSAGES: Final = 1_024
-"""How many messages a program may have in hand that were never in its mailbox,"""
+"""How many messages a program may have in hand that were never in its mailbox."""
 
 PASS_BY_BYTES: Final = 4 * 1024
-"""and how long a batch of them may be."""
+"""How many bytes a batch of them may have."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):

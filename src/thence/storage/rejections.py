@@ -21,10 +21,10 @@ KEEP_REJECTED: Final = 2 * 65_536
 """How many numbers back it is kept that messages were rejected: twice ``MAX_UNACCEPTED`` (``client.endpoint``)."""
 
 MAX_REASONS: Final = 64
-"""Of how many rejections of one client it is kept why,"""
+"""Of how many rejections of one client it is kept why, as far as ``MAX_REASONS_BYTES`` allow."""
 
 MAX_REASONS_BYTES: Final = 16 * 1024
-"""if the reasons have no more bytes than that."""
+"""How many bytes the reasons may have."""
 
 FORGOTTEN: Final = "it was rejected, and many others too, so that the reason is not kept any more"
 

@@ -58,9 +58,9 @@ class Handshake:
         """To be stored whenever a step below has changed it."""
         self.stage: Stage = "idle"
         self.link: Hashable = None
-        """The connection that counts,"""
+        """The connection that counts."""
         self.fresh = Epoch()
-        """and the epoch that is being agreed on over it."""
+        """The epoch that is being agreed on over ``link``."""
 
     def shows(self, own: Own) -> Claim:
         """Return the claim to show."""

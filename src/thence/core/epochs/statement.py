@@ -34,11 +34,11 @@ class Statement(msgspec.Struct, frozen=True, array_like=True):
     """How far one side is with the other, in its own words."""
 
     version: int
-    """The version of the topology,"""
+    """The version of the topology."""
     epoch: int
-    """the number of the epoch,"""
+    """The number of the epoch."""
     places: dict[str, tuple[int, int]]
-    """and for each place the highest number that it can have sent, and up to which it has taken what came."""
+    """For each place, the highest number that it can have sent, and up to which it has taken what came."""
     seal: Annotated[bytes, msgspec.Meta(max_length=SEAL_BYTES)] = b""
 
 

@@ -46,10 +46,10 @@ MAX_RECORD_BYTES = 64 * 1024 * 1024
 """The largest record that is written or read."""
 
 NUMBER_BYTES = 9
-"""The longest number on the wire,"""
+"""The longest number on the wire."""
 
 HEAD_BYTES = 5
-"""and the longest head of a text or a list."""
+"""The longest head of a text or a list."""
 
 FRAME_BYTES = 2 * MAX_NAME_BYTES + 16 * NUMBER_BYTES
 """What a frame has beside what grows with the fabric: two names, in the envelope and in a stamp, numbers and heads."""

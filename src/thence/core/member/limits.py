@@ -58,9 +58,9 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_unconsumed: int = MAX_UNCONSUMED
     max_unconsumed_bytes: int = MAX_UNCONSUMED_BYTES
     max_early_bytes: int = MAX_EARLY_BYTES
-    """How many bytes may have come over each link and wait for those before them,"""
+    """How many bytes may have come over each link and wait for those before them."""
     max_copies_bytes: int = MAX_COPIES_BYTES
-    """and how many of others' messages are kept to repeat them, beside what may be on its way
+    """How many bytes of others' messages are kept to repeat them, beside what may be on its way
     (``core.transport.ack_all.copies``)."""
     resend_after_ns: int = RESEND_AFTER_NS
     ack_within_ns: int = 0

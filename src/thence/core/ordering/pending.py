@@ -25,16 +25,16 @@ from thence.errors import InternalError
 StampT = TypeVar("StampT")
 
 MAX_HELD = 1 << 20
-"""How many frames may wait in one domain at one member, unless told otherwise,"""
+"""How many frames may wait in one domain at one member, unless an option says otherwise."""
 
 MAX_HELD_BYTES = 1024 * 1024 * 1024
-"""and of how many bytes, about."""
+"""About how many bytes they may have."""
 
 HELD_BYTES_EACH = MAX_HELD_BYTES // MAX_HELD
-"""How many bytes are allowed for each frame that is, where fewer are,"""
+"""How many bytes are allowed for each frame where fewer frames are allowed."""
 
 MIN_HELD_BYTES = 32 * 1024 * 1024
-"""and how many at least."""
+"""How many bytes are allowed at least."""
 
 
 def held_bytes(limit: int) -> int:

@@ -30,10 +30,10 @@ from thence.core.wire.messages import Envelope, Frame, weight_of
 from thence.errors import MalformedFrame, OverflowingFrame, ReplayedFrame, StrangerFrame
 
 MAX_EARLY = 1 << 16
-"""How many messages may wait at one relay of a link for their number or for the numbers before theirs,"""
+"""How many messages may wait at one relay of a link for their number or for the numbers before theirs."""
 
 MAX_EARLY_BYTES = 256 * 1024 * 1024
-"""and of how many bytes, about."""
+"""About how many bytes they may have."""
 
 
 class LinkTransfer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=20):

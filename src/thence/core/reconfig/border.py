@@ -12,10 +12,10 @@ from thence.core.topology.routing import RoutePlan
 from thence.core.wire.messages import Envelope, weight_of
 
 MAX_CROSSINGS = 100_000
-"""How many messages may wait before no more is taken that would, so that senders push back,"""
+"""How many messages may wait before no more is taken that would, so that senders push back."""
 
 MAX_CROSSING_BYTES = 256 * 1024 * 1024
-"""and how many bytes they may take, about."""
+"""About how many bytes they may take."""
 
 Crossing = tuple[str, Envelope]
 """A message that waits, and the place by which it came."""

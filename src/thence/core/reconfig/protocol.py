@@ -179,9 +179,9 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     forgetful: tuple[str, ...] = ()
     """Peers with which it does not go on, since they have forgotten what they had acknowledged; itself, if it may have."""
     store: str = ""
-    """On which store it runs, if it says so,"""
+    """On which store it runs, if it says so."""
     met: tuple[tuple[str, str], ...] = ()
-    """and on which ones those ran whom it has met."""
+    """On which stores those ran whom it has met."""
     limited: bool = False
     """Whether only those hold with it whom the change concerns."""
     absent: tuple[str, ...] = ()
@@ -205,13 +205,13 @@ class ViewState(msgspec.Struct, array_like=True):
     lost: tuple[str, ...] = ()
     """Who is gone for good, as far as the hold says."""
     owed: list[Envelope] = msgspec.field(default_factory=list)
-    """What we lacked of them, to be delivered at the switch,"""
+    """What we lacked of their messages, to be delivered at the switch."""
     list_id: str = ""
-    """as far as it came, and of which list it is."""
+    """Of which list ``owed`` is, which may not be here in full."""
     gone: dict[str, int] = msgspec.field(default_factory=dict)
-    """All who were ever lost, and with which version;"""
+    """All who were ever lost, and with which version."""
     departed: dict[str, int] = msgspec.field(default_factory=dict)
-    """and all who have left."""
+    """All who have left, and with which version."""
     barred: tuple[str, ...] = ()
     """Who is lost by now of those with whom we were prepared; empty: we may switch."""
     kept: tuple[str, ...] | None = None

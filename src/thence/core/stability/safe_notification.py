@@ -76,9 +76,9 @@ class SafeNotification:
         self.ours = (0, 0)
         """If what is sent next is a message of our own, its number and its bytes. The member sets it, too."""
         self._behind: deque[int] = deque()
-        """The first of these for each message that is not safe,"""
+        """``behind`` of each message that is not safe, as it was when that was sent."""
         self._ours: deque[tuple[int, int]] = deque()
-        """and the second."""
+        """``ours`` of each message that is not safe."""
         self.bytes_of_ours = 0
         """How many bytes of messages of our own are not safe."""
         self._passed = 0

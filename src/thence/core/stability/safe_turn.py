@@ -33,9 +33,9 @@ class SafeTurn:
         """Nothing waits."""
         self._late: deque[Late] = deque()
         self.bytes = 0
-        """How many bytes wait,"""
+        """How many bytes wait."""
         self.bytes_of: dict[str, int] = {}
-        """and how many of each origin."""
+        """How many bytes of each origin wait."""
 
     def __len__(self) -> int:
         return len(self._late)

@@ -44,9 +44,9 @@ class AckOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     retransmission: Literal["sender", "nearest"] = "sender"
     """Who repeats what a member asks for. Only with ``distributed`` does it know who else has it."""
     after_messages: int = 1
-    """Delayed ack: ack when so many messages have come,"""
+    """Delayed ack: ack when so many messages have come, or after ``after_ns``."""
     after_ns: int = 0
-    """or this long after the first of them. 0: at once."""
+    """Ack this long after the first of them. 0: at once."""
     whole: bool = False
     """Whether all members get the whole message, also those that it is not for, as daisy's groups do. With ``nearest`` whoever
     has gone past a message can then repeat it to anybody, so the death of its sender leaves no hole that somebody waits for."""

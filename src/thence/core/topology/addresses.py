@@ -7,10 +7,10 @@ from typing import Final
 from thence.errors import ConfigError
 
 MAX_HOST_CHARACTERS: Final = 253
-"""The longest name of a host that the system of names knows,"""
+"""The longest name of a host that the system of names knows."""
 
 MAX_LABEL_CHARACTERS: Final = 63
-"""and the longest of its parts."""
+"""The longest part of such a name."""
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from thence.core.places.link_end import LinkEnd
 
 ACK_AFTER_MESSAGES: Final = 8
-"""Of a link whose relays take over: all ack to all, over slow lines too, so one ack stands for so many messages,"""
+"""How many messages one ack stands for on a link whose relays take over: all ack to all there, over slow lines too."""
 
 ACK_AFTER_NS: Final = 20_000_000
-"""or for what comes within this time."""
+"""How long such an ack waits for more messages."""
 
 
 class MakeLinkEnd(Protocol):

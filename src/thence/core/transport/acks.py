@@ -50,9 +50,9 @@ class ReceivedAcks(AckTimer):
         super().__init__(within_ns)
         self.every = every
         self.frames = 0
-        """How many frames came since we last acknowledged,"""
+        """How many frames came since we last acknowledged."""
         self.bytes = 0
-        """and how many bytes."""
+        """How many bytes came since then."""
 
     def came(self, now: int) -> None:
         """Note that frames came, which are counted already."""

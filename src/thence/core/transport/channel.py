@@ -154,9 +154,9 @@ class Channel:
         self.queued_bytes = 0
         """How many bytes are not acknowledged, sent or not, as far as they are here."""
         self.unsent_bytes = 0
-        """How many of these we have not sent,"""
+        """How many of the queued bytes we have not sent."""
         self.behind_bytes = 0
-        """and how many wait behind what is elsewhere."""
+        """How many of the queued bytes wait behind what is elsewhere."""
         self._acked_early = 0
         """The highest number that was acknowledged out of turn: up to here the queue may have holes."""
         self.resend_at: int | None = None

@@ -25,10 +25,10 @@ from thence.storage.bodies import Body, Follows, Joined, Known
 from thence.storage.mailbox import Batch
 
 MAX_ANNOUNCED_CLIENTS: Final = 2 * MAX_CLIENTS
-"""Of how many clients another server may tell,"""
+"""Of how many clients another server may tell."""
 
 MAX_ANNOUNCED_FOLLOWS: Final = 2 * MAX_SUBSCRIPTIONS
-"""and of how many subscriptions of theirs."""
+"""Of how many subscriptions of its clients another server may tell."""
 
 
 class AnnouncementChecks:

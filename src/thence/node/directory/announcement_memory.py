@@ -23,10 +23,10 @@ MAX_TOPICS_BYTES: Final = 256 * 1024 * 1024
 """The same for what clients of one other server follow."""
 
 NAME_BYTES: Final = 200
-"""What a name takes beside its messages,"""
+"""How many bytes a name takes beside its messages."""
 
 TOPIC_BYTES: Final = 400
-"""and a subscription, with whoever tells of it."""
+"""How many bytes a subscription takes, with whoever tells of it."""
 
 
 class Announced:
@@ -42,15 +42,15 @@ class Announced:
         return self._bytes.get(server, 0)
 
     def has_room(self, server: str, text: str) -> bool:
-        """Whether one more text of a server may be kept."""
+        """Return whether one more text of a server may be kept."""
         return self[server] + self._each + getsizeof(text) <= self.limit
 
     def add(self, server: str, text: str) -> None:
-        """It is kept,"""
+        """Count a text that is kept."""
         self._bytes[server] = self[server] + self._each + getsizeof(text)
 
     def drop(self, server: str, text: str) -> None:
-        """or not any more."""
+        """Count a text no longer."""
         self._bytes[server] = max(0, self[server] - self._each - getsizeof(text))
 
     def forget(self) -> None:

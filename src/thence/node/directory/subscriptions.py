@@ -21,11 +21,11 @@ from thence.errors import UsageError
 from thence.node.directory.announcement_memory import MAX_TOPICS_BYTES, TOPIC_BYTES, Announced
 
 MAX_SUBSCRIPTIONS_EACH: Final = 100_000
-"""How many topics one client follows,"""
+"""How many topics one client follows."""
 
 MAX_SUBSCRIPTIONS: Final = 1_000_000
-"""and all clients of one server together, where one that two of them follow counts twice. Each takes 170 bytes at every server,
-and 380 if nobody else follows the topic."""
+"""How many topics all clients of one server follow together. One that two of them follow counts twice. Each takes 170 bytes at
+every server, and 380 if nobody else follows the topic."""
 
 EVERYTHING: Final = ""
 """The topic of servers that follow every topic. Those of clients have a character at least."""
@@ -62,9 +62,9 @@ class Subscriptions:
         self.total = 0
         """How many clients of all servers have."""
         self._asking: dict[tuple[str, str], None] = {}
-        """Clients of ours and topics, of which the notice is under way,"""
+        """Clients of ours and topics, of which the notice is under way."""
         self._asking_each: dict[str, int] = {}
-        """and how many these are of each client."""
+        """How many of these each client has."""
         self.announced = Announced(MAX_TOPICS_BYTES, TOPIC_BYTES)
         self._announced_by: dict[str, str] = {}
         """The servers of clients of others that follow something."""

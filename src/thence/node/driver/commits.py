@@ -32,10 +32,10 @@ COMMIT_BYTES: Final = 4 * 1024 * 1024
 """About how much one commit takes: what has to wait for the one under way, such as the next packets, does not wait long."""
 
 LOG_PER_BACKLOG: Final = 4
-"""How many times as long as what waits the log should be before a snapshot takes its place: most of it is then gone,"""
+"""How many times as long as what waits the log should be before a snapshot takes its place: most of it is then gone."""
 
 MAX_REPLAYED: Final = 100_000
-"""unless it has so many entries: a start takes about 20 µs for each."""
+"""How many entries the log has before a snapshot takes its place anyway: a start takes about 20 µs for each."""
 
 LOOKS_PER_COMPACTION: Final = 4
 """How often that is looked at while the log grows by ``COMPACT_BYTES``."""

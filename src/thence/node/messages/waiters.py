@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from thence.core.member.member import Member
 
 MAX_WAITERS: Final = 100_000
-"""How many may wait at a time, at one server,"""
+"""How many may wait at a time, at one server."""
 
 MAX_WAITERS_EACH: Final = 10_000
-"""and how many times the same one, so that nobody takes all places."""
+"""How many times one may wait, so that nobody takes all places."""
 
 
 class _Waiter(NamedTuple):

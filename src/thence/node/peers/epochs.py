@@ -72,9 +72,9 @@ class Introduction(NamedTuple):
     progress: dict[str, Progress]
     restored: bool
     shown: Statement | None
-    """What the peer has stated,"""
+    """What the peer has stated."""
     stated: Statement | None
-    """and what we state, if we offer an epoch."""
+    """What we state, if we offer an epoch."""
 
 
 class PeerTable(Protocol):

@@ -43,13 +43,13 @@ class Statements:
         self.key = b""
         """With which we seal."""
         self.kept: dict[str, Statement] = {}
-        """What each peer has stated last,"""
+        """What each peer has stated last."""
         self._unwritten: set[str] = set()
-        """of whom that is not written yet,"""
+        """Peers whose last statement is not written yet."""
         self._written_at: dict[str, float] = {}
-        """when something was written last,"""
+        """When a statement of each peer was written last."""
         self._ours: dict[str, Statement] = {}
-        """and what we have stated to each that wants to know, since we met."""
+        """What we have stated to each peer that wants to know, since we met."""
 
     def restore(self, key: bytes, kept: Mapping[str, Statement]) -> None:
         """Go on from a snapshot."""

@@ -57,9 +57,9 @@ class MailboxFeed:
         self._next = node.directory.state.mailboxes[client].front
         """The position of the first message of the next batch to send."""
         self._unfinished: deque[tuple[int, int]] = deque()
-        """Batches that the client has and is not done with: the position of the last message of each, and how many bytes,"""
+        """Batches that the client has and is not done with: the position of the last message of each, and how many bytes."""
         self._unfinished_bytes = 0
-        """and of all of them."""
+        """How many bytes these batches have together."""
         self._reader = MailboxReader(node.directory.mailboxes.spill, client)
         self._acknowledged = node.acknowledgements.of(client)
         self._safety: tuple[int, str] | None = None

@@ -61,9 +61,9 @@ class LargeTurns:
         self._unstored = 0
         """How many large batches are not durable."""
         self._began: float | None = None
-        """When the large batch that is on its way began,"""
+        """When the large batch that is on its way began."""
         self._peers: list[str] = []
-        """and to which peers it may have gone."""
+        """To which peers that batch may have gone."""
         self._free_at = -inf
         """When the next one may begin."""
         self._paused: dict[str, Callable[[], None]] = {}

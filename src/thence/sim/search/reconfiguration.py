@@ -56,9 +56,9 @@ class ChangeCase(NamedTuple):
     lost: tuple[str, ...] = ()
     """Who is gone for good, or suspected."""
     rescue: Topology | None = None
-    """What another command leads to, beside those, once others are lost:"""
+    """What another command leads to, beside the others, once ``later_lost`` are lost."""
     later_lost: tuple[str, ...] = ()
-    """these, or suspected."""
+    """Who is lost, or suspected, later."""
     absent: tuple[str, ...] = ()
     """Who is left out of it, and hears of it later."""
     absent_later: tuple[str, ...] = ()

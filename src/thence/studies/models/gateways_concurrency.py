@@ -1,4 +1,4 @@
-"""gateways §2.3 to §4: what vectors by subgroup order in vain, and what the ways to ack and to repeat cost under loss.
+"""What vectors by subgroup order in vain, and what the ways to ack and to repeat cost under loss: gateways §2.3 to §4.
 
 It exists to count, for claim G3, the pairs of messages that are concurrent at their senders and come out ordered, and for G5 what
 each way of acknowledging sends, keeps and takes to recover.

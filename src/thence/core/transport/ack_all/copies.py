@@ -22,10 +22,10 @@ from thence.core.transport.channel import WINDOW
 from thence.core.transport.window import WINDOW_BYTES
 
 MAX_COPIES = 16 * WINDOW
-"""How many copies there may be beside the last ``WINDOW`` of each stream,"""
+"""How many copies there may be beside the last ``WINDOW`` of each stream."""
 
 MAX_COPIES_BYTES = 16 * WINDOW_BYTES
-"""and of how many bytes beside the last ``WINDOW_BYTES`` of each stream."""
+"""How many bytes of copies there may be beside the last ``WINDOW_BYTES`` of each stream."""
 
 
 class Copies:

@@ -37,9 +37,9 @@ class Lanes:
         self.now = 0
         """When the packet came that is being looked at."""
         self._newest: dict[tuple[int, int], int] = {}
-        """Of each stream and lane, the highest number that came out of it,"""
+        """The highest number that came out of each stream and lane."""
         self._moved_at: dict[tuple[int, int], int] = {}
-        """and when one last did."""
+        """When a number last came out of each stream and lane."""
 
     def first(self, number: int, suspected: Collection[int]) -> list[int]:
         """Return to whom a message of our own goes at first."""
