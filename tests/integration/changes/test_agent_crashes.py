@@ -11,7 +11,7 @@ from tests.support.campaigns.crashes import MAX_WRONG_TOLD
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.campaign), 1])  # Servers of odd seeds have small limits.
 def test_money_is_neither_lost_nor_made_whoever_is_killed(seed: int, tmp_path: Path) -> None:
     options = Options(seed=seed, fault_s=10.0)
     outcome = run_once(options, tmp_path / "run")
