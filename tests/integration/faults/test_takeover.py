@@ -23,7 +23,7 @@ from thence.server.server import Server
 from thence.trace.files import read_trace
 from thence.trace.judge import judge
 
-MESSAGES = 300
+MESSAGES = 150
 REQUIRED_FIFO = ("well-formed", "creation", "duplication", "fifo", "completeness")
 REQUIRED = (*REQUIRED_FIFO, "causal")
 WITHOUT = 50
