@@ -92,9 +92,9 @@ class Peer:
         self.behind: Behind = "nobody"
         """Which of us runs on an old copy of its store, or beside another one, if we do not go on with it for that reason."""
         self.states_soon = False
-        """Whether it is about to be told how far we are,"""
+        """Whether it is about to be told how far we are."""
         self.stated_at = -inf
-        """and when it was told that last."""
+        """When it was told last how far we are."""
         self.traffic = PeerTraffic()
         self.acks: dict[str, Packet[Any]] = {}
         """The last packet for each domain that only acks, and that has not gone out."""
