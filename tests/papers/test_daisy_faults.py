@@ -16,7 +16,9 @@ from typing import Any, Final
 
 import pytest
 
+from tests.papers.mistakes.mistake import ordering
 from tests.support.papers.survivors import dead_in, still_waiting, wrong_among
+from tests.support.planted.planted_resilient import PLANTED
 from tests.support.planted.planted_takeover import NO_HOLDER, PLANTED_LOCAL, Planted, in_place
 from thence.core.member.contract import Arrived, Submit, Suspicion, Timer
 from thence.core.member.limits import MemberOptions
@@ -113,7 +115,9 @@ def test_d5_fig_2_does_not_block_ours() -> None:
     assert figure.delivered["p_c"] == ["p_a:2"]
 
 
-DOCUMENTED: Final = parse((Path(__file__).parent / "topologies" / "daisy.toml").read_text(encoding="utf-8"))
+TOPOLOGIES: Final = Path(__file__).parent / "topologies"
+DOCUMENTED: Final = parse((TOPOLOGIES / "daisy.toml").read_text(encoding="utf-8"))
+RECIPIENTS: Final = parse((TOPOLOGIES / "daisy-recipients.toml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", DOCUMENTED.domains)
@@ -226,6 +230,33 @@ def test_d9_causal_servers_and_others_die_in_these_runs() -> None:
     dead = {name for seed in range(6) for name in dead_in(with_deaths(seed)[0])}
     assert dead & set(DOCUMENTED.relays)
     assert dead - set(DOCUMENTED.relays)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_d7_d9_any_process_of_the_recipients_only_daisy_may_die(seed: int) -> None:
+    """D7, §3.4 (ii), and D9: the same where messages go to recipients only, and one more of each group keeps them."""
+    simulation, events = with_deaths(seed, RECIPIENTS)
+    dead = dead_in(simulation)
+    assert dead
+    assert wrong_among(events, dead) == []
+    assert still_waiting(simulation) == 0
+
+
+def test_d7_d9_random_deaths_find_who_keeps_a_message_to_himself() -> None:
+    """D7: without handing on, survivors wait for ever, also in the whole daisy."""
+    with ordering("resilient", PLANTED["NotHandedOn"])():
+        assert sum(still_waiting(run) + len(wrong_among(events, dead_in(run))) for run, events in recipients_runs()) > 0
+
+
+def recipients_runs() -> list[tuple[Simulation, list[Event]]]:
+    """Return some runs of the recipients-only daisy with deaths."""
+    return [with_deaths(seed, RECIPIENTS) for seed in range(6)]
+
+
+def test_d9_relays_and_others_die_in_these_runs() -> None:
+    dead = {name for run, _ in recipients_runs() for name in dead_in(run)}
+    assert dead & set(RECIPIENTS.relays)
+    assert dead - set(RECIPIENTS.relays)
 
 
 @pytest.mark.parametrize("planted", PLANTED_LOCAL, ids=[planted.name for planted in PLANTED_LOCAL])

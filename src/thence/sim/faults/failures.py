@@ -126,7 +126,7 @@ def mortal(topology: Topology) -> list[str]:
     return [
         name
         for name, homes in topology.homes.items()
-        if name not in joining and all(topology.domains[home].acks.whole for home in homes)
+        if name not in joining and all(topology.domains[home].hands_on for home in homes)
     ]
 
 
