@@ -15,6 +15,7 @@ import pytest
 
 from thence.core.reconfig.border import Border, Crossing
 from thence.core.reconfig.concern import Comparison, concerned_by
+from thence.core.topology.ack_options import AckOptions
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
 from thence.node.peers.peer import HEARTBEAT_S
@@ -47,9 +48,19 @@ MERGED: Groups = {
 TAKEN: Groups = {**MERGED, "right": ("R1", "R2", "L3", "L4", "N1", "S2")}
 
 
+STANDBYS = (("S1", "T1"), ("S2", "T2"), ("S3", "T3"), ("L3", "L4"))
+"""Who succeeds whom, where both are in the servers group."""
+WHOLE = AckOptions(scheme="distributed", retransmission="nearest", whole=True)
+
+
 def daisy(version: int, groups: Groups) -> Topology:
-    """Return local groups with one causal server each, and the servers group."""
-    return Topology("daisy", [Domain(name, tuple(members), "vector") for name, members in groups.items()], version=version)
+    """Return local groups with one causal server each, or one and its standby, and the servers group."""
+    replicas = [pair for pair in STANDBYS if set(pair) <= set(groups["servers"])]
+    homes = {name: group for group, members in groups.items() if group != "servers" for name in members}
+    local = {name: homes[name] for pair in replicas for name in pair}
+    acks = WHOLE if replicas else AckOptions()
+    domains = [Domain(name, tuple(members), "vector", {}, acks) for name, members in groups.items()]
+    return Topology("daisy", domains, replicas=replicas, local=local, version=version)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -96,6 +107,17 @@ JOINED: Groups = {
     "right": ("R1", "R2", "S2", "L3", "L4"),
     "servers": ("S1", "S2"),
 }
+
+
+def with_standbys(groups: Groups) -> Groups:
+    """Return the same groups, where each causal server has a standby: L4 for L3, with L5 in their group, or another one."""
+    servers, found = groups["servers"], {}
+    for name, members in groups.items():
+        standbys = [standby for server, standby in STANDBYS if server in members and server in servers]
+        others = ["L5"] if "L4" in members else []
+        found[name] = tuple(dict.fromkeys([*members, *standbys, *others]))
+    return found
+
 
 EVERY_NS = 50_000_000
 """How often those outside send to each other, and to everybody."""
@@ -156,6 +178,9 @@ class Outsiders:
 OUTSIDE = [
     pytest.param(BEGIN, ELECTED, ("R1", "R2"), "L4", id="of a split"),
     pytest.param(ELECTED, JOINED, ("L1", "L2"), "R2", id="of a merge"),
+    pytest.param(*map(with_standbys, (BEGIN, ELECTED)), ("R1", "R2"), "L4", id="of a split, with standbys"),
+    pytest.param(*map(with_standbys, (BEGIN, ELECTED)), ("R1", "R2"), "S2", id="of a split, with standbys, at the border"),
+    pytest.param(*map(with_standbys, (ELECTED, JOINED)), ("L1", "L2"), "R2", id="of a merge, with standbys"),
 ]
 
 

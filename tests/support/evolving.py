@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
@@ -56,6 +56,7 @@ class Parts:
                 self.links[name] = Link(name, (near, far), domain.pairs, takeover=True)
         linked = {group for link in self.links.values() for group in link.sequencers}
         self.groups = [list(group) for group in topology.replicas if group not in linked]
+        self.local = dict(topology.local)
         self.fresh = iter(fresh)
         self.lost: list[str] = []
 
@@ -65,7 +66,8 @@ class Parts:
         here = {member for members in self.domains.values() for member in members}
         groups = [[name for name in group if name in here] for group in self.groups]
         replicas = [tuple(group) for group in groups if len(group) > 1 and len(self.homes(group[0])) > 1]
-        return Topology(self.topology.name, domains, self.links.values(), replicas=replicas, version=version)
+        local = {name: home for group in replicas for name in group if (home := self.local.get(name)) in self.homes(name)}
+        return Topology(self.topology.name, domains, self.links.values(), replicas=replicas, local=local, version=version)
 
     def homes(self, process: str) -> list[str]:
         """Return the domains in which a process is."""
@@ -175,7 +177,11 @@ class Parts:
         for name in homes:
             self.domains[name] += [other for other in others if other not in self.domains[name]]
             self.orderings[name] = self.chance.choice(GATED)
-        self.groups.append(self.chance.sample([relay, *others], 1 + len(others)))
+        group = self.chance.sample([relay, *others], 1 + len(others))
+        self.groups.append(group)
+        able = [name for name in homes if self.orderings[name] in SENDING]
+        if able and self.chance.random() < 0.5:
+            self.local.update(dict.fromkeys(group, self.chance.choice(able)))
 
     def take_over(self) -> None:
         """The relays of a link take over from each other: new ones, or those who were plain members before."""
@@ -222,6 +228,8 @@ CHANGES: Final[dict[str, Callable[[Parts], None]]] = {
     )
 }
 
+SENDING: Final = tuple(name for name in GATED if ordering_named(name).traits.direct)
+"""Orderings of domains in which replicas may send."""
 STANDING_IN: Final = (Parts.replicate, Parts.take_over)
 OF_REPLICAS: Final = {change.__name__: change for change in (*STANDING_IN, Parts.give_up)}
 ALL_CHANGES: Final = {**CHANGES, **OF_REPLICAS}
@@ -240,6 +248,11 @@ def wide(seed: int) -> bool:
 
 
 WIDE: Final = ("split", "merge", "move", "level", "widen", "reorder", "reorder")
+
+
+def standing_in(seed: int) -> bool:
+    """Return whether relays of such a longer fabric have replicas."""
+    return seed % 16 == 12
 
 
 def first_fabric(chance: Random, most: int = 3) -> Topology:
@@ -272,10 +285,11 @@ def changed(topology: Topology, chance: Random, fresh: Iterable[str], what: Iter
             continue  # Not every change fits every fabric.
 
 
-def with_replicas(topology: Topology, chance: Random) -> Topology:
+def with_replicas(topology: Topology, chance: Random, ways: Sequence[Callable[[Parts], None]] = STANDING_IN) -> Topology:
     """Return a fabric in which relays have replicas, if some can have any."""
-    for change in chance.sample(STANDING_IN, len(STANDING_IN)):
-        parts = Parts(topology, chance, (f"r{number}" for number in range(1, 20)))
+    for change in chance.sample(ways, len(ways)):
+        fresh = (f"r{number}" for number in range(1, 20) if f"r{number}" not in topology.homes)
+        parts = Parts(topology, chance, fresh)
         try:
             change(parts)
             topology = parts.result(topology.version)
@@ -292,6 +306,8 @@ def changes_for(seed: int, wanted: str | None = None) -> tuple[Topology, list[Ch
     possible = WIDE if long else tuple(CHANGES)
     if replicated(seed):
         first, possible = with_replicas(first, chance), WITH_REPLICAS
+    for _ in range(4 if long and standing_in(seed) else 0):
+        first = with_replicas(first, chance, (Parts.replicate,))
     topology = first
     done: list[Change] = []
     count = chance.randint(1, MAX_VERSIONS - 1)
@@ -367,7 +383,7 @@ def options_for(seed: int) -> SimulationOptions:
         reordering=chance.choice((0.0, 0.2)) if faulty else 0.0,
         partitions=chance.randint(0, 2) if faulty else 0,
         crashes=chance.randint(0, 6) if faulty else 0,
-        suspicions=suspicious.choice((0, 2, 6)) if replicated(seed) else 0,
+        suspicions=suspicious.choice((0, 2, 6)) if replicated(seed) or standing_in(seed) else 0,
         durable=True,
         reliable=True,
         seed=seed,

@@ -24,7 +24,7 @@ from tests.support.evolving import (
     trouble_for,
     wide,
 )
-from thence.core.failover.replicas import Takeover
+from thence.core.failover.replicas import Kept, Takeover
 from thence.core.member.attachment import Attachment
 from thence.core.reconfig.border import Border, Crossing
 from thence.core.reconfig.coordinator import Coordinator
@@ -84,6 +84,8 @@ def test_longer_fabrics_of_which_changes_concern_a_part_keep_what_they_promise()
     assert not broken, "\n".join(broken)
     parts = [part_concerned(seed) for seed in seeds]
     assert sum(parts) > WIDE_IN_CI, "most changes concern some only"
+    with_replicas = [part for seed, part in zip(seeds, parts, strict=True) if changes_for(seed)[0].replicas]
+    assert sum(with_replicas) > len(with_replicas) > WIDE_IN_CI / 10, "also where relays have replicas"
 
 
 @pytest.mark.parametrize("mistake", ["what waits is lost", "what waits overtakes", "what goes on begins anew"])
@@ -101,6 +103,20 @@ def test_mistakes_about_what_goes_on_are_caught(mistake: str, monkeypatch: pytes
         entered = Attachment.enter
         monkeypatch.setattr(Attachment, "enter", lambda here, routes, delivered, *_: entered(here, routes, delivered))
     assert caught(lambda number: run_one(8 * number + 4, trouble=FAST), 40) is not None
+
+
+@pytest.mark.parametrize(("part", "seed"), [("go_on", 188), ("take_kept", 1676)])
+def test_mistakes_about_replicas_whose_domains_go_on_are_caught(part: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They forget which messages have come, or what waits for a domain that is replaced."""
+    assert run_one(seed).broken == ()
+    right = Takeover.take_kept
+
+    def forgetful(takeover: Takeover, domain: str, *, everything: bool = False) -> list[Kept]:
+        kept = right(takeover, domain, everything=everything)
+        return [] if everything else kept
+
+    monkeypatch.setattr(Takeover, part, forgetful if part == "take_kept" else lambda *_: None)
+    assert run_one(seed).broken
 
 
 def test_the_changes_are_of_every_kind() -> None:

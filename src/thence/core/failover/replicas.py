@@ -33,7 +33,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -107,6 +108,19 @@ class Takeover:
 
     def _suspects_before(self, order: tuple[str, ...]) -> bool:
         return all(other in self.suspected for other in order[: order.index(self.me)])
+
+    def go_on(self, before: Takeover, older: Mapping[str, Collection[str]]) -> None:
+        """Take from the topology before what counts in places that are older than this one, given with our peers there.
+
+        Numbers of messages outlive a topology. Nothing was on its way in the other places.
+        """
+        self._latest, self._delivered = before._latest, before._delivered
+        self.suspected = {name: None for name in before.suspected if any(name in peers for peers in older.values())}
+        if self.local in older:
+            self.alone = before.alone
+        for domain in older:
+            if domain in self._kept and domain in before._kept:
+                self._kept[domain], self._kept_bytes[domain] = before._kept[domain], before._kept_bytes[domain]
 
     def suspect(self, peer: str, suspected: bool) -> None:
         """Suspect another replica, or no longer."""
@@ -193,10 +207,10 @@ class Takeover:
         if self._kept[domain].pop(str(envelope.id), None) is not None:
             self._kept_bytes[domain] -= weight_of(envelope)
 
-    def take_kept(self, domain: str) -> list[Kept]:
-        """Return what is up to us to forward into a domain now, in order, and keep it no longer."""
-        ours = []
-        for kept in self._kept[domain].values():
+    def take_kept(self, domain: str, *, everything: bool = False) -> list[Kept]:
+        """Return what is up to us to forward into a domain now, or ``everything``, in order, and keep it no longer."""
+        ours = list(self._kept[domain].values()) if everything else []
+        for kept in () if everything else self._kept[domain].values():
             if kept.envelope.origin == self.me and kept.envelope.number in self.alone:
                 break  # A message of our own that we alone have does not leave, and nothing overtakes it.
             if self.forwards_for(kept.envelope.origin, domain):
@@ -238,8 +252,9 @@ class OriginalFirst(Gate):
     def __init__(self, takeover: Takeover, routes: Routes, domain: str) -> None:
         """Stand before ``domain``."""
         self._takeover = takeover
-        self._routes = routes
         self._domain = domain
+        self._names = sorted(routes.topology.processes)
+        """In an order that the next topology has, too, if this domain goes on there."""
 
     def missing(self, frame: Frame[Any]) -> tuple[int, int] | None:
         envelope = frame.envelope
@@ -249,7 +264,7 @@ class OriginalFirst(Gate):
 
     def awaited(self, envelope: Envelope) -> tuple[int, int]:
         """Return what a copy of this message waits for."""
-        return -1 - self._routes.number_of(envelope.origin), envelope.number
+        return -1 - bisect_left(self._names, envelope.origin), envelope.number
 
     def name(self, stream: int) -> str:
-        return f"{self._routes.topology.processes[-1 - stream]}, by its own way"
+        return f"{self._names[-1 - stream]}, by its own way"

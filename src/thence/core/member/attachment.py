@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -52,6 +52,7 @@ class Attachment:
         self.suspected: dict[str, None] = {}
         """Peers that we were told to suspect."""
         self.turn: SafeTurn | None = None
+        self.takeover: Takeover | None = None
         self.secured: Secured | None = None
         self.enter(routes, 0)
 
@@ -105,7 +106,7 @@ class Attachment:
         """Domains in which everybody gets every message."""
         self.flat = len(topology.domains) - len(topology.inner) == 1 and not self.whole
         """Whether there is one domain, so that nothing is to be forwarded."""
-        self.takeover = Takeover(name, routes) if topology.replicas else None
+        self.takeover = _takeover_anew(name, routes, self.takeover, {place: self.places[place].peers for place in self.kept})
         self._put_up_gates()
         if kept is None:  # Else the streams go on, also where none of our places does.
             self.seen = SeenStreams.of(topology)
@@ -299,6 +300,14 @@ class Attachment:
             name: {"ordering": place.ordering.traits.name, "state": msgspec.to_builtins(place.ordering.state)}
             for name, place in self.domains.items()
         }
+
+
+def _takeover_anew(name: str, routes: Routes, before: Takeover | None, older: Mapping[str, Collection[str]]) -> Takeover | None:
+    """Return what is kept for the sake of replicas, if there are any, with what counts in places that are ``older``."""
+    after = Takeover(name, routes) if routes.topology.replicas else None
+    if older and before is not None and after is not None:
+        after.go_on(before, older)
+    return after
 
 
 def _secured_anew(name: str, before: Secured | None, orderings: Sequence[Ordering]) -> Secured | None:

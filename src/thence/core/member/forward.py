@@ -177,7 +177,8 @@ class Forwarder:
         plan = here.routes.plan(here.name, envelope.origin, envelope.to, place.name)
         if plan.into or plan.across:
             self.forwarded += 1
-        if here.border.closed and here.border.stops(place.name, plan):
+        replica = here.takeover is not None and here.takeover.group  # It keeps what waits.
+        if here.border.closed and not replica and here.border.stops(place.name, plan):
             here.border.wait(place.name, envelope)
             plan = inside(plan, here.places.keys() - here.border.closed)
         self.carry_out(plan, envelope, cascade)
@@ -260,7 +261,7 @@ class Forwarder:
     def _forward_kept(self, name: str, cascade: Cascade) -> None:
         """Forward what we keep and may forward into a domain, if that is up to us."""
         here, takeover = self._attachment, self._attachment.takeover
-        if takeover is None or not takeover.forwards or not takeover.kept_for(name):
+        if takeover is None or not takeover.forwards or not takeover.kept_for(name) or is_cut_off(here, name):
             return
         came_by = cascade.came_by
         for kept in takeover.take_kept(name):
@@ -282,7 +283,10 @@ class Forwarder:
     def open_border(self, closed: Collection[str]) -> Deliverable:
         """Send on what waited to go into places that were closed, or into those that were made in their stead."""
         here, cascade = self._attachment, Cascade()
-        for came_by, envelope in here.border.open():
+        crossings = here.border.open()
+        for name in here.domains:  # Nobody else has to have a message of ours whose domain has begun anew.
+            self._forward_kept(name, cascade)
+        for came_by, envelope in crossings:
             cascade.came_by = came_by
             plan = here.routes.plan(here.name, envelope.origin, envelope.to, came_by)
             self.carry_out(inside(plan, closed), envelope, cascade)
@@ -295,7 +299,8 @@ class Forwarder:
         here, takeover = self._attachment, self._attachment.takeover
         for name, members in plan.into.items():
             to = None if name in here.whole else members if takeover is None else takeover.with_fellows(members)
-            if takeover is None or (takeover.forwards_for(envelope.origin, name) and not takeover.alone):
+            cut_off = is_cut_off(here, name)
+            if takeover is None or (takeover.forwards_for(envelope.origin, name) and not takeover.alone and not cut_off):
                 self._put_into(here.domains[name], envelope, to, cascade)
                 continue
             takeover.keep(name, envelope, to)
@@ -356,6 +361,24 @@ class Forwarder:
         else:
             transport.push(frames)
         here.in_memory += transport.queued - queued
+
+
+def is_cut_off(here: Attachment, domain: str) -> bool:
+    """Return whether a change replaces a domain into which we send as a replica, and not the other one that we are in.
+
+    What is to go there we keep until then: another replica may have sent it on before it held, and so takes it off us.
+    """
+    replica = here.takeover is not None and bool(here.takeover.group)
+    return replica and domain in here.border.closed and len(here.border.closed) < len(here.places)
+
+
+def bring_kept_to_border(here: Attachment) -> None:
+    """Let what we keep as a replica, since the domain that it goes into is replaced, wait as it does elsewhere."""
+    for name in here.domains if here.takeover is not None else ():
+        if here.takeover is not None and is_cut_off(here, name):
+            for kept in here.takeover.take_kept(name, everything=True):
+                ours = kept.envelope.origin == here.name
+                here.border.wait(here.topology.local[here.name] if ours else _way_of(here, kept.envelope), kept.envelope)
 
 
 def _body_weight(frames: list[tuple[str, Frame[Any]]]) -> int:

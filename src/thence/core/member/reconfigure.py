@@ -14,7 +14,7 @@ import msgspec
 from thence.core.member.attachment import Attachment
 from thence.core.member.contract import Ready
 from thence.core.member.deliver import DeliveryLog
-from thence.core.member.forward import Forwarder
+from thence.core.member.forward import Forwarder, bring_kept_to_border, is_cut_off
 from thence.core.reconfig.flush import Inventory, copy_of
 from thence.core.reconfig.protocol import (
     FABRIC,
@@ -168,7 +168,8 @@ class Reconfigurer:
         if waits:
             missing = waits[0].missing
             return f"{counted(len(waits), 'message', 'wait')}, the first of them for number {missing.number} of {missing.sender}"
-        kept = here.takeover.kept if here.takeover is not None else 0
+        going = [name for name in here.domains if (within is None or name in within) and not is_cut_off(here, name)]
+        kept = 0 if here.takeover is None else sum([here.takeover.kept_for(name) for name in going])
         return f"{counted(kept, 'message', 'are')} kept for the replica that forwards" if kept else ""
 
     def change(self, change: ViewInput, now: int) -> Ready:
@@ -242,6 +243,7 @@ class Reconfigurer:
         if view.holding:
             self._close_border()
             return (), []
+        bring_kept_to_border(here)
         number = self._forwarder.number
         if moved_on and following is not None:
             self._log.drop_stamps()

@@ -11,6 +11,7 @@ Rules:
 * A place whose *entries* change is replaced, though its members stay. Otherwise two messages of one process could come in by two
   members, the first of them by the old way, and nothing would keep their order.
 * So whoever is not concerned takes the same decision for every message before and after: by which of its places it goes on.
+* Who stands for which relay, and in which domain it sends, is part of each place that it is in.
 * What stays from version to version beyond a single place concerns everybody: who is in the fabric, what is counted across it
   (stability, safety), and who may use which link.
 """
@@ -33,8 +34,8 @@ def why_everybody(old: Topology, new: Topology, lost: Collection[str] = ()) -> s
     for topology in (old, new):
         if topology.stability or any(domain.delivery != "at once" for domain in topology.domains.values()):
             return "it is counted across the whole fabric what all have"
-        if topology.replicas:
-            return "replicas remember what came of each origin"
+        if any(domain.pairs for domain in topology.domains.values()):
+            return "relays of a link that takes over share out what they carry"
         if any(way.only_from is not None for way in (*topology.links.values(), *topology.domains.values())):
             return "some links are not for everybody"
         if len(topology.domains) - len(topology.inner) == 1:
@@ -42,6 +43,14 @@ def why_everybody(old: Topology, new: Topology, lost: Collection[str] = ()) -> s
     compared = Comparison(old, new)
     if old.streams != new.streams or not all(compared.goes_on(name) for name in new.streams):
         return "messages carry what was seen of the streams of relays, and these begin anew"
+    return _why_for_replicas(old, compared)
+
+
+def _why_for_replicas(old: Topology, compared: Comparison) -> str:
+    """Say of which replicas some domains go on and several others may not: they keep by domain what is to go there."""
+    for group in old.replicas:
+        if len(homes := old.homes[group[0]]) > 2 and 0 < sum(map(compared.goes_on, homes)) < len(homes):
+            return f"{' and '.join(group)} stand for one relay of several domains of which some are replaced"
     return ""
 
 
@@ -58,11 +67,19 @@ class Comparison:
         old, new = self._old.topology, self._new.topology
         if name in old.domains and name in new.domains:
             same = old.domains[name] == new.domains[name] and name not in old.inner and name not in new.inner
-            return same and self._enters_alike(name)
+            return same and self._stands_alike(name) and self._enters_alike(name)
         link = old.links.get(name)
         if link is None or link != new.links.get(name) or not all(end in new.domains for end in link.between):
             return False
         return all(self._lies_alike(link, domain) for domain in link.between)
+
+    def _stands_alike(self, domain: str) -> bool:
+        """Return whether the same members stand for the same relays before and after, and send in the same domains."""
+        old, new = self._old.topology, self._new.topology
+        return all(
+            old.fellows.get(member) == new.fellows.get(member) and old.local.get(member) == new.local.get(member)
+            for member in old.domains[domain].members
+        )
 
     def _enters_alike(self, domain: str) -> bool:
         """Return whether everybody's messages come into a domain by the same members before and after."""

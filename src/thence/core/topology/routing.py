@@ -161,10 +161,6 @@ class Routes:
             return origin
         return link.relays[self._numbers[origin] % len(link.relays)][link.between.index(domain)]
 
-    def number_of(self, process: str) -> int:
-        """Return the place of a process among all."""
-        return self._numbers[process]
-
     def upstream(self, at: str, origin: str) -> str:
         """Return the domain by which messages of ``origin`` come to a relay ``at``."""
         return self._towards(self._links_for(origin), at, origin)[0]

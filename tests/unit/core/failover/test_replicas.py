@@ -10,10 +10,12 @@ from thence.core.failover.replicas import MAX_KEPT, Takeover
 from thence.core.member.contract import Arrived, Ready, Restored, Submit, Suspicion
 from thence.core.member.limits import MemberOptions
 from thence.core.member.member import Member
+from thence.core.reconfig.concern import concerned_by
+from thence.core.reconfig.protocol import Hold, Resume
 from thence.core.topology.domain import Domain
 from thence.core.topology.routing import Routes
 from thence.core.topology.toml import parse, write
-from thence.core.wire.messages import Packet
+from thence.core.wire.messages import Envelope, Packet
 from thence.core.wire.records import Record, Shared
 from thence.errors import Busy, ConfigError, StorageError, TopologyError, UsageError
 
@@ -260,3 +262,38 @@ def test_a_restart_finds_again_what_a_replica_alone_has() -> None:
         third.step(Restored(snapshot, [*records, *ready.persist], 0), 4)
         assert third.attachment.takeover is not None
         assert (third.attachment.takeover.kept, third.attachment.takeover.alone) == (0, {})
+
+
+def test_what_a_replica_keeps_goes_on_with_its_places() -> None:
+    routes, envelope = Routes(TWIN), Envelope("a", 3, None, b"x")
+    before, after = Takeover("r2", routes), Takeover("r2", routes)
+    before.is_first(envelope)
+    before.suspect("r1", True)
+    before.keep("A", envelope, None)
+    before.keep("D", envelope, None)
+    after.go_on(before, {"D": ("r1", "d")})
+    assert (after.has(envelope), after.keeps("D", envelope), after.kept_bytes_for("D") > 0) == (True, True, True)
+    assert (after.kept_for("A"), after.forwards) == (0, True)
+    after.go_on(before, {})
+    assert not after.forwards, "whom we meet in no place that goes on we are told of again"
+
+
+def test_a_replica_keeps_what_goes_into_a_domain_that_is_replaced_until_it_is() -> None:
+    """The one that forwards, too: the other one may have sent it on before it held itself, and so takes it off this one."""
+    first = parse(TEXT.replace('["a"', '["a", "b"') + '[domains.E]\nmembers = ["d", "e"]\nordering = "matrix"\n')
+    split = parse(
+        TEXT.replace('name = "twin"', 'name = "twin"\nversion = 2')
+        + '[domains.E]\nmembers = ["d", "e"]\nordering = "matrix"\n[domains.F]\nmembers = ["a", "b"]\nordering = "matrix"\n'
+    )
+    assert concerned_by(first, split) == ("a", "b", "r1", "r2")
+    members = {name: Member(name, first, TRUSTING) for name in first.processes}
+    members["r1"].step(Hold(1, split, limited=True), 0)
+    asked = members["d"].step(Submit(("a",), b"x"), 0)
+    forwarder = members["r1"].step(Arrived("d", packets(asked, "r1")[0]), 0)
+    assert sent(forwarder) == []
+    assert members["r1"].attachment.takeover is not None
+    assert members["r1"].attachment.takeover.kept_for("A") == 1
+    assert members["r1"].attachment.border.crossings == []
+    resumed = members["r1"].step(Resume(1), 0)
+    assert sorted(sent(resumed)) == [("a", "A", "d:1"), ("r2", "A", "d:1")]
+    assert members["r1"].attachment.takeover.kept == 0

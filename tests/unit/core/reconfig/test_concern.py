@@ -86,6 +86,47 @@ def test_what_is_more_than_a_place_concerns_everybody(old: Topology, new: Topolo
     assert concerned_by(old, new, lost) == tuple(name for name in old.processes if name not in lost)
 
 
+def standing_in(domains: Mapping[str, str], *groups: str, local: str = "", version: int = 1) -> Topology:
+    """Return a fabric in which the letters of each group stand for one relay, and send in a domain, if one is named."""
+    made = [Domain(name, tuple(members), "vector") for name, members in domains.items()]
+    sends = {name: local for group in groups for name in group} if local else {}
+    return Topology("f", made, replicas=[tuple(group) for group in groups], local=sends, version=version)
+
+
+TWINS = {"a": "ABXY", "b": "XYZPQ", "c": "PQCD"}
+"""Three domains in a row: X and Y stand for one relay, P and Q for the other."""
+
+
+@pytest.mark.parametrize(
+    ("new", "concerned"),
+    [
+        pytest.param(standing_in(TWINS, "XY", "PQ"), "", id="nothing"),
+        pytest.param(standing_in({**TWINS, "c": "PQC", "d": "CD"}, "XY", "PQ"), "PQCD", id="a split behind replicas"),
+        pytest.param(standing_in(TWINS, "YX", "PQ"), "ABXYZPQ", id="the other one is first"),
+        pytest.param(standing_in(TWINS, "XY", "PQ", local="b"), "ABXYZPQCD", id="they send"),
+    ],
+)
+def test_domains_of_replicas_go_on_if_these_stay_as_they_are(new: Topology, concerned: str) -> None:
+    old = standing_in(TWINS, "XY", "PQ")
+    assert why_everybody(old, new) == ""
+    assert concerned_by(old, new) == tuple(name for name in old.processes if name in concerned)
+
+
+def test_replicas_of_which_some_of_three_domains_go_on_concern_everybody() -> None:
+    old = standing_in({"a": "ABCXY", "b": "XYZ", "c": "XYD"}, "XY")
+    new = standing_in({"a": "ABXY", "e": "BC", "b": "XYZ", "c": "XYD"}, "XY")
+    assert "X and Y stand for one relay of several domains of which some are replaced" in why_everybody(old, new)
+
+
+def test_relays_of_a_link_that_take_over_concern_everybody() -> None:
+    link = Link("l", ("a", "b"), (("X", "Z"), ("Y", "P")), takeover=True)
+    old, new = (
+        Topology("f", [Domain(name, tuple(members), "vector") for name, members in domains.items()], [link])
+        for domains in ({"a": "ABXY", "b": "ZPQ"}, {"a": "AXY", "c": "AB", "b": "ZPQ"})
+    )
+    assert "share out what they carry" in why_everybody(old, new)
+
+
 def joined(domains: Mapping[str, str]) -> Topology:
     """Return a fabric in which the domain ``a`` orders by what messages carry."""
     made = [Domain(name, tuple(members), "relayed" if name == "a" else "matrix") for name, members in domains.items()]
