@@ -32,6 +32,7 @@ from thence.core.transport.channel import WINDOW
 from thence.core.wire.messages import Packet
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import Simulation
+from thence.studies.parts import shapes
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
@@ -132,6 +133,34 @@ def test_d5_a_causal_server_is_an_ordinary_sender_and_others_of_its_group_succee
     for group in DOCUMENTED.replicas:
         assert DOCUMENTED.takes_over_at_once(group)
         assert set(group) < set(DOCUMENTED.domains[DOCUMENTED.local[group[0]]].members)
+
+
+def test_d5_one_member_after_the_other_succeeds_the_causal_server() -> None:
+    """D5, §3.1.3: of a group of four all but one are standbys; three die, the causal server first, and the last one is it."""
+    where = shapes.daisy(2, 4, standbys=2)
+    *mortal, last = where.replicas[0]
+    mortal += [name for name in where.domains[where.local[last]].members if name not in where.replicas[0]]
+    assert len(mortal) == 3
+    options = SimulationOptions(
+        messages=300, pattern="mixed", replies=0.5, gap="exponential:100ms", loss=0.1, durable=True, reliable=True, body_bytes=4
+    )
+    events: list[Event] = []
+    simulation = Simulation(options, events.append, where=where, max_events=300_000)
+    simulation.failures.dead.update(dict.fromkeys(mortal))
+    died_ns = [at * 4 * SECOND for at in range(1, len(mortal) + 1)]
+    for name, at in zip(mortal, died_ns, strict=True):
+        simulation.kernel.schedule(at, simulation.failures.die, simulation.nodes[name])
+    simulation.run()
+    assert dead_in(simulation) == mortal
+    assert wrong_among(events, mortal) == []
+    assert still_waiting(simulation) == 0
+    sent = {event.message: event.process for event in events if event.kind == "send" and (event.time or 0) > died_ns[-1]}
+    crossed = {
+        (sent[event.message] == last, event.process == last)
+        for event in events
+        if event.kind == "deliver" and event.message in sent and (sent[event.message] == last) != (event.process == last)
+    }
+    assert crossed == {(True, False), (False, True)}, "into the other group and out of it, when there is only one left"
 
 
 def a_server_dies_after_it_sent() -> tuple[list[str], list[str]]:

@@ -84,4 +84,4 @@ def test_the_command_of_a_paper_starts_it_and_all_of_it_may_be_killed(paper: str
 
 
 def test_every_paper_has_its_command() -> None:
-    assert {"clusters", "domains", "interconnect", "gateways"} <= set(COMMANDS)
+    assert {*COMMANDS} == {"daisy", "clusters", "domains", "interconnect", "gateways"}

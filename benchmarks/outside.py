@@ -1,0 +1,137 @@
+"""The longest gap of clients outside of a change, while those whom it concerns hold for a server that is down.
+
+A daisy of two groups with standbys, as running servers. The left group splits; one of those who depart is killed when it holds, and
+started again after ``DOWN_S``, so that the change waits for it. Meanwhile a client sends every few milliseconds to another one in
+the right group. Measured is the longest time between two deliveries; the bound is two heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import thence
+from benchmarks.table import Row, markdown
+from thence.cli.servers.up import Fleet, with_addresses
+from thence.client.client import ask_status
+from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse
+from thence.node.peers.peer import HEARTBEAT_S
+from thence.server.apply import Access, TopologyChange
+
+EVERY_S: Final = 0.005
+DOWN_S: Final = 4.0
+BOUND_S: Final = 2 * HEARTBEAT_S
+PATIENCE_S: Final = 120.0
+
+GROUPS: Final = """
+[domains.right]
+members = ["r1", "r2", "u", "v"]
+[domains.servers]
+members = ["s", "t", "u", "v"]
+[[relays]]
+replicas = ["s", "t"]
+local = "left"
+[[relays]]
+replicas = ["u", "v"]
+local = "right"
+"""
+BEFORE: Final = 'name = "daisy"\n[domains.left]\nmembers = ["l1", "l2", "l3", "s", "t"]\n' + GROUPS
+AFTER: Final = (
+    'name = "daisy"\nversion = 2\n[domains.left]\nmembers = ["l1", "s", "t"]\n[domains.far]\nmembers = ["l1", "l2", "l3"]\n' + GROUPS
+)
+LEAVING: Final = "l3"
+
+
+class Outside(NamedTuple):
+    """What clients outside saw of a change, and how long those whom it concerned held."""
+
+    gap_s: float
+    held_s: float
+    numbers: list[int]
+    paused: tuple[str, ...]
+
+
+def measure() -> Outside:
+    """Make the change once."""
+    with tempfile.TemporaryDirectory(prefix="thence-outside-") as folder:
+        data = Path(folder)
+        old = with_addresses(parse(BEFORE), data / "topology.toml")
+        fleet = Fleet(old, data, options=("--memory", "3G"))
+        try:
+            fleet.start()
+            return asyncio.run(_talk(fleet, old, parse(AFTER).at(old.addresses)))
+        finally:
+            fleet.stop()
+
+
+async def _talk(fleet: Fleet, old: Topology, new: Topology) -> Outside:
+    times: list[float] = []
+    numbers: list[int] = []
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        thence.connect(_url(old, "r1"), "ann", connect_timeout=60) as ann,
+        thence.connect(_url(old, "r2"), "bob", connect_timeout=60) as bob,
+    ):
+
+        async def listen() -> None:
+            async for message in bob:
+                times.append(time.monotonic())
+                numbers.append(int(message.body))
+
+        await ann.known("bob")
+        listening = asyncio.create_task(listen())
+        change = asyncio.create_task(_change(fleet, old, new))
+        sent = 0
+        while not change.done():
+            await ann.send("bob", str(sent).encode())
+            sent += 1
+            await asyncio.sleep(EVERY_S)
+        while len(numbers) < sent:
+            await asyncio.sleep(EVERY_S)
+        listening.cancel()
+        paused_ms = change.result()
+    paused = {name: ms for name, ms in paused_ms.items() if ms}
+    gap_s = max(later - earlier for earlier, later in pairwise(times))
+    return Outside(gap_s, max(paused.values()) / 1_000, numbers, tuple(sorted(paused)))
+
+
+async def _change(fleet: Fleet, old: Topology, new: Topology) -> dict[str, float]:
+    """Make the change; kill one who departs when it holds, and start it again."""
+    for name in old.processes:
+        while not await _is(old, name, "normal"):
+            await asyncio.sleep(0.05)
+    made = asyncio.create_task(TopologyChange(old, new, Access(), lambda _: None).apply(60))
+    while not await _is(old, LEAVING, "holding"):
+        await asyncio.sleep(0.002)
+    fleet.kill(LEAVING)
+    await asyncio.sleep(DOWN_S)
+    fleet.start_one(LEAVING)
+    return dict((await made).paused_ms)
+
+
+async def _is(topology: Topology, name: str, phase: str) -> bool:
+    with suppress(OSError, TimeoutError):
+        status = await ask_status(_url(topology, name))
+        return bool(status["change"]["phase"] == phase) and all(peer["connected"] for peer in status["neighbours"])
+    return False
+
+
+def _url(topology: Topology, server: str) -> str:
+    return f"thence://{topology.addresses[server]}"
+
+
+def run() -> list[Row]:
+    """Measure it, and say whether nobody outside waited as long as the bound."""
+    seen = measure()
+    what = f"clients outside of a split ({len(seen.numbers):,} messages), while {', '.join(seen.paused)} hold for {seen.held_s:.1f} s"
+    return [Row(what, f"{seen.gap_s:.3f} s", f"{BOUND_S:.0f} s", BOUND_S / seen.gap_s, 1.0)]
+
+
+if __name__ == "__main__":
+    print(markdown(run()))
