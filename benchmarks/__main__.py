@@ -6,6 +6,7 @@ python -m benchmarks servers_growth  up to 150 servers (some minutes)
 python -m benchmarks memory          ten million messages (some minutes)
 python -m benchmarks backlog         two million messages for a client that is away
 python -m benchmarks agents          reactions of agents, beside a program with Redis
+python -m benchmarks outside         the longest gap of clients outside of a change
 python -m benchmarks orderings       only one; printed, and not written down
 """
 
@@ -18,7 +19,7 @@ from benchmarks import report
 from benchmarks.table import judged, markdown
 
 BENCHMARKS = ("simulator", "orderings", "links", "confirmation", "audit", "stores", "recovery", "takeover", "studies")
-LONG = ("peers", "servers_growth", "memory", "backlog", "agents")
+LONG = ("peers", "servers_growth", "memory", "backlog", "agents", "outside")
 """Not part of a run of everything; each is written down by itself."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import thence
+from benchmarks import outside
 from tests.support.campaigns.evolving_load import following, load
 from tests.support.servers.leading import asked, phases, stopped_at
 from tests.support.servers.running import addressed, assert_kept, fleet, run, servers, url, wait_for_server
@@ -157,3 +158,11 @@ def test_a_server_outside_may_be_down_and_hears_of_two_changes_from_its_peers(tm
         run(main)
         assert [wait_for_server(old, name)["version"] for name in NAMES] == [3] * 5
     assert_kept(tmp_path / "trace", sends=2)
+
+
+def test_d3_clients_of_a_daisy_with_standbys_outside_of_a_split_are_served_all_the_while() -> None:
+    """D3, §3.1.1: only the group that splits holds, its causal server and the standby too, while one of it is killed."""
+    seen = outside.measure()
+    assert seen.paused == ("l1", "l2", "l3", "s", "t")
+    assert seen.numbers == list(range(len(seen.numbers)))
+    assert len(seen.numbers) > 10
