@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from thence.core.member.contract import Ready
+from thence.core.member.contract import Arrived, Input, Ready
 from thence.core.wire.messages import Packet
 from thence.node import recovery
 from thence.node.hooks import NodeHooks
@@ -37,13 +37,18 @@ class Effects:
         """Whether a history is written."""
         return self._parts.history.active
 
-    def stepped(self, sequence: int, ready: Ready) -> None:
+    def stepped(self, sequence: int, step_input: Input, ready: Ready) -> None:
         """Note what will have happened once the entry with this number is durable."""
         driver, reconfiguration = self._parts.driver, self._parts.reconfiguration
         if driver.member.topology is not reconfiguration.topology or reconfiguration.pending:
             reconfiguration.followed(sequence, driver.stepped_at)
+        history = self._parts.history
+        if ready.persist:  # It says the same after a crash.
+            history.arrived(ready.persist, driver.stepped_at)
+        elif driver.volatile and isinstance(step_input, Arrived):
+            history.arrived(step_input.packet.frames, driver.stepped_at)
         if ready.sent or ready.deliver:
-            self._parts.history.record(sequence, ready.sent, ready.deliver, driver.stepped_at)
+            history.record(sequence, ready.sent, ready.deliver, driver.stepped_at)
 
     def transmit(self, peer: str, packet: Packet[Any]) -> None:
         """Send a packet."""

@@ -6,8 +6,12 @@ Rules:
 * The log forgets only what is on disk as a trace (``flush`` before each compaction). After a crash the same records give the same
   events with the same numbers, and those that the trace has already are left out.
 * The time of an event is when it first happened. The log keeps it, so it is the same after a crash.
-* Every start writes into a folder of its own beside the others, ``NAME.0000``, ``NAME.0001``, …, and goes on in another one after
-  ``PARTS_PER_FOLDER``; together they are one trace.
+* The arrival of a message stands right before its delivery, with the time at which it came in: only sends and deliveries, which
+  follow from the log, decide how events are numbered. What earlier versions wrote into the log is numbered as they did it,
+  without arrivals, up to the first start that tells them (``storage.journal.Started``).
+* Every start writes into a folder of its own beside the others, ``start=NAME.0000``, ``start=NAME.0001``, …, and goes on in
+  another one after ``PARTS_PER_FOLDER``; together they are one trace. These are names of partitions, since Spark looks into no
+  other folders below the one that it is given. Earlier versions wrote ``NAME.0000``.
 * Events are numbered without a hole, so the last one of the newest part says how many there are: a start looks at the newest
   folder only and opens one part, however old the trace is, and older folders may be deleted.
 * A disk that is full stops the trace and at first nothing else, at a start neither: events wait in memory and are tried again, in
@@ -25,17 +29,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from thence.core.member.contract import Delivery
 from thence.core.topology.model import Topology
-from thence.core.wire.messages import Envelope
+from thence.core.wire.messages import MAX_NAME_CHARACTERS, Envelope, Frame
 from thence.core.wire.records import Record, happened_at
-from thence.errors import ConfigError, StorageError, StoreFull
+from thence.errors import ConfigError, MalformedFrame, StorageError, StoreFull
+from thence.net.names import MAX_TOPIC_CHARACTERS
+from thence.node.arrival_times import ArrivalTimes, SavedTimes
 from thence.storage import files
+from thence.storage.bodies import read_body
+from thence.storage.mailbox import Batch
 from thence.trace.events import RECOVER, Event
 from thence.trace.live import LiveTraceWriter
-from thence.trace.recorder import Recorder
+from thence.trace.recorder import NOBODYS, About, Recorder
 from thence.words import counted
 
 ROWS_PER_PART: Final = 16_384
@@ -46,6 +54,8 @@ PARTS_PER_FOLDER: Final = 10_000
 
 MAX_UNWRITTEN: Final = 1_000_000
 """How many are while they cannot be written; then nothing more is taken. What follows from what was taken comes on top."""
+
+_START: Final = "start="
 
 _PART: Final = re.compile(r"part-(\d{5,})\.parquet", re.ASCII)
 
@@ -72,6 +82,9 @@ class TraceHistory:
         """Events that are in no finished part of the trace."""
         self._finished = 0
         """How many events in finished parts of this writer are not among them any more."""
+        self._arrivals = ArrivalTimes(server)
+        self._tells_arrivals = False
+        """Whether arrivals are events from here on."""
         self._last_at = 0
         """When the last record was made of those that are stepped through again."""
         self.trouble = ""
@@ -80,7 +93,7 @@ class TraceHistory:
         """Why the server may take nothing for that."""
         if folder is not None:
             # Not by a glob: another server may be called as this one and a number.
-            mine = re.compile(re.escape(server) + r"\.\d{4,}", re.ASCII)
+            mine = re.compile(rf"({_START})?{re.escape(server)}\.\d{{4,}}", re.ASCII)
             starts = [path for path in folder.iterdir() if mine.fullmatch(path.name)] if folder.is_dir() else []
             starts.sort(key=_number, reverse=True)
             self._written = _events_in(starts)
@@ -102,10 +115,20 @@ class TraceHistory:
                 "start on the store that belongs to it; with --durability memory every start begins anew"
             )
 
-    def resume(self, events: int) -> None:
-        """The log begins behind so many events."""
+    def resume(self, events: int, arrived: SavedTimes | None) -> None:
+        """The log begins behind so many events, when these messages waited; None: no arrivals are told so far."""
         self.events = events
         self._recorder.resume(self._server, events)
+        self._tells_arrivals = arrived is not None
+        self._arrivals.load(arrived or [])
+
+    def saved_arrivals(self) -> SavedTimes | None:
+        """Return what ``resume`` needs to know of arrivals."""
+        return self._arrivals.save() if self._tells_arrivals else None
+
+    def begin(self, *, arrivals: bool) -> None:
+        """The server has started, and tells arrivals from here on, or not yet: that depends on its version."""
+        self._tells_arrivals = arrivals
 
     def time_of(self, record: Record) -> int:
         """Return when a stored record was made: what follows from it happened then, and not now. 0: nobody knows.
@@ -115,19 +138,30 @@ class TraceHistory:
         self._last_at = happened_at(record) or self._last_at
         return self._last_at
 
+    def arrived(self, came: Sequence[Record | Frame[Any]], at: int) -> None:
+        """These records were made, or these frames came in where nothing is recorded."""
+        if self._folder is not None:
+            self._arrivals.note(came, at)
+
     def record(self, sequence: int, accepted: Sequence[Envelope], deliveries: Sequence[Delivery], now: int) -> None:
         """These followed from the entry with this number."""
         if self._folder is None:
             return
         self._sequence = sequence
+        recorder, server = self._recorder, self._server
         for envelope in accepted:
-            self._recorder.send(self._server, envelope, now, self._domain, self._everyone)
+            recorder.send(server, envelope, now, self._domain, self._everyone, _about(envelope))
         for delivery in deliveries:
             news = delivery.news
             if news is not None:
-                self._recorder.view(self._server, news.lost, now)
+                recorder.view(server, news.lost, now)
                 continue
-            self._recorder.deliver(self._server, delivery.envelope, now, delivery.domain, delivery.frame.stamp)
+            envelope = delivery.envelope
+            if envelope.origin != server:
+                arrived_at = self._arrivals.take(envelope)
+                if self._tells_arrivals:
+                    recorder.arrive(server, envelope, arrived_at, delivery.domain)
+            recorder.deliver(server, envelope, now, delivery.domain, delivery.frame.stamp, _about(envelope))
 
     def started(self, sequence: int, at: int) -> None:
         """The server came back."""
@@ -146,11 +180,13 @@ class TraceHistory:
 
     def release(self, durable: int) -> None:
         """Write what follows from entries up to this one."""
-        waiting = self._waiting
+        waiting, due = self._waiting, []
         while waiting and waiting[0][0] <= durable:
             event = waiting.popleft()[1]
-            if event.index >= self._written and self._folder is not None:
-                self._write(event)
+            if event.index >= self._written:
+                due.append(event)
+        if due:
+            self._write(due)
 
     def tick(self) -> None:
         """Let others see what has waited long enough, and try again what could not be written."""
@@ -172,11 +208,11 @@ class TraceHistory:
         if self._folder is not None:
             self._try(LiveTraceWriter.close)
 
-    def _write(self, event: Event) -> None:
-        self._unfinished.append(event)
+    def _write(self, events: Sequence[Event]) -> None:
+        self._unfinished.extend(events)
         if self._writer is not None:
-            self._try(lambda writer: writer.write(event))
-        elif len(self._unfinished) >= MAX_UNWRITTEN:
+            self._try(lambda writer: writer.write_all(events))
+        if self._writer is None and len(self._unfinished) >= MAX_UNWRITTEN:
             self.full = f"{MAX_UNWRITTEN:,} events are not in the trace (MAX_UNWRITTEN), which cannot be written: {self.trouble}"
 
     def _try(self, act: Callable[[LiveTraceWriter], None]) -> None:
@@ -205,9 +241,10 @@ class TraceHistory:
                 self._writer = None
 
     def _forget_finished(self, writer: LiveTraceWriter) -> None:
-        for _ in range(writer.whole - self._finished):
+        whole = writer.whole
+        for _ in range(whole - self._finished):
             self._unfinished.popleft()
-        self._finished = writer.whole
+        self._finished = whole
 
     def _stopped(self, error: Exception) -> None:
         if not self.trouble:
@@ -215,7 +252,7 @@ class TraceHistory:
         self.trouble = str(error)
 
     def _open(self, folder: Path) -> LiveTraceWriter:
-        writer = LiveTraceWriter(folder / f"{self._server}.{self._folders:04d}", rows_per_part=ROWS_PER_PART)
+        writer = LiveTraceWriter(folder / f"{_START}{self._server}.{self._folders:04d}", rows_per_part=ROWS_PER_PART)
         self._folders += 1
         self._finished = 0
         return writer
@@ -223,6 +260,18 @@ class TraceHistory:
     def _take(self, event: Event) -> None:
         self.events = event.index + 1
         self._waiting.append((self._sequence, event))
+
+
+def _about(envelope: Envelope) -> About:
+    """Return whose message it is. Others may have written what is too long for a name: it must not fill our memory."""
+    try:
+        body = read_body(envelope.body, envelope.origin)
+    except MalformedFrame:
+        return NOBODYS
+    if not isinstance(body, Batch) or len(body.sender) > MAX_NAME_CHARACTERS:
+        return NOBODYS
+    topic = body.topic
+    return About(body.sender, topic if topic is None or len(topic) <= MAX_TOPIC_CHARACTERS else None)
 
 
 def _number(start: Path) -> int:

@@ -89,6 +89,7 @@ def snapshot(parts: Parts) -> bytes:
         parts.returning.snapshot(),
         parts.epochs.statements.key,
         parts.epochs.statements.kept,
+        parts.history.saved_arrivals(),
     )
     return journal.encode_snapshot(saved)
 
@@ -107,13 +108,14 @@ def recover(parts: Parts, given: Topology) -> None:
     now, store = parts.driver.clock.now(), parts.driver.store
     parts.driver.member.forwarder.forwarded = 0  # What was brought back happened long ago.
     if name in parts.epochs.met:
-        parts.driver.write([Started(now)])
-        _started(parts, store.appended, now)
+        parts.driver.write([Started(now, arrivals=True)])
+        _started(parts, store.appended, now, arrivals=True)
         parts.epochs.statements.draw_key()  # For a store of a version without.
     else:
         parts.epochs.met[name] = os.urandom(8).hex()
-        parts.driver.write([Opened(write(parts.reconfiguration.topology), now), Met(name, parts.epochs.met[name])])
-        _opened(parts, store.appended, now)
+        opened = Opened(write(parts.reconfiguration.topology), now, arrivals=True)
+        parts.driver.write([opened, Met(name, parts.epochs.met[name])])
+        _opened(parts, store.appended, now, arrivals=True)
         parts.epochs.statements.draw_key()
         store.commit()  # Before any peer hears of it: one that dies now must not come back as somebody else.
 
@@ -144,7 +146,7 @@ def _restore(parts: Parts, saved: journal.Snapshot) -> None:
     parts.epochs.restore(saved.met, saved.claims, saved.fenced)
     parts.epochs.statements.restore(saved.key, saved.statements)
     parts.dispatch.consumed = saved.consumed
-    parts.history.resume(saved.events)
+    parts.history.resume(saved.events, saved.arrived)
     restored = parts.driver.member.step(Restored(saved.member, (), saved.consumed), parts.driver.clock.now())
     parts.backlog.restore(parts.directory.mailboxes.spilled() + parts.returning.spilled(), saved.spilled_frames)
     _deliver(parts, restored)
@@ -180,9 +182,9 @@ def _again(parts: Parts, record: Written, now: int) -> None:
     elif isinstance(record, KeyDrawn | StatementKept):
         parts.epochs.statements.again(record)
     elif isinstance(record, Started):
-        _started(parts, 0, record.at)
+        _started(parts, 0, record.at, arrivals=record.arrivals)
     elif isinstance(record, Opened):
-        _opened(parts, 0, record.at or now)
+        _opened(parts, 0, record.at or now, arrivals=record.arrivals)
     else:
         _repeat(parts, record, now)
 
@@ -194,19 +196,22 @@ def _repeat(parts: Parts, record: Any, now: int) -> None:
         parts.intake.again(envelope)
     if isinstance(record, Changed | Owed):
         parts.reconfiguration.followed(0, at)
+    parts.history.arrived([record], at)
     parts.history.record(0, ready.sent, ready.deliver, at)
     _deliver(parts, ready)
     parts.backlog.write_frames()
 
 
-def _started(parts: Parts, sequence: int, at: int) -> None:
+def _started(parts: Parts, sequence: int, at: int, *, arrivals: bool) -> None:
     """The server has started, now or at this point of what is brought back."""
+    parts.history.begin(arrivals=arrivals)
     parts.homes.started()
     parts.epochs.started()
     parts.history.started(sequence, at)
 
 
-def _opened(parts: Parts, sequence: int, at: int) -> None:
+def _opened(parts: Parts, sequence: int, at: int, *, arrivals: bool) -> None:
     """The server has begun, now or at this point of what is brought back."""
+    parts.history.begin(arrivals=arrivals)
     if parts.reconfiguration.topology.version > 1:
         parts.history.note(sequence, JOIN, at)

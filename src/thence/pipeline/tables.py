@@ -77,7 +77,7 @@ def arrow_schema(table: Iterable[Column]) -> pa.Schema:
 
 TRACE: Final = columns(
     "run string, process string, index bigint, kind string, message string, to array<string>, time bigint, domain string, "
-    "bytes int, overhead int, clock map<string,bigint>"
+    "bytes int, overhead int, clock map<string,bigint>, client string, topic string"
 )
 """The columns of a trace."""
 

@@ -48,6 +48,8 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag=13):
     """The server came back, at this time."""
 
     at: int
+    arrivals: bool = False
+    """Whether its trace tells arrivals from here on: versions that told none numbered their events without them."""
 
 
 class Removed(msgspec.Struct, frozen=True, array_like=True, tag=18):
@@ -62,6 +64,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
     topology: str
     at: int = 0
+    arrivals: bool = False
+    """As in ``Started``."""
 
 
 class EpochStored(msgspec.Struct, frozen=True, array_like=True, tag=23):
@@ -142,6 +146,8 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     key: bytes = b""
     """The key of our seal, and what peers have stated (``core.epochs.statement``)."""
     statements: dict[str, Statement] = {}
+    arrived: list[tuple[str, int, int]] | None = None
+    """When messages came in that wait (``node.arrival_times``); None: the trace has no arrivals so far."""
 
 
 _stored: Any = STORED_RECORD

@@ -59,6 +59,8 @@ EXPECTED: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "bytes": _INT32,
     "overhead": _INT32,
     "clock": ("a map from strings to integers", _is_clock),
+    "client": _STRING,
+    "topic": _STRING,
 }
 
 

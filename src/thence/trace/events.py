@@ -34,7 +34,7 @@ LEAVE: Final = "leave"
 VIEW: Final = "view"
 """The fabric has changed: what this process delivered before is of the old view. ``to`` names those who were lost with it."""
 ARRIVE: Final = "arrive"
-"""A copy of a message came in and may have to wait. Only measured, never checked."""
+"""A message for this process came in and may have to wait. Only measured, never checked."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -55,6 +55,8 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=T
     bytes: Int32 | None = None
     overhead: Int32 | None = None
     clock: dict[str, Int64] | None = None
+    client: str | None = None
+    topic: str | None = None
 
 
 COLUMNS: Final[tuple[str, ...]] = Event.__struct_fields__

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -59,10 +59,16 @@ class LiveTraceWriter(Written):
 
     def write(self, event: Event) -> None:
         """Add one event."""
-        if not self._sink.pending:
-            self._due_s = self._clock() + self._max_age_s
-        self._sink.write(event)
-        self.count += 1
+        self.write_all((event,))
+
+    def write_all(self, events: Iterable[Event]) -> None:
+        """Add events that happened together."""
+        sink = self._sink
+        for event in events:
+            if not sink.pending:
+                self._due_s = self._clock() + self._max_age_s
+            sink.write(event)
+            self.count += 1
         self.tick()
 
     @property

@@ -48,6 +48,8 @@ def schema() -> pa.Schema:
             pa.field("bytes", pa.int32()),
             pa.field("overhead", pa.int32()),
             pa.field("clock", pa.map_(pa.string(), pa.int64())),
+            pa.field("client", pa.string()),
+            pa.field("topic", pa.string()),
         ]
     )
 
@@ -139,7 +141,7 @@ def events_of(
             if problems:
                 complaints.add(f"{path}: row {number}", "; ".join(problems))
                 continue
-        run, process, index, kind, message, to, time, domain, size, overhead, clock = values
+        run, process, index, kind, message, to, time, domain, size, overhead, clock, client, topic = values
         yield Event(
             run=run,
             process=process,
@@ -152,6 +154,8 @@ def events_of(
             bytes=size,
             overhead=overhead,
             clock=clock,
+            client=client,
+            topic=topic,
         )
 
 

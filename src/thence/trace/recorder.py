@@ -7,11 +7,22 @@ application has it. What a crash undoes was never recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from thence.core.wire.messages import Envelope, control_bytes
 from thence.trace.events import ARRIVE, VIEW, Event
 
 Sink = Callable[[Event], None]
+
+
+class About(NamedTuple):
+    """On whose behalf a server sends or delivers a message, and under which topic; None: neither of them."""
+
+    client: str | None = None
+    topic: str | None = None
+
+
+NOBODYS: Final = About()
 
 
 def nowhere(event: Event) -> None:
@@ -56,7 +67,15 @@ class Recorder:
         """Go on with a process whose earlier events are written elsewhere."""
         self._next_index[process] = index
 
-    def send(self, process: str, envelope: Envelope, time: int, domain: str, everyone: Sequence[str] | None = None) -> None:
+    def send(
+        self,
+        process: str,
+        envelope: Envelope,
+        time: int,
+        domain: str,
+        everyone: Sequence[str] | None = None,
+        about: About = NOBODYS,
+    ) -> None:
         """``process`` has sent a message; ``everyone`` says who that is, where a change of the fabric has made it others."""
         self._sink(
             Event(
@@ -69,10 +88,12 @@ class Recorder:
                 time=time,
                 domain=domain,
                 bytes=len(envelope.body),
+                client=about.client,
+                topic=about.topic,
             )
         )
 
-    def deliver(self, process: str, envelope: Envelope, time: int, domain: str, stamp: object) -> None:
+    def deliver(self, process: str, envelope: Envelope, time: int, domain: str, stamp: object, about: About = NOBODYS) -> None:
         """``process`` has delivered a message, which came with this stamp, to its application."""
         self._sink(
             Event(
@@ -85,11 +106,13 @@ class Recorder:
                 domain=domain,
                 bytes=len(envelope.body),
                 overhead=control_bytes(stamp, envelope) if self._overhead else None,
+                client=about.client,
+                topic=about.topic,
             )
         )
 
-    def arrive(self, process: str, envelope: Envelope, time: int, domain: str) -> None:
-        """A copy of a message for ``process`` has come in; it may have to wait, and may not be the first copy."""
+    def arrive(self, process: str, envelope: Envelope, time: int | None, domain: str) -> None:
+        """A copy of a message for ``process`` has come in, nobody may know when; it may have to wait, and not be the first."""
         self._sink(
             Event(
                 run=self._run,

@@ -95,7 +95,7 @@ def starts(folder: Path, count: int, *, parts: int = 3) -> None:
     """Start a server so often, and let it send a message for each part."""
     for _ in range(count):
         told = TraceHistory(folder, "s1", TOPOLOGY)
-        told.resume(told._written)
+        told.resume(told._written, None)
         for number in range(told._written + 1, told._written + parts + 1):
             send(told, 0, number)
             told.release(0)
@@ -120,17 +120,17 @@ def test_a_start_opens_one_part_however_many_there_are(tmp_path: Path, monkeypat
     starts(tmp_path, 4)
     found = opened(monkeypatch)
     assert TraceHistory(tmp_path, "s1", TOPOLOGY)._written == 12
-    assert found == ["s1.0003/part-00002.parquet"]
+    assert found == ["start=s1.0003/part-00002.parquet"]
     starts(tmp_path, 1)
     assert numbers(tmp_path) == list(range(1, 16))
 
 
 def test_folders_of_old_starts_may_be_deleted(tmp_path: Path) -> None:
     starts(tmp_path, 3)
-    for old in ("s1.0000", "s1.0001"):
+    for old in ("start=s1.0000", "start=s1.0001"):
         shutil.rmtree(tmp_path / old)
     starts(tmp_path, 1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["s1.0002", "s1.0003"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["start=s1.0002", "start=s1.0003"]
     assert sorted(event.index for event in read_trace(tmp_path)) == [6, 7, 8, 9, 10, 11]
 
 
@@ -139,8 +139,8 @@ def test_a_folder_holds_so_many_parts_and_then_comes_the_next(tmp_path: Path, mo
     synced: list[str] = []
     monkeypatch.setattr(files, "sync_folder", lambda folder: synced.append(folder.name))
     starts(tmp_path, 1, parts=5)
-    assert [len(list((tmp_path / f"s1.{at:04d}").iterdir())) for at in range(3)] == [2, 2, 1]
-    assert {"s1.0000", "s1.0001", "s1.0002"} <= set(synced)
+    assert [len(list((tmp_path / f"start=s1.{at:04d}").iterdir())) for at in range(3)] == [2, 2, 1]
+    assert {"start=s1.0000", "start=s1.0001", "start=s1.0002"} <= set(synced)
     starts(tmp_path, 2, parts=1)
     assert numbers(tmp_path) == [1, 2, 3, 4, 5, 6, 7]
 
@@ -148,25 +148,25 @@ def test_a_folder_holds_so_many_parts_and_then_comes_the_next(tmp_path: Path, mo
 def test_what_a_kill_leaves_behind_does_not_count(tmp_path: Path) -> None:
     starts(tmp_path, 2)
     TraceHistory(tmp_path, "s1", TOPOLOGY).close()  # Nothing happened: its part is empty.
-    half = tmp_path / "s1.0003" / ".part-00000.parquet"
+    half = tmp_path / "start=s1.0003" / ".part-00000.parquet"
     half.parent.mkdir()
     half.write_bytes(b"PAR1 and half a part")
-    (tmp_path / "s1.0004").mkdir()
+    (tmp_path / "start=s1.0004").mkdir()
     starts(tmp_path, 1)
-    assert (tmp_path / "s1.0005").is_dir()
+    assert (tmp_path / "start=s1.0005").is_dir()
     assert numbers(tmp_path) == list(range(1, 10))
 
 
 def test_parts_are_counted_beyond_five_digits(tmp_path: Path) -> None:
     starts(tmp_path, 1)
     for old, new in ((2, 100_000), (1, 99_999)):
-        (tmp_path / "s1.0000" / f"part-{old:05d}.parquet").rename(tmp_path / "s1.0000" / f"part-{new:05d}.parquet")
+        (tmp_path / "start=s1.0000" / f"part-{old:05d}.parquet").rename(tmp_path / "start=s1.0000" / f"part-{new:05d}.parquet")
     assert TraceHistory(tmp_path, "s1", TOPOLOGY)._written == 3
 
 
 def test_a_newest_part_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     starts(tmp_path, 1)
-    (tmp_path / "s1.0000" / "part-00002.parquet").write_bytes(b"")
+    (tmp_path / "start=s1.0000" / "part-00002.parquet").write_bytes(b"")
     with pytest.raises(StorageError, match=r"s1\.0000/part-00002\.parquet: cannot be read"):
         TraceHistory(tmp_path, "s1", TOPOLOGY)
 

@@ -47,7 +47,7 @@ class Actions(Upkeep, Protocol):
     def records(self) -> bool:
         """Whether it wants to be told of steps where nothing has to be durable."""
 
-    def stepped(self, sequence: int, ready: Ready) -> None:
+    def stepped(self, sequence: int, step_input: Input, ready: Ready) -> None:
         """The member has made a step; what follows from it happens when the entry with this number is durable."""
 
     def transmit(self, peer: str, packet: Packet[Any]) -> None:
@@ -152,7 +152,7 @@ class Driver:
         if self._at_once:
             self._perform(ready)
         else:
-            self._store(ready, also)
+            self._store(step_input, ready, also)
         if then is not None:
             self.when_durable(then)
         if self.after_step is not None:
@@ -186,15 +186,15 @@ class Driver:
             self._pending.append((self.store.appended, then))
         self.commits.begin()
 
-    def _store(self, ready: Ready, also: Sequence[Written] = ()) -> None:
+    def _store(self, step_input: Input, ready: Ready, also: Sequence[Written]) -> None:
         if self.volatile:
-            self.actions.stepped(0, ready)
+            self.actions.stepped(0, step_input, ready)
             self._perform(ready)
             self.actions.stored(0)
             return
         if ready.persist:
             self.store.append(encode_entry((*ready.persist, *also) if also else ready.persist))
-        self.actions.stepped(self.store.appended, ready)
+        self.actions.stepped(self.store.appended, step_input, ready)
         if ready.persist or self._pending:
             if ready.persist or ready.send or ready.deliver or ready.stable or ready.safe or ready.secured:
                 self._pending.append((self.store.appended, ready))
