@@ -33,7 +33,7 @@ BUSIEST_PER_BUCKET: Final = 5
 """Of each stretch of time so many processes are named, the busiest first."""
 
 MEASURES: Final[tuple[str, ...]] = ("delay_ns", "wait_ns", "control_bytes", "payload_bytes")
-SCOPES: Final[tuple[str, ...]] = ("all", "run", "domain", "pair")
+SCOPES: Final[tuple[str, ...]] = ("all", "run", "domain", "topic", "pair")
 
 
 def percentile_column(percentile: float) -> str:
@@ -119,14 +119,16 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("negative_delays", "bigint", "of these, the delays below zero: the clocks differ"),
         Column("waits", "bigint", "first deliveries whose waiting time is known"),
         Column("negative_waits", "bigint", "of these, those below zero: the clock was set back"),
+        Column("waited", "bigint", "of these, those above zero: the message had to wait"),
         Column("first_time_ns", "bigint", "the earliest time of a send or a first delivery"),
         Column("last_time_ns", "bigint", "the latest one"),
     ),
     "distributions": (
         Column("measure", "string", "`delay_ns`, `wait_ns`, `control_bytes` or `payload_bytes`, each per first delivery"),
-        Column("scope", "string", "`all`, `run`, `domain` (where delivered) or `pair` (sender and receiver)"),
+        Column("scope", "string", "`all`, `run`, `domain` (where delivered), `topic` or `pair` (sender and receiver)"),
         _RUN,
         Column("domain", "string", "for the scope `domain`; null where the trace names none"),
+        Column("topic", "string", "for the scope `topic`, which has times only; null for all that was sent to none"),
         Column("sender", "string", "for the scope `pair`; null if the message was never sent"),
         Column("receiver", "string", "for the scope `pair`"),
         Column("deliveries", "bigint", "first deliveries"),
@@ -147,6 +149,17 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("repeated_deliveries", "bigint", "further ones"),
         Column("payload_bytes", "bigint", "payload of the first deliveries; null if no size is known"),
         Column("control_bytes", "bigint", "control bytes of the first deliveries; null if none is known"),
+    ),
+    "clients": (
+        Column("client", "string", "on whose behalf; null where the trace names nobody"),
+        Column("topic", "string", "the topic; null for what was sent to none"),
+        Column("messages", "bigint", "messages sent"),
+        Column("sent_payload_bytes", "bigint", "their payload, once per message; null if no size is known"),
+        Column("deliveries", "bigint", "first deliveries of these messages, at all processes"),
+        Column("payload_bytes", "bigint", "payload of the first deliveries; null if no size is known"),
+        Column("control_bytes", "bigint", "control bytes of the first deliveries; null if none is known"),
+        Column("waits", "bigint", "first deliveries whose waiting time is known"),
+        Column("waited_ns", "bigint", "how long they waited, all together; null if nothing is known"),
     ),
     "sizes": (
         Column("domain", "string", "null where the trace names none"),

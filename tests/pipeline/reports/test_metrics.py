@@ -66,12 +66,25 @@ def spoiled(events: list[Event], chance: random.Random) -> list[Event]:
     return result
 
 
+def served(events: list[Event]) -> list[Event]:
+    """The same, as servers would tell it: each message is of some client and goes to a topic, or to none."""
+    of = {event.message: number for number, event in enumerate(events)}
+    return [
+        event
+        if event.kind == "arrive"
+        else msgspec.structs.replace(
+            event, client=f"client {of[event.message] % 3}", topic=(None, "news", "chat")[of[event.message] % 7 % 3]
+        )
+        for event in events
+    ]
+
+
 def all_runs() -> list[Event]:
     chance = random.Random(17)
     return [
         *simulated("plain", seed=1),
         *simulated("faults", seed=2, ordering="matrix", pattern="mixed", loss=0.1, crashes=2),
-        *simulated("fabric", seed=3, topology=str(FABRIC)),
+        *served(simulated("fabric", seed=3, topology=str(FABRIC))),
         *spoiled(simulated("spoiled", seed=4, pattern="multicast", duplication=0.2), chance),
         *spoiled(simulated(None, seed=5, topology=str(FABRIC)), chance),
         *(msgspec.structs.replace(event, run="untimed") for event in random_trace(chance, 4, 60, ordered=False)),
@@ -151,6 +164,7 @@ def test_the_runs(written: Path, events: list[Event], measured: Measured) -> Non
             "negative_delays": sum(delay < 0 for delay in delays),
             "waits": len(waits),
             "negative_waits": sum(wait < 0 for wait in waits),
+            "waited": sum(wait > 0 for wait in waits),
             "first_time_ns": min(times, default=None),
             "last_time_ns": max(times, default=None),
         }
@@ -160,21 +174,22 @@ def test_the_runs(written: Path, events: list[Event], measured: Measured) -> Non
 
 
 def groups(measured: Measured) -> Iterator[tuple[tuple[Any, ...], list[Delivered]]]:
-    """The deliveries of each scope, run, domain, sender and receiver."""
+    """The deliveries of each scope, run, domain, topic, sender and receiver."""
     result: dict[tuple[Any, ...], list[Delivered]] = defaultdict(list)
     for delivery in measured.deliveries:
         event, sender = delivery.event, None if delivery.send is None else delivery.send.process
-        result["all", None, None, None, None].append(delivery)
-        result["run", event.run, None, None, None].append(delivery)
-        result["domain", None, event.domain, None, None].append(delivery)
-        result["pair", None, None, sender, event.process].append(delivery)
+        result["all", None, None, None, None, None].append(delivery)
+        result["run", event.run, None, None, None, None].append(delivery)
+        result["domain", None, event.domain, None, None, None].append(delivery)
+        result["topic", None, None, delivery.topic, None, None].append(delivery)
+        result["pair", None, None, None, sender, event.process].append(delivery)
     yield from result.items()
 
 
 def test_delays_waits_and_sizes_are_distributed_as_numpy_says(written: Path, measured: Measured) -> None:
-    found = keyed(rows(written, "distributions"), "measure", "scope", "run", "domain", "sender", "receiver")
+    found = keyed(rows(written, "distributions"), "measure", "scope", "run", "domain", "topic", "sender", "receiver")
     for key, deliveries in groups(measured):
-        for measure in MEASURES if key[0] != "pair" else MEASURES[:2]:
+        for measure in MEASURES if key[0] not in {"topic", "pair"} else MEASURES[:2]:
             row = found.pop((measure, *key))
             expected = distribution(deliveries, measure, PERCENTILES)
             known = {name: value for name, value in expected.items() if value is not None}
@@ -199,6 +214,31 @@ def test_the_traffic(written: Path, measured: Measured) -> None:
         assert row["repeated_deliveries"] == sum(delivery.repeats for delivery in deliveries)
         assert row["payload_bytes"] == total(delivery.payload_bytes for delivery in deliveries)
         assert row["control_bytes"] == total(delivery.control_bytes for delivery in deliveries)
+
+
+def test_the_clients(written: Path, measured: Measured) -> None:
+    found = keyed(rows(written, "clients"), "client", "topic")
+    deliveries: dict[tuple[Any, ...], list[Delivered]] = defaultdict(list)
+    sends: dict[tuple[Any, ...], list[Event]] = defaultdict(list)
+    for delivery in measured.deliveries:
+        deliveries[delivery.client, delivery.topic].append(delivery)
+    for send in measured.sends.values():
+        sends[send.client, send.topic].append(send)
+    assert set(found) == set(deliveries) | set(sends)
+    assert len(found) > 5
+    for key, row in found.items():
+        waits = [delivery.wait_ns for delivery in deliveries[key] if delivery.wait_ns is not None]
+        assert row == {
+            "client": key[0],
+            "topic": key[1],
+            "messages": len(sends[key]),
+            "sent_payload_bytes": total(send.bytes for send in sends[key]),
+            "deliveries": len(deliveries[key]),
+            "payload_bytes": total(delivery.payload_bytes for delivery in deliveries[key]),
+            "control_bytes": total(delivery.control_bytes for delivery in deliveries[key]),
+            "waits": len(waits),
+            "waited_ns": sum(waits) if waits else None,
+        }
 
 
 def total(values: Iterator[int | None] | Any) -> int | None:

@@ -291,7 +291,7 @@ def test_a_page_stands_alone() -> None:
 @pytest.mark.parametrize("tables", [made(["a", "b"], ["d"]), hostile_tables(), made([f"p{n}" for n in range(60)], ["d"], runs=4)])
 def test_every_plot_is_whole_has_words_and_a_table_beside_it(tables: Tables) -> None:
     found = [plot for section in sections.measurements(tables) for plot in section.plots]
-    assert len(found) == 6
+    assert len(found) == 8
     for svg in map(plots.inline, found):
         root = ET.fromstring(svg)
         assert root.get("role") == "img"
@@ -308,6 +308,32 @@ def test_the_numbers_are_those_of_the_tables() -> None:
     for words in ("50 ms", "99 ms", "10", "4", "40 %", "3,000", "16 B"):
         assert words in text, words
     assert "order was not judged" in text
+
+
+def test_the_price_of_causal_order_is_said_plainly() -> None:
+    tables = made(["a", "b"], ["d"])
+    run = {**tables.runs[0], "waited": 4}
+    found = sections.price(tables._replace(runs=[run]))
+    assert found.title == "The price of causal order"
+    assert "4 of 10 deliveries waited (40 %); the average over all is 50 ms, which is 100 % of all delay." in found.lead
+    assert [row[0] for row in found.rows] == ["all", "topic a", "topic b"]
+    assert found.rows[1][-1] == "300 ms"
+    skewed = [{**row, "negative": 1} if row["measure"] == "delay_ns" else row for row in tables.distributions]
+    assert "of all delay" not in sections.price(tables._replace(runs=[run], distributions=skewed)).lead
+    silent = [row for row in tables.distributions if row["measure"] != "wait_ns"]
+    assert "does not say when messages arrived" in sections.price(tables._replace(distributions=silent)).lead
+
+
+def test_rooms_and_users_have_a_matrix() -> None:
+    tables = made(["ann", "bob"], ["d"])
+    nobody = blank("clients", messages=9, deliveries=99)
+    found = figures.rooms(tables._replace(clients=[nobody, *tables.clients]), 2)
+    assert (found.clients, found.topics, found.cells) == (["bob", "ann"], [None, "ann"], [[2, 2], [1, 1]])
+    assert (found.all_clients, found.all_topics) == (2, 3)
+    (section,) = sections.clients(tables)
+    assert section.rows[0] == ["bob", "(by name)", "1", "2", "0 B", "7 ms"]
+    assert 'aria-label="Traffic by client and topic' in plots.svg(section.plots[0])
+    assert sections.clients(tables._replace(clients=[nobody])) == []
 
 
 def test_a_report_on_nothing_says_so() -> None:
@@ -387,14 +413,15 @@ def test_the_command_gives_one_verdict(violations: int, verdict: str, tmp_path: 
     assert ended.out.startswith(f"{verdict}: 9 events, {violations} violations\n")
     assert f"order was {verdict}\n" in ended.out
     assert "not judged" not in ended.out
-    assert ended.out.count("causal") == 1
+    assert ended.out.count("\n causal ") == 1
 
 
 def test_long_lists_are_cut() -> None:
     many = made([f"p{n}" for n in range(100)], [f"d{n}" for n in range(100)])
     found = {section.title: section for section in sections.measurements(many)}
-    assert len(found["What order costs"].rows) == len(found["Busiest processes"].rows) == MAX_BARS
-    assert "of 100." in found["What order costs"].lead
+    assert len(found["The price of causal order, in bytes"].rows) == len(found["Busiest processes"].rows) == MAX_BARS
+    assert "of 100." in found["The price of causal order, in bytes"].lead
+    assert "busiest 12 of 100 clients, and 12 of 101 topics" in found["Clients and topics"].lead
     assert "of 100 processes" in found["Busiest processes"].lead
     assert plots.svg(found["Traffic"].plots[0]).count('<g id="tip') == MAX_MATRIX**2
 

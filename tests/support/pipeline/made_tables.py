@@ -41,7 +41,8 @@ def made(names: list[str], domains: list[str], *, messages: int = 10, runs: int 
             for run in range(runs)
         ],
         distributions=[spread(measure, "all", total, 1_000_000 if "ns" in measure else 1) for measure in MEASURES]
-        + [spread("delay_ns", "domain", total, 2_000_000, domain=domain) for domain in domains],
+        + [spread("delay_ns", "domain", total, 2_000_000, domain=domain) for domain in domains]
+        + [spread("wait_ns", "topic", total, 3_000_000, topic=topic) for topic in (None, *names)],
         traffic=[
             blank(
                 "traffic",
@@ -52,6 +53,11 @@ def made(names: list[str], domains: list[str], *, messages: int = 10, runs: int 
                 deliveries=n,
             )
             for n, (sender, receiver) in enumerate(pairs, 1)
+        ],
+        clients=[
+            blank("clients", client=name, topic=topic, messages=1, deliveries=place + 1, waits=1, waited_ns=7_000_000)
+            for place, name in enumerate(names)
+            for topic in (None, *names)
         ],
         sizes=[
             blank("sizes", domain=domain, messages=messages, deliveries=total, control_bytes_per_delivery=8.0 * (place + 1))
@@ -72,7 +78,7 @@ def made(names: list[str], domains: list[str], *, messages: int = 10, runs: int 
 
 
 def empty() -> Tables:
-    return Tables([], [], [], [], [], [], [])
+    return Tables([], [], [], [], [], [], [], [])
 
 
 def store(tables: Tables, folder: Path) -> Path:

@@ -39,6 +39,18 @@ class Delivered:
         return self.event.time - self.arrival.time
 
     @property
+    def topic(self) -> str | None:
+        return self._said("topic")
+
+    @property
+    def client(self) -> str | None:
+        return self._said("client")
+
+    def _said(self, column: str) -> str | None:
+        said = None if self.send is None else getattr(self.send, column)
+        return said or getattr(self.event, column)
+
+    @property
     def payload_bytes(self) -> int | None:
         if self.event.bytes is None and self.send is not None:
             return self.send.bytes

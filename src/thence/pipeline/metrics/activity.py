@@ -57,6 +57,7 @@ def _counts() -> dict[str, Column]:
         "negative_delays": F.count_if(F.col("delay_ns") < 0),
         "waits": F.count("wait_ns"),
         "negative_waits": F.count_if(F.col("wait_ns") < 0),
+        "waited": F.count_if(F.col("wait_ns") > 0),
         "first_time_ns": F.least(F.min(sent_at), F.min(delivered_at)),
         "last_time_ns": F.greatest(F.max(sent_at), F.max(delivered_at)),
     }

@@ -1,4 +1,4 @@
-"""How delays, waits and sizes are distributed: counts and percentiles, overall, by run, by domain and by pair.
+"""How delays, waits and sizes are distributed: counts and percentiles, overall, by run, by domain, by topic and by pair.
 
 One pass over the facts gives all of them, by grouping sets. Percentiles are exact (interpolated between two values, as
 numpy does) or, of many deliveries, those of Spark's ``percentile_approx`` with the accuracy that the row names.
@@ -15,10 +15,11 @@ from thence.pipeline.tables import ACCURACY, MEASURES, PERCENTILES, SCOPES, TABL
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_KEYS: Final = ("run", "domain", "sender", "receiver")
-_SETS: Final = {"all": (), "run": ("run",), "domain": ("domain",), "pair": ("sender", "receiver")}
-_PER_PAIR: Final = ("delay_ns", "wait_ns")
-"""What is told of each pair; sizes hardly depend on it, and pairs are many."""
+_KEYS: Final = ("run", "domain", "topic", "sender", "receiver")
+_SETS: Final = {"all": (), "run": ("run",), "domain": ("domain",), "topic": ("topic",), "pair": ("sender", "receiver")}
+_TIMES: Final = ("delay_ns", "wait_ns")
+_MANY: Final = ("topic", "pair")
+"""Of these only times are told; sizes hardly depend on them, and they are many."""
 
 
 def distributions(facts: DataFrame, *, exact: bool) -> DataFrame:
@@ -32,7 +33,7 @@ def distributions(facts: DataFrame, *, exact: bool) -> DataFrame:
     )
     rows = F.array(*(F.struct(F.lit(measure).alias("measure"), F.col(measure).alias("of")) for measure in MEASURES))
     long = wide.withColumn("row", F.explode(rows)).withColumn("scope", _scope())
-    wanted = (F.col("scope") != "pair") | F.col("row.measure").isin(*_PER_PAIR)
+    wanted = ~F.col("scope").isin(*_MANY) | F.col("row.measure").isin(*_TIMES)
     return long.where(wanted).select(*(_value(column.name) for column in TABLES["distributions"]))
 
 

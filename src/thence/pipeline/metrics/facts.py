@@ -51,8 +51,8 @@ def facts(events: DataFrame, partitions: int | None = None) -> DataFrame:
     about_messages = prepared(events).where(F.col("message").isNotNull() & F.col("kind").isin(SEND, DELIVER, ARRIVE))
     spread = about_messages.repartition(*((partitions,) if partitions else ()), "run", "message")
     own = spread.groupBy("run", "message", "process").agg(
-        _first(SEND, "index", "time", "domain", "bytes", "overhead", "destinations").alias("send"),
-        _first(DELIVER, "index", "time", "domain", "bytes", "overhead").alias("delivery"),
+        _first(SEND, "index", "time", "domain", "bytes", "overhead", "client", "topic", "destinations").alias("send"),
+        _first(DELIVER, "index", "time", "domain", "bytes", "overhead", "client", "topic").alias("delivery"),
         _first(ARRIVE, "index", "time").alias("arrival"),
         _count(SEND).alias("sends"),
         _count(DELIVER).alias("deliveries"),
@@ -88,6 +88,7 @@ def _flat(matched: DataFrame) -> DataFrame:
         F.col("origin.send.domain").alias("sender_domain"),
         F.col("origin.send.bytes").cast("bigint").alias("sent_bytes"),
         F.col("origin.send.overhead").cast("bigint").alias("sent_overhead"),
+        *(F.coalesce(f"origin.send.{name}", f"delivery.{name}").alias(name) for name in ("client", "topic")),
         F.when(F.col("origin.send.destinations") >= 0, F.col("origin.send.destinations")).alias("destinations"),
         delivered.alias("delivered"),
         F.col("delivery.time").alias("delivered_at"),

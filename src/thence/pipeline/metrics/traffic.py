@@ -1,4 +1,4 @@
-"""Who sends how much to whom, what order costs in each domain, and which processes carry the load.
+"""Who sends how much to whom and on whose behalf, what order costs in each domain, and which processes carry the load.
 
 ``sizes`` is made from ``traffic`` and ``load`` is made from facts: none of them looks at the events again.
 
@@ -33,6 +33,20 @@ def traffic(facts: DataFrame) -> DataFrame:
             F.count("payload_bytes").alias("payload_known"),
             F.count("control_bytes").alias("control_known"),
         )
+    )
+
+
+def clients(facts: DataFrame) -> DataFrame:
+    """Return the table ``clients``."""
+    sent, delivered = F.col("sent"), F.col("delivered")
+    return facts.groupBy("client", "topic").agg(
+        F.count_if(sent).alias("messages"),
+        F.sum(F.when(sent, F.col("sent_bytes"))).alias("sent_payload_bytes"),
+        F.count_if(delivered).alias("deliveries"),
+        F.sum("payload_bytes").alias("payload_bytes"),
+        F.sum("control_bytes").alias("control_bytes"),
+        F.count("wait_ns").alias("waits"),
+        F.try_sum("wait_ns").alias("waited_ns"),
     )
 
 

@@ -4,7 +4,8 @@ Rules:
 
 * Each table is a folder of Parquet below ``out``, replaced if it was there. A table that Spark did not finish has no
   ``_SUCCESS`` in it.
-* Small tables are one file. What grows with the pairs of processes is as many files as there are partitions.
+* Small tables are one file. What grows with pairs of processes, or with clients and topics, is as many files as there are
+  partitions.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from thence.pipeline.files import absolute
 from thence.pipeline.metrics.activity import activity, busiest, deeds, runs
 from thence.pipeline.metrics.distributions import distributions
 from thence.pipeline.metrics.facts import facts
-from thence.pipeline.metrics.traffic import load, sent, sizes, traffic
+from thence.pipeline.metrics.traffic import clients, load, sent, sizes, traffic
 from thence.pipeline.session import setting
 from thence.pipeline.tables import EXACT_UP_TO, TABLES, bucket_width_ns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_LARGE: Final = ("distributions", "traffic")
+_LARGE: Final = ("distributions", "traffic", "clients")
 _SHUFFLE: Final = "spark.sql.shuffle.partitions"
 TASKS_PER_CORE: Final = 2
 
@@ -57,6 +58,7 @@ def write_metrics(
         between = keep(traffic(known))
         _write(between, out, "traffic")
         _write(sizes(between, sent(known)), out, "sizes")
+        _write(clients(known), out, "clients")
         _write(load(known), out, "load")
         width_ns = bucket_width_ns(total[1] or 0)
         done = keep(deeds(known, by_run, width_ns))

@@ -39,6 +39,7 @@ class Tables(NamedTuple):
     runs: Sequence[Row]
     distributions: Sequence[Row]
     traffic: Sequence[Row]
+    clients: Sequence[Row]
     sizes: Sequence[Row]
     load: Sequence[Row]
     busiest: Sequence[Row]
@@ -85,10 +86,10 @@ def distribution(tables: Tables, measure: str) -> Row | None:
     return None
 
 
-def by_domain(tables: Tables, measure: str) -> list[Row]:
-    """The same for each domain, the one with most deliveries first."""
-    rows = [row for row in tables.distributions if row["measure"] == measure and row["scope"] == "domain" and row["measured"]]
-    return sorted(rows, key=lambda row: (-row["deliveries"], row["domain"] or ""))
+def by(scope: str, tables: Tables, measure: str) -> list[Row]:
+    """The same for each run, domain or topic, the one with most deliveries first."""
+    rows = [row for row in tables.distributions if row["measure"] == measure and row["scope"] == scope and row["measured"]]
+    return sorted(rows, key=lambda row: (-row["deliveries"], row[scope] or ""))
 
 
 def curve(row: Row) -> list[tuple[float, float]]:
@@ -182,6 +183,33 @@ def _natural(name: str | None) -> tuple[object, ...]:
         return (1,)
     digits = "".join(item if item.isdecimal() and item.isascii() else " " for item in name).split()
     return (0, "".join(item for item in name if not item.isdecimal()), [int(part) for part in digits[:3]], name)
+
+
+class Rooms(NamedTuple):
+    """Who sends how much to which topic: deliveries from each client to each topic, the busiest of both first."""
+
+    clients: list[str | None]
+    topics: list[str | None]
+    cells: list[list[int]]
+    all_clients: int
+    all_topics: int
+    """How many there are; the others are left out."""
+
+
+def rooms(tables: Tables, most: int = MAX_BARS) -> Rooms:
+    """The table ``clients`` as a matrix, without what is on nobody's behalf."""
+    named = [row for row in tables.clients if row["client"] is not None]
+    clients, topics = ([name for name, _ in _ranked(named, key)] for key in ("client", "topic"))
+    shown = Rooms(clients[:most], topics[:most], [], len(clients), len(topics))
+    found = {(row["client"], row["topic"]): row["deliveries"] for row in named}
+    return shown._replace(cells=[[found.get((client, topic), 0) for topic in shown.topics] for client in shown.clients])
+
+
+def _ranked(rows: Iterable[Row], key: str) -> list[tuple[str | None, int]]:
+    counted: Counter[str | None] = Counter()
+    for row in rows:
+        counted[row[key]] += row["deliveries"]
+    return sorted(counted.items(), key=lambda item: (-item[1], item[0] or ""))
 
 
 class Handler(NamedTuple):

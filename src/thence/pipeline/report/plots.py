@@ -132,7 +132,7 @@ class BarPlot(NamedTuple):
 
 
 class HeatPlot(NamedTuple):
-    """A square of cells, the darker the larger their number is, with short and full names of its lines."""
+    """A field of cells, the darker the larger their number is, with short and full names of its lines."""
 
     title: str
     about: str
@@ -142,6 +142,8 @@ class HeatPlot(NamedTuple):
     plain: int
     """So many of the lines count for the shades; the others, sums of many, are as dark as can be."""
     words: Words
+    columns: tuple[Sequence[str], Sequence[str]] | None = None
+    """Short and full names of the columns, where they are not those of the lines."""
 
 
 Plot = LinePlot | BarPlot | HeatPlot
@@ -293,7 +295,9 @@ def _bars(figure: Figure, plot: BarPlot) -> tuple[float, Tips]:
 def _heat(figure: Figure, plot: HeatPlot) -> tuple[float, Tips]:
     from matplotlib.patches import Rectangle
 
-    axes, count = figure.add_subplot(aspect="equal"), len(plot.names)
+    axes = figure.add_subplot(aspect="equal")
+    names, full_names = plot.columns or (plot.names, plot.full_names)
+    lines, columns = len(plot.names), len(names)
     largest = max((value for row in plot.cells[: plot.plain] for value in row[: plot.plain]), default=0) or 1
     tips: list[str] = []
     for row, values in enumerate(plot.cells):
@@ -302,15 +306,14 @@ def _heat(figure: Figure, plot: HeatPlot) -> tuple[float, Tips]:
             opacity = FAINTEST + (1 - FAINTEST) * strength if strength else 0
             mark = Rectangle((column, row), 0.95, 0.95, facecolor=COLOURS[0], alpha=opacity, linewidth=0, gid=f"tip{len(tips)}")
             axes.add_patch(mark)
-            tips.append(f"{plot.full_names[row]} to {plot.full_names[column]}: {plot.words(value)}")
-            if strength and count <= NUMBERS_UP_TO:
+            tips.append(f"{plot.full_names[row]} to {full_names[column]}: {plot.words(value)}")
+            if strength and max(lines, columns) <= NUMBERS_UP_TO:
                 shade = PAPER if opacity > 0.55 else INK
                 axes.text(column + 0.5, row + 0.5, plot.words(value), ha="center", va="center", fontsize=9, color=shade)
-    axes.set(xlim=(0, count), ylim=(count, 0), ylabel="from", xlabel=f"darkest: {plot.words(largest)} or more")
-    middles = [place + 0.5 for place in range(count)]
-    axes.set_xticks(middles, plot.names, rotation=55, ha="left", rotation_mode="anchor")
-    axes.set_yticks(middles, plot.names)
+    axes.set(xlim=(0, columns), ylim=(lines, 0), ylabel="from", xlabel=f"darkest: {plot.words(largest)} or more")
+    axes.set_xticks([place + 0.5 for place in range(columns)], names, rotation=55, ha="left", rotation_mode="anchor")
+    axes.set_yticks([place + 0.5 for place in range(lines)], plot.names)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     axes.set_title("to", fontsize=11, color=SOFT)
-    return min(MAX_CELL * count, WIDTH - 160) + 150, tips
+    return lines * min(MAX_CELL, (WIDTH - 160) / columns) + 150, tips

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from thence.pipeline.report import figures
 from thence.pipeline.report.figures import MAX_BARS, Tables
 from thence.pipeline.report.plots import BarPlot, HeatPlot, LinePlot, Plot, PlotBar, PlotLine
-from thence.pipeline.report.text import duration, number, share, shown, size
+from thence.pipeline.report.text import MAX_NAME_CHARACTERS, duration, number, share, shown, size
 from thence.pipeline.result import AuditResult
 from thence.pipeline.tables import percentile_column
 from thence.trace.verdict import Violation
@@ -25,6 +25,9 @@ SHORT_NAME: Final = 14
 SHOWN_PERCENTILES: Final = (1, 10, 50, 90, 95, 99, 99.9)
 """Percentiles that the tables name."""
 TAIL_TICKS: Final = (0, 50, 90, 99, 99.9)
+BY_NAME: Final = "(by name)"
+PRICE: Final = "The price of causal order"
+TIME_COLUMNS: Final = ("", "deliveries", "unknown", "negative", *(f"{percent:g} %" for percent in SHOWN_PERCENTILES), "largest")
 
 
 class Section(NamedTuple):
@@ -41,7 +44,7 @@ class Section(NamedTuple):
 def summary(tables: Tables) -> list[tuple[str, str]]:
     """The few numbers that come first."""
     total = figures.totals(tables)
-    delay, control = figures.distribution(tables, "delay_ns"), figures.distribution(tables, "control_bytes")
+    delay, wait, control = (figures.distribution(tables, measure) for measure in ("delay_ns", "wait_ns", "control_bytes"))
     return [
         ("run" if len(tables.runs) == 1 else "runs", number(len(tables.runs))),
         ("events", number(total["events"])),
@@ -49,6 +52,7 @@ def summary(tables: Tables) -> list[tuple[str, str]]:
         ("deliveries", number(total["deliveries"])),
         ("median delay", duration(delay["p50"]) if delay else "-"),
         ("99 % within", duration(delay["p99"]) if delay else "-"),
+        ("waited", share(total["waited"] / wait["measured"]) if wait else "-"),
         ("control per delivery", size(control["mean"]) if control else "-"),
     ]
 
@@ -127,24 +131,48 @@ def _chain(row: Violation) -> str:
 
 
 def delays(tables: Tables) -> Section:
-    """How long deliveries took, and how long they waited."""
-    found = [(name, figures.distribution(tables, measure)) for name, measure in (("delay", "delay_ns"), ("wait", "wait_ns"))]
-    known = [(name, row) for name, row in found if row is not None]
-    columns = ("", "deliveries", "unknown", "negative", *(f"{percent:g} %" for percent in SHOWN_PERCENTILES), "largest")
-    rows = [_distribution(f"{name}, all", row) for name, row in known]
-    for name, measure in (("delay", "delay_ns"), ("wait", "wait_ns")):
-        rows += [_distribution(f"{name}, {shown(row['domain'])}", row) for row in figures.by_domain(tables, measure)[:MAX_BARS]]
-    if not known:
-        return Section("Delay", "No delivery has a time together with its send, so no delay is known.", columns, [])
-    lead = "From send to delivery, and from arrival to delivery; a tenth of the deliveries took longer than the value at 90 %."
-    lines = [
-        PlotLine(name, [(_tail_place(percent), value) for percent, value in figures.curve(row)], colour=place, dash=place)
-        for place, (name, row) in enumerate(known)
-    ]
+    """How long deliveries took."""
+    everything = figures.distribution(tables, "delay_ns")
+    if everything is None:
+        return Section("Delay", "No delivery has a time together with its send, so no delay is known.", TIME_COLUMNS, [])
+    lead = "From send to delivery; a tenth of the deliveries took longer than the value at 90 %."
+    rows = _by(tables, "delay_ns", everything, ("domain",))
+    return Section("Delay", lead, TIME_COLUMNS, rows, plots=[_percentiles("Delay by percentile", everything)])
+
+
+def price(tables: Tables) -> Section:
+    """How long messages waited for those before them."""
+    everything, delay = figures.distribution(tables, "wait_ns"), figures.distribution(tables, "delay_ns")
+    if everything is None:
+        return Section(PRICE, "The trace does not say when messages arrived, so how long they waited is not known.", (), [])
+    known, waited = everything["measured"], figures.totals(tables)["waited"]
+    part = ""
+    if delay and delay["mean"] > 0 and not (delay["negative"] or everything["negative"]):
+        part = f", which is {share(everything['mean'] * known / (delay['mean'] * delay['measured']))} of all delay"
+    lead = (
+        "A message that arrives before one that has to be delivered first waits for it. "
+        f"{number(waited)} of {counted(known, 'delivery')} waited ({share(waited / known)}); the average over all is "
+        f"{duration(everything['mean'])}{part}."
+    )
+    scopes = ("run", "domain", "topic") if len(tables.runs) > 1 else ("domain", "topic")
+    rows = _by(tables, "wait_ns", everything, scopes)
+    return Section(PRICE, lead, TIME_COLUMNS, rows, plots=[_percentiles("Waiting by percentile", everything)])
+
+
+def _by(tables: Tables, measure: str, everything: figures.Row, scopes: Sequence[str]) -> list[list[str]]:
+    """How a measure is distributed: over all, and for each that has a name in these scopes."""
+    rows = [_distribution("all", everything)]
+    for scope in scopes:
+        named = [row for row in figures.by(scope, tables, measure) if row[scope] is not None]
+        rows += [_distribution(f"{scope} {shown(row[scope])}", row) for row in named[:MAX_BARS]]
+    return rows
+
+
+def _percentiles(title: str, row: figures.Row) -> LinePlot:
+    points = [(_tail_place(percent), value) for percent, value in figures.curve(row)]
     ticks = {_tail_place(percent): f"{percent:g} %" for percent in TAIL_TICKS}
-    about = "; ".join(f"{name}: half within {duration(row['p50'])}, 99 % within {duration(row['p99'])}" for name, row in known)
-    plot = LinePlot("Delay by percentile", about, lines, "share of the deliveries", x_ticks=ticks, y_words=duration)
-    return Section("Delay", lead, columns, rows, plots=[plot])
+    about = f"half within {duration(row['p50'])}, 99 % within {duration(row['p99'])}"
+    return LinePlot(title, about, [PlotLine("", points)], "share of the deliveries", x_ticks=ticks, y_words=duration)
 
 
 def _tail_place(percent: float) -> float:
@@ -216,8 +244,39 @@ def traffic(tables: Tables) -> Section:
     return Section("Traffic", lead, ("from", "to", "deliveries", "share"), rows, text=2, plots=[plot] if rows else [])
 
 
+def clients(tables: Tables) -> list[Section]:
+    """Who sends how much to which topic; nothing if the trace names no clients."""
+    found = figures.rooms(tables)
+    if not found.clients:
+        return []
+    named = [row for row in tables.clients if row["client"] is not None]
+    top = sorted(named, key=lambda row: (-row["deliveries"], row["client"], row["topic"] or ""))[:MAX_BARS]
+    rows = [
+        [
+            shown(row["client"]),
+            shown(row["topic"], BY_NAME),
+            number(row["messages"]),
+            number(row["deliveries"]),
+            size(row["payload_bytes"]),
+            duration(row["waited_ns"] / row["waits"]) if row["waits"] and row["waited_ns"] is not None else "-",
+        ]
+        for row in top
+    ]
+    lead = (
+        f"Deliveries of what clients sent, by client and topic: the busiest {len(found.clients)} of "
+        f"{counted(found.all_clients, 'client')}, and {len(found.topics)} of {counted(found.all_topics, 'topic')}."
+    )
+    names = [[shown(name, BY_NAME, most) for name in found.clients] for most in (SHORT_NAME, MAX_NAME_CHARACTERS)]
+    topics = [[shown(name, BY_NAME, most) for name in found.topics] for most in (SHORT_NAME, MAX_NAME_CHARACTERS)]
+    about = f"busiest: {rows[0][0]} to {rows[0][1]}, {rows[0][3]} deliveries"
+    plain = max(len(found.clients), len(found.topics))
+    plot = HeatPlot("Traffic by client and topic", about, names[0], names[1], found.cells, plain, number, (topics[0], topics[1]))
+    columns = ("client", "topic", "messages", "deliveries", "payload", "mean wait")
+    return [Section("Clients and topics", lead, columns, rows, text=2, plots=[plot])]
+
+
 def cost(tables: Tables) -> Section:
-    """What order costs in each domain."""
+    """What order costs in each domain, in bytes."""
     found = figures.costs(tables)
     columns = ("domain", "messages", "deliveries", "control / message", "control / delivery", "payload / delivery")
     rows = [
@@ -236,7 +295,7 @@ def cost(tables: Tables) -> Section:
     each = [(row["domain"], row["control_bytes_per_delivery"]) for row in found[:MAX_BARS]]
     bars = [(name, [bytes_], size(bytes_)) for name, bytes_ in each if bytes_ is not None]
     drawn = _bars("Control bytes per delivery, by domain", bars)
-    return Section("What order costs", lead if drawn else "The trace names no control bytes.", columns, rows, plots=drawn)
+    return Section(f"{PRICE}, in bytes", lead if drawn else "The trace names no control bytes.", columns, rows, plots=drawn)
 
 
 def _bars(title: str, bars: Sequence[tuple[str | None, Sequence[float], str]], legend: Sequence[str] = ()) -> list[Plot]:
@@ -272,4 +331,5 @@ def hot(tables: Tables) -> Section:
 
 def measurements(tables: Tables) -> list[Section]:
     """The sections that come from metrics."""
-    return [delays(tables), over_time(tables), traffic(tables), cost(tables), hot(tables)]
+    parts = [delays(tables), price(tables), cost(tables), over_time(tables), traffic(tables)]
+    return [*parts, *clients(tables), hot(tables)]
