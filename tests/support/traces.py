@@ -210,6 +210,16 @@ def add_kind(chance: random.Random, events: list[Event]) -> list[Event]:
     return reindexed([*events[:at], extra, *events[at:]])
 
 
+def tell_more(chance: random.Random, events: list[Event]) -> list[Event]:
+    """Everything is told as a server tells it: messages arrive before they are delivered, and are of a client and a topic."""
+    told = []
+    for event in events:
+        if event.kind == "deliver" and chance.random() < 0.8:
+            told.append(Event(process=event.process, index=0, kind="arrive", message=event.message, time=chance.randint(0, 99)))
+        told.append(msgspec.structs.replace(event, client="ann", topic=chance.choice([None, "room"])))
+    return reindexed(told)
+
+
 def shift_index(chance: random.Random, events: list[Event]) -> list[Event]:
     """One event's index is wrong: a hole, a repetition or out of place."""
     if not events:
@@ -247,6 +257,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     misdeliver,
     narrow_group,
     add_kind,
+    tell_more,
     shift_index,
     blank_column,
     resend,

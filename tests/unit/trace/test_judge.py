@@ -5,7 +5,16 @@ import random
 import msgspec
 import pytest
 
-from tests.support.traces import parse, random_case
+from tests.support.traces import (
+    drop_delivery,
+    drop_send,
+    parse,
+    random_case,
+    random_trace,
+    repeat_delivery,
+    swap_deliveries,
+    tell_more,
+)
 from thence.errors import ConfigError
 from thence.trace.judge import DEFAULT_REQUIRED, PROPERTIES, Verdict, judge
 
@@ -214,3 +223,21 @@ def test_progress_is_told_of_every_check() -> None:
     heard: list[tuple[int, int]] = []
     judge(parse("[r1]\n A note\n [r2]\n A note"), ["fifo", "causal"], lambda done, total: heard.append((done, total)))
     assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_arrivals_clients_and_topics_change_no_verdict(seed: int) -> None:
+    chance = random.Random(seed)
+    events = random_trace(chance, 4, 30, ordered=False)
+    for _ in range(3):
+        events = chance.choice([swap_deliveries, drop_delivery, drop_send, repeat_delivery])(chance, events)
+    told = tell_more(chance, events)
+    assert len(told) > len(events)
+    plain, more = (
+        [
+            (row.property, row.process, row.later, row.earlier, row.missing, row.chain)
+            for row in judge(these, PROPERTIES).violations
+        ]
+        for these in (events, told)
+    )
+    assert plain == more
