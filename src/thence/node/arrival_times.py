@@ -25,6 +25,13 @@ SavedTimes = list[tuple[str, int, int]]
 """Origin and number of each message, and when it came in; the oldest first."""
 
 
+def _envelopes(came: Record | Frame[Any]) -> Iterable[Envelope]:
+    frame = came.frame if isinstance(came, Received) else came
+    if isinstance(frame, Frame):
+        return () if frame.envelope is None or type(frame.stamp) is BodyAhead else (frame.envelope,)
+    return frame.envelopes if isinstance(frame, Owed) else ()
+
+
 class ArrivalTimes:
     """When messages came in that wait for their turn."""
 
@@ -35,20 +42,13 @@ class ArrivalTimes:
 
     def note(self, came: Iterable[Record | Frame[Any]], at: int) -> None:
         """These records were made, or these frames came in."""
+        server, times = self._server, self._times
         for one in came:
-            frame = one.frame if isinstance(one, Received) else one
-            if isinstance(frame, Frame):
-                if frame.envelope is not None and type(frame.stamp) is not BodyAhead:
-                    self._note(frame.envelope, at)
-            elif isinstance(frame, Owed):
-                for envelope in frame.envelopes:
-                    self._note(envelope, at)
-
-    def _note(self, envelope: Envelope, at: int) -> None:
-        if envelope.origin != self._server and (envelope.to is None or self._server in envelope.to):
-            self._times.setdefault((envelope.origin, envelope.number), at)
-            if len(self._times) > MAX_ARRIVED:
-                self._times.popitem(last=False)
+            for envelope in _envelopes(one):
+                if envelope.origin != server and (envelope.to is None or server in envelope.to):
+                    times.setdefault((envelope.origin, envelope.number), at)
+        while len(times) > MAX_ARRIVED:
+            times.popitem(last=False)
 
     def take(self, envelope: Envelope) -> int | None:
         """Return when a message came in that is delivered now, and forget it; None: nobody knows."""

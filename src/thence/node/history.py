@@ -71,8 +71,10 @@ class TraceHistory:
         """How many events there were in all."""
         self._server = server
         self._domain, self._everyone = topology.homes[server][0], topology.processes
-        self._waiting: deque[tuple[int, Event]] = deque()
-        self._sequence = 0
+        self._waiting: deque[tuple[int, list[Event]]] = deque()
+        """Events that follow from the entry of each number."""
+        self._made: list[Event] = []
+        """Those that are being made."""
         self._written = 0
         self._folder = folder
         self.active = folder is not None
@@ -104,7 +106,7 @@ class TraceHistory:
                 if getattr(error.__cause__, "errno", None) not in files.FULL:
                     raise
                 self._stopped(error)
-        self._recorder = Recorder(self._take, topology.processes, overhead=True)
+        self._recorder = Recorder(self._made.append, topology.processes, overhead=True)
 
     def check_new(self) -> None:
         """The server begins anew, and numbers its events anew: refuse to mistake them for those of one that was there before."""
@@ -147,7 +149,6 @@ class TraceHistory:
         """These followed from the entry with this number."""
         if self._folder is None:
             return
-        self._sequence = sequence
         recorder, server = self._recorder, self._server
         for envelope in accepted:
             recorder.send(server, envelope, now, self._domain, self._everyone, _about(envelope))
@@ -162,6 +163,7 @@ class TraceHistory:
                 if self._tells_arrivals:
                     recorder.arrive(server, envelope, arrived_at, delivery.domain)
             recorder.deliver(server, envelope, now, delivery.domain, delivery.frame.stamp, _about(envelope))
+        self._follow_from(sequence)
 
     def started(self, sequence: int, at: int) -> None:
         """The server came back."""
@@ -175,16 +177,25 @@ class TraceHistory:
     def note(self, sequence: int, kind: str, at: int) -> None:
         """The server came in with a later version of the fabric, or has left it."""
         if self._folder is not None:
-            self._sequence = sequence
             self._recorder.note(self._server, kind, at)
+            self._follow_from(sequence)
+
+    def _follow_from(self, sequence: int) -> None:
+        """Let what was made wait until the entry with this number is durable."""
+        made = self._made
+        if made:
+            self.events = made[-1].index + 1
+            self._waiting.append((sequence, made[:]))
+            made.clear()
 
     def release(self, durable: int) -> None:
         """Write what follows from entries up to this one."""
-        waiting, due = self._waiting, []
+        waiting = self._waiting
+        due: list[Event] = []
         while waiting and waiting[0][0] <= durable:
-            event = waiting.popleft()[1]
-            if event.index >= self._written:
-                due.append(event)
+            due += waiting.popleft()[1]
+        if due and due[0].index < self._written:
+            due = [event for event in due if event.index >= self._written]
         if due:
             self._write(due)
 
@@ -256,10 +267,6 @@ class TraceHistory:
         self._folders += 1
         self._finished = 0
         return writer
-
-    def _take(self, event: Event) -> None:
-        self.events = event.index + 1
-        self._waiting.append((self._sequence, event))
 
 
 def _about(envelope: Envelope) -> About:

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -61,14 +61,14 @@ class LiveTraceWriter(Written):
         """Add one event."""
         self.write_all((event,))
 
-    def write_all(self, events: Iterable[Event]) -> None:
-        """Add events that happened together."""
+    def write_all(self, events: Sequence[Event]) -> None:
+        """Add several events at once, which is quicker."""
         sink = self._sink
-        for event in events:
+        self.count += len(events)
+        while events:
             if not sink.pending:
                 self._due_s = self._clock() + self._max_age_s
-            sink.write(event)
-            self.count += 1
+            events = sink.write_some(events)
         self.tick()
 
     @property

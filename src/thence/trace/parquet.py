@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -208,6 +208,14 @@ class ParquetSink:
         self._rows.append(event)
         if len(self._rows) >= self._rows_per_group:
             self._flush()
+
+    def write_some(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Add events, as far as they belong into one group; return the others."""
+        room = self._rows_per_group - len(self._rows)
+        self._rows += events if len(events) <= room else events[:room]
+        if len(self._rows) >= self._rows_per_group:
+            self._flush()
+        return events[room:]
 
     @property
     def pending(self) -> int:
