@@ -13,7 +13,7 @@ from tests.papers.costs import test_domains_growth
 from tests.papers.mistakes.mistake import Mistake, instead
 from tests.support.planted import planted_fabric, planted_stamps
 from tests.support.planted.planted_orderings import OwnNewsClock, PrintedClock
-from thence.core.member.contract import Ready, Submit, SubmitAll
+from thence.core.member.contract import Input, Ready, Submit, SubmitAll
 from thence.core.ordering import matrix
 from thence.core.ordering.matrix_clock import MatrixStamp, UpdatesMatrix
 from thence.core.ordering.matrix_entries import PackedMatrixStamp
@@ -76,9 +76,9 @@ def _in_two_entries(self: Intake, submits: list[Submit], record: Written, then: 
 class DoesItAtOnce(Driver):
     """What follows from a step does not wait until its records are durable."""
 
-    def _store(self, ready: Ready, also: Sequence[Written] = ()) -> None:
+    def _store(self, step_input: Input, ready: Ready, also: Sequence[Written]) -> None:
         self._perform(ready)
-        super()._store(structs.replace(ready, send=(), accepted=(), deliver=(), stable=0, safe=0), also)
+        super()._store(step_input, structs.replace(ready, send=(), accepted=(), deliver=(), stable=0, safe=0), also)
 
 
 MISTAKES: Final[tuple[Mistake, ...]] = (

@@ -47,8 +47,8 @@ class Delivered:
         return self._said("client")
 
     def _said(self, column: str) -> str | None:
-        said = None if self.send is None else getattr(self.send, column)
-        return said or getattr(self.event, column)
+        said: str | None = None if self.send is None else getattr(self.send, column)
+        return getattr(self.event, column) if said is None else said
 
     @property
     def payload_bytes(self) -> int | None:
