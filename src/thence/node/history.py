@@ -221,12 +221,12 @@ class TraceHistory:
 
     def _write(self, events: Sequence[Event]) -> None:
         self._unfinished.extend(events)
-        if self._writer is not None:
-            self._try(lambda writer: writer.write_all(events))
+        if self._writer is not None and not self._writer.add(events):
+            self._try(lambda writer: list(map(writer.write, events)))
         if self._writer is None and len(self._unfinished) >= MAX_UNWRITTEN:
             self.full = f"{MAX_UNWRITTEN:,} events are not in the trace (MAX_UNWRITTEN), which cannot be written: {self.trouble}"
 
-    def _try(self, act: Callable[[LiveTraceWriter], None]) -> None:
+    def _try(self, act: Callable[[LiveTraceWriter], object]) -> None:
         """Write, if that can be done; go on in another folder where it could not."""
         try:
             if self._writer is None and self._folder is not None:

@@ -209,13 +209,13 @@ class ParquetSink:
         if len(self._rows) >= self._rows_per_group:
             self._flush()
 
-    def write_some(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Add events, as far as they belong into one group; return the others."""
-        room = self._rows_per_group - len(self._rows)
-        self._rows += events if len(events) <= room else events[:room]
-        if len(self._rows) >= self._rows_per_group:
-            self._flush()
-        return events[room:]
+    def add(self, events: Sequence[Event]) -> bool:
+        """Add events that neither begin nor end a group, in memory only; return whether that is so."""
+        rows = self._rows
+        if not rows or len(rows) + len(events) >= self._rows_per_group:
+            return False
+        rows += events
+        return True
 
     @property
     def pending(self) -> int:
