@@ -264,7 +264,8 @@ def clients(tables: Tables) -> list[Section]:
     ]
     lead = (
         f"Deliveries of what clients sent, by client and topic: the busiest {len(found.clients)} of "
-        f"{counted(found.all_clients, 'client')}, and {len(found.topics)} of {counted(found.all_topics, 'topic')}."
+        f"{counted(found.all_clients, 'client')}, and {len(found.topics)} of {counted(found.all_topics, 'topic')}, "
+        f"{BY_NAME} being what went to none."
     )
     names = [[shown(name, BY_NAME, most) for name in found.clients] for most in (SHORT_NAME, MAX_NAME_CHARACTERS)]
     topics = [[shown(name, BY_NAME, most) for name in found.topics] for most in (SHORT_NAME, MAX_NAME_CHARACTERS)]
