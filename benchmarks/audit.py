@@ -26,7 +26,7 @@ from typing import NamedTuple, Self
 
 from benchmarks.generated import Planted, Shape, generate
 from benchmarks.table import Row, markdown
-from thence.pipeline.audit import audit
+from thence.pipeline.audit import audit_trace
 from thence.pipeline.session import spark_session
 from thence.trace.files import read_trace
 from thence.trace.judge import judge
@@ -119,7 +119,7 @@ def _resident_bytes(process: int) -> int:
 def audited(folder: Path, planted: list[Planted]) -> Side:
     """Audit a trace, and refuse the figure if it found anything but what was planted."""
     with Memory() as used:
-        found = audit(spark_session(), str(folder), require=CAUSAL, explain=0)
+        found = audit_trace(spark_session(), str(folder), require=CAUSAL, explain=0)
     _refuse_other(found.violations, planted)
     return Side(found.events, used.seconds, used.cpu_seconds, used.peak_bytes, found.slices)
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from benchmarks.generated import Shape, generate
-from thence.pipeline.audit import audit
+from thence.pipeline.audit import audit_trace
 from thence.pipeline.session import spark_session
 
 NEVER = np.iinfo(np.int32).max
@@ -94,7 +94,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="thence-bench-") as place:
         planted = {(one.process, one.later, one.earlier) for one in generate(shape, Path(place))}
         began = time.perf_counter()
-        result = audit(spark_session(), place, require=["causal"], explain=shape.planted)
+        result = audit_trace(spark_session(), place, require=["causal"], explain=shape.planted)
         seconds = time.perf_counter() - began
         trace = learnt(Path(place), shape.processes)
     found = {(row.process, str(row.later), str(row.earlier)): [int(name[1:]) for name in row.chain] for row in result.violations}

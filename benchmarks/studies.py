@@ -18,13 +18,13 @@ from typing import Any
 import simpy
 
 from benchmarks.table import Row, markdown
-from thence.pipeline.engine import OnSpark
 from thence.pipeline.session import spark_session
-from thence.pipeline.work import WorkFolder
 from thence.sim import simulation
 from thence.sim.kernel import MAX_EVENTS, Kernel, Timer
+from thence.studies.engine import OnSpark
 from thence.studies.runs import RunTask, run_once, run_task
 from thence.studies.study import Study, canonical, study_named
+from thence.studies.work import WorkFolder
 from thence.trace.recorder import nowhere
 
 STUDY = "daisy-load"

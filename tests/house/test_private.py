@@ -42,7 +42,6 @@ LISTED = {
     "tests/properties/members/test_quick.py": 2,
     "tests/studies/models/test_internet_scale.py": 1,
     "tests/support/crashes/agent_crashes.py": 9,
-    "tests/support/pipeline/audited.py": 1,
     "tests/support/planted/planted_routes.py": 1,
     "tests/support/planted/planted_takeover.py": 1,
     "tests/support/campaigns/crash_clients.py": 1,

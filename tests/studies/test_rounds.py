@@ -10,7 +10,7 @@ import pytest
 
 from tests.studies.made import same_tables, study, tables
 from thence.errors import ConfigError
-from thence.pipeline.engine import Engine, Here
+from thence.studies.engine import Engine, Here
 from thence.studies.results import Folder
 from thence.studies.rounds import Alone, RunClock, StudyProgress, run_study
 from thence.studies.runs import RunRow, RunTask, replay_command, run_once, run_task, same, trace_folder

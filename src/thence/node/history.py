@@ -221,8 +221,13 @@ class TraceHistory:
 
     def _write(self, events: Sequence[Event]) -> None:
         self._unfinished.extend(events)
+
+        def write_each(writer: LiveTraceWriter) -> None:
+            for event in events:
+                writer.write(event)
+
         if self._writer is not None and not self._writer.add(events):
-            self._try(lambda writer: list(map(writer.write, events)))
+            self._try(write_each)
         if self._writer is None and len(self._unfinished) >= MAX_UNWRITTEN:
             self.full = f"{MAX_UNWRITTEN:,} events are not in the trace (MAX_UNWRITTEN), which cannot be written: {self.trouble}"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
@@ -24,14 +25,23 @@ ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 GLOB: Final = re.compile(r"[*?\[]")
 
 
+URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""How a URL begins: Spark also knows some with one slash."""
+
+
+def is_url(place: str) -> bool:
+    """Return whether a place is a URL."""
+    return URL.match(place) is not None
+
+
 def absolute(place: str) -> str:
     """Return a path as this process sees it: Java and the workers may be at home in other folders. A URL stays as it is."""
-    return place if "://" in place else str(Path(place).absolute())
+    return place if is_url(place) else str(Path(place).absolute())
 
 
 def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     """Return the file system of a path or URL, and the path in it."""
-    if "://" in uri:
+    if is_url(uri):
         scheme, _, rest = uri.partition("://")
         files, path = pafs.FileSystem.from_uri(f"{ARROW_SCHEMES.get(scheme, scheme)}://{rest}")
     else:
@@ -73,6 +83,24 @@ def listing(source: str, ending: str) -> FileListing:
     if "://" in source:
         prefix = source[: source.index(path)] if path and path in source else source.partition("://")[0] + "://"
     return FileListing(files, prefix, root, found)
+
+
+def is_folder_of_columns(place: str) -> bool:
+    """Return whether names of folders below a place, or in it, give columns."""
+    there = listing(place, "")
+    return any("=" in path.removeprefix(there.root) for path in there.paths)
+
+
+def replace_files(folder: str, contents: Mapping[str, bytes]) -> list[str]:
+    """Write files into a folder of ours, in place of all that are there; return where they are."""
+    files, root = filesystem(folder)
+    if files.get_file_info(root).type != pafs.FileType.NotFound:
+        files.delete_dir(root)
+    for name, content in contents.items():
+        files.create_dir(root, recursive=True)
+        with files.open_output_stream(f"{root}/{name}") as stream:
+            stream.write(content)
+    return [f"{root}/{name}" for name in contents]
 
 
 def _below(files: pafs.FileSystem, root: str, ending: str, glob: str) -> list[str]:

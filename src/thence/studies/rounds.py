@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
-from thence.pipeline.engine import Engine, Here, OnSpark
-from thence.pipeline.work import WorkFolder
+from thence.studies.engine import Engine, Here, OnSpark
 from thence.studies.models import model_named
 from thence.studies.results import Failure, Folder, Means, means_of
 from thence.studies.runs import RESULTS, RunRow, RunTask, Traces, run_task
 from thence.studies.statistics import repetitions_needed
 from thence.studies.study import Study, canonical
+from thence.studies.work import WorkFolder
 
 TASK_S: Final = 1.0
 TASKS_PER_CORE: Final = 4

@@ -23,9 +23,9 @@ import msgspec
 import pyarrow as pa
 
 from thence.errors import ConfigError
-from thence.pipeline.work import WorkFolder
 from thence.studies.models import model_named
 from thence.studies.study import Point, Study, canonical
+from thence.studies.work import WorkFolder
 from thence.trace.events import Event
 from thence.trace.files import TraceWriter
 from thence.trace.recorder import Sink, nowhere

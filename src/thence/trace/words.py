@@ -12,6 +12,19 @@ UNSENT: Final = "which nobody ever sent"
 OUTSIDE: Final = "which was not sent to it"
 BACKWARD: Final = "although its sending was itself caused by this delivery"
 
+CREATED: Final = "{process} delivered {later}, {reason}"
+AGAIN: Final = "{process} delivered {later} again"
+OVERTOOK_SENDER: Final = (
+    "{process} delivered {later} although {earlier}{more}, which {sender} sent to {process} before it, had not been delivered "
+    "there yet"
+)
+OVERTOOK_CAUSE: Final = (
+    "{process} delivered {later} although {earlier}{more}, sent to {process} causally before it, had not been delivered there yet"
+)
+NEVER_CAME: Final = "{process} never delivered {later}, which {sender} sent to it"
+ONLY_OTHERS_GOT: Final = "{process} never delivered {later}, which {sender} sent to it and somebody else delivered"
+"""Sentences with places for names: the judge fills them in one by one, the audit a column at a time."""
+
 
 def misplaced(index: int, previous: int, kind: str, *, message: bool, to: bool) -> list[str]:
     """Return what is wrong with an event that follows one of index ``previous``; ``message`` and ``to`` say if it has those."""
@@ -43,28 +56,22 @@ def misshapen(process: str, index: int, faults: Sequence[str]) -> str:
 
 def created(process: str, message: str, reason: str) -> str:
     """Describe a delivery that should not have been possible."""
-    return f"{process} delivered {message}, {reason}"
+    return CREATED.format(process=process, later=message, reason=reason)
 
 
 def again(process: str, message: str) -> str:
     """Describe a second delivery."""
-    return f"{process} delivered {message} again"
+    return AGAIN.format(process=process, later=message)
 
 
 def overtook_sender(process: str, later: str, earlier: str, missing: int, sender: str) -> str:
     """Describe a delivery that overtook one of its sender's earlier messages."""
-    return (
-        f"{process} delivered {later} although {earlier}{_and_more(missing)}, which {sender} sent to "
-        f"{process} before it, had not been delivered there yet"
-    )
+    return OVERTOOK_SENDER.format(process=process, later=later, earlier=earlier, more=_and_more(missing), sender=sender)
 
 
 def overtook_cause(process: str, later: str, earlier: str, missing: int) -> str:
     """Describe a delivery that overtook a message on which it depends."""
-    return (
-        f"{process} delivered {later} although {earlier}{_and_more(missing)}, sent to {process} causally "
-        "before it, had not been delivered there yet"
-    )
+    return OVERTOOK_CAUSE.format(process=process, later=later, earlier=earlier, more=_and_more(missing))
 
 
 def contradicted(one: str, two: str, earlier: str, later: str) -> str:
@@ -74,12 +81,12 @@ def contradicted(one: str, two: str, earlier: str, later: str) -> str:
 
 def never_came(process: str, message: str, sender: str) -> str:
     """Describe a message that did not reach a destination."""
-    return f"{process} never delivered {message}, which {sender} sent to it"
+    return NEVER_CAME.format(process=process, later=message, sender=sender)
 
 
 def only_others_got(process: str, message: str, sender: str) -> str:
     """Describe a message that reached some and not this destination."""
-    return f"{process} never delivered {message}, which {sender} sent to it and somebody else delivered"
+    return ONLY_OTHERS_GOT.format(process=process, later=message, sender=sender)
 
 
 def _and_more(missing: int) -> str:

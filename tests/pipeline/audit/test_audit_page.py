@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.test_docs import assert_commands_do_what_they_say, blocks, read
-from thence.pipeline.audit.auditor import MAX_UNKNOWN
+from thence.pipeline.audit.auditor import MAX_PROCESSES
 from thence.pipeline.audit.job import EXPLAINED
-from thence.pipeline.audit.plan import STATE_BYTES
+from thence.pipeline.kernels.plan import CLOCK_BYTES
+from thence.pipeline.scan.run import MAX_HELD
 
 PAGE = read("docs/how-to/audit.md")
 
@@ -24,7 +25,7 @@ def test_commands_and_examples_do_what_the_page_says(tmp_path: Path, monkeypatch
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert "`MAX_UNKNOWN` (a million)" in PAGE
-    assert MAX_UNKNOWN == 10**6
+    assert f"`MAX_HELD` ({MAX_HELD // 10**6} million)" in PAGE
+    assert f"`MAX_PROCESSES` ({MAX_PROCESSES:,})" in PAGE
     assert f"({EXPLAINED:,} unless told otherwise)" in PAGE
-    assert f"`STATE_BYTES` ({STATE_BYTES // 2**20} MiB)" in PAGE
+    assert f"`CLOCK_BYTES` ({CLOCK_BYTES // 2**20} MiB)" in PAGE

@@ -16,10 +16,10 @@ import pytest
 
 from tests.pipeline.audit.test_audit import timed
 from tests.planted import PLANTED
-from tests.support.pipeline.audited import exact_samples, write
+from tests.support.pipeline.audited import write
 from tests.support.pipeline.cluster import Cluster
 from tests.support.traces import parse, random_case, random_trace
-from thence.pipeline.audit import audit
+from thence.pipeline.audit import audit_trace
 from thence.trace.events import Event
 from thence.trace.files import read_trace
 from thence.trace.judge import PROPERTIES, judge
@@ -27,9 +27,7 @@ from thence.trace.judge import PROPERTIES, judge
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["exact_samples"]
-
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("exact_samples")]
+pytestmark = pytest.mark.spark
 
 
 def as_runs(traces: Sequence[Sequence[Event]]) -> list[Event]:
@@ -47,7 +45,7 @@ def test_all_that_was_planted_and_hundreds_of_random_traces(
     spoiled = [timed(random_case(seed), chance, skew_ns=chance.choice([0, 50])) for seed in range(random_runs)]
     events = as_runs([*(parse(case.text) for case in PLANTED), *spoiled])
     verdict = judge(events, PROPERTIES)
-    found = audit(
+    found = audit_trace(
         spark, str(write(tmp_path / "trace", events, 3_000)), require=PROPERTIES, slice_events=slice_events, explain=10**6
     )
     assert found.violations == verdict.violations[: len(found.violations)]
@@ -74,7 +72,7 @@ def test_processes_that_were_lost_are_judged_alike(spark: SparkSession, tmp_path
         )
     events = [msgspec.structs.replace(event, run=f"{at:03d}") for at, trace in enumerate(traces) for event in trace]
     verdict = judge(events, PROPERTIES)
-    found = audit(spark, str(write(tmp_path / "trace", events, 3_000)), require=PROPERTIES, explain=10**6)
+    found = audit_trace(spark, str(write(tmp_path / "trace", events, 3_000)), require=PROPERTIES, explain=10**6)
     assert (found.events, found.properties) == (len(events), verdict.properties)
     assert found.violations == verdict.violations
     assert len(verdict.violations) > 50
@@ -85,7 +83,7 @@ def test_servers_of_a_fabric_that_changed_have_folders_of_their_own(spark: Spark
         sent = Event(process=name, index=0, kind="send", message=f"{name}:1", to=(name,), time=1)
         came = Event(process=name, index=1, kind="deliver", message=f"{name}:1", time=2)
         write(tmp_path / "trace" / f"{name}.0000", [sent, came, Event(process=name, index=2, kind="view", time=3)], 10)
-    found = audit(spark, str(tmp_path / "trace"), out=str(tmp_path / "out"), report=True)
+    found = audit_trace(spark, str(tmp_path / "trace"), out=str(tmp_path / "out"), report=True)
     assert (found.events, found.violations) == (6, [])
     assert (tmp_path / "out" / "metrics").is_dir()
 
@@ -93,7 +91,7 @@ def test_servers_of_a_fabric_that_changed_have_folders_of_their_own(spark: Spark
 def test_tables_and_cones_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     events = timed(random_trace(random.Random(4), 5, 300, ordered=False), random.Random(5))
     source, out = write(tmp_path / "trace", events), tmp_path / "out"
-    found = audit(spark, str(source), slice_events=60, out=str(out), cones=5)
+    found = audit_trace(spark, str(source), slice_events=60, out=str(out), cones=5)
     table = spark.read.parquet(str(out / "violations"))
     assert table.count() == sum(found.properties.values()) == len(judge(events).violations) > 10
     assert not (out / "bad").exists()
@@ -119,7 +117,7 @@ def test_rows_that_cannot_be_read_are_told(spark: SparkSession, tmp_path: Path) 
     }
     (tmp_path / "trace").mkdir()
     pq.write_table(pa.table(rows), tmp_path / "trace" / "part.parquet")
-    found = audit(spark, str(tmp_path / "trace"), require=["creation"], out=str(tmp_path / "out"))
+    found = audit_trace(spark, str(tmp_path / "trace"), require=["creation"], out=str(tmp_path / "out"))
     assert (found.verdict, found.events, found.bad_rows) == ("kept", 1, 2)
     assert [bad["reason"] for bad in spark.read.parquet(str(tmp_path / "out" / "bad")).collect()] == [
         "has no process",
@@ -151,8 +149,6 @@ def test_on_a_real_cluster(cluster: Cluster, tmp_path: Path) -> None:
         source,
         "--master",
         cluster.url,
-        "--work",
-        tmp_path / "work",
         "--slice-events",
         1_000,
         "--explain",
@@ -165,15 +161,14 @@ def test_on_a_real_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert {name: found[name] for name in verdict} == verdict
     assert found["slices"] >= 3
     assert cluster.executors >= 2
-    assert list((tmp_path / "work").iterdir()) == []
 
 
-@pytest.mark.campaign
 def test_a_kept_trace_and_a_missing_one(tmp_path: Path) -> None:
     events = timed(random_trace(random.Random(1), 4, 60, ordered=True), random.Random(2))
     result = thence("audit", write(tmp_path / "trace", events))
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith(f"kept: {len(events)} events, 0 violations")
+    assert "without Spark" in result.stdout
     missing = thence("audit", tmp_path / "nothing")
     assert missing.returncode == 2
     assert "no such file or folder" in missing.stderr

@@ -14,8 +14,7 @@ from tests.support.pipeline.audited import write
 from tests.support.traces import random_trace
 from thence.errors import TraceError
 from thence.pipeline import files
-from thence.pipeline.audit import audit
-from thence.pipeline.audit.fragments import fragments_of
+from thence.pipeline.audit import audit_trace
 from thence.trace.events import Event
 from thence.trace.judge import judge
 
@@ -30,15 +29,19 @@ def events() -> list[Event]:
 
 def test_a_url_and_a_glob_name_the_same_files(events: list[Event], tmp_path: Path) -> None:
     write(tmp_path / "day=1" / "trace", events)
-    plain = fragments_of(str(tmp_path))
+
+    def named(source: str) -> list[str]:
+        return files.listing(source, ".parquet").paths
+
+    plain = named(str(tmp_path))
     assert len(plain) > 3
-    as_url = fragments_of(tmp_path.as_uri())
-    assert [fragment.path for fragment in as_url] == [Path(fragment.path).as_uri().replace("%3D", "=") for fragment in plain]
+    assert named(tmp_path.as_uri()) == plain
     for glob in ("day=*", "day=?/trace", "day=[12]/tr*/*.parquet", "*/*"):
-        assert [fragment.path for fragment in fragments_of(f"{tmp_path}/{glob}")] == [fragment.path for fragment in plain]
-        assert [fragment.path for fragment in fragments_of(f"{tmp_path.as_uri()}/day=*/trace")] == [one.path for one in as_url]
-    with pytest.raises(TraceError, match="no file there"):
-        fragments_of(f"{tmp_path}/*.parquet")  # a star does not look into folders
+        assert named(f"{tmp_path}/{glob}") == plain
+        assert named(f"{tmp_path.as_uri()}/day=*/trace") == plain
+    assert named(f"{tmp_path}/*.parquet") == []  # a star does not look into folders
+    with pytest.raises(TraceError, match="no such file or folder"):
+        named(f"{tmp_path}/nothing")
 
 
 def test_an_object_store_keeps_its_slashes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +54,7 @@ def test_an_object_store_keeps_its_slashes(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("thence.pipeline.files.pafs", SimpleNamespace(FileSystem=SimpleNamespace(from_uri=from_uri)))
     assert files.absolute("s3a://bucket/a//b") == "s3a://bucket/a//b"
     assert files.filesystem("s3a://bucket/a//b/")[1] == "bucket/a//b"
+    assert files.absolute("dbfs:/tables/t") == "dbfs:/tables/t"
     files.filesystem("gs://bucket/a")
     assert asked == ["s3://bucket/a//b/", "gs://bucket/a"]
 
@@ -62,10 +66,10 @@ def test_audits_by_url_and_by_what_only_spark_can_read(spark: SparkSession, even
     expected = judge(events, ["causal"]).violations
     assert expected
     for source in (f"{tmp_path.as_uri()}/trace", f"{tmp_path}/tr*", "viewfs://here/there/trace", "viewfs://here/there/tr*"):
-        assert audit(spark, source, require=["causal"]).violations == expected, source
+        assert audit_trace(spark, source, require=["causal"]).violations == expected, source
 
 
 @pytest.mark.spark
 def test_a_url_that_nobody_can_read_is_named_as_it_was_given(spark: SparkSession) -> None:
     with pytest.raises(TraceError, match=r'^nowhere://bucket//a/b: .*No FileSystem for scheme "nowhere"'):
-        audit(spark, "nowhere://bucket//a/b")
+        audit_trace(spark, "nowhere://bucket//a/b")

@@ -20,7 +20,7 @@ from tests.support.pipeline.audited import write
 from tests.support.servers.running import PATIENCE_S, assert_kept, fleet, servers, url
 from thence.cli.servers.up import free_addresses
 from thence.core.topology.model import Topology
-from thence.pipeline.audit import audit
+from thence.pipeline.audit import audit_trace
 from thence.runtime.files import read_topology
 from thence.trace.events import DELIVER, Event
 from thence.trace.files import read_trace
@@ -122,7 +122,7 @@ def test_servers_that_are_processes_keep_order(file: Path, tmp_path: Path) -> No
 
 @pytest.mark.spark
 def test_the_audit_finds_nothing_in_any_of_them(spark: SparkSession, recorded: Recorded, everything: list[Event]) -> None:
-    found = audit(spark, str(recorded.trace))
+    found = audit_trace(spark, str(recorded.trace))
     assert (found.verdict, found.violations, found.bad_rows) == ("kept", [], 0)
     assert (found.events, found.runs) == (len(everything), len(CONFIGURATIONS))
     assert found.properties == judge(everything).properties
@@ -148,6 +148,6 @@ def test_the_audit_finds_two_deliveries_the_wrong_way_round_in_each(
     runs = {file.stem: [event for event in everything if event.run == file.stem] for file in CONFIGURATIONS}
     events = [event for run in runs.values() for event in swapped(run)]
     verdict = judge(events)
-    found = audit(spark, str(write(tmp_path / "trace", events, 3_000)))
+    found = audit_trace(spark, str(write(tmp_path / "trace", events, 3_000)))
     assert found.violations == verdict.violations
     assert {violation.run for violation in found.violations if violation.property in ORDER} == set(runs)

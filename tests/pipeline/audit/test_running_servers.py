@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import thence
 from tests.support.servers.running import PATIENCE_S, fleet, url
 from thence.cli.servers.up import Fleet
-from thence.pipeline.audit import audit
+from thence.pipeline.audit import audit_trace
 from thence.runtime.files import read_topology
 from thence.trace.files import read_trace
 from thence.trace.judge import judge
@@ -44,7 +44,7 @@ def test_the_audit_finds_nothing_in_what_servers_recorded(spark: SparkSession, t
     with fleet(read_topology(TOPOLOGY), tmp_path / "data", tmp_path / "trace") as running:
         asyncio.run(talk_over_a_crash(running))
     verdict = judge(read_trace(tmp_path / "trace"))
-    found = audit(spark, str(tmp_path / "trace"), slice_events=100)
+    found = audit_trace(spark, str(tmp_path / "trace"), slice_events=100)
     assert (found.verdict, found.events, found.properties) == ("kept", verdict.events, verdict.properties)
     assert found.slices > 1
     assert found.events > 2 * MESSAGES

@@ -116,7 +116,7 @@ def test_names_that_appear_late_renumber_what_is_known() -> None:
     )
     follower = Follower(FOLLOWED)
     assert follow(follower, [[event] for event in events]) == judged(events)
-    assert follower.runs[None].names == ["A", "B", "C", "D"]
+    assert follower.runs[None].scan.names == ["A", "B", "C", "D"]
 
 
 def test_held_is_what_waits_for_a_hole_or_a_send() -> None:
@@ -172,7 +172,7 @@ def test_messages_that_arrived_everywhere_are_known_for_a_while() -> None:
     sizes = []
     for begin in range(0, len(events), 100):
         assert follower.take(table_of(events[begin : begin + 100]), begin) == []
-        assert len(follower.runs[None].finished) <= 100
+        assert follower.runs[None].scan.flights.count <= 100
         sizes.append(len(pickle.dumps(follower)))
     assert max(sizes[10:]) < 1.1 * sizes[10]
     (row,) = follower.take(table_of(parse("P0@2667 deliver m01999")), 0)

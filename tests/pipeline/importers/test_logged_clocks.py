@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import pyarrow as pa
 import pytest
 
-from tests.support.pipeline.audited import Audited, write
 from tests.support.traces import random_trace
-from thence.pipeline.audit import audit
+from thence.pipeline.audit import audit_trace
+from thence.pipeline.audit.clocks import compared_in
 from thence.pipeline.kernels.logged_clocks import Compared
 from thence.trace.events import Event
+from thence.trace.parquet import to_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,20 +42,19 @@ def with_clocks(events: Sequence[Event], step: int) -> list[Event]:
     return logged
 
 
-def compared(events: Sequence[Event], place: Path) -> Compared:
-    audited = Audited(write(place / "trace", events), place / "work", 1_000, ["causal"])
-    (result,) = audited.auditor.compare_clocks()
-    return result
+def compared(events: Sequence[Event]) -> Compared:
+    table = pa.Table.from_batches([to_batch(list(events))])
+    return compared_in(table, sorted({event.process for event in events}))
 
 
 @pytest.mark.parametrize("step", [1, 3])
-def test_right_clocks_agree_whatever_they_count(tmp_path: Path, step: int) -> None:
+def test_right_clocks_agree_whatever_they_count(step: int) -> None:
     events = with_clocks(random_trace(random.Random(3), 5, 120, ordered=False), step)
-    assert compared(events, tmp_path) == Compared(len(events), 0, [])
+    assert compared(events) == Compared(len(events), 0, [])
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_wrong_entry_is_named(tmp_path: Path, seed: int) -> None:
+def test_a_wrong_entry_is_named(seed: int) -> None:
     events = with_clocks(random_trace(random.Random(3), 5, 120, ordered=False), 1)
     chance = random.Random(seed)
     at = chance.choice([place for place, event in enumerate(events) if len(event.clock or {}) > 2])
@@ -61,15 +62,13 @@ def test_a_wrong_entry_is_named(tmp_path: Path, seed: int) -> None:
     other = chance.choice([name for name in clock if name != events[at].process])
     clock[other] += 1
     events[at] = msgspec.structs.replace(events[at], clock=clock)
-    result = compared(events, tmp_path)
+    result = compared(events)
     assert result.differ == 1
     assert result.examples[0].startswith(f"{events[at].process}'s event {events[at].index} logs {other} at {clock[other]} where")
 
 
-def test_a_trace_without_clocks_is_not_compared(tmp_path: Path) -> None:
-    events = random_trace(random.Random(3), 4, 40, ordered=True)
-    audited = Audited(write(tmp_path / "trace", events), tmp_path / "work", 1_000, ["causal"])
-    assert audited.auditor.compare_clocks() == []
+def test_a_trace_without_clocks_has_none_to_compare() -> None:
+    assert compared(random_trace(random.Random(3), 4, 40, ordered=True)) == Compared(0, 0, [])
 
 
 @pytest.mark.spark
@@ -85,7 +84,7 @@ def test_a_trace_without_clocks_is_not_compared(tmp_path: Path) -> None:
 def test_the_samples_are_imported_and_audited(
     spark: SparkSession, sample: str, importing: dict[str, str], clocks: int, found: dict[str, int]
 ) -> None:
-    result = audit(spark, str(DATA / sample), importing=importing)
+    result = audit_trace(spark, str(DATA / sample), importing=importing)
     assert result.clocks == {"compared": clocks, "differ": 0}
     assert {name: count for name, count in result.properties.items() if count} == found
     assert result.bad_rows == 0

@@ -21,11 +21,10 @@ from pyspark.sql.types import StructType
 from tests.support.traces import random_trace
 from tests.unit.trace.test_jsonl import FULL
 from thence.errors import ConfigError, TraceError
-from thence.pipeline.engine import packed
 from thence.pipeline.source import batches as batches_module
 from thence.pipeline.source.batches import batches
 from thence.pipeline.source.offsets import names_of, to_offset
-from thence.pipeline.source.pieces import Piece, pieces, plan
+from thence.pipeline.source.pieces import Piece, packed, pieces, plan
 from thence.pipeline.source.reader import MAX_PARTS_PER_TRIGGER, ReadTask, ThenceSource, TraceStreamReader, house_schema
 from thence.trace import COLUMNS, Event, read_trace, write_trace
 from thence.trace.files import trace_files
@@ -60,7 +59,7 @@ def write_groups(folder: Path, rows_per_group: int, rows_per_part: int) -> Path:
 @given(st.lists(st.integers(0, 100), max_size=30), st.integers(1, 150))
 def test_tasks_hold_every_piece_once_and_are_no_larger_than_need_be(sizes: list[int], target: int) -> None:
     given_pieces = [Piece(str(number), False, 0, None, size) for number, size in enumerate(sizes)]
-    found = packed(given_pieces, lambda piece: piece.size_bytes, target)
+    found = packed(given_pieces, target)
     assert [piece for task in found for piece in task] == given_pieces
     for task in found:
         assert len(task) == 1 or sum(piece.size_bytes for piece in task) <= target

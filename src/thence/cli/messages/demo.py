@@ -112,11 +112,11 @@ def _audit(trace: Path, judged: Verdict) -> bool:
     """Audit what the servers recorded on Spark; return whether it found what the judge did."""
     console.err.print("auditing the same on Spark: the first time this takes half a minute", style="dim")
     # Imported here, so that the rest of the demo does not wait for Spark.
-    from thence.pipeline.audit import audit
+    from thence.pipeline.audit import audit_trace
     from thence.pipeline.session import spark_session
 
     with console.bars() as progress:
-        found = audit(spark_session(), str(trace), slice_events=AUDIT_SLICE_EVENTS, progress=progress)
+        found = audit_trace(spark_session(), str(trace), slice_events=AUDIT_SLICE_EVENTS, progress=progress)
     console.say(
         f"  Spark: {found.verdict}: {found.events:,} events, cut into {console.count(found.slices, 'slice')}, "
         f"{_counts(found.properties)} ({sum(found.seconds.values()):.1f} s)"

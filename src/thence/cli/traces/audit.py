@@ -21,24 +21,25 @@ from thence.cli.traces.follow import Checkpoint, UntilIdle, WaitSeconds
 from thence.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from thence.pipeline.result import AuditResult
 
 DEFAULT_LIMIT: Final = 20
-DEFAULT_SLICE_EVENTS: Final = 1_000_000
 FEWEST_SLICE_EVENTS: Final = 1_000
 EXIT_VIOLATED: Final = 1
 
 
 def command(
-    trace: Annotated[str, typer.Argument(help="A file, a folder, a glob, or a URL. What is no Parquet trace is imported first.")],
+    trace: Annotated[
+        str, typer.Argument(help="A file, a folder, a glob, a URL, or table:NAME. What is no Parquet trace is imported.")
+    ],
     master: Annotated[str | None, typer.Option(help="The Spark master. Default: all cores of this machine.")] = None,
     require: Require = None,
     out: Annotated[str | None, typer.Option(help="Where to keep the tables: violations, bad rows, cones.")] = None,
     slice_events: Annotated[
-        int, typer.Option(min=FEWEST_SLICE_EVENTS, help="About how many events a task holds in memory.")
-    ] = DEFAULT_SLICE_EVENTS,
-    work: Annotated[
-        str | None, typer.Option(help="A folder that all workers can reach, for what is between. On a cluster it is needed.")
+        int | None,
+        typer.Option(min=FEWEST_SLICE_EVENTS, help="About how many events a task holds in memory. Default: a million."),
     ] = None,
     format: Annotated[  # noqa: A002 - what it is called everywhere
         str | None, typer.Option(help="What it is, if it is no Parquet trace: as for thence import.")
@@ -63,6 +64,9 @@ def command(
     that no memory can hold. Clocks are not believed: order is what each
     process recorded, and that sending comes before delivering.
 
+    A trace of up to two million events on this machine is audited without
+    Spark, unless --master, --out or --slice-events is given.
+
     With --follow a trace is judged while it grows, until it is idle for
     --until-idle seconds or you press Ctrl-C.
 
@@ -80,24 +84,12 @@ def command(
         raise typer.Exit(traces_follow.follow_trace(trace, master, required, out, checkpoint, until_idle, wait_s))
     if checkpoint is not None or until_idle is not None or wait_s is not None:
         raise ConfigError("--checkpoint, --until-idle and --patience go with --follow")
-    # Imported here, so that thence --help does not wait for Spark.
-    from thence.pipeline.audit import audit
-    from thence.pipeline.session import spark_session
-
-    with console.bars() as progress:
-        result = audit(
-            spark_session(master),
-            trace,
-            require=required,
-            slice_events=slice_events,
-            out=out,
-            work=work,
-            explain=explain,
-            cones=cones,
-            report=report,
-            importing={"format": format, "pattern": pattern, "mapping": mapping},
-            progress=progress,
-        )
+    importing = {"format": format, "pattern": pattern, "mapping": mapping}
+    result = None
+    if master is None and out is None and slice_events is None and not any(importing.values()):
+        result = _audit_small(trace, required, explain)
+    if result is None:
+        result = _audit_on_spark(trace, master, required, slice_events, out, report, explain, cones, importing)
     if json:
         console.say_json(result.to_json())
     else:
@@ -108,6 +100,51 @@ def command(
             print_report(f"{out}/metrics", result, console.out, with_order=False)
     if result.verdict == "violated" or result.bad_rows:
         raise typer.Exit(EXIT_VIOLATED)
+
+
+def _audit_small(trace: str, required: Sequence[str], explain: int) -> AuditResult | None:
+    """Audit a trace that is so small that Spark need not be started for it; nothing if it is not."""
+    from thence.pipeline.audit.local import audit_small, read_small
+
+    table = read_small(trace)
+    if table is None:
+        return None
+    with console.bars() as progress:
+        progress("audit", 0, 1)
+        result = audit_small(table, required, explain=explain, source=trace)
+        progress("audit", 1, 1)
+    return result
+
+
+def _audit_on_spark(
+    trace: str,
+    master: str | None,
+    required: Sequence[str],
+    slice_events: int | None,
+    out: str | None,
+    report: bool,
+    explain: int,
+    cones: int,
+    importing: Mapping[str, str | None],
+) -> AuditResult:
+    # Imported here, so that thence --help does not wait for Spark.
+    from thence.pipeline.audit import audit_trace
+    from thence.pipeline.kernels.plan import SLICE_EVENTS
+    from thence.pipeline.session import spark_session
+
+    with console.bars() as progress:
+        return audit_trace(
+            spark_session(master),
+            trace,
+            require=required,
+            slice_events=slice_events or SLICE_EVENTS,
+            out=out,
+            explain=explain,
+            cones=cones,
+            report=report,
+            importing=importing,
+            progress=progress,
+        )
 
 
 def _print(result: AuditResult, limit: int, out: str | None, report: bool) -> None:

@@ -1,393 +1,381 @@
-"""The audit: the judge's questions, asked of a trace that no machine can hold.
+"""``audit``: a DataFrame of events in, DataFrames of what was found out.
 
-The steps, each a Spark job over slices (see docs/how-to/audit.md for why it is right):
+The steps are those of ``transforms``, each a job of Spark's with the name of the step. Between them the driver holds the
+survey, the plan, and counts.
 
-1. **survey**: look at a few columns, and plan where to cut each run;
-2. **encode**: read each slice once, turn names into numbers, and say which messages cross its edges. Where a message crosses
-   a cut backwards, the cuts are repaired, and slices read again;
-3. **sum up** each slice from an unknown start; a short walk over the sums, here, gives every slice its true one;
-4. **judge** each slice from its true start; what is found goes into a table.
+Rules:
 
-Chains are looked for afterwards, for as many violations as are asked for.
+* Every result is counted: each event of the survey must have become part of a slice, and been judged. If not, that is an error,
+  and no verdict.
+* Where clocks are so wrong that messages arrive slices before they are sent, they are put right once by the least time that
+  messages seem to take, and the trace is cut again.
+* What is kept between the steps is kept by Spark, and let go by ``close``.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
-from thence.errors import ConfigError, TraceError
-from thence.pipeline.audit import tasks, total
-from thence.pipeline.audit.fragments import Bad, Fragment, fragments_of
-from thence.pipeline.audit.plan import (
+from thence.errors import ConfigError, StorageError, TraceError
+from thence.pipeline.audit import transforms
+from thence.pipeline.audit.clocks import compare_clocks, least_lags
+from thence.pipeline.audit.explain import Ends, Window, explain, windows_of
+from thence.pipeline.audit.lost import lost_in, without_the_lost
+from thence.pipeline.audit.total import total_order
+from thence.pipeline.kernels.marks import AGAIN, BACKWARD
+from thence.pipeline.kernels.plan import (
     SLICE_EVENTS,
-    Cuts,
-    TraceRun,
-    draft,
-    exact,
-    merge,
+    SURVEY_SCHEMA,
+    Plan,
     offsets_of,
-    runs_of,
-    slice_events_for,
-    whole_run,
+    plan_of,
+    routes_of,
+    shift_for,
 )
-from thence.pipeline.audit.survey import Question, Surveyed, first_at, survey
-from thence.pipeline.audit.tasks import FoundSend, Slice, SliceStart
-from thence.pipeline.engine import Engine, Many, Progress, packed
-from thence.pipeline.kernels.gist import Gist
-from thence.pipeline.kernels.ledger import Ledger
-from thence.pipeline.kernels.logged_clocks import Compared
-from thence.pipeline.kernels.replay import Ints, Longs
-from thence.pipeline.kernels.rows import lost_rows
-from thence.pipeline.kernels.story import resolve
-from thence.pipeline.work import WorkFolder
-from thence.trace.verdict import PROPERTIES
+from thence.pipeline.scan.here import outdone
+from thence.pipeline.scan.rows import Resent
+from thence.pipeline.scan.run import ScanLimits
+from thence.pipeline.session import Progress, settings, watched
+from thence.pipeline.tables import VIOLATIONS
+from thence.trace.verdict import DEFAULT_REQUIRED, PROPERTIES
 from thence.words import counted
 
-GivenT = TypeVar("GivenT")
-ResultT = TypeVar("ResultT")
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-MAX_UNKNOWN: Final = 1_000_000
-"""How many different messages may be delivered without a send in sight before the audit gives up on the trace."""
+MAX_AGAIN: Final = 1_000_000
+"""How many messages may be sent more than once."""
+SKEWED_SHARE: Final = 0.01
+"""If more of all events than this are deliveries in slices before that of their send, clocks are put right."""
+MAX_PROCESSES: Final = 20_000
+"""In one run: the clocks of all processes take four bytes for each pair of them, 1.5 GiB for so many."""
 
-MAX_CLOCK_REPAIRS: Final = 2
-"""How often clocks are put right before slices are merged instead."""
-
-MAX_REPAIRS: Final = 50
-"""How often cuts are repaired before the audit gives up. Each time slices become fewer, so no sane trace gets there."""
-
-CUTS_PER_TASK: Final = 8
-"""In how many fragments one task looks up where to cut."""
-
-SENDS_PER_TASK: Final = 8_000_000
-"""How many messages one task compares, to find those that are sent twice."""
-
-SLICES_PER_TASK: Final = 500
-ROWS_PER_SURVEY: Final = 4_000_000
-"""How many rows one task of the survey looks at, at most."""
-FEWEST_SURVEYS: Final = 8
-"""How many such tasks there are at least, if there are enough fragments: some cores should have something to do."""
-
-NO_CUTS: Final = Cuts(np.empty((0, 0), np.int64), np.empty((0, 0), np.int64))
+ARROW: Final = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+}
+"""Batches between Spark and Python: many events, and few slices."""
 
 
 @dataclass(slots=True)
-class RunAudit:
-    """One run on its way through the audit."""
+class _Prepared:
+    """A trace that is cut into slices."""
 
-    run: TraceRun
-    number: int
-    cuts: Cuts = NO_CUTS
-    slices: list[Slice] = field(default_factory=list)
-    gists: list[Gist] = field(default_factory=list)
-    unsent: set[str] = field(default_factory=set)
-    resent: dict[tuple[int, int, str], tuple[str, int]] = field(default_factory=dict)
-    """Sends that are not the first of their message: who sent it in which event."""
-    ledger: Ledger | None = None
-    offsets: Longs | None = None
-    clock_repairs: int = 0
+    plan: Plan
+    layout: transforms.Layout
+    sliced: DataFrame
+    slices: DataFrame
+    facts: DataFrame | None
+    resent: dict[int, Resent]
+    events: dict[tuple[int, int], int]
+    """How many events each slice has, by run and slice."""
+    backward: int
+    distance: int
 
 
-class Auditor:
-    """Audits one trace. Use :func:`thence.pipeline.audit.audit` unless you want the steps one by one."""
+@dataclass
+class Audit:
+    """What an audit found. The tables are DataFrames that stay until :meth:`close`; leaving a ``with`` block does that."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        source: str,
-        work: WorkFolder,
-        require: Sequence[str],
-        slice_events: int = SLICE_EVENTS,
-        progress: Progress | None = None,
-    ) -> None:
-        unknown = sorted(set(require).difference(PROPERTIES))
-        if unknown or not require:
-            what = f"unknown property {unknown[0]!r}" if unknown else "no property is required"
-            raise ConfigError(f"{what}; the properties are {', '.join(PROPERTIES)}")
-        self.engine, self.work, self.source = engine, work, source
-        self.require = tuple(name for name in PROPERTIES if name in require)
-        self.slice_events = slice_events
-        self.progress = progress
-        self.fragments: list[Fragment] = []
-        self.bad: list[Bad] = []
-        self.runs: list[RunAudit] = []
-        self._read: list[Slice] = []
-        """The first slice of each task that read some."""
-        self.repairs: list[str] = []
-        """What had to be done to the cuts, in words."""
+    spark: SparkSession
+    required: tuple[str, ...]
+    plan: Plan
+    properties: dict[str, int]
+    """How many violations there are of each property that was checked."""
+    rows: DataFrame
+    bad_rows: int
+    bad: DataFrame
+    """Rows that could not be read: file, row, reason."""
+    lost_events: int
+    repairs: list[str]
+    most_held: int
+    prepared: _Prepared = field(repr=False)
+    kept: ExitStack = field(repr=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what Spark keeps for this audit."""
+        self.kept.close()
 
     @property
     def events(self) -> int:
-        return sum(audit.run.events for audit in self.runs)
+        """How many events were judged."""
+        return self.plan.events - self.lost_events
 
     @property
-    def slices(self) -> list[Slice]:
-        return [one for audit in self.runs for one in audit.slices]
+    def is_kept(self) -> bool:
+        """Whether everything that was asked for was kept."""
+        return not any(self.properties.values())
 
-    def prepare(self) -> None:
-        """Survey, encode, repair, sum up and walk: afterwards every slice's true start is in the work folder."""
-        self.fragments = fragments_of(self.source)
-        surveyed = self._survey()
-        self.bad = [bad for seen in surveyed for bad in seen.bad]
-        for number, run in enumerate(runs_of(surveyed)):
-            self.runs.append(RunAudit(run, number))
-        self._cut(self.runs)
-        self._encode(self.runs)
-        self._account()
-        self._walk()
+    @property
+    def violations(self) -> DataFrame:
+        """A row for each violation, without chains: ``explained`` has those of the first ones."""
+        from pyspark.sql import functions as f
 
-    def _survey(self) -> list[Surveyed]:
-        """Survey all fragments, several in a task: looking at one takes no time."""
-        most = min(ROWS_PER_SURVEY, sum(fragment.rows for fragment in self.fragments) // FEWEST_SURVEYS)
-        batches = packed(self.fragments, lambda fragment: fragment.rows, most)
-        return [seen for some in self.engine.each("survey", Many(survey), batches, self.progress) for seen in some]
-
-    def judge(self) -> Counter[str]:
-        """Leave all rows in the work folder, without chains; return how many there are of each property."""
-        counts: Counter[str] = Counter()
-        for audit in self.runs:
-            if audit.ledger:
-                lost = lost_rows(audit.run.name, audit.run.processes, audit.ledger.lost, audit.ledger.gone, self.require)
-                counts += tasks.keep_rows(self.work, f"lost-{audit.number}", lost, audit.number)
-        to_judge = [(batch, self.require) for batch in self._packed(self.slices)]
-        for some in self.engine.each("judge", tasks.judge_slices, to_judge, self.progress):
-            counts.update(some)
-        if "total" in self.require:
-            blocks = [two for one in self.runs for two in total.blocks_of(one.slices, len(one.run.processes), one.run.events)]
-            for some in self.engine.each("compare orders", total.compare, blocks, self.progress):
-                counts.update(some)
-        return counts
-
-    def compare_clocks(self) -> list[Compared]:
-        """Compare the clocks of the runs that log some, each run as a whole."""
-        things = []
-        for audit in self.runs:
-            used = sorted({fragment for _, fragment, _, _ in audit.run.fragments})
-            if any(self.fragments[fragment].clocked for fragment in used):
-                whole = self._slice(replace(audit, cuts=whole_run(audit.run)), 0)
-                things.append(whole._replace(fragments=[self.fragments[fragment] for fragment in used]))
-        return self.engine.each("compare clocks", tasks.compare_clocks, things, self.progress)
-
-    # Cutting and reading slices.
-
-    def _cut(self, audits: Sequence[RunAudit]) -> None:
-        """Cut these runs, and ask the fragments where exactly."""
-        drafts = [draft(audit.run, slice_events_for(audit.run, self.slice_events), audit.offsets) for audit in audits]
-        asked = defaultdict(list)
-        for at, plan in enumerate(drafts):
-            run = audits[at].run
-            for (process, fragment), (_, times) in plan.questions.items():
-                asked[fragment].append((at, process, Question(run.name, run.processes[process], times, run.timed)))
-        things = [(self.fragments[fragment], [question for *_, question in some]) for fragment, some in asked.items()]
-        answers: list[dict[tuple[int, int], Longs]] = [{} for _ in audits]
-        batches = [things[at : at + CUTS_PER_TASK] for at in range(0, len(things), CUTS_PER_TASK)]
-        found = [indices for some in self.engine.each("cut", Many(first_at), batches, self.progress) for indices in some]
-        for (fragment, some), indices in zip(asked.items(), found, strict=True):
-            for (at, process, _), index in zip(some, indices, strict=True):
-                answers[at][process, fragment] = index
-        for at, audit in enumerate(audits):
-            audit.cuts = exact(drafts[at], answers[at])
-
-    def _encode(self, audits: Sequence[RunAudit]) -> None:
-        """Read all slices of these runs."""
-        for audit in audits:
-            audit.ledger = None
-            audit.slices = [self._slice(audit, number) for number in range(audit.cuts.count)]
-        batches = _batches([one for audit in audits for one in audit.slices], self.slice_events)
-        results = self.engine.each("encode", tasks.encode_slices, batches, self.progress)
-        by_run = defaultdict(list)
-        if not self._read:
-            self._read = [batch[0] for batch in batches]
-        for batch, gists in zip(batches, results, strict=True):
-            for one, gist in zip(batch, gists, strict=True):
-                by_run[one.run_number].append(gist)
-        for audit in audits:
-            audit.gists = by_run[audit.number]
-
-    def _slice(self, audit: RunAudit, number: int) -> Slice:
-        run, low, high = audit.run, audit.cuts.low[number], audit.cuts.high[number]
-        process, fragment, first, last = np.array(run.fragments, np.int64).T
-        needed = np.unique(fragment[(first < high[process]) & (last >= low[process])])
-        last_index = np.zeros(len(run.processes), np.int64)
-        np.maximum.at(last_index, process, last)
-        return Slice(
-            self.work,
-            run.name,
-            audit.number,
-            number,
-            run.processes,
-            low,
-            high,
-            [self.fragments[at] for at in needed.tolist()],
-            last_index >= high,
-            audit.resent,
+        columns = [name for name, *_ in VIOLATIONS if name != "chain"]
+        return self.rows.select(*columns, f.array().cast("array<string>").alias("chain")).select(
+            *(name for name, *_ in VIOLATIONS)
         )
 
-    def _packed(self, slices: Sequence[Slice]) -> list[list[Slice]]:
-        """Return slices that have been read, by tasks: large ones alone, small ones of many short runs together."""
+    @property
+    def verdict(self) -> DataFrame:
+        """A row for each property that was checked: how many violations there are of it, and whether it was kept."""
+        rows = [(name, count, count == 0) for name, count in self.properties.items()]
+        return self.spark.createDataFrame(rows, "property string, violations bigint, kept boolean")
 
-        def events(one: Slice) -> int:
-            return self.runs[one.run_number].gists[one.number].events
+    @property
+    def findings(self) -> DataFrame:
+        """A row for each message that is missing somewhere and its destination: how many violations that one loss caused."""
+        from pyspark.sql import functions as f
 
-        return packed(slices, events, self.slice_events, SLICES_PER_TASK)
+        late = f.col("property").isin("fifo", "causal")
+        counts = [f.count(f.when(f.col("property") == name, 1)).alias(name) for name in ("fifo", "causal")]
+        never = f.max(f.when(~late, 1).otherwise(0)).cast("boolean").alias("lost")
+        missing = self.rows.where(f.col("property").isin("fifo", "causal", "completeness"))
+        grouped = missing.groupBy("run", "process", f.when(late, f.col("earlier")).otherwise(f.col("later")).alias("message"))
+        first = f.min(f.when(late, f.struct("index", "later")))
+        table = grouped.agg(*counts, never, first.alias("first"))
+        columns = ["run", "message", "process", "lost", "fifo", "causal"]
+        return table.select(*columns, f.col("first.index").alias("first_index"), f.col("first.later").alias("first_later"))
 
-    def _per_slice(
-        self, step: str, function: Callable[[GivenT], ResultT], slices: Sequence[Slice], thing: Callable[[Slice], GivenT]
-    ) -> list[ResultT]:
-        """Call a function on something of each slice that has been read."""
-        things = [[thing(one) for one in batch] for batch in self._packed(slices)]
-        return [result for some in self.engine.each(step, Many(function), things, self.progress) for result in some]
+    @cached_property
+    def clocks(self) -> DataFrame:
+        """A row for each run that logs clocks: how many were compared with those that follow, and how many differ."""
+        return compare_clocks(self.prepared.sliced, self.prepared.layout, any_logged=self.plan.clocked)
 
-    # Repairing cuts.
+    def explained(self, most: int, cones: int = 0, progress: Progress | None = None) -> list[dict[str, Any]]:
+        """Return the first violations of fifo and causal, in the judge's order, with chain and story; some with a cone."""
+        from pyspark.sql import functions as f
 
-    def _account(self) -> None:
-        """Look who is on the way where, and repair, until everything is accounted for."""
-        self._find_resends()
-        for _ in range(MAX_REPAIRS):
-            for audit in self.runs:
-                if audit.ledger is None:
-                    audit.ledger = Ledger(audit.run.processes, audit.gists, audit.unsent)
-            left = [audit for audit in self.runs if audit.ledger and audit.ledger.orphans]
-            if not left:
-                return
-            self._account_for(left)
-        raise TraceError(f"{self.source}: cuts could not be repaired in {MAX_REPAIRS} rounds")
+        if not most or not (self.properties.get("fifo") or self.properties.get("causal")):
+            return []
+        late = [row.asDict() for row in in_order(self.rows.where(f.col("since").isNotNull())).limit(most).collect()]
+        prepared = self.prepared
+        wanted = [
+            Ends(number=at, cone=at < cones, position=row["index"], **{name: row[name] for name in _ENDS})
+            for at, row in enumerate(late)
+        ]
+        windows: list[Window] = windows_of(wanted, prepared.events)
+        with watched(self.spark, "explain", progress):
+            explanations = explain(prepared.slices, prepared.layout, windows, prepared.resent).collect() if windows else []
+        by_number = {row["number"]: row for row in explanations}
+        if len(by_number) != sum(len(window.ends) for window in windows):
+            raise StorageError(f"Spark returned {len(by_number)} chains, and {sum(len(w.ends) for w in windows)} were asked for")
+        return [{**row, **(by_number[at].asDict() if at in by_number else {"number": at})} for at, row in enumerate(late)]
 
-    def _account_for(self, audits: Sequence[RunAudit]) -> None:
-        """Find the sends of all orphans: nobody's, or in an earlier slice, or in a later one, and the cut is no cut."""
-        orphans = {audit.number: audit.ledger.orphans for audit in audits if audit.ledger}
-        for some in orphans.values():
-            if len(some) > MAX_UNKNOWN:
-                raise TraceError(f"{self.source}: {len(some)} messages are delivered and not sent; the limit is {MAX_UNKNOWN}")
-        wanted = {number: (frozenset(some), np.empty(0, np.uint64)) for number, some in orphans.items()}
-        again: list[Slice] = []
-        recut: list[tuple[RunAudit, list[tuple[int, int]]]] = []
-        for number, found in self._look_for(wanted).items():
-            audit = self.runs[number]
-            sent = {send.name: send.slice for send in found if (send.process, send.index, send.name) not in audit.resent}
-            audit.unsent |= orphans[number].keys() - sent.keys()
-            audit.ledger = None
-            backward = [(orphans[number][name], at) for name, at in sent.items() if at > orphans[number][name]]
-            if backward:
-                recut.append((audit, backward))
-                continue
-            for one in audit.slices:
-                names = frozenset(name for name, at in sent.items() if at == one.number)
-                if names:
-                    audit.slices[one.number] = one._replace(forced=one.forced | names)
-                    again.append(audit.slices[one.number])
-        self._repair(recut)
-        gists = self._per_slice("look again", tasks.gist_again, again, lambda one: one)
-        for one, gist in zip(again, gists, strict=True):
-            self.runs[one.run_number].gists[one.number] = gist
 
-    def _look_for(self, wanted: Mapping[int, tuple[frozenset[str], npt.NDArray[np.uint64]]]) -> dict[int, list[FoundSend]]:
-        """All sends of messages with these names or hashes, by run."""
-        slices = [one for number in wanted for one in self.runs[number].slices]
-        results = self._per_slice("look for sends", tasks.find_sends, slices, lambda one: (one, *wanted[one.run_number]))
-        found: dict[int, list[FoundSend]] = {number: [] for number in wanted}
-        for one, sends in zip(slices, results, strict=True):
-            found[one.run_number] += sends
+def in_order(rows: DataFrame) -> DataFrame:
+    """Return rows in the order of the judge."""
+    from pyspark.sql import functions as f
+
+    place = f.array_position(f.array(*map(f.lit, PROPERTIES)), f.col("property"))
+    return rows.orderBy(f.col("run").asc_nulls_first(), place, "process", f.col("index").asc_nulls_last(), "later")
+
+
+def audit(
+    events: DataFrame,
+    *,
+    require: Sequence[str] = DEFAULT_REQUIRED,
+    slice_events: int = SLICE_EVENTS,
+    limits: ScanLimits | None = None,
+    progress: Progress | None = None,
+) -> Audit:
+    """Audit the trace in a DataFrame with the columns of a trace; others are ignored.
+
+    >>> with audit(spark.table("events"), require=["causal"]) as found:  # doctest: +SKIP
+    ...     found.violations.groupBy("process").count().show()
+    """
+    required = known(require)
+    spark = events.sparkSession
+    with ExitStack() as stack:
+        stack.enter_context(settings(spark, ARROW))
+        auditor = _Auditor(spark, required, slice_events, limits, progress, stack)
+        found = auditor.run(events)
+        found.kept = stack.pop_all()
         return found
 
-    def _repair(self, broken: Sequence[tuple[RunAudit, Sequence[tuple[int, int]]]]) -> None:
-        """Messages cross cuts backwards, from the second slice of each pair to the first: choose other cuts."""
-        timed = [audit for audit, _ in broken if audit.run.timed and audit.clock_repairs < MAX_CLOCK_REPAIRS]
-        slices = [one for audit in timed for one in audit.slices]
-        lags = defaultdict(list)
-        for one, found in zip(slices, self._per_slice("look at clocks", tasks.lags_in, slices, lambda one: one), strict=True):
-            lags[one.run_number].append(found)
-        for audit, backward in broken:
-            self._choose_cuts(audit, backward, lags[audit.number])
-        self._cut([audit for audit, _ in broken if not audit.cuts.count])
-        self._encode([audit for audit, _ in broken])
 
-    def _choose_cuts(self, audit: RunAudit, backward: Sequence[tuple[int, int]], lags: Sequence[Longs]) -> None:
-        name = f"run {audit.run.name!r}: " if audit.run.name is not None else ""
-        least = np.min(lags, axis=0) if lags else np.zeros(1, np.int64)
-        if np.any(least < 0):
-            audit.clock_repairs += 1
-            audit.offsets = offsets_of(least)
-            worst = int(np.ptp(audit.offsets))
-            self.repairs.append(f"{name}clocks differ by up to {worst / 1e6:,.3f} ms, cut again by clocks put right")
-            audit.cuts = NO_CUTS
-        else:
-            before = audit.cuts.count
-            audit.cuts = merge(audit.cuts, backward)
-            self.repairs.append(
-                f"{name}{before - audit.cuts.count} of {counted(before, 'slice')} merged, as messages crossed cuts backwards"
+def known(require: Sequence[str]) -> tuple[str, ...]:
+    """Return the properties that are asked for, in the order of the judge."""
+    unknown = sorted(set(require).difference(PROPERTIES))
+    if unknown or not require:
+        what = f"unknown property {unknown[0]!r}" if unknown else "no property is required"
+        raise ConfigError(f"{what}; the properties are {', '.join(PROPERTIES)}")
+    return tuple(name for name in PROPERTIES if name in require)
+
+
+class _Auditor:
+    """One audit on its way."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        require: tuple[str, ...],
+        slice_events: int,
+        limits: ScanLimits | None,
+        progress: Progress | None,
+        stack: ExitStack,
+    ) -> None:
+        self.spark, self.require, self.slice_events, self.limits = spark, require, slice_events, limits
+        self.progress, self.stack = progress, stack
+        self.repairs: list[str] = []
+
+    def run(self, events: DataFrame) -> Audit:
+        """Take all steps but those that nobody may ask for."""
+        raw, trace = events, transforms.normalise(events)
+        survey, shift, bad = self._survey(trace)
+        lost = 0
+        if np.any(survey["viewed"].to_numpy()):
+            lost = lost_in(trace).select("of_run", "name").count()
+            trace = without_the_lost(trace) if lost else trace
+            survey, shift, _ = self._survey(trace) if lost else (survey, shift, bad)
+        plan = plan_of(survey, shift, self.slice_events)
+        prepared = self._prepare(trace, survey, plan)
+        if prepared.distance > 1 and prepared.backward > SKEWED_SHARE * plan.events and plan.times:
+            prepared = self._repaired(trace, survey, prepared)
+        rows, held = self._judge(prepared)
+        counts = self._counts(rows)
+        return Audit(
+            self.spark,
+            self.require,
+            prepared.plan,
+            {name: counts.get(name, 0) for name in self.require},
+            rows,
+            bad,
+            transforms.validate(raw),
+            lost,
+            self.repairs,
+            held,
+            prepared,
+            self.stack,
+        )
+
+    def _survey(self, trace: DataFrame) -> tuple[pa.Table, int, int]:
+        with watched(self.spark, "survey", self.progress):
+            shift = shift_for(trace.count())
+            found = transforms.survey(trace, shift).toArrow().cast(SURVEY_SCHEMA)
+        good = found.filter(found["process"].is_valid())
+        bad = sum(found["events"].to_pylist()) - sum(good["events"].to_pylist())
+        return good, shift, bad
+
+    def _prepare(self, trace: DataFrame, survey: pa.Table, plan: Plan) -> _Prepared:
+        largest = max((len(run.processes) for run in plan.runs), default=0)
+        if largest > MAX_PROCESSES:
+            raise TraceError(
+                f"a run has {largest:,} processes; the limit is {MAX_PROCESSES:,}. Audit its domains one by one, or name what "
+                "belongs together by one name"
             )
-        audit.unsent.clear()
+        layout = transforms.layout_of(plan, self._tasks())
+        routes = self.spark.createDataFrame(routes_of(plan, survey).to_pylist(), _ROUTES_DDL)
+        sliced = transforms.assign_slices(trace.where(transforms.readable()), routes, plan.shift)
+        slices = self._kept(transforms.summarise(sliced, layout, max(1, plan.bins)))
+        with watched(self.spark, "encode", self.progress):
+            found = slices.select("run_number", "slice", "events").collect()
+        events = {(row["run_number"], row["slice"]): row["events"] for row in found}
+        self._check("slices", sum(events.values()), plan.events)
+        prepared = _Prepared(plan, layout, sliced, slices, None, {}, events, 0, 0)
+        if any(run.slices > 1 for run in plan.runs):
+            self._resolve(prepared)
+        return prepared
 
-    def _find_resends(self) -> None:
-        """Find messages that are sent more than once, in whatever slices; the first by process and index is the send."""
-        hashed = defaultdict(list)
-        parts = 1 + sum(audit.run.sends for audit in self.runs) // SENDS_PER_TASK
-        shares = [tasks.Share(self._read, number, parts) for number in range(parts) if self._read]
-        for some in self.engine.each("compare sends", tasks.repeated_sends, shares, self.progress):
-            for number, value in some:
-                hashed[number].append(value)
-        wanted = {number: (frozenset[str](), np.array(values, np.uint64)) for number, values in hashed.items()}
-        for number, found in self._look_for(wanted).items():
-            audit = self.runs[number]
-            by_name = defaultdict(list)
-            for send in found:
-                by_name[send.name].append((send.process, send.index))
-            for name, places in by_name.items():
-                first, *others = sorted(places)
-                for place in set(others) - {first}:
-                    audit.resent[*place, name] = (audit.run.processes[first[0]], first[1])
-        self._encode([audit for audit in self.runs if audit.resent])
+    def _resolve(self, prepared: _Prepared) -> None:
+        """Find out what slices must know of each other."""
+        from pyspark.sql import functions as f
 
-    # The walk.
+        prepared.facts = self._kept(transforms.resolve(prepared.slices, prepared.layout))
+        with watched(self.spark, "resolve", self.progress):
+            facts = prepared.facts.where(f.col("what") >= AGAIN).limit(MAX_AGAIN + 1).collect()
+        if len(facts) > MAX_AGAIN:
+            raise TraceError(
+                f"more than {MAX_AGAIN:,} messages are sent more than once; is the name of a message unique in its run?"
+            )
+        again: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for row in facts:
+            if row["what"] == BACKWARD:
+                prepared.backward += row["local"]
+                prepared.distance = max(prepared.distance, row["last"])
+            else:
+                again[row["run_number"], row["slice"]].append(row["local"])
+        if again:
+            places: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+            for row in transforms.sends_again(prepared.slices, again).collect():
+                places[row["run_number"]][row["message"]].append((row["process"], row["index"]))
+            runs = prepared.layout.runs
+            prepared.resent = {number: outdone(found, runs[number].processes) for number, found in places.items()}
 
-    def _walk(self) -> None:
-        """Sum up all slices, and give each its true start."""
-        for audit in self.runs:
-            for one, entry in zip(audit.slices, audit.ledger.entries if audit.ledger else (), strict=True):
-                self.work.put(one.key("entry"), entry)
-        sums = self._per_slice("sum up", tasks.sum_up_slice, self.slices, lambda one: one)
-        at = 0
-        for audit in self.runs:
-            self._walk_run(audit, sums[at : at + len(audit.slices)])
-            at += len(audit.slices)
+    def _repaired(self, trace: DataFrame, survey: pa.Table, prepared: _Prepared) -> _Prepared:
+        """Cut again by clocks that are put right."""
+        with watched(self.spark, "look at clocks", self.progress):
+            lags = least_lags(prepared.sliced, prepared.layout)
+        offsets = {}
+        for number, least in lags.items():
+            run = prepared.plan.runs[number]
+            offset = offsets_of(least)
+            offsets[run.name] = offset
+            name = f"run {run.name!r}: " if run.name is not None else ""
+            self.repairs.append(f"{name}clocks differ by up to {np.ptp(offset) / 1e6:,.3f} ms, cut again by clocks put right")
+        return (
+            self._prepare(trace, survey, plan_of(survey, prepared.plan.shift, self.slice_events, offsets))
+            if offsets
+            else prepared
+        )
 
-    def _walk_run(self, audit: RunAudit, sums: Sequence[tuple[Ints, Ints]]) -> None:
-        n = len(audit.run.processes)
-        known = np.zeros((n, n), np.int32)
-        clocks: dict[tuple[int, int], Ints] = {}
-        if audit.ledger is None:
-            return
-        for one, entry, (end, leaving) in zip(audit.slices, audit.ledger.entries, sums, strict=True):
-            places = list(zip(entry.slices.tolist(), entry.locals.tolist(), strict=True))
-            nothing = np.zeros(n, np.int32)
-            of_flights = np.array([clocks.get(place, nothing) for place in places], np.int32).reshape(len(places), n)
-            self.work.put(one.key("start"), SliceStart(entry, known, of_flights))
-            flights = entry.flights
-            still = set(places)
-            clocks = {place: clock for place, clock in clocks.items() if place in still}
-            carried = resolve(leaving, known, flights.sender, flights.rank, of_flights)
-            clocks.update({(one.number, local): clock for local, clock in zip(entry.carried.tolist(), carried, strict=True)})
-            known = resolve(end, known, flights.sender, flights.rank, of_flights)
+    def _judge(self, prepared: _Prepared) -> tuple[DataFrame, int]:
+        from pyspark.sql import functions as f
+
+        plan = prepared.plan
+        rows = self._kept(
+            transforms.judge(prepared.slices, prepared.facts, prepared.layout, self.require, prepared.resent, self.limits)
+        )
+        with watched(self.spark, "judge", self.progress):
+            counts = rows.where(f.col("events").isNotNull()).select("run_number", "events", "held").collect()
+        judged = {row["run_number"]: row["events"] for row in counts}
+        self._check("runs", len(judged), len(plan.runs))
+        self._check("events", sum(judged.values()), plan.events)
+        found = rows.where(f.col("events").isNull()).drop("events", "held")
+        if "total" in self.require:
+            total = self._kept(total_order(prepared.sliced, prepared.layout))
+            found = found.unionByName(total, allowMissingColumns=True)
+        return found, max((row["held"] for row in counts), default=0)
+
+    def _counts(self, rows: DataFrame) -> dict[str, int]:
+        with watched(self.spark, "count", self.progress):
+            return {row["property"]: row["count"] for row in rows.groupBy("property").count().collect()}
+
+    def _kept(self, table: DataFrame) -> DataFrame:
+        """Let Spark keep a table until the audit is closed."""
+        from pyspark.storagelevel import StorageLevel
+
+        kept = table.persist(StorageLevel.MEMORY_AND_DISK)
+        self.stack.callback(kept.unpersist)
+        return kept
+
+    def _tasks(self) -> int:
+        """Into how many tasks runs are dealt."""
+        return int(self.spark.conf.get("spark.sql.shuffle.partitions") or 200)
+
+    def _check(self, what: str, found: int, wanted: int) -> None:
+        if found != wanted:
+            raise StorageError(
+                f"Spark returned {counted(found, what.removesuffix('s'))} of {wanted:,}: the audit is not whole, and there is no "
+                "verdict. Did the trace change while it was read?"
+            )
 
 
-def _batches(slices: Sequence[Slice], slice_events: int) -> list[list[Slice]]:
-    """Slices by tasks: large ones alone; small ones, of many short runs, together with others of the same fragments."""
-    batches: list[list[Slice]] = []
-    seen: set[Fragment] = set()
-    rows = 0
-    for one in slices:
-        fresh = [fragment for fragment in one.fragments if fragment not in seen]
-        rows += sum(fragment.rows for fragment in fresh)
-        if not batches or rows > slice_events or (fresh and not seen.isdisjoint(one.fragments) and len(fresh) > 1):
-            batches.append([])
-            seen = set()
-            rows = sum(fragment.rows for fragment in one.fragments)
-        seen.update(one.fragments)
-        batches[-1].append(one)
-    return batches
+_ENDS: Final = ("run_number", "since", "until", "earlier", "later", "process")
+_ROUTES_DDL: Final = (
+    "run string, process string, stretch bigint, run_number int, bin int, base int, cut bigint, more array<bigint>"
+)

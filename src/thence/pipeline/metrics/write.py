@@ -24,7 +24,7 @@ from thence.pipeline.metrics.activity import activity, busiest, deeds, runs
 from thence.pipeline.metrics.distributions import distributions
 from thence.pipeline.metrics.facts import facts
 from thence.pipeline.metrics.traffic import clients, load, sent, sizes, traffic
-from thence.pipeline.session import setting
+from thence.pipeline.session import settings
 from thence.pipeline.tables import EXACT_UP_TO, TABLES, bucket_width_ns
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def write_metrics(
     is cut: by default as many as the events have, and at least two for each core.
     """
     pieces = partitions or _pieces(spark, events)
-    with setting(spark, _SHUFFLE, str(pieces)) if pieces else nullcontext(), _keeping() as keep:
+    with settings(spark, {_SHUFFLE: str(pieces)}) if pieces else nullcontext(), _keeping() as keep:
         known = keep(facts(events, pieces))
         by_run = keep(runs(events, known))
         _write(by_run, out, "runs")

@@ -15,13 +15,25 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from thence.errors import TraceError
-from thence.pipeline.engine import packed
 from thence.trace.files import is_parquet, partition_of
 
 TARGET_BYTES: Final = 4 * 1024 * 1024
 """What one task reads, unless told otherwise: about half a million rows as we write Parquet, some 40,000 lines of JSON."""
 
 SMALLEST_TARGET_BYTES: Final = 1024
+
+
+def packed(pieces: Iterable[Piece], most: int) -> list[list[Piece]]:
+    """Put pieces together, in their order, until a task has enough bytes; a piece that is too large is alone."""
+    tasks: list[list[Piece]] = []
+    total = 0
+    for piece in pieces:
+        if not tasks or total + piece.size_bytes > most:
+            tasks.append([])
+            total = 0
+        total += piece.size_bytes
+        tasks[-1].append(piece)
+    return tasks
 
 
 class Piece(NamedTuple):
@@ -85,4 +97,4 @@ def _compressed_bytes(group: object) -> int:
 
 def plan(files: Sequence[Path], root: Path, target_bytes: int = TARGET_BYTES) -> list[list[Piece]]:
     """Return the tasks that read these files of the trace at ``root``."""
-    return packed(pieces(files, root, target_bytes), lambda piece: piece.size_bytes, target_bytes)
+    return packed(pieces(files, root, target_bytes), target_bytes)

@@ -79,7 +79,7 @@ class Follower:
             mine = table["run"].is_null() if name is None else pc.equal(table["run"], name).fill_null(False)
             if name not in self.runs:
                 self.limits.check("runs", "runs", len(self.runs) + 1, "the trace")
-                self.runs[name] = FollowedRun(name)
+                self.runs[name] = FollowedRun.begin(name, self.require, self.limits)
             self.runs[name].take(table.filter(mine).select(HELD.names).cast(HELD), self.limits)
         return self.tick(now_ns)
 
@@ -93,7 +93,7 @@ class Follower:
     def finish(self) -> list[Violation]:
         """There is nothing more to come: judge what is held, and tell what never arrived."""
         found = self._step(END)
-        lost = [violation for run in self.runs.values() for violation in run.lost(self.require)]
+        lost = [violation for run in self.runs.values() for violation in run.lost()]
         self.counts.update(row.property for row in lost)
         return sorted([*found, *lost], key=sort_key)
 
@@ -106,7 +106,7 @@ class Follower:
             held=self.held,
             oldest=where,
             oldest_s=0.0 if where is None else (now_ns - since_ns) / NS,
-            flights=sum(len(run.flights) for run in self.runs.values()),
+            flights=sum(run.flights for run in self.runs.values()),
         )
 
     def is_overdue(self, now_ns: int) -> bool:
@@ -115,7 +115,7 @@ class Follower:
         return where is not None and self.hold_s is not None and since_ns <= now_ns - int(self.hold_s * NS)
 
     def _step(self, overdue_ns: int) -> list[Violation]:
-        found = [row for run in self.runs.values() for row in run.step(overdue_ns, self.require, self.limits)]
+        found = [row for run in self.runs.values() for row in run.step(overdue_ns, self.limits)]
         self.counts.update(row.property for row in found)
         return sorted(found, key=sort_key)
 

@@ -30,7 +30,7 @@ KEPT_STATES: Final = 2
 MAX_LAG_ROWS: Final = 10_000
 """The table of lag has so many rows at most, those of the last steps."""
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Of the state; another one cannot be gone on from."""
 
 FOUND: Final = arrow_schema(column for column in VIOLATIONS if column.name != "chain")

@@ -10,32 +10,30 @@ import numpy as np
 import numpy.typing as npt
 
 from thence.pipeline.kernels.compiler import compiled
-from thence.pipeline.kernels.replay import DELIVER, SEND, Longs, Story
+from thence.pipeline.kernels.replay import DELIVER, SEND, Story
 
 
-def backward_deliveries(story: Story, start: Longs) -> npt.NDArray[np.bool_]:
-    """Mark the deliveries on a circle, among the events from ``start[p]`` on of each process p."""
+def backward_deliveries(story: Story) -> npt.NDArray[np.bool_]:
+    """Mark the deliveries on a circle."""
     events = len(story.role)
     sent_at = np.full(len(story.sender), -1, np.int64)
     sends = np.flatnonzero(story.role == SEND)
     sent_at[story.message[sends]] = sends
     process_of = np.repeat(np.arange(len(story.first) - 1), np.diff(story.first))
-    left = np.arange(events) >= start[process_of]
-    deliveries = np.flatnonzero((story.role == DELIVER) & left)
+    deliveries = np.flatnonzero(story.role == DELIVER)
     sources = sent_at[story.message[deliveries]]
     deliveries, sources = deliveries[sources >= 0], sources[sources >= 0]
-    deliveries, sources = deliveries[left[sources]], sources[left[sources]]
     order = np.argsort(sources, kind="stable")
     arrows_first = np.searchsorted(sources[order], np.arange(events + 1))
-    component = components(story.first, process_of, left, arrows_first, deliveries[order])
+    component = components(story.first, process_of, arrows_first, deliveries[order])
     marked = np.zeros(events, np.bool_)
     marked[deliveries[component[deliveries] == component[sources]]] = True
     return marked
 
 
 @compiled
-def components(first, process_of, left, arrows_first, arrows):  # type: ignore[no-untyped-def]
-    """The component of each event that is left, named by one of its events."""
+def components(first, process_of, arrows_first, arrows):  # type: ignore[no-untyped-def]
+    """The component of each event, named by one of its events."""
     events = len(process_of)
     found = np.full(events, -1, np.int64)
     low = np.zeros(events, np.int64)
@@ -45,7 +43,7 @@ def components(first, process_of, left, arrows_first, arrows):  # type: ignore[n
     opened = np.empty(events, np.int64)
     count, depth, size = 0, 0, 0
     for root in range(events):
-        if not left[root] or found[root] >= 0:
+        if found[root] >= 0:
             continue
         path[0] = root
         depth = 1

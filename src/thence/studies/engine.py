@@ -1,4 +1,4 @@
-"""Running a function on many things at once: the only place where a Spark job is made.
+"""Running a function on many things at once, here or on Spark.
 
 Rules:
 
@@ -12,53 +12,22 @@ from __future__ import annotations
 
 import gc
 import pickle
-import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
 from thence.errors import ThenceError
+from thence.pipeline.session import Progress, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from thence.pipeline.work import WorkFolder
+    from thence.studies.work import WorkFolder
 
 GivenT = TypeVar("GivenT")
 ResultT = TypeVar("ResultT")
-Progress = Callable[[str, int, int], None]
-"""Hears of a step how many of its tasks are done, and how many there are."""
-
-POLL_S: Final = 0.5
 _RESULT: Final = "number int, result binary"
-
-
-def packed(
-    things: Iterable[GivenT], size_of: Callable[[GivenT], int], most: int, most_things: int = sys.maxsize
-) -> list[list[GivenT]]:
-    """Put things together, in their order, until a task has enough; a thing that is too large is alone."""
-    tasks: list[list[GivenT]] = []
-    total = 0
-    for thing in things:
-        size = size_of(thing)
-        if not tasks or total + size > most or len(tasks[-1]) == most_things:
-            tasks.append([])
-            total = 0
-        total += size
-        tasks[-1].append(thing)
-    return tasks
-
-
-class Many:
-    """A function of one thing, for several at once; a class, so that it pickles by name."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function = function
-
-    def __call__(self, things: Sequence[Any]) -> list[Any]:
-        return [self.function(thing) for thing in things]
 
 
 class Engine(Protocol):
@@ -102,7 +71,7 @@ class OnSpark:
         name = f"step-{self._steps}"
         call = _Call(function, self.work, name, self.work.put_each(name, things))
         results: list[Any] = [None] * len(things)
-        with _Watched(self.spark, step, len(things), progress):
+        with watched(self.spark, step, progress):
             for row in self.spark.range(0, len(things), 1, len(things)).mapInArrow(call, _RESULT).collect():
                 results[row["number"]] = pickle.loads(row["result"])  # noqa: S301 - our own
         for result in results:
@@ -142,40 +111,3 @@ def _freeze(function: Callable[[Any], Any]) -> None:
         _frozen.add(name)
         gc.collect()
         gc.freeze()
-
-
-class _Watched:
-    """Tells of the tasks that are done, while a job runs. Over Spark Connect nobody can be asked, and only the end is told."""
-
-    def __init__(self, spark: SparkSession, step: str, total: int, progress: Progress | None) -> None:
-        self._step, self._total, self._progress = step, total, progress
-        self._context = getattr(spark, "_sc", None)
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> None:
-        if self._progress:
-            self._progress(self._step, 0, self._total)
-            if self._context is not None:
-                self._group = f"thence-{id(self)}"
-                self._context.setJobGroup(self._group, self._step)
-                self._thread = threading.Thread(target=self._watch, daemon=True)
-                self._thread.start()
-
-    def _watch(self) -> None:
-        tracker = self._context.statusTracker()  # type: ignore[union-attr]
-        while not self._over.wait(POLL_S):
-            done = 0
-            for job in tracker.getJobIdsForGroup(self._group):
-                info = tracker.getJobInfo(job)
-                stages = [tracker.getStageInfo(stage) for stage in (info.stageIds if info else ())]
-                done += sum(stage.numCompletedTasks for stage in stages if stage and stage.numTasks == self._total)
-            if self._progress:
-                self._progress(self._step, min(done, self._total), self._total)
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        if self._thread:
-            self._thread.join()
-        if self._progress:
-            self._progress(self._step, self._total, self._total)

@@ -15,10 +15,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from thence.pipeline.kernels.compiler import compiled
-from thence.pipeline.kernels.replay import DELIVER, NOTHING_MISSING, AwaitedByPair, Bytes, Ints, Longs, Story
+from thence.pipeline.kernels.replay import DELIVER, NOTHING_MISSING, Bools, Bytes, Ints, Longs, Story
 
 UNSENT: Final = 1
 OUTSIDE: Final = 2
@@ -35,6 +34,35 @@ FIRST_ROOM: Final = 1024
 """For how many findings there is room at first; with more, the slice is looked through again."""
 
 
+class MessageClocks(NamedTuple):
+    """The clocks of messages: of those sent in the slice, and of those on their way into it."""
+
+    own: Ints
+    flights: Ints
+
+
+class Awaited(NamedTuple):
+    """For each receiver the messages that it has not delivered: those of a sender together, ascending by rank."""
+
+    first: Longs
+    """Receiver p has the entries ``first[p] … first[p + 1] - 1``."""
+    sender: Ints
+    rank: Ints
+    message: Ints
+
+
+class Lacking(NamedTuple):
+    """What one receiver lacks, by sender."""
+
+    rank: Ints
+    """Of the first message that is missing."""
+    top: Longs
+    """Its place."""
+    begin: Longs
+    """Where the entries of the sender begin and end."""
+    end: Longs
+
+
 class Findings(NamedTuple):
     """What is wrong, in the order of discovery."""
 
@@ -45,13 +73,13 @@ class Findings(NamedTuple):
 
 
 def judge_story(
-    story: Story, backward: npt.NDArray[np.bool_], clocks: Ints, channels: AwaitedByPair, done: tuple[Longs, Ints]
+    story: Story, reached: Longs, backward: Bools, clocks: MessageClocks, awaited: Awaited, done: tuple[Longs, Ints]
 ) -> Findings:
-    """Judge every delivery; ``done`` says who had delivered each message before the slice (offsets, processes)."""
+    """Judge every delivery that was ``reached``; ``done`` says who had delivered each flight before (offsets, processes)."""
     room = FIRST_ROOM
     while True:
         findings = Findings(np.empty(room, np.int8), np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64))
-        found = inspect(story, backward, clocks, channels, done, findings)
+        found = inspect(story, reached, backward, clocks, awaited, done, findings)
         if found <= room:
             what, event, earlier, missing = findings
             return Findings(what[:found], event[:found], earlier[:found], missing[:found])
@@ -59,47 +87,69 @@ def judge_story(
 
 
 @compiled
-def inspect(story, backward, clocks, channels, done, findings):  # type: ignore[no-untyped-def]
+def inspect(story, reached, backward, clocks, awaited, done, findings):  # type: ignore[no-untyped-def]
     """Judge every delivery of a slice; return how many findings there are, those beyond the room given included."""
     n = len(story.first) - 1
-    delivered = np.zeros((len(channels.rank) + 127) >> 6, np.uint64)
+    delivered = np.zeros((len(awaited.rank) + 127) >> 6, np.uint64)
     odd, oddities = np.full(64, -1, np.int64), 0
     found = 0
-    lacks = np.empty(n, np.int32)  # of each sender the first message that is missing
-    top = np.empty(n, np.int64)  # and its place
-    end = np.empty(n, np.int64)
+    # Of each sender: the first message that is missing, its place, and where what the sender sent begins and ends.
+    lacks = Lacking(np.full(n, NOTHING_MISSING, np.int32), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64))
     for p in range(n):
-        for s in range(n):
-            top[s], end[s] = channels.first[p * n + s], channels.first[p * n + s + 1]
-            lacks[s] = rank_at(channels.rank, top[s], end[s])
-        for event in range(story.first[p], story.first[p + 1]):
+        open_receiver(awaited, p, lacks)
+        for event in range(story.first[p], reached[p]):
             if story.role[event] != DELIVER:
                 continue
             m = story.message[event]
             s = story.sender[m]
-            if s >= 0 and lacks[s] == story.rank[m] and not backward[event]:  # what was to come next has come
-                place = top[s]
+            if s >= 0 and lacks.rank[s] == story.rank[m] and not backward[event]:  # what was to come next has come
+                place = lacks.top[s]
             else:
-                place = entry_of(channels, delivered, p * n + s, story.rank[m]) if s >= 0 else np.int64(NOT_ADDRESSED)
+                place = entry_of(awaited, delivered, lacks, s, story.rank[m]) if s >= 0 else np.int64(NOT_ADDRESSED)
                 again = place == DELIVERED
                 if place == NOT_ADDRESSED:
-                    again = was_there(done, m, p)
+                    again = m >= story.own and was_there(done, m - story.own, p)
                     if not again:
                         odd, oddities, again = remember(odd, oddities, np.int64(m) * n + p)
                 if again:
                     found = note(findings, found, AGAIN, event)
                     continue
-                wrong = reason(s, place, story.unaddressed[m], backward[event])
+                wrong = reason(s, place, story.is_unaddressed[m], backward[event])
                 if wrong:
                     found = note(findings, found, wrong, event)
-            if s >= 0 and not backward[event] and is_late(clocks, story.row[m], lacks):
-                found = note_late(findings, found, event, story, clocks, channels, delivered, p, lacks, top)
+            if s >= 0 and not backward[event] and is_late(clock_of(story, clocks, m), lacks.rank):
+                found = note_late(findings, found, event, story, clocks, awaited, delivered, lacks)
             if place >= 0:
                 delivered[place >> 6] |= np.uint64(1) << np.uint64(place & 63)
-                if place == top[s]:
-                    top[s] = next_lacking(delivered, place + 1, end[s])
-                    lacks[s] = rank_at(channels.rank, top[s], end[s])
+                if place == lacks.top[s]:
+                    lacks.top[s] = next_lacking(delivered, place + 1, lacks.end[s])
+                    lacks.rank[s] = rank_at(awaited.rank, lacks.top[s], lacks.end[s])
+        close_receiver(awaited, p, lacks)
     return found
+
+
+@compiled
+def open_receiver(awaited, p, lacks):  # type: ignore[no-untyped-def]
+    """Note what a receiver lacks of each sender; most senders have sent it nothing."""
+    for place in range(awaited.first[p], awaited.first[p + 1]):
+        s = awaited.sender[place]
+        if lacks.rank[s] == NOTHING_MISSING:
+            lacks.rank[s], lacks.top[s], lacks.begin[s] = awaited.rank[place], place, place
+        lacks.end[s] = place + 1
+
+
+@compiled
+def close_receiver(awaited, p, lacks):  # type: ignore[no-untyped-def]
+    """Forget what a receiver lacks."""
+    for place in range(awaited.first[p], awaited.first[p + 1]):
+        s = awaited.sender[place]
+        lacks.rank[s], lacks.top[s], lacks.begin[s], lacks.end[s] = NOTHING_MISSING, 0, 0, 0
+
+
+@compiled
+def clock_of(story, clocks, m):  # type: ignore[no-untyped-def]
+    """The clock of a message."""
+    return clocks.own[story.row[m]] if m < story.own else clocks.flights[story.row[m]]
 
 
 @compiled
@@ -109,11 +159,11 @@ def rank_at(ranks, place, end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def is_late(clocks, row, lacks):  # type: ignore[no-untyped-def]
+def is_late(clock, lacks):  # type: ignore[no-untyped-def]
     """Whether anything that is missing was sent before; without a way out in between, so that it is done many at a time."""
     late = False
     for k in range(len(lacks)):
-        late |= clocks[row, k] > lacks[k]
+        late |= clock[k] > lacks[k]
     return late
 
 
@@ -139,27 +189,26 @@ def note(findings, found, what, event):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def note_late(findings, found, event, story, clocks, channels, delivered, p, lacks, top):  # type: ignore[no-untyped-def]
+def note_late(findings, found, event, story, clocks, awaited, delivered, lacks):  # type: ignore[no-untyped-def]
     """Write down a delivery that came too early: for its sender's order, and for causal order."""
-    n = len(lacks)
     m = story.message[event]
     s = story.sender[m]
-    clock = clocks[story.row[m]]
-    if lacks[s] < story.rank[m]:
+    clock = clock_of(story, clocks, m)
+    if lacks.rank[s] < story.rank[m]:
         if found < len(findings.what):
-            at = place_of(channels, p * n + s, story.rank[m])
-            findings.earlier[found] = channels.message[top[s]]
-            findings.missing[found] = at - top[s] - count_bits(delivered, top[s], at)
+            at = place_of(awaited, lacks.begin[s], lacks.end[s], story.rank[m])
+            findings.earlier[found] = awaited.message[lacks.top[s]]
+            findings.missing[found] = at - lacks.top[s] - count_bits(delivered, lacks.top[s], at)
             findings.what[found], findings.event[found] = FIFO, event
         found += 1
     if found < len(findings.what):
         total, chosen = 0, -1
-        for k in range(n):
-            if clock[k] > lacks[k]:
-                at = place_of(channels, p * n + k, clock[k])
-                total += at - top[k] - count_bits(delivered, top[k], at)
-                candidate = channels.message[top[k]]
-                if chosen < 0 and not is_late(clocks, story.row[candidate], lacks):
+        for k in range(len(clock)):
+            if clock[k] > lacks.rank[k]:
+                at = place_of(awaited, lacks.begin[k], lacks.end[k], clock[k])
+                total += at - lacks.top[k] - count_bits(delivered, lacks.top[k], at)
+                candidate = awaited.message[lacks.top[k]]
+                if chosen < 0 and not is_late(clock_of(story, clocks, candidate), lacks.rank):
                     chosen = candidate
         findings.earlier[found], findings.missing[found] = chosen, total
         findings.what[found], findings.event[found] = CAUSAL, event
@@ -167,10 +216,10 @@ def note_late(findings, found, event, story, clocks, channels, delivered, p, lac
 
 
 @compiled
-def entry_of(channels, delivered, pair, rank):  # type: ignore[no-untyped-def]
+def entry_of(awaited, delivered, lacks, sender, rank):  # type: ignore[no-untyped-def]
     """The place of a message among those that are awaited, or why it has none."""
-    place = place_of(channels, pair, rank)
-    if place >= channels.first[pair + 1] or channels.rank[place] != rank:
+    place = place_of(awaited, lacks.begin[sender], lacks.end[sender], rank)
+    if place >= lacks.end[sender] or awaited.rank[place] != rank:
         return np.int64(NOT_ADDRESSED)
     if (delivered[place >> 6] >> np.uint64(place & 63)) & np.uint64(1):
         return np.int64(DELIVERED)
@@ -178,12 +227,11 @@ def entry_of(channels, delivered, pair, rank):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def place_of(channels, pair, wanted):  # type: ignore[no-untyped-def]
-    """The place of a rank among the entries of a pair, or where it would be."""
-    low, high = channels.first[pair], channels.first[pair + 1]
+def place_of(awaited, low, high, wanted):  # type: ignore[no-untyped-def]
+    """The place of a rank among the entries from ``low`` to before ``high``, or where it would be."""
     while low < high:
         middle = (low + high) // 2
-        if channels.rank[middle] < wanted:
+        if awaited.rank[middle] < wanted:
             low = middle + 1
         else:
             high = middle
@@ -199,11 +247,11 @@ def next_lacking(delivered, place, end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def was_there(done, message, process):  # type: ignore[no-untyped-def]
-    """Whether a process had delivered a message before the slice."""
+def was_there(done, flight, process):  # type: ignore[no-untyped-def]
+    """Whether a process had delivered a flight before the slice."""
     first, who = done
     there = False
-    for k in range(first[message], first[message + 1]):
+    for k in range(first[flight], first[flight + 1]):
         there |= who[k] == process
     return there
 

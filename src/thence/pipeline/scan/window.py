@@ -8,36 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from thence.pipeline.kernels.compiler import compiled
-from thence.pipeline.kernels.encoder import Encoded
-from thence.pipeline.kernels.ledger import SliceEntry, tell_slice
 from thence.pipeline.kernels.replay import DELIVER, NOBODY, SEND
-from thence.pipeline.kernels.rows import Place
-from thence.pipeline.kernels.story import backward_in
+from thence.pipeline.kernels.slices import Slice, joined, processes_of
+from thence.pipeline.scan.circles import backward_deliveries
+from thence.pipeline.scan.flights import no_flights
+from thence.pipeline.scan.story import tell
 from thence.trace.events import Event
 from thence.trace.evidence.chain import Chains
-
-
-class Part(NamedTuple):
-    """One slice of a window."""
-
-    number: int
-    encoded: Encoded
-    messages: pa.Array
-    entry: SliceEntry
 
 
 class Names(Sequence[str]):
     """The names of the messages of a window, without making a list of them."""
 
-    def __init__(self, names: pa.ChunkedArray) -> None:
+    def __init__(self, names: pa.Array) -> None:
         self._names = names
 
     def __len__(self) -> int:
@@ -50,70 +39,33 @@ class Names(Sequence[str]):
 class SliceWindow:
     """Consecutive slices of one run, with their events numbered by process and position, as the judge does."""
 
-    def __init__(self, names: list[str], parts: Sequence[Part]) -> None:
+    def __init__(self, names: list[str], slices: Sequence[Slice]) -> None:
+        whole = joined(slices)
+        encoded = whole.encoded
         self.names = names
-        self._parts = parts
-        self._offsets = np.concatenate([[0], np.cumsum([len(part.messages) for part in parts])])
-        self._part_of = {part.number: at for at, part in enumerate(parts)}
-        self.message_names = Names(pa.chunked_array([part.messages for part in parts], pa.string()))
-        numbers = [self._numbers(part, at) for at, part in enumerate(parts)]
-        backward = [backward_in(tell_slice(part.encoded, part.messages, part.entry)) for part in parts]
-        pieces = [
-            (at, part.encoded.first[process], part.encoded.first[process + 1])
-            for process in range(len(names))
-            for at, part in enumerate(parts)
-        ]
-        self.message_of = _join([numbers[at][begin:end] for at, begin, end in pieces], np.int64)
-        indices = [part.encoded.index for part in parts]
-        self.index = _join([indices[at][begin:end] for at, begin, end in pieces], np.int64)
-        role = _join([parts[at].encoded.role[begin:end] for at, begin, end in pieces], np.int8)
-        self.role = np.where(self.message_of == NOBODY, 0, role).astype(np.int8)
-        self._backward_events = set(
-            np.flatnonzero(_join([backward[at][begin:end] for at, begin, end in pieces], np.bool_)).tolist()
-        )
-        lengths = np.array([end - begin for _, begin, end in pieces]).reshape(len(names), len(parts)).sum(axis=1)
-        self.first = np.concatenate([[0], np.cumsum(lengths)])
-        self.process_of = np.repeat(np.arange(len(names)), lengths)
-        self.events = range(len(self.role))
+        self.message_names = Names(whole.names)
+        self.index, self.first = encoded.index, encoded.first
+        self.message_of = encoded.message.astype(np.int64)
+        self.role = np.where(self.message_of == NOBODY, 0, encoded.role).astype(np.int8)
+        self.process_of = processes_of(encoded).astype(np.int64)
+        story = tell(whole, np.zeros(len(names), np.int64), no_flights()).story
+        self._backward_events = set(np.flatnonzero(backward_deliveries(story)).tolist())
+        self.events = range(len(self.message_of))
         self.roles = self.role.tobytes()
-        self.sent_at = np.full(len(self.message_names), NOBODY, np.int64)
-        sends = np.flatnonzero(self.role == SEND)
-        self.sent_at[self.message_of[sends]] = sends
+        self.sent_at = np.full(len(whole.names), NOBODY, np.int64)
+        self.sent_at[encoded.message[encoded.send_event]] = encoded.send_event
+        self._number = {name: at for at, name in enumerate(whole.names.to_pylist())}
         self.chains = Chains(self, self._backward_events)
 
-    def _numbers(self, part: Part, at: int) -> npt.NDArray[Any]:
-        """The message of each event, by its number in the window; what was sent before the window is nobody's."""
-        renamed = np.arange(len(part.messages) + 1, dtype=np.int64) + self._offsets[at]
-        renamed[-1] = NOBODY
-        flights = part.entry
-        for local, flight in zip(flights.external.tolist(), flights.flight_of.tolist(), strict=True):
-            sending = self._part_of.get(int(flights.slices[flight]))
-            known = sending is not None and flights.locals[flight] >= 0
-            renamed[local] = self._offsets[sending] + flights.locals[flight] if sending is not None and known else NOBODY
-        numbers: npt.NDArray[Any] = renamed[part.encoded.message]
-        return numbers
-
-    def number(self, place: Place) -> int:
-        """The number of a message that is known by the slice that sent it."""
-        return int(self._offsets[self._part_of[place[0]]] + place[1])
-
-    def chain(self, earlier: Place, later: Place) -> tuple[str, ...]:
+    def chain(self, earlier: str, later: str) -> tuple[str, ...]:
         """The shortest chain between two messages."""
-        return self.chains.between(self.number(earlier), self.number(later))
+        return self.chains.between(self._number[earlier], self._number[later])
 
     def senders(self, chain: Sequence[str]) -> dict[str, str]:
         """Who sent each message of a chain."""
-        wanted = set(chain)
-        found = {}
-        for part in self._parts:
-            place = pc.index_in(pa.array(sorted(wanted), pa.string()), part.messages).to_pylist()
-            for name, local in zip(sorted(wanted), place, strict=True):
-                event = NOBODY if local is None else self.sent_at[self.number((part.number, local))]
-                if event != NOBODY:
-                    found[name] = self.names[int(self.process_of[event])]
-        return found
+        return {name: self.names[int(self.process_of[self.sent_at[self._number[name]]])] for name in chain}
 
-    def cone(self, earlier: Place, later: Place, process: str, index: int, most: int) -> list[Event]:
+    def cone(self, earlier: str, later: str, process: str, index: int, most: int) -> list[Event]:
         """What lies causally between the send of ``earlier`` and the delivery of ``later``, as a small trace.
 
         If that is more than ``most`` events, then only those along the chain.
@@ -122,7 +74,7 @@ class SliceWindow:
         """
         begin, end = self.first[self.names.index(process)], self.first[self.names.index(process) + 1]
         delivery = int(begin + np.searchsorted(self.index[begin:end], index))
-        source = self.number(earlier)
+        source = self._number[earlier]
         order = np.argsort(self.message_of, kind="stable")
         by_message = np.searchsorted(self.message_of[order], np.arange(len(self.message_names) + 1))
         low = reach_forward(self.first, self.role, self.message_of, order, by_message, self.process_of, self.sent_at[source])
@@ -132,7 +84,7 @@ class SliceWindow:
             chosen = self._along_the_chain(earlier, later, delivery)
         return self._tell(chosen, source, process)
 
-    def _along_the_chain(self, earlier: Place, later: Place, delivery: int) -> list[int]:
+    def _along_the_chain(self, earlier: str, later: str, delivery: int) -> list[int]:
         """Only the sends of the chain, and the deliveries that join them."""
         names = self.chain(earlier, later)
         wanted = dict.fromkeys(names)
@@ -165,10 +117,6 @@ class SliceWindow:
             events.append(Event(process=name, index=counts[name], kind=kind, message=self.message_names[message], to=to))
             counts[name] += 1
         return events
-
-
-def _join(pieces: Sequence[npt.NDArray[Any]], kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    return np.concatenate(pieces).astype(kind) if pieces else np.empty(0, kind)
 
 
 @compiled

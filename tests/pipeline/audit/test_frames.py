@@ -1,0 +1,139 @@
+"""DataFrames in and out: the steps of an audit one by one, in any layout, and what is said when something is missing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from tests.pipeline.audit.test_audit import timed
+from tests.support.traces import random_trace
+from thence.errors import StorageError, TraceError
+from thence.pipeline.audit import audit, normalise, survey, transforms
+from thence.pipeline.kernels.plan import plan_of, routes_of, slices_of
+from thence.trace.events import Event
+from thence.trace.judge import PROPERTIES, judge
+from thence.trace.parquet import to_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+LAYOUTS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "in time order": lambda frame: frame.orderBy("time"),
+    "sorted by process": lambda frame: frame.orderBy("process", "index"),
+    "shuffled": lambda frame: frame.orderBy("message", "kind"),
+    "hash-partitioned": lambda frame: frame.repartition(8, "process"),
+    "without times": lambda frame: frame.drop("time"),
+    "wandering clocks": lambda frame: frame.withColumn("time", _wandering()),
+}
+
+
+def _wandering() -> Any:
+    from pyspark.sql import functions as f
+
+    return f.col("time") + (f.pmod(f.xxhash64("process", f.col("index") % 7), f.lit(200)) - 100)
+
+
+@pytest.fixture(scope="module")
+def events() -> list[Event]:
+    return timed(random_trace(random.Random(11), 6, 500, ordered=False), random.Random(12))
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession, events: list[Event]) -> DataFrame:
+    return spark.createDataFrame(pa.Table.from_batches([to_batch(events)]))
+
+
+def rows_of(found: DataFrame) -> list[tuple[Any, ...]]:
+    names = ("property", "process", "index", "later", "earlier", "missing", "detail")
+    return sorted((tuple(row[name] for name in names) for row in found.collect()), key=str)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_gives_the_rows_of_the_judge(layout: str, frame: DataFrame, events: list[Event]) -> None:
+    verdict = judge(events, PROPERTIES)
+    expected = [(v.property, v.process, v.index, v.later, v.earlier, v.missing, v.detail) for v in verdict.violations]
+    with audit(LAYOUTS[layout](frame), require=PROPERTIES, slice_events=60) as found:
+        assert found.plan.slices >= 8
+        assert rows_of(found.violations) == sorted(expected, key=str)
+        counts = {row["property"]: row["violations"] for row in found.verdict.collect()}
+        assert counts == verdict.properties
+        assert not found.is_kept
+
+
+def test_one_loss_is_one_finding(spark: SparkSession) -> None:
+    """m0 is lost to B. What A sends afterwards offends at B, each time."""
+    lines = [("A", 0, "send", "m0", ["B", "C"]), ("C", 0, "deliver", "m0", None)]
+    lines += [("A", at, "send", f"m{at}", ["B"]) for at in range(1, 6)]
+    lines += [("B", at - 1, "deliver", f"m{at}", None) for at in range(1, 6)]
+    frame = spark.createDataFrame(lines, "process string, index int, kind string, message string, to array<string>")
+    with audit(frame) as found:
+        (only,) = found.findings.collect()
+        expected = {"run": None, "message": "m0", "process": "B", "lost": True, "fifo": 5, "causal": 5}
+        assert only.asDict() == {**expected, "first_index": 0, "first_later": "m1"}
+
+
+def test_slices_are_those_of_the_plan(frame: DataFrame) -> None:
+    """The join on stretches finds the slice that the cuts say."""
+    for shift in (0, 3):
+        surveyed = survey(normalise(frame), shift).toArrow()
+        plan = plan_of(surveyed, shift, 40)
+        (run,) = plan.runs
+        routes = frame.sparkSession.createDataFrame(routes_of(plan, surveyed))
+        rows = transforms.assign_slices(normalise(frame), routes, shift).select("process", "index", "slice").toArrow()
+        process = pa.compute.index_in(rows["process"], pa.array(run.processes)).to_numpy()
+        assert rows["slice"].to_numpy().tolist() == slices_of(run, process, rows["index"].to_numpy()).tolist()
+        assert len(set(rows["slice"].to_pylist())) == run.slices > 8
+
+
+@pytest.mark.parametrize(("step", "what"), [("summarise", "slice"), ("judge", "run")])
+def test_what_does_not_arrive_is_no_verdict(step: str, what: str, frame: DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = getattr(transforms, step)
+    lossy = {
+        "summarise": lambda *given: original(*given).where("slice != 2"),
+        "judge": lambda *given: original(*given).where("events is null"),
+    }
+    monkeypatch.setattr(transforms, step, lossy[step])
+    with pytest.raises(StorageError, match=rf"Spark returned \d+ {what}s? of \d+: the audit is not whole"):
+        audit(frame, slice_events=60)
+
+
+def test_nothing_is_kept_after_an_audit(frame: DataFrame) -> None:
+    with audit(frame, slice_events=60) as found:
+        rows, slices = found.rows, found.prepared.slices
+        assert slices.storageLevel.useDisk
+    assert not slices.storageLevel.useDisk
+    assert not rows.storageLevel.useDisk
+    with pytest.raises(TraceError):
+        audit(frame.withColumnRenamed("kind", "sort"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda frame: frame.drop("kind"), "the trace has no column kind; its columns are run, process"),
+        (lambda frame: frame.withColumn("index", frame["message"]), "column 'index': expected bigint, found the type string"),
+        (lambda frame: frame.withColumn("to", frame["message"]), "column 'to': expected array<string>, found the type string"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(change: Callable[[DataFrame], DataFrame], message: str, frame: DataFrame) -> None:
+    with pytest.raises(TraceError) as caught:
+        audit(change(frame))
+    assert str(caught.value).startswith(message)
+
+
+def test_a_table_of_the_catalog_is_audited(spark: SparkSession, frame: DataFrame, events: list[Event], tmp_path: Path) -> None:
+    from thence.pipeline.audit import audit_trace
+
+    frame.write.mode("overwrite").option("path", str(tmp_path / "events")).saveAsTable("events")
+    try:
+        found = audit_trace(spark, "table:events", require=["causal"], explain=0)
+        assert found.properties == judge(events, ["causal"]).properties
+    finally:
+        spark.sql("DROP TABLE events")
