@@ -81,6 +81,8 @@ MODULES: Final = {
     "aio-pika": "aio_pika",
     "nats-py": "nats",
     "opentelemetry-api": "opentelemetry",
+    "opentelemetry-exporter-otlp-json-file": "opentelemetry.exporter.otlp.json.file",
+    "opentelemetry-exporter-zipkin-json": "opentelemetry.exporter.zipkin.json",
     "opentelemetry-sdk": "opentelemetry.sdk",
     "prometheus-client": "prometheus_client",
 }

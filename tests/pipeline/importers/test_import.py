@@ -16,6 +16,7 @@ from thence.errors import ConfigError, InternalError, TraceError
 from thence.pipeline.importers import Imported, import_trace
 from thence.pipeline.importers.lines import read_lines
 from thence.pipeline.importers.sources import find, reading
+from thence.pipeline.importers.staged import Row
 from thence.trace.events import Event
 from thence.trace.files import read_trace, write_trace
 
@@ -55,6 +56,7 @@ def test_our_own_formats_come_out_as_they_went_in(spark: SparkSession, tmp_path:
         format="jsonl" if name.endswith("jsonl") else "parquet",
         guessed="lines are events of a trace" if name.endswith("jsonl") else "names end in .parquet",
         files=1,
+        unit="line" if name.endswith("jsonl") else "row",
         lines=2,
         ignored=0,
         events=2,
@@ -63,6 +65,7 @@ def test_our_own_formats_come_out_as_they_went_in(spark: SparkSession, tmp_path:
         messages=1,
         bad=0,
         first_bad=(),
+        caveats=(),
     )
 
 
@@ -245,11 +248,11 @@ def test_destinations_may_be_every_process_of_the_run(spark: SparkSession, tmp_p
         ("x.log", b"", {}, "only empty ones"),
         ("x.log", b"\n \n", {}, "nothing in there"),
         ("x.log", b"hello\n", {}, "no events found; give the regular expression"),
-        ("x.json", b'{"a":1}\n', {}, "need a mapping"),
+        ("x.json", b'{"a":1}\n', {}, "needs a mapping"),
         ("x.json", b'{"a":1}\n', {"mapping": "no.toml"}, "no.toml: No such file"),
         ("x.log", b"hello\n", {"format": "csv"}, "format csv: not known"),
         ("x.log", b"hello\n", {"format": "jsonl", "pattern": "x"}, "takes no regular expression"),
-        ("x.log", b"hello\n", {"format": "shiviz", "mapping": "x"}, "takes no mapping"),
+        ("x.log", b"hello\n", {"format": "shiviz", "mapping": "otlp"}, "takes no mapping"),
         ("x.log", b"hello\n", {"pattern": "(?<host>"}, "no regular expression"),
         ("x.log", b"hello\n", {"delimiter": "("}, "no regular expression"),
         ("x.log", b"(?<host>(?<clock>\n", {}, "no regular expression"),
@@ -269,8 +272,8 @@ def test_what_cannot_be_imported_is_said_in_our_own_errors(
 
 
 def test_a_mistake_of_ours_in_a_worker_is_no_mistake_of_the_file(spark: SparkSession, tmp_path: Path) -> None:
-    def decode(line: bytes, _partition: object) -> dict[str, Any]:
-        return {"index": 1 // (len(line) - len(line))}
+    def decode(line: bytes, _partition: object) -> list[Row]:
+        return [{"index": 1 // (len(line) - len(line))}]
 
     source = find(spark, str(write_lines(tmp_path / "x.jsonl", "{}")))
     with pytest.raises(InternalError, match="x: ZeroDivisionError"), reading("x"):

@@ -11,7 +11,7 @@ from thence.errors import TraceError
 from thence.pipeline.importers.lines import decode_batches
 from thence.pipeline.importers.native import decode_house_line
 from thence.pipeline.importers.sources import partition_of
-from thence.pipeline.importers.staged import BESIDE, MAX_RAW_CHARACTERS, STAGED, Partition, batch
+from thence.pipeline.importers.staged import BESIDE, MAX_RAW_CHARACTERS, STAGED, Partition, Row, batch
 from thence.pipeline.tables import TRACE, arrow_schema
 from thence.trace.events import COLUMNS
 from thence.trace.parquet import schema
@@ -47,9 +47,9 @@ def test_every_line_is_an_event_or_a_bad_row_with_its_place() -> None:
 
 
 def test_what_a_decoder_ignores_is_counted_and_long_lines_are_cut() -> None:
-    def decode(line: bytes, _partition: Partition) -> dict[str, Any] | None:
+    def decode(line: bytes, _partition: Partition) -> list[Row]:
         if line == b"skip":
-            return None
+            return []
         raise TraceError("no")
 
     rows = [

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thence.errors import ConfigError, TraceError
-from thence.pipeline.importers.mapping import Fields, parse_mapping, read_mapping
+from thence.pipeline.importers.mapped.fields import Fields
+from thence.pipeline.importers.mapped.mapping import parse_mapping, read_mapping
 from thence.trace.complaints import explain
+from thence.trace.events import COLUMNS
 
 PLAIN = '[columns]\nprocess = "p"\nkind = "k"\n'
 
@@ -21,14 +23,14 @@ PLAIN = '[columns]\nprocess = "p"\nkind = "k"\n'
 def decoded(toml: str, row: object, partition: dict[str, str | None] | None = None) -> dict[str, Any] | None:
     line = row if isinstance(row, bytes) else json.dumps(row).encode()
     found = Fields(parse_mapping(toml)).decode(line, partition or {})
-    return found and {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in found[0].items() if value is not None and name != "maybe"} if found else None
 
 
 @pytest.mark.parametrize(
     ("toml", "why"),
     [
         ("x", "after a key"),
-        ("", "required field `columns`"),
+        ("", "columns.process: must be declared"),
         ('[columns]\nprocess = "p"\n', "columns.kind: must be declared"),
         (PLAIN + 'colour = "c"\n', "columns.colour: no column of a trace"),
         ('orde = "time"\n' + PLAIN, "unknown field `orde`"),
@@ -45,9 +47,24 @@ def decoded(toml: str, row: object, partition: dict[str, str | None] | None = No
         (PLAIN + "message = { template = '{}' }\n", "nothing else"),
         (PLAIN + "message = { template = '{a}', match = 'clock' }\n", "columns.clock: must be declared"),
         ('order = "time"\n' + PLAIN, "columns.time: must be declared"),
-        ("ignore = [{}]\n" + PLAIN, "ignore: each rule"),
-        ("ignore = [{ field = 'x' }]\n" + PLAIN, "ignore: each rule"),
-        ("ignore = [{ has = 'x', is = [1] }]\n" + PLAIN, "ignore: each rule"),
+        ("ignore = [{}]\n" + PLAIN, "ignore and when: each has one of"),
+        ("ignore = [{ field = 'x' }]\n" + PLAIN, "ignore and when: each has one of"),
+        ("ignore = [{ has = 'x', is = [1] }]\n" + PLAIN, "ignore and when: each has one of"),
+        ("ignore = [{ field = 'x', is = [1], is_not = [2] }]\n" + PLAIN, "ignore and when: each has one of"),
+        (PLAIN + "[[events]]\nwhen = [{}]\n", "ignore and when: each has one of"),
+        (PLAIN + "[[events]]\ncolumns = { colour = 'c' }\n", "columns.colour: no column of a trace"),
+        (
+            PLAIN + "[[events]]\ncolumns = { to = { found = 'deliveries' } }\n",
+            "columns.to: 'match' and 'found' are for all events",
+        ),
+        (PLAIN + "[[events]]\norder = 'time'\n", "columns.time: must be declared"),
+        ("[columns]\nkind = 'k'\n[[events]]\ncolumns = { process = 'p' }\n[[events]]\n", "columns.process: must be declared"),
+        (PLAIN + "clock = 'c'\nmessage = { from = 'm', match = 'clock' }\n[[events]]\nmaybe = true\n", "events.maybe: not where"),
+        ("once = '{a'\n" + PLAIN, "template '{a'"),
+        (PLAIN + "domain = { from = 'x', plus = 'y' }\n", "columns.domain.plus: only the column 'time' has it"),
+        (PLAIN + "[[doubts]]\nof = ['speed']\nbecause = 'x'\n", "doubts.of: one or more of well-formed"),
+        (PLAIN + "[[doubts]]\nof = []\nbecause = 'x'\n", "doubts.of: one or more of well-formed"),
+        ("format = 'shiviz'\n" + PLAIN, "columns: only where the format is ndjson"),
     ],
 )
 def test_a_mapping_that_cannot_be_is_refused(toml: str, why: str) -> None:
@@ -147,9 +164,72 @@ def test_rows_that_are_no_events_are_ignored() -> None:
 @pytest.mark.parametrize(("order", "place"), [("line", None), ("time", 5), ("clock", 3), ("n.0", 9), ("/time", 7)])
 def test_the_order_is_what_was_declared(order: str, place: int | None) -> None:
     toml = f"order = '{order}'\n" + PLAIN + "time = 't'\nclock = 'c'\n"
-    row = Fields(parse_mapping(toml)).decode(b'{"p":"x","k":"x","t":5,"c":{"x":3},"n":["9"],"time":7}', {})
-    assert row is not None
+    (row,) = Fields(parse_mapping(toml)).decode(b'{"p":"x","k":"x","t":5,"c":{"x":3},"n":["9"],"time":7}', {})
     assert row["order"] == place
+
+
+def events(toml: str, row: object) -> list[tuple[str, ...]]:
+    return [
+        tuple(str(found[name]) for name in ("process", "kind", "message", "time", "reason") if found.get(name) is not None)
+        for found in Fields(parse_mapping(toml)).decode(json.dumps(row).encode(), {})
+    ]
+
+
+BATCH = """
+    records = ["batches.*.rows.*", "rows.*"]
+    once = "{id}"
+    [columns]
+    process = { template = ["{^.host}/{/^/tags/zone}", "{^.host}", "{/^/names/@of/long}"] }
+    message = ["label", "id"]
+    time = { from = "at", plus = "took", unit = "ms" }
+    [[events]]
+    each = "causes.*"
+    columns = { kind = { constant = "deliver" }, message = { template = "{id} of {^.id}" } }
+    [[events]]
+    when = [{ field = "what", is_not = ["quiet"] }]
+    columns = { kind = { constant = "send" } }
+    """
+
+
+def test_a_line_may_hold_many_records_and_a_record_many_events() -> None:
+    typed = {"key": "zone", "value": {"stringValue": "z"}}
+    row = {
+        "batches": [
+            {
+                "host": "a",
+                "tags": [typed],
+                "rows": [{"id": 1, "at": 2, "took": 3, "causes": [{"id": 8}, [{"id": 9}, {"id": 8}]]}],
+            },
+            {"host": "b", "tags": ["zone", 5], "rows": [{"id": 2, "label": "x", "what": "loud"}, {"id": 3, "what": "quiet"}]},
+            {"host": "c", "tags": [{"key": "zone"}], "rows": [{"id": 4}, "no row"]},
+            {"names": {"q": {"long": "queue"}}, "rows": [{"id": 5, "of": "q"}]},
+        ]
+    }
+    assert events(BATCH, row) == [
+        ("a/z", "deliver", "8 of 1", "5000000"),
+        ("a/z", "deliver", "9 of 1", "5000000"),
+        ("a/z", "send", "1", "5000000"),
+        ("b/5", "send", "x"),
+        ("c", "send", "4"),
+        ('record 5: expected a JSON object, found "no row"',),
+        ("queue", "send", "5"),
+    ]
+    assert events(BATCH, {"rows": [{"id": 6}], "host": "d"}) == [("d", "send", "6")]
+    assert events(BATCH, {"something": "else"}) == []
+    found = Fields(parse_mapping(BATCH)).decode(json.dumps(row).encode(), {})
+    assert [one["once"] for one in found[:4]] == ["1#0", "1#1", "1#2", "2#0"]
+
+
+def test_a_mapping_says_what_it_cannot_show() -> None:
+    assert parse_mapping(PLAIN).in_doubt() == []
+    toml = (
+        'order = "time"\n' + PLAIN + "time = 't'\nmessage = { from = 'm', match = 'order' }\nto = { found = 'processes' }\n"
+        "[[doubts]]\nof = ['creation', 'fifo']\nbecause = 'of that'\n"
+    )
+    about = [text.partition(" in doubt: ")[0] for text in parse_mapping(toml).in_doubt()]
+    assert about == ["fifo, causal, total", "duplication, fifo, causal", "completeness", "creation, fifo"]
+    assert parse_mapping(toml).in_doubt()[-1] == "creation, fifo in doubt: of that"
+    assert parse_mapping(toml.replace("'t'\n", "'t'\nindex = 'i'\n")).in_doubt()[0].startswith("duplication")
 
 
 def test_a_folder_gives_what_the_row_does_not() -> None:
@@ -159,9 +239,7 @@ def test_a_folder_gives_what_the_row_does_not() -> None:
     assert decoded(toml, {"p": "x", "k": "x", "r": 8}, partition) == {"run": "8", "process": "x", "kind": "x"}
 
 
-ALL = PLAIN + "".join(
-    f"{name} = '{name}'\n" for name in ("run", "index", "message", "to", "time", "domain", "bytes", "overhead", "clock")
-)
+ALL = PLAIN + "".join(f"{name} = '{name}'\n" for name in COLUMNS if name not in {"process", "kind"})
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -173,6 +251,5 @@ JSON = st.recursive(
 def test_any_row_becomes_a_good_one_or_a_reason(row: dict[str, object]) -> None:
     line = json.dumps({"k": "send", **row}).encode()
     with contextlib.suppress(TraceError):
-        found = Fields(parse_mapping(ALL)).decode(line, {})
-        assert found is not None
+        (found,) = Fields(parse_mapping(ALL)).decode(line, {})
         assert explain(found) == []

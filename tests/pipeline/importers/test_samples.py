@@ -10,8 +10,9 @@ import pytest
 
 from tests.support.pipeline.replay import replay
 from thence.pipeline.importers.logtext import Grammar, guess
-from thence.pipeline.importers.mapping import Fields, read_mapping
-from thence.pipeline.importers.ndjson import matched_rows
+from thence.pipeline.importers.mapped.fields import Fields
+from thence.pipeline.importers.mapped.mapping import read_mapping
+from thence.pipeline.importers.mapped.ndjson import matched_rows
 from thence.pipeline.importers.shiviz import LOGGED, derived_rows, parsed_rows
 from thence.trace.events import COLUMNS, Event
 from thence.trace.judge import judge
@@ -30,8 +31,8 @@ def shiviz(name: str) -> list[dict[str, Any]]:
 def ewd998() -> list[dict[str, Any]]:
     """What Spark does, done by hand: decode, sort each process's rows by its own entry, number them, match."""
     decode = Fields(read_mapping(ROOT / "examples" / "mappings" / "ewd998.toml")).decode
-    decoded = [decode(line, {}) for line in (DATA / "ewd998-chan.ndjson").read_bytes().splitlines()]
-    events = sorted((row for row in decoded if row is not None), key=lambda row: (row["process"], row["order"]))
+    decoded = [row for line in (DATA / "ewd998-chan.ndjson").read_bytes().splitlines() for row in decode(line, {})]
+    events = sorted(decoded, key=lambda row: (row["process"], row["order"]))
     index: Counter[str] = Counter()
     for row in events:
         row.update(what="event", index=index[row["process"]])

@@ -45,7 +45,8 @@ def command(
         str | None, typer.Option(help="What it is, if it is no Parquet trace: as for thence import.")
     ] = None,
     pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="For ShiViz logs: as for thence import.")] = None,
-    mapping: Annotated[str | None, typer.Option(metavar="FILE", help="For NDJSON: as for thence import.")] = None,
+    mapping: Annotated[str | None, typer.Option(metavar="FILE", help="For JSON: as for thence import.")] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME", help="For JSON: as for thence import.")] = None,
     report: Annotated[
         bool, typer.Option("--report", help="Measure the trace too: tables, a report here, and one HTML file (with --out).")
     ] = False,
@@ -84,20 +85,19 @@ def command(
         raise typer.Exit(traces_follow.follow_trace(trace, master, required, out, checkpoint, until_idle, wait_s))
     if checkpoint is not None or until_idle is not None or wait_s is not None:
         raise ConfigError("--checkpoint, --until-idle and --patience go with --follow")
-    importing = {"format": format, "pattern": pattern, "mapping": mapping}
+    from thence.pipeline.importers import SourceOptions, check
+
+    options = SourceOptions.of(format, pattern, None, mapping, preset)
+    check(trace, options)
     result = None
-    if master is None and out is None and slice_events is None and not any(importing.values()):
+    if master is None and out is None and slice_events is None and not any(options):
         result = _audit_small(trace, required, explain)
     if result is None:
-        result = _audit_on_spark(trace, master, required, slice_events, out, report, explain, cones, importing)
+        result = _audit_on_spark(trace, master, required, slice_events, out, report, explain, cones, options._asdict())
     if json:
         console.say_json(result.to_json())
     else:
         _print(result, limit, out, report)
-        if report and out:
-            from thence.pipeline.report import print_report
-
-            print_report(f"{out}/metrics", result, console.out, with_order=False)
     if result.verdict == "violated" or result.bad_rows:
         raise typer.Exit(EXIT_VIOLATED)
 
@@ -180,3 +180,7 @@ def _print(result: AuditResult, limit: int, out: str | None, report: bool) -> No
         there = {"report.html": report, "violations": True, "bad": result.bad_rows, "cones": result.cones}
         kept = [name for name, is_there in there.items() if is_there]
         console.say(f"kept in {out}: {', '.join(kept)}")
+    if report and out:
+        from thence.pipeline.report import print_report
+
+        print_report(f"{out}/metrics", result, console.out, with_order=False)

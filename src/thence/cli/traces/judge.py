@@ -6,6 +6,7 @@ Rules:
 
 * Exit code 0: kept. 1: violated. 2: the trace or an option cannot be read.
 * ``--json`` prints one object, with every violation; ``--limit`` only shortens what people read.
+* What an import noted that a trace cannot show is said with the verdict; in JSON as ``notes``, where there is any.
 * Names come from files: what cannot be printed is shown escaped.
 """
 
@@ -14,12 +15,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import typer
 
 from thence.cli import console
 from thence.cli.properties import Require, required_properties
 from thence.errors import TraceError
-from thence.trace.files import read_trace, trace_size_bytes
+from thence.trace.files import PARQUET_ENDING, read_trace, trace_files, trace_size_bytes
 from thence.trace.judge import judge
 from thence.trace.words import tell_chain
 
@@ -64,10 +66,13 @@ def command(
         raise typer.Exit(EXIT_BAD_INPUT) from None
     with console.progress("judging", None) as advance:
         verdict = judge(events, required, lambda _done, _total: advance())
+    notes = _caveats(trace)
     if json:
-        console.say_json(verdict.to_json())
+        console.say_json(msgspec.json.encode({**msgspec.to_builtins(verdict), "notes": notes}) if notes else verdict.to_json())
     else:
         _print(verdict, events, limit)
+        for caveat in notes:
+            console.say_plainly(f"note: {caveat}")
     if not verdict.kept:
         raise typer.Exit(EXIT_VIOLATED)
 
@@ -78,6 +83,15 @@ def _read(trace: Path) -> list[Event]:
         return read_trace(trace)
     with console.progress("reading (bytes)", size) as advance:
         return read_trace(trace, advance)
+
+
+def _caveats(trace: Path) -> list[str]:
+    """Say what an import noted about the trace. JSON lines hold no such notes, and need no Parquet to be read."""
+    if not any(file.name.endswith(PARQUET_ENDING) for file in trace_files(trace)):
+        return []
+    from thence.pipeline.importers import caveats
+
+    return caveats(str(trace))
 
 
 def _print(verdict: Verdict, events: Sequence[Event], limit: int) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from thence.errors import TraceError
 from thence.pipeline.audit.auditor import Audit, audit, in_order
 from thence.pipeline.files import absolute, is_folder_of_columns, listing, reachable
+from thence.pipeline.importers import caveats_of
 from thence.pipeline.kernels.logged_clocks import MAX_CLOCKED_EVENTS, MAX_EXAMPLES
 from thence.pipeline.kernels.plan import SLICE_EVENTS
 from thence.pipeline.result import AuditResult
@@ -39,11 +40,6 @@ REPORT: Final = "report.html"
 CONES: Final = 10
 SHOWN: Final = 10_000
 """How many violations are returned, and printed as JSON; the table has them all."""
-
-IMPORTED_NOTES: Final = {
-    "shiviz": "messages were derived from vector clocks, in which a message that was overtaken leaves no mark: such a log "
-    "cannot show that order was broken"
-}
 
 CATALOG: Final = "table:"
 """What a source begins with that is a table of a catalog."""
@@ -90,7 +86,7 @@ def audit_trace(
         )
         if imported:
             result.bad_examples += imported.first_bad
-            result.notes += [IMPORTED_NOTES[imported.format]] if imported.format in IMPORTED_NOTES else []
+        result.notes += caveats_of(events)
         untold = sum(row.get("chain") is None for row in explanations)
         if untold:
             result.notes.append(f"{counted(untold, 'chain')} not told: the messages lie too far apart")

@@ -23,6 +23,7 @@ from thence.errors import ConfigError, TraceError
 from thence.pipeline.audit.explain import Ends, explain_window, windows_of
 from thence.pipeline.audit.total import contradictions
 from thence.pipeline.files import GLOB, is_url
+from thence.pipeline.importers import caveats
 from thence.pipeline.kernels.plan import SLICE_EVENTS
 from thence.pipeline.kernels.slices import without
 from thence.pipeline.result import AuditResult
@@ -115,7 +116,7 @@ def audit_small(
         runs=len(found.plan.runs),
         processes=len({name for run in found.plan.runs for name in run.processes}),
         slices=found.plan.slices,
-        notes=["a small trace: audited in this process, without Spark (--master starts it)"],
+        notes=[*caveats(source), "a small trace: audited in this process, without Spark (--master starts it)"],
         seconds={"audit": round(time.monotonic() - began, 3)},
     )
 

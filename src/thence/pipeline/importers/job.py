@@ -2,7 +2,6 @@
 
 Rules:
 
-* The format is guessed where it is not named, from the names and the first lines; what was guessed is said.
 * The source is read once: what was staged is kept until both tables are written.
 * Nothing but thence's own errors comes out.
 """
@@ -11,21 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from thence.errors import ConfigError, TraceError
-from thence.pipeline.importers import logtext
-from thence.pipeline.importers.mapping import Mapping, read_mapping
-from thence.pipeline.importers.native import decode_house_line, read_jsonl, read_parquet
-from thence.pipeline.importers.ndjson import read_ndjson
+from thence.errors import TraceError
+from thence.pipeline.importers.mapped.ndjson import read_mapped
+from thence.pipeline.importers.native import read_jsonl, read_parquet
 from thence.pipeline.importers.output import bad_place, read_bad_rows, refuse_to_replace, write
+from thence.pipeline.importers.plan import ImportPlan, SourceOptions, plan
 from thence.pipeline.importers.shiviz import read_shiviz
-from thence.pipeline.importers.sources import FORMATS, JSONL, NDJSON, PARQUET, SHIVIZ, Source, find, head, reading
+from thence.pipeline.importers.sources import JSONL, PARQUET, Source, find, head, reading
 from thence.pipeline.importers.staged import BAD, EVENT, IGNORED
 from thence.trace.events import SEND
-from thence.trace.files import PARQUET_ENDING, PARQUET_MAGIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,8 +40,9 @@ class Imported:
     guessed: str | None
     """What was guessed, in words; None where everything was said."""
     files: int
+    unit: str
+    """What was counted of the source: a line that is not blank, a record of a document, or a row of Parquet."""
     lines: int
-    """Of the source, without blank ones; rows, for Parquet."""
     ignored: int
     events: int
     """Rows of the trace."""
@@ -53,19 +51,12 @@ class Imported:
     messages: int
     bad: int
     first_bad: tuple[str, ...]
+    caveats: tuple[str, ...]
+    """What cannot be judged in the trace, and why; :func:`thence.pipeline.importers.caveats` reads it from the trace."""
 
     def to_json(self) -> str:
         """Return the same as one JSON object."""
         return msgspec.json.encode(asdict(self)).decode()
-
-
-class ImportPlan(NamedTuple):
-    """How a source will be read."""
-
-    format: str
-    guessed: str | None = None
-    grammar: logtext.Grammar | None = None
-    mapping: Mapping | None = None
 
 
 def import_trace(
@@ -81,126 +72,53 @@ def import_trace(
 ) -> Imported:
     """Make a Parquet trace at ``out`` of whatever is at ``source``.
 
-    ``pattern`` and ``delimiter`` are regular expressions for ShiViz logs, ``mapping`` is the path of a mapping for NDJSON.
+    ``pattern`` and ``delimiter`` are regular expressions for ShiViz logs, ``mapping`` is the path of a mapping for JSON, or the
+    name of a preset.
     """
     progress("finding files")
     found = find(spark, str(source))
-    plan = _plan(spark, found, format, pattern, delimiter, mapping)
-    found = found.of_format(plan.format)
+    options = SourceOptions(format, pattern, delimiter, mapping)
+    planned = plan(found.place, found.files, options, lambda files: head(spark, files))
+    found = found.of_format(planned.format)
     refuse_to_replace(str(out), found)
+    caveats = planned.caveats(str(source))
     progress("reading")
     with reading(str(source)):
-        staged = _staged(spark, found, plan).persist()
+        staged = _staged(spark, found, planned).persist()
         try:
             counts = _counts(staged)
+            if planned.mapping is not None and not counts["events"] and not counts["bad"]:
+                raise TraceError(
+                    f"{source}: nothing in there is an event; expected {planned.mapping.about or 'what the mapping names'}"
+                )
             progress("writing")
-            write(staged, str(out), found, counts["events"], counts["bad"], blocks=counts.pop("blocks"))
+            write(staged, str(out), found, counts["events"], counts["bad"], caveats, blocks=counts.pop("blocks"))
             return Imported(
                 trace=str(out),
                 bad_rows=bad_place(str(out)) if counts["bad"] else None,
-                format=plan.format,
-                guessed=plan.guessed,
+                format=planned.format,
+                guessed=planned.guessed,
                 files=len(found.files),
+                unit=planned.unit,
                 first_bad=_first_bad(spark, str(out)) if counts["bad"] else (),
+                caveats=tuple(caveats),
                 **counts,
             )
         finally:
             staged.unpersist()
 
 
-# --- what it is --------------------------------------------------------------------------------------------------------
-
-
-def _plan(
-    spark: SparkSession,
-    source: Source,
-    named: str | None,
-    pattern: str | None,
-    delimiter: str | None,
-    mapping: str | None,
-) -> ImportPlan:
-    if named is not None and named not in FORMATS:
-        raise ConfigError(f"format {named}: not known; the formats are {', '.join(FORMATS)}")
-    given = SHIVIZ if pattern or delimiter else NDJSON if mapping else None
-    if named and given and named != given:
-        raise ConfigError(f"format {named}: takes no {'regular expression' if given == SHIVIZ else 'mapping'}")
-    chosen = named or given
-    words = None
-    if chosen is None:
-        chosen, words = _guessed(spark, source)
-    if chosen == NDJSON:
-        if mapping is None:
-            raise ConfigError(
-                "JSON lines that are no trace need a mapping (--mapping FILE), which says where the columns come from"
-            )
-        return ImportPlan(chosen, words, mapping=read_mapping(mapping))
-    if chosen == SHIVIZ:
-        return _shiviz_plan(spark, source.of_format(SHIVIZ), words, pattern, delimiter)
-    return ImportPlan(chosen, words)
-
-
-def _guessed(spark: SparkSession, source: Source) -> tuple[str, str]:
-    """Return the format that a source seems to have, and how that shows."""
-    if any(file.path.endswith(PARQUET_ENDING) for file in source.files):
-        return PARQUET, f"names end in {PARQUET_ENDING}"
-    text = head(spark, source)
-    if text.startswith(PARQUET_MAGIC.decode()):
-        return PARQUET, "it begins like Parquet"
-    lines = [line.encode() for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise TraceError(f"{source.place}: nothing in there")
-    if any(map(_is_event, lines)):
-        return JSONL, "lines are events of a trace"
-    if 2 * sum(map(_is_object, lines)) > len(lines):
-        return NDJSON, "lines are JSON objects"
-    return SHIVIZ, "lines are text"
-
-
-def _is_event(line: bytes) -> bool:
-    try:
-        return bool(decode_house_line(line, {}))
-    except TraceError:
-        return False
-
-
-def _is_object(line: bytes) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(line), dict)
-    except (msgspec.MsgspecError, RecursionError):
-        return False
-
-
-def _shiviz_plan(
-    spark: SparkSession, source: Source, words: str | None, pattern: str | None, delimiter: str | None
-) -> ImportPlan:
-    ending = delimiter or logtext.DEFAULT_DELIMITER
-    logtext.compiled(ending)
-    if pattern is not None:
-        logtext.event_pattern(pattern)
-        return ImportPlan(SHIVIZ, words, logtext.Grammar(pattern, ending))
-    text = head(spark, source)
-    brought = logtext.header(text)
-    if brought is not None:
-        logtext.event_pattern(brought[0].pattern)
-        logtext.compiled(brought[0].delimiter)
-        return ImportPlan(SHIVIZ, "the file begins with its regular expression")
-    guess = logtext.guess(text, ending)
-    if guess is None:
-        raise TraceError(f"{source.place}: no events found; give the regular expression of the log (--pattern)")
-    return ImportPlan(SHIVIZ, f"looks like {guess[0]}", logtext.Grammar(guess[1], ending))
-
-
 # --- reading and counting ----------------------------------------------------------------------------------------------
 
 
-def _staged(spark: SparkSession, source: Source, plan: ImportPlan) -> DataFrame:
-    if plan.format == PARQUET:
+def _staged(spark: SparkSession, source: Source, planned: ImportPlan) -> DataFrame:
+    if planned.format == PARQUET:
         return read_parquet(spark, source)
-    if plan.format == JSONL:
-        return read_jsonl(spark, source).drop("order")
-    if plan.mapping is not None:
-        return read_ndjson(spark, source, plan.mapping)
-    return read_shiviz(spark, source, plan.grammar)
+    if planned.format == JSONL:
+        return read_jsonl(spark, source)
+    if planned.mapping is not None:
+        return read_mapped(spark, source, planned.mapping)
+    return read_shiviz(spark, source, planned.grammar)
 
 
 def _counts(staged: DataFrame) -> dict[str, Any]:

@@ -3,19 +3,19 @@
 Rules:
 
 * The kernel (:func:`decode_batches`) knows no Spark: Arrow batches of (source, block, value) come in, staged batches go out.
-* A decoder returns a row, or None for a line that is to be ignored, or raises :class:`~thence.errors.TraceError` with the
-  reason.
+* A decoder returns rows, none for a line that is to be ignored, or raises :class:`~thence.errors.TraceError` with the reason.
+* Of several rows of a line the first one accounts for it; one that may turn out to be no event only where all may.
 * Lines are numbered within their block, in the order in which Spark gives them, which is that of the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from thence.errors import TraceError
 from thence.pipeline.importers.sources import Source, file_path, partition_of
-from thence.pipeline.importers.staged import BAD, EVENT, IGNORED, STAGED_LINES, Partition, batch, cut
+from thence.pipeline.importers.staged import BAD, EVENT, IGNORED, MAYBE, NTH, STAGED_LINES, Partition, Row, batch, cut
 from thence.pipeline.tables import ddl
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
-Decoder = Callable[[bytes, Partition], dict[str, Any] | None]
+Decoder = Callable[[bytes, Partition], list[Row]]
 
 
 def read_lines(spark: SparkSession, source: Source, decode: Decoder) -> DataFrame:
@@ -71,17 +71,23 @@ def decode_batches(batches: Iterable[pa.RecordBatch], decode: Decoder) -> Iterat
             if (source, block) != place:
                 place, number, partition = (source, block), 0, partition_of(source)
             number += 1
-            row = _row(line.removeprefix(_BYTE_ORDER_MARK), partition, decode)
-            if row is not None:
-                rows.append({**row, "source": source, "block": block, "line": number, "lines": 1})
+            found = _rows(line.removeprefix(_BYTE_ORDER_MARK), partition, decode)
+            rows += [{**row, "source": source, "block": block, "line": number} for row in found]
         yield batch(rows, STAGED_LINES)
 
 
-def _row(line: bytes, partition: Partition, decode: Decoder) -> dict[str, Any] | None:
+def _rows(line: bytes, partition: Partition, decode: Decoder) -> list[Row]:
     if not line.strip():
-        return None
+        return []
     try:
-        row = decode(line, partition)
+        return accounted(decode(line, partition))
     except TraceError as error:
-        return {"what": BAD, "raw": cut(line.decode("utf-8", errors="backslashreplace")), "reason": str(error)}
-    return {"what": IGNORED} if row is None else {**row, "what": EVENT}
+        return accounted([{"what": BAD, "raw": cut(line.decode("utf-8", errors="backslashreplace")), "reason": str(error)}])
+
+
+def accounted(rows: list[Row]) -> list[Row]:
+    """Return rows that account for one line together, numbered; a row that says that it was ignored, where there are none."""
+    if not rows:
+        return [{"what": IGNORED, "lines": 1}]
+    first = next((place for place, row in enumerate(rows) if not row.get(MAYBE)), 0)
+    return [{"what": EVENT, **row, "lines": int(place == first), NTH: place} for place, row in enumerate(rows)]

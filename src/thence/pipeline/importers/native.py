@@ -9,14 +9,14 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from thence.errors import TraceError
 from thence.pipeline.importers.lines import read_lines
 from thence.pipeline.importers.sources import Source, decoded, file_path, partition_of, reading
-from thence.pipeline.importers.staged import BAD, BESIDE, EVENT, MAX_RAW_CHARACTERS, Partition
+from thence.pipeline.importers.staged import BAD, BESIDE, BESIDE_LINES, EVENT, MAX_RAW_CHARACTERS, Partition, Row
 from thence.pipeline.tables import TRACE, ddl
 from thence.trace.complaints import EXPECTED
 from thence.trace.events import COLUMNS, INT32_MAX, INT32_MIN, REQUIRED
@@ -32,13 +32,12 @@ _INT32_COLUMNS: Final = ("bytes", "overhead")
 
 def read_jsonl(spark: SparkSession, source: Source) -> DataFrame:
     """Return the staged rows of JSON lines."""
-    return read_lines(spark, source, decode_house_line)
+    return read_lines(spark, source, decode_house_line).drop(*(column.name for column in BESIDE_LINES))
 
 
-def decode_house_line(line: bytes, partition: Partition) -> dict[str, Any]:
+def decode_house_line(line: bytes, partition: Partition) -> list[Row]:
     """Decode one line as the trace's own reader does."""
-    event = decode_line(line, partition)
-    return msgspec.structs.asdict(event)
+    return [msgspec.structs.asdict(decode_line(line, partition))]
 
 
 def read_parquet(spark: SparkSession, source: Source) -> DataFrame:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from thence.errors import ConfigError, StorageError
 from thence.pipeline.files import absolute
 from thence.pipeline.importers.lines import lines_before
+from thence.pipeline.importers.notes import with_caveats
 from thence.pipeline.importers.sources import Source, reading
 from thence.pipeline.importers.staged import BAD, BAD_COLUMNS, EVENT
 from thence.trace.events import COLUMNS
@@ -50,13 +52,14 @@ def refuse_to_replace(out: str, source: Source) -> None:
             raise ConfigError(f"{place}: is being read; name another place for the trace")
 
 
-def write(staged: DataFrame, out: str, source: Source, events: int, bad: int, *, blocks: bool) -> None:
+def write(staged: DataFrame, out: str, source: Source, events: int, bad: int, caveats: Iterable[str], *, blocks: bool) -> None:
     """Write what was staged: ``events`` rows of the trace and ``bad`` ones; ``blocks`` if lines are counted from blocks."""
     from pyspark.sql import functions as f
 
     place = [f.col(name) for name in ("run", "process", "index")]
     parts = 1 + max(0, events - 1) // ROWS_PER_PART
     trace = staged.where(f.col("what") == EVENT).select(*COLUMNS)
+    trace = with_caveats(trace, caveats)
     trace = trace.repartition(1) if parts == 1 else trace.repartitionByRange(parts, *place)
     _save(trace.sortWithinPartitions(*place), out)
     if bad:

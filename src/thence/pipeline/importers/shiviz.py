@@ -5,7 +5,7 @@ The text is taken apart by :mod:`~thence.pipeline.importers.logtext`, the messag
 
 Rules:
 
-* All files of a source are one log. A file is read whole, up to ``MAX_LOG_BYTES``, since an event may take several lines; a
+* All files of a source are one log. A file is read whole, up to ``MAX_FILE_BYTES``, since an event may take several lines; a
   run is derived whole, in one task.
 * A logged event becomes, in this order: one ``deliver`` row for each message it heard, one row of kind ``event`` that stands
   for the event itself and holds its clock and time, and one ``send`` row if anybody heard from it directly. Only the
@@ -17,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from thence.errors import ConfigError
 from thence.pipeline.importers.clocks import Derived, Logged, derive, message_id
 from thence.pipeline.importers.logtext import Grammar, parse_log, text_of
-from thence.pipeline.importers.sources import Source, partition_of
+from thence.pipeline.importers.sources import Source, partition_of, refuse_large_files
 from thence.pipeline.importers.staged import BAD, EVENT, STAGED, Row, applied, batch, parted
 from thence.pipeline.tables import ddl
 from thence.trace.events import DELIVER, SEND
@@ -29,18 +28,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-MAX_LOG_BYTES: Final = 256 * 2**20
 LOGGED: Final = "event"
 """The kind of the row that stands for an event of the log."""
 
 
 def read_shiviz(spark: SparkSession, source: Source, grammar: Grammar | None) -> DataFrame:
     """Return the staged rows of a log."""
-    for file in source.files:
-        if file.size_bytes > MAX_LOG_BYTES:
-            raise ConfigError(
-                f"{file.path}: {file.size_bytes} bytes; split a log of more than {MAX_LOG_BYTES} bytes between two events"
-            )
+    refuse_large_files(source)
 
     def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for given in batches:

@@ -12,14 +12,15 @@ Rules:
 
 from __future__ import annotations
 
+import gzip
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
-from thence.errors import InternalError, TraceError
+from thence.errors import ConfigError, InternalError, TraceError
 from thence.trace.files import JSONL_ENDINGS, NULL_PARTITION, PARQUET_ENDING, PARTITION_COLUMNS
 
 if TYPE_CHECKING:
@@ -40,7 +41,11 @@ ENDINGS: Final[Mapping[str, tuple[str, ...]]] = {
 BYTES_PER_TASK: Final = 16 * 2**20
 """How much of a source one task gets after a shuffle. Spark would make 200 tasks of anything."""
 
+MAX_FILE_BYTES: Final = 256 * 2**20
+"""How large a file may be that a task reads whole, since its events are no lines."""
+
 HEAD_LINES: Final = 400
+HEAD_BYTES: Final = 2**20
 HEAD_FILES: Final = 4
 
 _GLOB: Final = re.compile(r"([\\{}\[\]*?])")
@@ -56,6 +61,12 @@ class SourceFile(NamedTuple):
     size_bytes: int
 
 
+def of_format(files: Sequence[SourceFile], name: str) -> tuple[Sequence[SourceFile], bool]:
+    """Return those of several files that end as this format's do, if any does, and whether they were chosen so."""
+    chosen = [file for file in files if file.path.endswith(ENDINGS[name])]
+    return (chosen, True) if chosen and len(files) > 1 else (files, False)
+
+
 class Source(NamedTuple):
     """A source as it will be read: where, which files, and by which endings they are chosen."""
 
@@ -65,8 +76,8 @@ class Source(NamedTuple):
 
     def of_format(self, name: str) -> Source:
         """Return the source with only those files that end as this format's do, if any does."""
-        chosen = tuple(file for file in self.files if file.path.endswith(ENDINGS[name]))
-        return self._replace(files=chosen, endings=ENDINGS[name]) if chosen and len(self.files) > 1 else self
+        files, chosen = of_format(self.files, name)
+        return self._replace(files=tuple(files), endings=ENDINGS[name]) if chosen else self
 
     @property
     def tasks(self) -> int:
@@ -97,14 +108,48 @@ def find(spark: SparkSession, source: str) -> Source:
     return Source(place, files)
 
 
-def head(spark: SparkSession, source: Source) -> str:
+def head(spark: SparkSession, files: Iterable[SourceFile]) -> str:
     """Return the first lines of the first files that hold anything."""
     lines: list[str] = []
-    for file in [file for file in source.files if file.size_bytes][:HEAD_FILES]:
+    for file in [file for file in files if file.size_bytes][:HEAD_FILES]:
         with reading(file.path):
             rows = spark.read.text(_GLOB.sub(r"\\\1", file.path)).limit(HEAD_LINES).collect()
         lines.extend(str(row["value"]) for row in rows)
     return "\n".join(lines) + "\n"
+
+
+def local_files(source: str) -> list[SourceFile]:
+    """Return the files of a source on this machine, without Spark; none where only Spark can tell."""
+    path = Path(source).absolute()
+    if "://" in source or not path.exists():
+        return []
+    found = [path] if path.is_file() else [one for one in sorted(path.rglob("*")) if one.is_file()]
+    shown = [one for one in found if not any(part[0] in "._" for part in one.relative_to(path).parts)]
+    return [SourceFile(str(one), one.stat().st_size) for one in shown]
+
+
+def local_head(files: Iterable[SourceFile]) -> str:
+    """Return the first lines of the first files that hold anything, as :func:`head` does."""
+    lines: list[str] = []
+    for file in [file for file in files if file.size_bytes][:HEAD_FILES]:
+        try:
+            with Path(file.path).open("rb") as opened:
+                begin = (gzip.GzipFile(fileobj=opened) if file.path.endswith(".gz") else opened).read(HEAD_BYTES)
+        except (OSError, EOFError) as error:
+            raise TraceError(
+                f"{file.path}: {error.strerror if isinstance(error, OSError) and error.strerror else error}"
+            ) from None
+        lines.extend(begin.decode(errors="backslashreplace").splitlines()[:HEAD_LINES])
+    return "\n".join(lines) + "\n"
+
+
+def refuse_large_files(source: Source) -> None:
+    """Refuse files that are too large to be read whole."""
+    for file in source.files:
+        if file.size_bytes > MAX_FILE_BYTES:
+            raise ConfigError(
+                f"{file.path}: {file.size_bytes} bytes; split a file of more than {MAX_FILE_BYTES} between two events"
+            )
 
 
 def file_path() -> Column:

@@ -38,10 +38,15 @@ BAD_COLUMNS: Final = ("source", "line", "raw", "reason")
 """The columns of the table of bad rows."""
 
 ORDER: Final = "order"
-"""Beside the staged columns of lines: by what the rows of a process are ordered, where they have no index."""
+NTH: Final = "nth"
+MAYBE: Final = "maybe"
+ONCE: Final = "once"
 
 STAGED: Final = (*TRACE, *BESIDE)
-STAGED_LINES: Final = (*STAGED, Column(ORDER, "bigint"))
+BESIDE_LINES: Final = columns("order bigint, nth bigint, maybe boolean, once string")
+"""Beside the staged columns of lines: by what the rows of a process are ordered where they have no index, which row of its line
+it is, whether it is one only if another process has the other end of its message, and what tells it from its repetitions."""
+STAGED_LINES: Final = (*STAGED, *BESIDE_LINES)
 
 Partition = Mapping[str, str | None]
 """The columns that names of folders give."""

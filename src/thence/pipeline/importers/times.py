@@ -45,9 +45,9 @@ def nanoseconds_of_date(text: str) -> int | None:
 
 
 def nanoseconds(value: object, unit: str) -> int | None:
-    """Return a time given as a number, or as text, in this unit; None if it is no such time."""
-    if unit == ISO:
-        moment = _iso(value) if isinstance(value, str) else None
+    """Return a time given as a number in this unit, also as text, or as a date; None if it is no such time."""
+    moment = _iso(value) if isinstance(value, str) and (unit == ISO or not value.isdecimal()) else None
+    if moment is not None or unit == ISO:
         return None if moment is None else _since_epoch(moment)
     if isinstance(value, int) and not isinstance(value, bool):
         return _in_range(value * UNITS[unit])
