@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
-from thence.errors import ThenceError
+from thence.errors import StorageError, ThenceError
 from thence.pipeline.session import Progress, watched
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 GivenT = TypeVar("GivenT")
 ResultT = TypeVar("ResultT")
 _RESULT: Final = "number int, result binary"
+_MISSING: Final = object()
 
 
 class Engine(Protocol):
@@ -70,13 +71,20 @@ class OnSpark:
         self._steps += 1
         name = f"step-{self._steps}"
         call = _Call(function, self.work, name, self.work.put_each(name, things))
-        results: list[Any] = [None] * len(things)
-        with watched(self.spark, step, progress):
+        results: list[Any] = [_MISSING] * len(things)
+
+        def scaled(step: str, done: int, total: int) -> None:
+            if progress:
+                progress(step, len(things) * done // total, len(things))
+
+        with watched(self.spark, step, scaled if progress else None):
             for row in self.spark.range(0, len(things), 1, len(things)).mapInArrow(call, _RESULT).collect():
                 results[row["number"]] = pickle.loads(row["result"])  # noqa: S301 - our own
         for result in results:
             if isinstance(result, ThenceError):
                 raise result
+            if result is _MISSING:
+                raise StorageError(f"{step}: Spark did not return the result of each of {len(things)} tasks")
         return results
 
 

@@ -9,6 +9,7 @@ is where those are.
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,10 +131,9 @@ def test_the_audit_finds_nothing_in_any_of_them(spark: SparkSession, recorded: R
 
 def swapped(events: list[Event]) -> list[Event]:
     """Return the events of a run in which a process has made two deliveries, one right after the other, the wrong way round."""
-    at = {(event.process, event.index): event for event in events}
-    for one in events:
-        other = at.get((one.process, one.index + 1))
-        if other is not None and one.kind == other.kind == DELIVER:
+    made = sorted((event for event in events if event.kind == DELIVER), key=lambda event: (event.process, event.index))
+    for one, other in pairwise(made):
+        if one.process == other.process:
             later, sooner = msgspec.structs.replace(one, index=other.index), msgspec.structs.replace(other, index=one.index)
             found = [later if event is one else sooner if event is other else event for event in events]
             if not judge(found, ORDER).kept:

@@ -406,7 +406,7 @@ def test_the_terminal_shows_the_same_and_is_not_steered(tmp_path: Path) -> None:
 def test_the_command_gives_one_verdict(violations: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store(made(["a", "b"], ["d"]), tmp_path / "metrics")
     found = AuditResult(source="trace", events=9, runs=1, processes=2, slices=1, properties={"causal": violations})
-    monkeypatch.setattr(auditing, "audit", lambda *_, **__: found)
+    monkeypatch.setattr(auditing, "audit_trace", lambda *_, **__: found)
     monkeypatch.setattr(session, "spark_session", lambda _: None)
     ended = run_cli("audit", "trace", "--report", "--out", tmp_path)
     assert ended.code == (1 if violations else 0)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from thence.errors import TraceError
 from thence.pipeline.audit.auditor import Audit, audit, in_order
-from thence.pipeline.files import absolute, is_folder_of_columns, listing, reachable
+from thence.pipeline.files import absolute, is_folder_of_columns, listing, reachable, replace_files
 from thence.pipeline.importers import caveats_of
 from thence.pipeline.kernels.logged_clocks import MAX_CLOCKED_EVENTS, MAX_EXAMPLES
 from thence.pipeline.kernels.plan import SLICE_EVENTS
@@ -95,7 +95,10 @@ def audit_trace(
             out = absolute(out)
             watch.step("write")
             table.write.mode("overwrite").parquet(f"{out}/violations")
-            found.bad.write.mode("overwrite").parquet(f"{out}/bad")
+            if found.bad_rows:
+                found.bad.write.mode("overwrite").parquet(f"{out}/bad")
+            else:
+                replace_files(f"{out}/bad", {})  # Those of an audit before.
             result.cones = _write_cones(explanations, out)
             if imported and imported.bad_rows:
                 spark.read.parquet(imported.bad_rows).write.mode("overwrite").parquet(f"{out}/bad")
@@ -125,7 +128,7 @@ def _events(
         return source, None
     if source.startswith(CATALOG):
         return spark.table(source.removeprefix(CATALOG)), None
-    if not given and (not reachable(absolute(source)) or listing(source, PARQUET_ENDING).paths):
+    if not given and (not reachable(absolute(source)) or _has_parquet(source)):
         return read_parquet_trace(spark, source), None
     watch.step("import")
     from thence.pipeline.importers import import_trace
@@ -134,6 +137,11 @@ def _events(
     named = {name: given.get(name) for name in ("format", "pattern", "delimiter", "mapping")}
     imported = import_trace(spark, source, f"{place}/trace", **named)  # type: ignore[arg-type]
     return spark.read.parquet(imported.trace), imported
+
+
+def _has_parquet(source: str) -> bool:
+    """Return whether anything there ends as Parquet files do; something else may be a trace of another kind."""
+    return any(path.endswith(PARQUET_ENDING) for path in listing(source, PARQUET_ENDING).paths)
 
 
 def read_parquet_trace(spark: SparkSession, source: str) -> DataFrame:
@@ -195,8 +203,6 @@ _FIELDS: Final = tuple(name for name in Violation.__struct_fields__ if name != "
 
 def _write_cones(explanations: Sequence[Mapping[str, Any]], out: str) -> list[str]:
     """Write the cones, in place of those that are there; return where they are."""
-    from thence.pipeline.files import replace_files
-
     cones = {f"{row['number']:04d}.jsonl": bytes(row["cone"]) for row in explanations if row.get("cone")}
     return replace_files(f"{out}/cones", cones)
 
