@@ -58,9 +58,9 @@ def simulate(options: SimulationOptions, topology: Topology, sink: Callable[[Eve
     """Run it, with a bar; return what came out and the seconds of CPU, which others on the machine change little."""
     with Progress(disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("messages", total=options.messages)
-        simulation = Simulation(options, sink, where=topology, progress=lambda count: bar.advance(task, count))
+        simulation = Simulation(options, sink, where=topology)
         began = time.process_time()
-        result = simulation.run()
+        result = simulation.run(lambda count: bar.advance(task, count))
     return result, time.process_time() - began
 
 

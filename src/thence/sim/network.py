@@ -75,6 +75,7 @@ class NetworkOptions:
     bandwidth_bytes_per_s: int | None = None  # of every link; None: infinite
     link_bandwidths_bytes_per_s: Mapping[Link, int] = field(default_factory=dict)
     loss: float = 0.0
+    link_losses: Mapping[Link, float] = field(default_factory=dict)
     duplication: float = 0.0
     reordering: float = 0.0
     reorder_delay: Law = field(default_factory=lambda: Exponential(50_000_000))  # on top, for those that are reordered
@@ -86,6 +87,9 @@ class NetworkOptions:
         for name in ("loss", "duplication", "reordering"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ConfigError(f"{name} is a probability, from 0 to 1, not {getattr(self, name)!r}")
+        for loss in self.link_losses.values():
+            if not 0.0 <= loss <= 1.0:
+                raise ConfigError(f"link_losses are probabilities, from 0 to 1, not {loss!r}")
         for speed in (self.bandwidth_bytes_per_s, *self.link_bandwidths_bytes_per_s.values()):
             if speed is not None and speed < 1:
                 raise ConfigError(f"bandwidth_bytes_per_s must be at least 1, or None for infinite, not {speed}")
@@ -96,7 +100,12 @@ class NetworkOptions:
 
     def check_names(self, processes: Collection[str]) -> None:
         """Refuse a link or a partition that names somebody who is not there."""
-        for option, links in (("link_delays", self.link_delays), ("link_bandwidths", self.link_bandwidths_bytes_per_s)):
+        of_links: dict[str, Mapping[Link, object]] = {
+            "link_delays": self.link_delays,
+            "link_bandwidths": self.link_bandwidths_bytes_per_s,
+            "link_losses": self.link_losses,
+        }
+        for option, links in of_links.items():
             for link in links:
                 _check_known(option, link, processes)
         for partition in self.partitions:
@@ -120,6 +129,7 @@ class _Counters:
 class _LinkState:
     delay: Law
     bandwidth_bytes_per_s: int | None
+    loss: float
     busy_until_ns: int = 0
     last_arrival_ns: int = 0
     blocked: bool = False
@@ -165,7 +175,7 @@ class Network:
             counters.cut += 1
             return
         departure_ns = self._kernel.now if link.bandwidth_bytes_per_s is None else self._departure_ns(link, size_bytes)
-        if options.loss and rng.random() < options.loss:
+        if link.loss and rng.random() < link.loss:
             counters.lost += 1
             return
         flight = (target, source, payload, self._drops.get(target, 0))
@@ -191,7 +201,8 @@ class Network:
         link = self._links.get(key)
         if link is None:
             speed = self.options.link_bandwidths_bytes_per_s.get(key, self.options.bandwidth_bytes_per_s)
-            link = self._links[key] = _LinkState(self.options.link_delays.get(key, self.options.delay), speed)
+            loss = self.options.link_losses.get(key, self.options.loss)
+            link = self._links[key] = _LinkState(self.options.link_delays.get(key, self.options.delay), speed, loss)
         return link
 
     def _is_cut(self, source: str, target: str) -> bool:

@@ -71,7 +71,8 @@ class Result(NamedTuple):
 class Simulation:
     """One run. ``where`` is a topology instead of the options' one domain, or several, one after the other.
 
-    ``delays`` and ``bandwidths_bytes_per_s`` are those of some pairs of processes, where they differ from the options' ones.
+    ``delays``, ``bandwidths_bytes_per_s`` and ``losses`` are those of some pairs of processes, where they are not the options'.
+    With ``losses`` the options must have a loss too, or nobody repeats what is lost.
     ``node_type`` is for planted mistakes.
     """
 
@@ -85,12 +86,12 @@ class Simulation:
         max_events: int = MAX_EVENTS,
         delays: Mapping[Link, Law] | None = None,
         bandwidths_bytes_per_s: Mapping[Link, int] | None = None,
-        progress: Callable[[int], None] | None = None,
+        losses: Mapping[Link, float] | None = None,
     ) -> None:
         """Set everything up; nothing has happened yet."""
         options.check()
         self.options = options
-        self._progress = progress
+        self._progress: Callable[[int], None] | None = None
         self._traffic = Random(f"{options.seed}/traffic")
         self._gap = parse_law(options.gap)
         self._body = bytes(options.body_bytes)
@@ -105,7 +106,7 @@ class Simulation:
         self.statistics = Statistics()
         network = _network_options(options, topology, self.names, delays or {}, bandwidths_bytes_per_s or {})
         # Connections keep the order of what goes over them.
-        network = dataclasses.replace(network, keep_fifo=network.keep_fifo or connected)
+        network = dataclasses.replace(network, keep_fifo=network.keep_fifo or connected, link_losses=losses or {})
         self.network = Network(self.kernel, network, Random(f"{options.seed}/network"), self._receive)
         self.fabric = Fabric(options, topology, self.names, self.kernel, self.network, self.statistics)
         self.nodes = self.fabric.nodes
@@ -129,8 +130,9 @@ class Simulation:
         """The version of the topology in force."""
         return self.fabric.topology
 
-    def run(self) -> Result:
-        """Run to the end."""
+    def run(self, progress: Callable[[int], None] | None = None) -> Result:
+        """Run to the end; tell ``progress`` of each message."""
+        self._progress = progress
         if self.copies is not None:
             self.copies.schedule()
         self.failures.schedule(reconfigured=self.reconfiguration is not None)

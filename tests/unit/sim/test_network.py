@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -85,6 +86,18 @@ def test_a_link_with_a_bandwidth_sends_one_frame_after_the_other() -> None:
     assert [(time, payload) for time, _, _, payload in bench.seen] == [
         (2 * MS, 3), (6 * MS, 1), (16 * MS, 2), (333_333_334 + MS, 4),
     ]  # fmt: skip
+
+
+def test_a_link_may_lose_more_or_less_than_others() -> None:
+    bench = Bench(delay=Constant(1), loss=0.5, link_losses={("a", "c"): 0.0, ("b", "a"): 1.0})
+    for number in range(100):
+        bench.send(number)
+        bench.send(number, target="c")
+        bench.send(number, "b", "a")
+    bench.kernel.run()
+    came = Counter((source, target) for _, target, source, _ in bench.seen)
+    assert (came["a", "c"], came["b", "a"]) == (100, 0)
+    assert 30 < came["a", "b"] < 70
 
 
 def test_a_link_that_was_idle_starts_at_once() -> None:
@@ -221,6 +234,7 @@ def test_a_duplicate_does_not_break_the_bound() -> None:
     [
         ({"loss": 1.5}, "loss is a probability, from 0 to 1, not 1.5"),
         ({"loss": float("nan")}, "loss is a probability"),
+        ({"link_losses": {("a", "b"): 1.1}}, "link_losses are probabilities, from 0 to 1, not 1.1"),
         ({"duplication": -0.1}, "duplication is a probability"),
         ({"reordering": 2}, "reordering is a probability"),
         ({"reordering": 0.1, "keep_fifo": True}, "keep_fifo lets nothing be reordered"),
@@ -246,6 +260,7 @@ def test_partitions_that_cannot_be_are_refused() -> None:
     [
         NetworkOptions(link_delays={("a", "zed"): Constant(1)}),
         NetworkOptions(link_bandwidths_bytes_per_s={("zed", "a"): 1}),
+        NetworkOptions(link_losses={("zed", "a"): 0.1}),
         NetworkOptions(partitions=(Partition(0, 1, (("a",), ("zed",))),)),
     ],
 )

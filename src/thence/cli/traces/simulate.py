@@ -146,9 +146,9 @@ def _simulate(options: SimulationOptions, topology: Path | None, trace: Path | N
     check_ordering_options(options.ordering, options.ordering_options)
     with console.progress("simulating (messages)", options.messages) as advance:
         if trace is None:
-            return Simulation(options, nowhere, where=fabric, progress=advance).run()
+            return Simulation(options, nowhere, where=fabric).run(advance)
         with LiveTraceWriter(trace) if live else TraceWriter(trace) as writer:
-            return Simulation(options, writer.write, where=fabric, progress=advance).run()
+            return Simulation(options, writer.write, where=fabric).run(advance)
 
 
 def _summary(result: Result) -> dict[str, Any]:

@@ -157,8 +157,9 @@ class Setup(msgspec.Struct, frozen=True):
     messages: int = 60
     recipients: int = 4
     loss: float = 0.0
+    """The share of frames that get lost; if ``local_ms`` is given, of those between subgroups."""
     local_ms: int = 0
-    """The delay within a subgroup; 0: all delays are exponential, of 10 ms on average."""
+    """The delay within a subgroup, where nothing gets lost; 0: all delays are exponential, of 10 ms on average."""
     wide_ms: int = 0
     """The delay between gateways."""
 
@@ -181,13 +182,15 @@ def watch(kind: type[Grouped], wanted: Setup, seed: int, sink: Sink) -> VectorFi
     events, keep = kept(sink)
     home = {name: number for number, group in enumerate(groups) for name in group}
     delays: dict[tuple[str, str], Law] = {}
+    losses: dict[tuple[str, str], float] = {}
     if wanted.local_ms:
+        losses = {(one, other): 0.0 for one, other in permutations(names, 2) if home[one] == home[other]}
         mean_ms = {True: wanted.local_ms, False: wanted.wide_ms}
         delays = {
             (one, other): Exponential(mean_ms[home[one] == home[other]] * 1_000_000) for one, other in permutations(names, 2)
         }
     where = Topology.flat(Domain("d", tuple(names), ordering, {"groups": groups}))
-    simulation = Simulation(options, keep, where=where, delays=delays)
+    simulation = Simulation(options, keep, where=where, delays=delays, losses=losses)
     stamps: dict[str, dict[str, Any]] = {name: {} for name in names}
     for node in simulation.nodes.values():
         node.on_deliver = _noting(stamps[node.name], node.on_deliver)
