@@ -53,6 +53,14 @@ def test_printed_and_corrected_agree_on_two_layers_only(shape: ClusterShape) -> 
         assert all(printed < 0.999 * corrected for printed, corrected in loads)
 
 
+def test_agents_that_are_sites_are_counted_with_two_layers() -> None:
+    """C7, Fig. 7: beside the version with a coordinator of its own in every cluster."""
+    found = measured(layout="two-layers", sites=64, b=8, messages=1_000)
+    assert found["agent"] == pytest.approx(found["bottom_printed"], rel=0.04)
+    assert found["agent_top"] == pytest.approx(found["top_printed"], rel=0.04)
+    assert math.isnan(measured()["agent"])
+
+
 def test_the_printed_formula_by_hand() -> None:
     """§IV-B, b = 2 and three layers: L(n) = (4-1)(2-1)/8 of everything, R(n, 2) = (4-1)/8, S(n, k) = L(n)/2^(3-k)."""
     shape = ClusterShape(2, 3, 4)

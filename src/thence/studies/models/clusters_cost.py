@@ -86,6 +86,7 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
     setting = msgspec.convert(dict(point), ClustersSetting)
     shape = shape_of(setting)
     middle = shape.layers > 2
+    agents = agent_load(shape, setting.messages, seed) if shape.layers == 2 else (math.nan, math.nan)
     arrivals = loads(shape, setting.messages, seed, sink)
     printed = [printed_load(shape, layer) for layer in range(1, shape.layers + 1)]
     corrected = [corrected_load(shape, layer) for layer in range(1, shape.layers + 1)]
@@ -104,6 +105,8 @@ def run(point: Point, seed: int, sink: Sink) -> Measures:
         "bottom": arrivals[0],
         "bottom_printed": printed[0],
         "bottom_corrected": corrected[0],
+        "agent": agents[0],
+        "agent_top": agents[1],
     }
 
 
