@@ -5,6 +5,7 @@ What the paper calls an agent server is a process here, a domain of causality a 
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from thence.sim.scenario import from_actions, run_text
 from thence.sim.search.explorer import Case, explore
 from thence.sim.simulation import Result, simulate
 from thence.sim.world import World
+from thence.studies.models import domains_growth
+from thence.studies.parts import shapes
 from thence.studies.parts.figures import SHAPES, domains_fig2
 from thence.studies.parts.shapes import bus, flat, tree
 from thence.trace.events import Event
@@ -146,6 +149,32 @@ def test_m7_fig_10_shows_three_different_graphs() -> None:
         "domains-fig10-daisy": (False, 3, 3),
         "domains-fig10-tree": (False, 2, 0),
     }
+
+
+def graph(topology: Topology) -> list[str]:
+    """Return what a fabric is like, whatever servers and domains are called: each domain by who is in it, four steps around."""
+    servers = {name: str(len(homes)) for name, homes in topology.homes.items()}
+    domains: dict[str, str] = {}
+    for _ in range(4):
+        for name, domain in topology.domains.items():
+            seen = repr(sorted(servers[member] for member in domain.members))
+            domains[name] = sha256(seen.encode()).hexdigest()
+        servers = {name: repr(sorted(domains[home] for home in homes)) for name, homes in topology.homes.items()}
+    return sorted(domains.values())
+
+
+STUDIED: dict[str, str | int] = {"tree_size": 4, "tree_branching": 2, "stamps": "full"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "servers", "drawn"),
+    [("bus", 16, shapes.bus(4, 4)), ("daisy", 27, shapes.hierarchy(3, 3, 3)), ("tree", 22, shapes.tree(3, 2, 4))],
+)
+def test_m7_the_study_has_the_bus_the_daisy_and_the_tree_of_fig_10(shape: str, servers: int, drawn: Topology) -> None:
+    """M7, Fig. 10: what ``domains-growth`` measures is what is drawn, where sizes allow it, and three graphs anyway."""
+    studied = {kind: domains_growth.fabric({**STUDIED, "shape": kind, "servers": servers}) for kind in ("bus", "daisy", "tree")}
+    assert graph(studied[shape]) == graph(drawn)
+    assert len({tuple(graph(made)) for made in studied.values()}) == len(studied)
 
 
 @pytest.mark.parametrize("pattern", ["unicast", "multicast", "broadcast"])
