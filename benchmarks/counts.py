@@ -242,10 +242,10 @@ HEAD: Final = (
 )
 
 
-def rows() -> Iterator[tuple[str, ...]]:
-    """Count everything."""
+def rows(sizes: Iterable[int] = SIZES) -> Iterator[tuple[str, ...]]:
+    """Count everything, at these sizes."""
     for configuration in CONFIGURATIONS:
-        for size in SIZES:
+        for size in sizes:
             began = process_time()
             found = count(configuration, size)
             value = configuration.formula.value(found.processes)
