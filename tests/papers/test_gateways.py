@@ -18,9 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.runs import Run, random_run
+from thence.core.member.contract import Submit
+from thence.core.member.limits import MemberOptions
+from thence.core.member.member import Member
 from thence.core.ordering.grouped import Grouped, GroupedGlobal, GroupedLocal
 from thence.core.topology.domain import Domain
 from thence.core.topology.model import Topology
+from thence.core.topology.routing import Routes
 from thence.core.wire.messages import Envelope, Packet, control_bytes
 from thence.errors import OverflowingFrame
 from thence.sim.node import SimulatedNode
@@ -194,6 +198,15 @@ def test_g6_what_is_sent_later_is_delivered_later_within_the_skew(seed: int, ske
     run = random_watched("hybrid", seed, skew)
     assert run.complaints() == []
     assert run.inversions(2 * skew + run.steps) == []
+
+
+@pytest.mark.parametrize(("clock", "time"), [("hybrid", 900_000), ("physical", 1), ("logical", 1)])
+def test_g6_a_server_sends_by_its_own_clock(clock: str, time: int) -> None:
+    """G6: what a server runs is a member; it hands the time of the request to the ordering, though it has heard of nobody."""
+    domain = Domain("d", ("a", "b"), "clocked", {"clock": clock})
+    ready = Member("a", Routes(Topology.flat(domain)), MemberOptions()).step(Submit(("b",)), 900_000)
+    ((_, packet),) = ready.send
+    assert [frame.stamp.time for frame in packet.frames] == [time]
 
 
 def test_g6_the_other_clocks_do_not_promise_that() -> None:
