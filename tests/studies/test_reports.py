@@ -6,11 +6,14 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from thence.studies.runs import replay_command
-from thence.studies.study import CATALOGUE, study_named, study_names
+from thence.studies.claims import words
+from thence.studies.results import means_of
+from thence.studies.runs import replay_command, run_once
+from thence.studies.study import CATALOGUE, canonical, study_named, study_names
 
 REPORTS = Path(__file__).parents[2] / "docs" / "research" / "studies"
 PAGE = REPORTS.with_suffix(".md")
@@ -101,12 +104,71 @@ def test_the_figures_of_a_report_are_those_of_its_data(name: str) -> None:
     assert contradictions(text.replace(line, f"| {' | '.join(changed)} |"), points, claims) == [changed], "not noticed"
 
 
+QUICK = {"domains", "flat", "fours", "1 copy", "bus", "own vectors", "causal", 1}
+"""Values of the first parameter of a study that are tried here; others are for ``make test-all``."""
+SLOW = {("daisy-load", "flat"), ("all-together", "flat")}
+
+
+def samples() -> list[Any]:
+    """Return the first point of each value of the first parameter that varies."""
+    found = []
+    for name in study_names():
+        study = study_named(name)
+        first = next(parameter for parameter, values in study.grid.items() if len(values) > 1)
+        points = list(study.points())
+        for place in {point[first]: place for place, point in reversed([*enumerate(points)])}.values():
+            value = points[place][first]
+            quick = value in QUICK and (name, value) not in SLOW
+            marks = [] if quick else [pytest.mark.campaign]
+            found.append(pytest.param(name, place, id=f"{name}, {value}", marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("name", "place"), samples())
+def test_a_report_has_the_figures_of_this_version(name: str, place: int) -> None:
+    """Same point and seed, same measures: so the runs of a point give its row again, unless the code has changed since."""
+    study = study_named(name)
+    row = rows_of(REPORTS / "data" / f"{name}-points.csv")[place]
+    point = list(study.points())[place]
+    runs = [run_once(study, point, repetition) for repetition in range(int(row["runs"]))]
+    assert [run.error for run in runs if run.error] == []
+    means = means_of(runs)[canonical(point)]
+    measures = {column: column.partition(" (")[0] for column in row if column.partition(" (")[0] in study.measures}
+    assert {column: words(means[measure]) for column, measure in measures.items()} == {column: row[column] for column in measures}
+
+
 def test_the_page_counts_the_runs_of_all_reports() -> None:
     runs = [
         int(re.search(r"In all ([\d,]+) runs", (REPORTS / f"{name}.md").read_text(encoding="utf-8"))[1].replace(",", ""))  # type: ignore[index]
         for name in study_names()
     ]
     assert f"together are {sum(runs):,} runs" in " ".join(PAGE.read_text(encoding="utf-8").split())
+
+
+def verdicts() -> dict[tuple[str, str], str]:
+    """Return the verdict on each claim, by report and words."""
+    texts = {name: (REPORTS / f"{name}.md").read_text(encoding="utf-8") for name in study_names()}
+    return {(name, claim): verdict for name, text in texts.items() for _, claim, verdict in claims_in(text)}
+
+
+def unexplained(page: str, before: list[dict[str, str]], now: dict[tuple[str, str], str]) -> list[list[str]]:
+    """Return the verdicts that changed without a row that says why, and the rows that do not say what became of one."""
+    (rows,) = (rows for head, *rows in tables(page) if head[:2] == ["report", "claim, before"])
+    was = {(row["report"], row["claim"]): row["verdict"] for row in before}
+    told = {(row[0], row[1]) for row in rows}
+    wrong = [[*key, verdict] for key, verdict in was.items() if now.get(key) != verdict and key not in told]
+    for report, claim, verdict, later, new, why in rows:
+        found = now.get((report, claim if later in {"the same", "-"} else later), "gone")
+        if was.get((report, claim)) != verdict or found != new or not why:
+            wrong.append([report, claim, verdict])
+    return wrong
+
+
+def test_every_changed_verdict_is_listed_with_its_reason() -> None:
+    page, before = PAGE.read_text(encoding="utf-8"), rows_of(REPORTS.parent / "data" / "verdicts_before.csv")
+    assert unexplained(page, before, verdicts()) == []
+    changed = {**verdicts(), ("clusters-layers", "none"): "holds", (before[0]["report"], before[0]["claim"]): "not decided"}
+    assert unexplained(page, before, changed) == [[before[0]["report"], before[0]["claim"], before[0]["verdict"]]], "not noticed"
 
 
 def test_no_page_has_a_twin() -> None:
