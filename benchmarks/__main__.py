@@ -3,6 +3,7 @@
 python -m benchmarks                 all that need nothing but this project
 python -m benchmarks peers           beside NATS and Redis, which are installed if need be (some minutes)
 python -m benchmarks servers_growth  up to 150 servers (some minutes)
+python -m benchmarks servers_series  the same with agents and disks (some minutes)
 python -m benchmarks memory          ten million messages (some minutes)
 python -m benchmarks backlog         two million messages for a client that is away
 python -m benchmarks agents          reactions of agents, beside a program with Redis
@@ -19,7 +20,7 @@ from benchmarks import report
 from benchmarks.table import judged, markdown
 
 BENCHMARKS = ("simulator", "orderings", "links", "confirmation", "audit", "stores", "recovery", "takeover", "studies")
-LONG = ("peers", "servers_growth", "memory", "backlog", "agents", "outside")
+LONG = ("peers", "servers_growth", "servers_series", "memory", "backlog", "agents", "outside")
 """Not part of a run of everything; each is written down by itself."""
 
 

@@ -7,14 +7,15 @@ with ``updates``.
 
 Rules:
 
-* All servers run in this process, over TCP on the loopback, each with its own store in a temporary folder, without fsync where
-  the machine has ``/dev/shm``: what a disk adds depends on the disk, and bytes do not. Heartbeats are put off.
-* Time is from the reaction that sends to the reaction to the last answer; the median of ``ROUNDS``. *wire* is all that goes over
-  the network meanwhile, acks too. *disk* is what all stores grow by, and *state* what the orderings of a server keep in
-  the end, on average.
+* The servers are spread over a few processes, joined by TCP on the loopback, each with its own store in a temporary folder,
+  in memory where the machine has ``/dev/shm``: what a disk adds depends on the disk, and bytes do not. Heartbeats are put off.
+* *time* is from the reaction that sends to the reaction to the last answer; the median of ``ROUNDS``. *processor* is what all
+  servers together spend for a round, the request of the client that starts it included; it depends less on what else runs.
+* *wire* is all that goes over the network meanwhile, acks too. *disk* is what all logs grow by, which no snapshot makes short
+  meanwhile, and *state* what the orderings of a server keep in the end, on average.
 * On a bus the main agent is on a server that is no relay, and those it writes to share no domain with it, as in §6.1.
 
-``python -m benchmarks.servers_series [largest]`` prints the table, up to so many servers.
+``python -m benchmarks.servers_series LARGEST`` prints the table, up to so many servers, and writes nothing down.
 """
 
 from __future__ import annotations
@@ -24,30 +25,43 @@ import logging
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from unittest import mock
 
 import msgspec
 
 import thence
+from benchmarks.fits import fit
 from benchmarks.peers.brokers import with_free_addresses
+from benchmarks.peers.processes import Turn, Worker
+from benchmarks.peers.processes import run as run_workers
 from benchmarks.servers_growth import NEVER_S, asked
 from benchmarks.table import Row, markdown
 from thence.agents.kinds import kinds_of
 from thence.core.topology.model import Topology
+from thence.core.topology.toml import parse, write
+from thence.node.driver import commits
 from thence.node.options import NodeOptions
 from thence.node.peers import connections as peers_connections
 from thence.node.peers import outgoing_calls
 from thence.server.server import Server
 from thence.studies.parts import layouts
 
+NOTES: Final = """
+Ours is the bus, up to 100 servers; 150 did not all connect on a busy machine. With whole matrices a remote round
+trip writes 8 n² + 661 bytes in one domain and 25.2 n + 1,120 on the bus.
+"""
 SIZES: Final = (9, 25, 49, 100, 150)
+FIRST: Final = 25
+"""From how many servers on growth is measured."""
 ROUNDS: Final = 20
+PROCESSES: Final = 3
 SERIES: Final = ("local", "remote", "broadcast")
 STAMPS: Final = ("full", "updates")
 LOOK_S: Final = 0.005
@@ -98,6 +112,7 @@ class Cost(NamedTuple):
     seconds: float
     wire_bytes: float
     disk_bytes: float
+    processor_s: float
 
 
 class Found(NamedTuple):
@@ -113,14 +128,24 @@ def fabric(shape: str, stamps: str, servers: int) -> Topology:
     return Topology(shape, made.domains.values())
 
 
+class Share(NamedTuple):
+    """What one process has seen of a series: its bytes, and its processor's time; and the times, if the main agent is there."""
+
+    seconds: list[float]
+    wire_bytes: int
+    disk_bytes: int
+    processor_s: float
+
+
 @asynccontextmanager
-async def running(topology: Topology, data: Path) -> AsyncIterator[dict[str, Server]]:
-    """Run all servers in this loop, durable."""
+async def running(topology: Topology, names: Sequence[str], data: Path) -> AsyncIterator[dict[str, Server]]:
+    """Run these servers in this loop, durable."""
     servers: dict[str, Server] = {}
     silent = mock.patch.multiple(peers_connections, HEARTBEAT_S=NEVER_S, SILENCE_S=NEVER_S)
-    with silent, mock.patch.object(outgoing_calls, "MAX_BACKOFF_S", 0.2):
+    backoff = mock.patch.object(outgoing_calls, "MAX_BACKOFF_S", 0.2)
+    with silent, backoff, mock.patch.object(commits, "COMPACT_BYTES", 1 << 40):
         try:
-            for name in reversed(topology.processes):
+            for name in reversed(names):
                 servers[name] = Server(topology, name, NodeOptions(data=data / name), kinds_of([Player]))
                 await servers[name].start()
             for server in servers.values():
@@ -131,40 +156,84 @@ async def running(topology: Topology, data: Path) -> AsyncIterator[dict[str, Ser
                 await server.stop(drain_s=0)
 
 
-async def measure(topology: Topology, data: Path, rounds: int = ROUNDS) -> Found:
+def measure(topology: Topology, data: Path, rounds: int = ROUNDS) -> Found:
     """Run one fabric and all series."""
-    topology = with_free_addresses(topology)
-    main, others = asked(topology)
-    addresses = topology.addresses
-    costs: dict[str, Cost] = {}
-    async with running(topology, data) as servers:
+    shared = _shared(topology, data, rounds, PROCESSES)
+    workers = [Worker(host, {"place": place, **shared}) for place in range(PROCESSES)]
+    return _together([report.said for report in run_workers(workers)], len(topology.processes), rounds)
+
+
+def measure_here(topology: Topology, data: Path, rounds: int = ROUNDS) -> Found:
+    """Do so in this process and thread, where bytes are nearly the same each time."""
+    said = asyncio.run(host(Turn(threading.Barrier(1)), place=0, **_shared(topology, data, rounds, 1)))
+    return _together([said], len(topology.processes), rounds)
+
+
+def _shared(topology: Topology, data: Path, rounds: int, processes: int) -> dict[str, Any]:
+    """Return what all processes are told; the addresses are drawn here, once."""
+    return {"topology": write(with_free_addresses(topology)), "data": str(data), "rounds": rounds, "processes": processes}
+
+
+def _together(said: Sequence[tuple[dict[str, Share], int]], servers: int, rounds: int) -> Found:
+    costs = {}
+    for series in SERIES:
+        shares = [of_series[series] for of_series, _ in said]
+        times = [second for share in shares for second in share.seconds]
+        sums = (sum(column) / rounds for column in list(zip(*shares, strict=True))[1:])
+        costs[series] = Cost(statistics.median(times), *sums)
+    return Found(costs, sum(state for _, state in said) / servers)
+
+
+async def host(turn: Turn, *, topology: str, data: str, rounds: int, processes: int, place: int) -> tuple[dict[str, Share], int]:
+    """Run one share of the servers; return what each series took here, and what the orderings keep."""
+    logging.disable(logging.ERROR)
+    fabric = parse(topology)
+    main, others = asked(fabric)
+    async with AsyncExitStack() as stack:
+        servers = await stack.enter_async_context(running(fabric, fabric.processes[place::processes], Path(data)))
+        await turn.all()
         for name in (main, *others):
-            async with thence.connect(f"thence://{addresses[name]}", f"client-{name}") as client:
-                await client.agents.create(f"at-{name}", "Player", Tally())
-                if name == main:
-                    await client.agents.create("main", "Player", Tally())
-        directory = servers[main].node.directory
-        await _until(lambda: all(directory.home(f"at-{name}") for name in others))
-        async with thence.connect(f"thence://{addresses[main]}", "client") as client:
-            for series in SERIES:
-                # Everybody is written to before it counts: what is learned at the start is learned once.
-                for counts in (False, True):
-                    before, times = _bytes(servers.values()), []
-                    for at in range(rounds):
-                        to = {"local": [f"at-{main}"], "remote": [f"at-{others[at % len(others)]}"]}.get(
-                            series, [f"at-{name}" for name in others]
-                        )
-                        Player.times.clear()
-                        await client.send("main", Ask(to))
-                        await _until(partial(_answered, len(to)))
-                        times.append(Player.times[-1] - Player.times[0])
-                    if counts:
-                        await _until(lambda: all(at_rest(server) for server in servers.values()))
-                        wire, disk = ((now - then) / rounds for now, then in zip(_bytes(servers.values()), before, strict=True))
-                        costs[series] = Cost(statistics.median(times), wire, disk)
+            if name in servers:
+                async with thence.connect(f"thence://{fabric.addresses[name]}", f"client-{name}", connect_timeout=None) as client:
+                    await client.agents.create(f"at-{name}", "Player", Tally())
+                    if name == main:
+                        await client.agents.create("main", "Player", Tally())
+        asks = None
+        if main in servers:
+            # Whoever connects is announced to all, so it does so before anything is counted.
+            asks = await stack.enter_async_context(thence.connect(f"thence://{fabric.addresses[main]}", "client"))
+            directory = servers[main].node.directory
+            await _until(lambda: all(directory.home(f"at-{name}") for name in others))
+        shares = {}
+        for series in SERIES:
+            # Everybody is written to before it counts: what is learned at the start is learned once.
+            for _ in ("before", "counts"):
+                await turn.all()
+                bytes_before, began_s = _bytes(servers.values()), time.process_time()
+                times = await _ask(asks, main, others, series, rounds) if asks else []
+                await turn.all()
+                for _ in range(2):  # What comes to rest here may have sent to others, who answer.
+                    await _until(lambda: all(at_rest(server) for server in servers.values()))
+                    await turn.all()
+                wire, disk = (now - then for now, then in zip(_bytes(servers.values()), bytes_before, strict=True))
+                shares[series] = Share(times, wire, disk, time.process_time() - began_s)
         places = [place for server in servers.values() for place in server.node.member.attachment.domains.values()]
-        state = sum(len(place.ordering.snapshot()) for place in places) / len(servers)
-    return Found(costs, state)
+        await turn.all()
+        return shares, sum(len(place.ordering.snapshot()) for place in places)
+
+
+async def _ask(client: thence.Client, main: str, others: Sequence[str], series: str, rounds: int) -> list[float]:
+    """Let the main agent ask, and return how long each round took."""
+    times = []
+    for at in range(rounds):
+        to = {"local": [f"at-{main}"], "remote": [f"at-{others[at % len(others)]}"]}.get(
+            series, [f"at-{name}" for name in others]
+        )
+        Player.times.clear()
+        await client.send("main", Ask(to))
+        await _until(partial(_answered, len(to)))
+        times.append(Player.times[-1] - Player.times[0])
+    return times
 
 
 def _answered(many: int) -> bool:
@@ -189,28 +258,65 @@ async def _until(true: Callable[[], object]) -> None:
             await asyncio.sleep(LOOK_S)
 
 
-def rows(sizes: Collection[int]) -> Iterator[Row]:
-    """Compare a bus (ours) with one domain (the peer), with either kind of stamp."""
+def run(sizes: Collection[int] = SIZES) -> list[Row]:
+    """Compare a bus (ours) with one domain (the peer), with either kind of stamp; and say how both grow."""
+    rows: list[Row] = []
+    grown: dict[str, dict[int, Found]] = {}
     for servers in sizes:
         for stamps in STAMPS:
-            ours, theirs = (_measured(shape, stamps, servers) for shape in ("bus", "flat"))
-            for series in SERIES:
-                what, mine, other = f"{servers} servers, {stamps}, {series}", ours.costs[series], theirs.costs[series]
-                yield Row(
-                    f"{what}: time",
-                    f"{mine.seconds * 1e3:,.1f} ms",
-                    f"{other.seconds * 1e3:,.1f} ms",
-                    other.seconds / mine.seconds,
+            for shape in ("bus", "flat"):
+                grown.setdefault(f"{shape}, {stamps}", {})[servers] = _measured(shape, stamps, servers)
+            rows += _compared(
+                f"{servers} servers, {stamps}", *(grown[f"{shape}, {stamps}"][servers] for shape in ("bus", "flat"))
+            )
+    if len([servers for servers in sizes if servers >= FIRST]) > 2:
+        rows += _fits(grown)
+    return rows
+
+
+def _compared(what: str, ours: Found, theirs: Found) -> Iterator[Row]:
+    for series in SERIES:
+        mine, other = ours.costs[series], theirs.costs[series]
+        for kind, mine_s, other_s in (("time", mine.seconds, other.seconds), ("processor", mine.processor_s, other.processor_s)):
+            yield Row(f"{what}, {series}: {kind}", f"{mine_s * 1e3:,.1f} ms", f"{other_s * 1e3:,.1f} ms", other_s / mine_s)
+        yield _bytes_row(f"{what}, {series}: wire", mine.wire_bytes, other.wire_bytes)
+        yield _bytes_row(f"{what}, {series}: disk", mine.disk_bytes, other.disk_bytes)
+    yield _bytes_row(f"{what}: state of a server", ours.state_bytes, theirs.state_bytes)
+
+
+def _fits(grown: Mapping[str, Mapping[int, Found]]) -> Iterator[Row]:
+    """Say how what a remote round trip and each recipient of a broadcast write to disks grow with the servers, n."""
+    for series in SERIES[1:]:
+        for stamps in STAMPS:
+            ours, theirs = (
+                fit(
+                    2 if (shape, stamps) == ("flat", "full") else 1,
+                    {
+                        servers: disk_of_one(found, series, servers)
+                        for servers, found in grown[f"{shape}, {stamps}"].items()
+                        if servers >= FIRST
+                    },
                 )
-                yield _bytes_row(f"{what}: wire", mine.wire_bytes, other.wire_bytes)
-                yield _bytes_row(f"{what}: disk", mine.disk_bytes, other.disk_bytes)
-            yield _bytes_row(f"{servers} servers, {stamps}: state of a server", ours.state_bytes, theirs.state_bytes)
+                for shape in ("bus", "flat")
+            )
+            largest = max(grown[f"flat, {stamps}"])
+            yield Row(
+                f"from {FIRST} servers on: {stamps}, {series}: disk",
+                str(ours),
+                str(theirs),
+                theirs.at(largest) / ours.at(largest),
+            )
+
+
+def disk_of_one(found: Found, series: str, servers: int) -> float:
+    """Return what a round trip writes to disks: of a broadcast, that for each server."""
+    return found.costs[series].disk_bytes / (servers if series == "broadcast" else 1)
 
 
 def _measured(shape: str, stamps: str, servers: int) -> Found:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as data:
-        found = asyncio.run(measure(fabric(shape, stamps, servers), Path(data)))
+        found = measure(fabric(shape, stamps, servers), Path(data))
     print(f"  {servers} servers, {shape}, {stamps}: {found}", file=sys.stderr, flush=True)
     return found
 
@@ -219,12 +325,5 @@ def _bytes_row(what: str, ours: float, theirs: float) -> Row:
     return Row(what, f"{ours:,.0f} B", f"{theirs:,.0f} B", theirs / ours if ours else 1.0)
 
 
-def main() -> None:
-    """Print the table, up to the largest size that is asked for."""
-    logging.disable(logging.ERROR)
-    largest = int(sys.argv[1]) if len(sys.argv) > 1 else max(SIZES)
-    print(markdown(rows([size for size in SIZES if size <= largest])))
-
-
 if __name__ == "__main__":
-    main()
+    print(markdown(run([servers for servers in SIZES if servers <= int(sys.argv[1])])))

@@ -103,8 +103,8 @@ members = ["d1", "d2", "r1"]
 
 NOTES: Final = """
 A client sends a message every 5 ms to one at the other side, and the longest time between two deliveries counts, beside the same
-before the kill. Most of it is `SUSPECT_AFTER_S`, half a second. Without replicas, what comes on top of the relay's absence are its
-start and the time until its peers call again. The last four rows were measured while the two processors were busy with much
+before the kill. Most of it is `SUSPECT_AFTER_S`, half a second. Without replicas, what comes on top of the relay's absence are
+its start and the time until its peers call again. The last four rows were measured while the two processors were busy with much
 other work (a load above 20), hence the long start in the last one.
 """
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from thence.runtime import event_loop
 
-RUN_WITHIN_S = 120.0
+RUN_WITHIN_S = 3600.0
 END_WITHIN_S = 10.0
 
 Role = Callable[..., Coroutine[Any, Any, Any]]

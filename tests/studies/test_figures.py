@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import counts
+from benchmarks import counts, servers_growth, servers_series
 from benchmarks.__main__ import BENCHMARKS, LONG
+from benchmarks.fits import fit
 from tests.studies.test_reports import tables
 
 RESEARCH = Path(__file__).parents[2] / "docs" / "research"
@@ -37,6 +38,31 @@ def test_a_benchmark_shows_rows_of_its_data_and_its_own_notes(name: str) -> None
     assert strange(SECTIONS[name], rows_of(name)) == []
     notes = getattr(import_module(f"benchmarks.{name}"), "NOTES", "")
     assert " ".join(notes.split()) in " ".join(SECTIONS[name].split())
+
+
+def test_the_growth_of_running_servers_is_told_as_the_lines_through_their_data() -> None:
+    """M6, M7: with the square in one domain, and linearly with domains on a bus; refitted from the rows with bytes."""
+    told = " ".join(servers_growth.NOTES.split())
+    costs = {
+        column: {
+            int(row[0].split()[0]): float(row[column].split()[0].replace(",", ""))
+            for row in rows_of("servers_growth")
+            if re.match(r"\d+ servers, flat, full: bytes", row[0]) and int(row[0].split()[0]) >= servers_growth.FIRST
+        }
+        for column in (1, 2)
+    }
+    bus, flat = fit(1, costs[1]), fit(2, costs[2])
+    assert len(costs[1]) == len(servers_growth.SIZES) - 1
+    assert max(bus.off, flat.off) < 0.03
+    assert fit(1, costs[2]).off > 1, "one domain is no line"
+    assert f"{str(flat).partition(',')[0]} bytes in one domain, and {str(bus).partition(',')[0]} in √n domains" in told
+
+
+def test_what_running_servers_write_is_told_as_in_their_data() -> None:
+    """M6, M7, M11: the rows with the lines through what a remote round trip writes to disks."""
+    (row,) = (row for row in rows_of("servers_series") if row[0].endswith("full, remote: disk") and row[0].startswith("from"))
+    bus, flat = (cell.rpartition(", at most")[0] for cell in row[1:3])
+    assert f"{flat} bytes in one domain and {bus} on the bus" in " ".join(servers_series.NOTES.split())
 
 
 def test_counts_shows_rows_of_its_data() -> None:

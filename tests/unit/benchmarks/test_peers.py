@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import peers, report, servers_growth
 from benchmarks.__main__ import BENCHMARKS, LONG
+from benchmarks.fits import Fit, fit
 from benchmarks.peers.counting import Part, percentile, rate
 from benchmarks.peers.processes import Turn, Worker, WorkerFailed, run
 from benchmarks.servers_growth import Growth, Trip, asked, bus, flat, wire_bytes
@@ -36,9 +37,13 @@ def test_a_rate_is_from_the_first_send_to_the_last_delivery() -> None:
     assert percentile([1.0, 2.0, 3.0, 4.0], 50) == 3.0
 
 
-def test_growth_is_an_exponent() -> None:
-    growth = Growth("flat", {servers: Trip(1.0, 1.0, 4.0 * servers**2) for servers in (9, 25, 49)})
-    assert growth.exponent(wire_bytes) == pytest.approx(2)
+def test_growth_is_judged_by_a_line() -> None:
+    """24.1 n + 517 is exactly linear; its exponent from 25 to 150 servers is 0.7."""
+    found = fit(1, {servers: 24.1 * servers + 517 for servers in (25, 49, 100, 150)})
+    assert str(found) == "24.1 n + 517, at most 0.0% off"
+    assert fit(1, {servers: 8.0 * servers**2 for servers in (25, 49, 100, 150)}).off > 0.5
+    growth = Growth("flat, full", {servers: Trip(1.0, 1.0, 4.0 * servers**2) for servers in (9, 25, 49)})
+    assert growth.fit(wire_bytes) == pytest.approx(Fit(2, 4.0, 0.0, 0.0))
     assert "49 servers" in servers_growth.draw([growth], "title", wire_bytes, str)
 
 
