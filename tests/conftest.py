@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import logging
 import os
+from collections.abc import Iterator
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,7 @@ MAX_TEST_S = 120.0
 """How long an async test may wait for what must come to pass; machines may be busy."""
 LONG = ("integration", "properties", "papers", "pipeline", "studies")
 """Folders with tests that take long: they come first, those with Spark before all others."""
-SPARK_OF_AUDITS = ("test_audit_page.py", "test_audit_spark.py", "test_audit_urls.py", "test_spark.py")
+SPARK_OF_AUDITS = ("test_audit_page.py", "test_audit_spark.py", "test_audit_urls.py", "test_frames.py", "test_spark.py")
 """The modules that share one session of Spark; all others with Spark share another. Both halves take about as long."""
 
 
@@ -95,3 +97,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
                 await test(*arguments, **named)
 
         item.obj = bounded
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A command that runs within a test steers the log of the whole process: the next test must find it as it was."""
+    root = logging.getLogger("thence")
+    before = (root.handlers[:], root.level, root.propagate)
+    yield
+    root.handlers[:], root.level, root.propagate = before

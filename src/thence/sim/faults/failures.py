@@ -120,14 +120,15 @@ class Failures:
 
 
 def mortal(topology: Topology) -> list[str]:
-    """Return who may die for good without being missed: others have all that it sent or passed on, and do what it did."""
+    """Return who may die for good without being missed: others have all that it sent or passed on, and do what it did.
+
+    Where messages wait until all have them, a member of a ``resilient`` domain is missed.
+    """
     linked = {relay for link in topology.links.values() for relay in link.members}
     joining = {name for name in topology.relays if name not in topology.fellows} | linked
-    return [
-        name
-        for name, homes in topology.homes.items()
-        if name not in joining and all(topology.domains[home].hands_on for home in homes)
-    ]
+    waits = topology.stability or any(domain.delivery != "at once" for domain in topology.domains.values())
+    spares = {name for name, domain in topology.domains.items() if (domain.acks.whole if waits else domain.hands_on)}
+    return [name for name, homes in topology.homes.items() if name not in joining and spares.issuperset(homes)]
 
 
 def suspecting(topology: Topology) -> Sequence[tuple[str, ...]]:
