@@ -71,6 +71,7 @@ def arrow_schema(table: Iterable[Column]) -> pa.Schema:
         "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "double": pa.float64(),
         "boolean": pa.bool_(), "timestamp": pa.timestamp("us", "UTC"), "array<string>": pa.list_(pa.string()),
         "map<string,bigint>": pa.map_(pa.string(), pa.int64()), "binary": pa.binary(),
+        "array<bigint>": pa.list_(pa.int64()),
     }  # fmt: skip
     return pa.schema([(column.name, kinds[column.kind]) for column in table])
 

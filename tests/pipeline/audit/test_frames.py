@@ -73,12 +73,18 @@ def test_every_layout_gives_the_rows_of_the_judge(layout: str, frame: DataFrame,
 
 def test_one_loss_is_one_finding(spark: SparkSession) -> None:
     """m0 is lost to B. What A sends afterwards offends at B, each time."""
-    lines = [("A", 0, "send", "m0", ["B", "C"]), ("C", 0, "deliver", "m0", None)]
+    lines: list[tuple[str, int, str, str, list[str] | None]] = [
+        ("A", 0, "send", "m0", ["B", "C"]),
+        ("C", 0, "deliver", "m0", None),
+    ]
     lines += [("A", at, "send", f"m{at}", ["B"]) for at in range(1, 6)]
     lines += [("B", at - 1, "deliver", f"m{at}", None) for at in range(1, 6)]
     frame = spark.createDataFrame(lines, "process string, index int, kind string, message string, to array<string>")
     with audit(frame) as found:
         (only,) = found.findings.collect()
+        (measured,) = found.metrics["runs"].collect()
+        assert (measured["messages"], measured["deliveries"]) == (6, 6)
+        assert {"traffic", "distributions", "load"} <= found.metrics.keys()
         expected = {"run": None, "message": "m0", "process": "B", "lost": True, "fifo": 5, "causal": 5}
         assert only.asDict() == {**expected, "first_index": 0, "first_later": "m1"}
 
@@ -140,3 +146,18 @@ def test_a_table_of_the_catalog_is_audited(spark: SparkSession, frame: DataFrame
         assert found.properties == judge(events, ["causal"]).properties
     finally:
         spark.sql("DROP TABLE events")
+
+
+def test_an_index_that_is_repeated_is_judged_alike_in_any_order(spark: SparkSession) -> None:
+    """A delivers m1 and m2 at one place, B delivers m2 first: by their names, A delivered m1 first."""
+    lines: list[tuple[str, int, str, str, list[str] | None]] = [
+        ("C", 0, "send", "m1", ["A", "B"]),
+        ("D", 0, "send", "m2", ["A", "B"]),
+    ]
+    lines += [("A", 0, "deliver", "m1", None), ("A", 0, "deliver", "m2", None)]
+    lines += [("B", 0, "deliver", "m2", None), ("B", 1, "deliver", "m1", None)]
+    for order in (lines, lines[::-1]):
+        frame = spark.createDataFrame(order, "process string, index int, kind string, message string, to array<string>")
+        with audit(frame.coalesce(1), require=["total"]) as found:
+            (row,) = found.violations.collect()
+            assert (row["process"], row["earlier"], row["later"]) == ("A,B", "m1", "m2")

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 START_S = 60
+EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
 class Cluster:
@@ -75,6 +77,18 @@ class Cluster:
         """How many executors the workers have started so far."""
         logs = "".join(path.read_text(encoding="utf-8", errors="replace") for path in self._folder.glob("worker-*.log"))
         return logs.count("Asked to launch executor")
+
+    @property
+    def running(self) -> list[int]:
+        """The executors that run now, by process."""
+        workers = {process.pid for process in self._processes}
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit() and EXECUTOR in (entry / "cmdline").read_bytes():
+                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                    found += [int(entry.name)] if parent in workers else []
+        return sorted(found)
 
     def stop(self) -> None:
         for process in reversed(self._processes):

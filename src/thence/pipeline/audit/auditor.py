@@ -15,10 +15,10 @@ Rules:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -32,6 +32,7 @@ from thence.pipeline.audit.lost import lost_in, without_the_lost
 from thence.pipeline.audit.total import total_order
 from thence.pipeline.kernels.marks import AGAIN, BACKWARD
 from thence.pipeline.kernels.plan import (
+    ROUTES,
     SLICE_EVENTS,
     SURVEY_SCHEMA,
     Plan,
@@ -44,7 +45,7 @@ from thence.pipeline.scan.here import outdone
 from thence.pipeline.scan.rows import Resent
 from thence.pipeline.scan.run import ScanLimits
 from thence.pipeline.session import Progress, settings, watched
-from thence.pipeline.tables import VIOLATIONS
+from thence.pipeline.tables import VIOLATIONS, ddl
 from thence.trace.verdict import DEFAULT_REQUIRED, PROPERTIES
 from thence.words import counted
 
@@ -87,6 +88,8 @@ class Audit:
 
     spark: SparkSession
     required: tuple[str, ...]
+    trace: DataFrame
+    """The events as they were given."""
     plan: Plan
     properties: dict[str, int]
     """How many violations there are of each property that was checked."""
@@ -156,6 +159,13 @@ class Audit:
         """A row for each run that logs clocks: how many were compared with those that follow, and how many differ."""
         return compare_clocks(self.prepared.sliced, self.prepared.layout, any_logged=self.plan.clocked)
 
+    @cached_property
+    def metrics(self) -> Mapping[str, DataFrame]:
+        """Measurements of the trace, by name: the tables of ``thence.pipeline.tables.TABLES``."""
+        from thence.pipeline.metrics import measured, typed
+
+        return dict(measured(typed(self.trace), partial(_keep, self.kept)))
+
     def explained(self, most: int, cones: int = 0, progress: Progress | None = None) -> list[dict[str, Any]]:
         """Return the first violations of fifo and causal, in the judge's order, with chain and story; some with a cone."""
         from pyspark.sql import functions as f
@@ -175,6 +185,15 @@ class Audit:
         if len(by_number) != sum(len(window.ends) for window in windows):
             raise StorageError(f"Spark returned {len(by_number)} chains, and {sum(len(w.ends) for w in windows)} were asked for")
         return [{**row, **(by_number[at].asDict() if at in by_number else {"number": at})} for at, row in enumerate(late)]
+
+
+def _keep(stack: ExitStack, table: DataFrame) -> DataFrame:
+    """Let Spark keep a table until a stack is closed."""
+    from pyspark.storagelevel import StorageLevel
+
+    kept = table.persist(StorageLevel.MEMORY_AND_DISK)
+    stack.callback(kept.unpersist)
+    return kept
 
 
 def in_order(rows: DataFrame) -> DataFrame:
@@ -251,6 +270,7 @@ class _Auditor:
         return Audit(
             self.spark,
             self.require,
+            raw,
             prepared.plan,
             {name: counts.get(name, 0) for name in self.require},
             rows,
@@ -279,7 +299,7 @@ class _Auditor:
                 "belongs together by one name"
             )
         layout = transforms.layout_of(plan, self._tasks())
-        routes = self.spark.createDataFrame(routes_of(plan, survey).to_pylist(), _ROUTES_DDL)
+        routes = self.spark.createDataFrame(routes_of(plan, survey).to_pylist(), ddl(ROUTES))
         sliced = transforms.assign_slices(trace.where(transforms.readable()), routes, plan.shift)
         slices = self._kept(transforms.summarise(sliced, layout, max(1, plan.bins)))
         with watched(self.spark, "encode", self.progress):
@@ -295,7 +315,7 @@ class _Auditor:
         """Find out what slices must know of each other."""
         from pyspark.sql import functions as f
 
-        prepared.facts = self._kept(transforms.resolve(prepared.slices, prepared.layout))
+        prepared.facts = self._kept(transforms.resolve(prepared.slices, prepared.layout, min(prepared.plan.bins, self._tasks())))
         with watched(self.spark, "resolve", self.progress):
             facts = prepared.facts.where(f.col("what") >= AGAIN).limit(MAX_AGAIN + 1).collect()
         if len(facts) > MAX_AGAIN:
@@ -357,11 +377,7 @@ class _Auditor:
 
     def _kept(self, table: DataFrame) -> DataFrame:
         """Let Spark keep a table until the audit is closed."""
-        from pyspark.storagelevel import StorageLevel
-
-        kept = table.persist(StorageLevel.MEMORY_AND_DISK)
-        self.stack.callback(kept.unpersist)
-        return kept
+        return _keep(self.stack, table)
 
     def _tasks(self) -> int:
         """Into how many tasks runs are dealt."""
@@ -376,6 +392,3 @@ class _Auditor:
 
 
 _ENDS: Final = ("run_number", "since", "until", "earlier", "later", "process")
-_ROUTES_DDL: Final = (
-    "run string, process string, stretch bigint, run_number int, bin int, base int, cut bigint, more array<bigint>"
-)

@@ -66,12 +66,14 @@ def contradictions(run: str | None, table: pa.Table) -> Iterator[pa.RecordBatch]
     one_block = len(first) == len(table["process"].unique())
     code = table["message"].combine_chunks().dictionary_encode()
     names, message = code.dictionary, code.indices.to_numpy()
+    rank = np.empty(len(names), np.int64)
+    rank[pc.sort_indices(names).to_numpy()] = np.arange(len(names))
     who = table["process"].combine_chunks().dictionary_encode()
     every, index = who.dictionary.to_pylist(), table["index"].to_numpy()
     delivered: dict[str, tuple[Longs, Longs]] = {}
     for place, process in enumerate(every):
         mine = np.flatnonzero(who.indices.to_numpy() == place)
-        mine = mine[np.argsort(index[mine], kind="stable")]
+        mine = mine[np.lexsort((rank[message[mine]], index[mine]))]  # An index may be repeated; rows come in any order.
         _, at = np.unique(message[mine], return_index=True)
         mine = mine[np.sort(at)]  # first deliveries count
         delivered[process] = message[mine].astype(np.int64), index[mine]

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thence.errors import TraceError
+from thence.pipeline.kernels.columns import KINDS
 from thence.pipeline.kernels.encoder import encode
 from thence.pipeline.kernels.marks import AGAIN, FACTS, MARKS, facts_of, marks_of, note_facts, sends_of
 from thence.pipeline.kernels.plan import SURVEY_SCHEMA, Plan, RunPlan
@@ -40,6 +41,9 @@ REQUIRED: Final = ("process", "index", "kind")
 
 READ: Final = ("run", "process", "index", "kind", "message", "to", "time", "clock")
 """The columns of a trace that an audit reads."""
+
+BETWEEN: Final = "\0"
+"""Stands between the names of destinations on their way to Python."""
 
 _KEYS: Final = columns("part int, run_number int, slice int")
 SLICES: Final = (*_KEYS, *columns("events bigint"), *PACKED)
@@ -152,6 +156,7 @@ def assign_slices(events: DataFrame, routes: DataFrame, shift: int) -> DataFrame
     return events.join(f.broadcast(routed), on).select(
         *(name for name in events.columns if name != "run"),
         f.col("_run_number").alias("run_number"),
+        f.col("_number").alias("process_number"),
         (f.col("_base") + behind).alias("slice"),
         (f.col("_bin") + behind).alias("bin"),
     )
@@ -177,7 +182,22 @@ def layout_of(plan: Plan, tasks: int) -> Layout:
 
 def summarise(sliced: DataFrame, layout: Layout, bins: int) -> DataFrame:
     """Return each slice as one row: its events in numbers, ready to be judged."""
-    rows = sliced.select("bin", "run_number", "slice", "process", "index", "kind", "message", "to")
+    from pyspark.sql import functions as f
+
+    # What goes to Python goes as numbers, and destinations as one text: a column of lists takes three times as long.
+    kinds = f.create_map(*(f.lit(part) for pair in KINDS.items() for part in pair))
+    rows = sliced.select(
+        "bin",
+        "run_number",
+        "slice",
+        f.col("process_number").alias("process"),
+        "index",
+        f.coalesce(kinds[f.col("kind")], f.lit(0)).alias("kind"),
+        f.when(~f.col("kind").isin(*KINDS), f.col("kind")).alias("other"),
+        "message",
+        f.array_join("to", BETWEEN).alias("to"),
+        f.when(f.col("to").isNotNull(), f.size("to")).alias("to_size"),
+    )
     return rows.repartitionById(bins, "bin").drop("bin").mapInArrow(_Summarise(layout), ddl(SLICES))
 
 
@@ -197,9 +217,19 @@ class _Summarise:
             mine = table if numbers[0] == number == numbers[-1] and np.all(numbers == number) else table.filter(numbers == number)
             run = self.layout.runs[number]
             (at,) = pc.unique(mine["slice"]).to_pylist()
-            given = _encoded(mine.drop_columns(["run_number", "slice"]), run.processes)
+            given = _encoded(_with_lists(mine.drop_columns(["run_number", "slice"])), run.processes)
             keys = {"part": self.layout.parts[number], "run_number": number, "slice": at, "events": given.events}
             yield pa.RecordBatch.from_pylist([{**keys, **pack(given)}], _SLICES_SCHEMA)
+
+
+def _with_lists(table: pa.Table) -> pa.Table:
+    """Take the texts of destinations apart."""
+    sizes, texts = table["to_size"].fill_null(0), table["to"]
+    lists = pc.split_pattern(texts, BETWEEN)
+    lists = pc.if_else(pc.and_(pc.equal(sizes, 0), texts.is_valid()), pa.scalar([], lists.type), lists)
+    if not pc.all(pc.equal(pc.list_value_length(lists).fill_null(0), sizes)).as_py():
+        raise TraceError("column 'to': a name is null, or has the character NUL in it")
+    return table.set_column(table.column_names.index("to"), "to", lists).drop_columns(["to_size"])
 
 
 def _encoded(table: pa.Table, processes: list[str]) -> Slice:
@@ -216,10 +246,10 @@ def slices_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Mapping[str, 
             yield row, unpack(row)
 
 
-def resolve(slices: DataFrame, layout: Layout) -> DataFrame:
+def resolve(slices: DataFrame, layout: Layout, tasks: int) -> DataFrame:
     """Return what slices must know of each other: what nobody sends, where a message is named last, what is sent twice."""
     marks = slices.mapInArrow(_mark, ddl(MARKS))
-    return marks.repartition("run_number", "hash").mapInArrow(_Resolve(layout.parts), ddl(NOTED))
+    return marks.repartition(tasks, "run_number", "hash").mapInArrow(_Resolve(layout.parts), ddl(NOTED))
 
 
 def _mark(batches: Batches) -> Batches:

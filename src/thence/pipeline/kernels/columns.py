@@ -61,21 +61,37 @@ def columns_of(table: pa.Table, names: list[str]) -> Columns:
     known = pa.array(names, pa.string())
     made, at = [], 0
     for batch, (message, words) in zip(batches, coded, strict=True):
-        process, processes = _coded(batch["process"])
-        kind, kinds = _coded(batch["kind"])
+        process, process_of = _numbered(batch["process"], known)
+        kind, kind_of = _kinds(batch["kind"])
         made.append(
             CodedBatch(
                 process,
-                np.append(pc.index_in(processes, known).fill_null(NOBODY).to_numpy(), NOBODY).astype(np.int32),
+                process_of,
                 np.array(batch["index"], np.int64),
                 kind,
-                np.array([*(KINDS.get(word, 0) for word in kinds.to_pylist()), 0], np.int8),
+                kind_of,
                 message,
                 np.append(numbers[at : at + len(words)], NOBODY).astype(np.int32),
             )
         )
         at += len(words)
     return Columns(made, every.dictionary)
+
+
+def _numbered(column: pa.Array, known: pa.Array) -> tuple[Ints, Ints]:
+    """Codes of processes, and the number that each code means; a column of numbers is its own code."""
+    if pa.types.is_integer(column.type):
+        return np.array(column, np.int32), np.append(np.arange(len(known)), NOBODY).astype(np.int32)
+    codes, words = _coded(column)
+    return codes, np.append(pc.index_in(words, known).fill_null(NOBODY).to_numpy(), NOBODY).astype(np.int32)
+
+
+def _kinds(column: pa.Array) -> tuple[Ints, Bytes]:
+    """The same of kinds."""
+    if pa.types.is_integer(column.type):
+        return np.array(column, np.int32), np.arange(len(KINDS) + 1, dtype=np.int8)
+    codes, words = _coded(column)
+    return codes, np.array([*(KINDS.get(word, 0) for word in words.to_pylist()), 0], np.int8)
 
 
 def _coded(column: pa.Array) -> tuple[Ints, pa.Array]:

@@ -10,6 +10,7 @@ Rules:
 * The first send of a message in this order is its send; others are ``RESEND`` and carry nothing. A send that another slice
   outdoes is named in ``resends``, by process, index and message.
 * A send or delivery without a message is ``OTHER``.
+* Processes and kinds are words, or numbers already; then the column ``other`` has the words of kinds that have no number.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ TIMED_COLUMNS: Final = (*COLUMNS, "time")
 
 INSERTED_DESTINATIONS: Final = 32
 """Up to so many destinations are sorted by insertion, which for a few is ten times as fast as a call that allocates."""
+
+KIND_NAMES: Final = {code: name for name, code in KINDS.items()}
 
 _KIND_SEND: Final = KINDS["send"]
 _KIND_DELIVER: Final = KINDS["deliver"]
@@ -225,9 +228,16 @@ def assign_roles(kind, message, role):  # type: ignore[no-untyped-def]
 def _break_ties(order: Longs, same: npt.NDArray[np.bool_], table: pa.Table) -> Longs:
     edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(np.int8)))
     for begin, end in edges.reshape(-1, 2).tolist():
-        rows = table.take(pa.array(order[begin : end + 1])).select(["kind", "message", "to"]).to_pylist()
+        chosen = [name for name in ("kind", "other", "message", "to") if name in table.column_names]
+        rows = table.take(pa.array(order[begin : end + 1])).select(chosen).to_pylist()
         keys = [
-            (row["kind"], row["message"] is not None, row["message"] or "", row["to"] is not None, tuple(row["to"] or ()))
+            (
+                row.get("other") or KIND_NAMES.get(row["kind"]) or row["kind"],
+                row["message"] is not None,
+                row["message"] or "",
+                row["to"] is not None,
+                tuple(row["to"] or ()),
+            )
             for row in rows
         ]
         order[begin : end + 1] = order[begin : end + 1][sorted(range(len(keys)), key=keys.__getitem__)]

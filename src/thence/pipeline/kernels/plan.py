@@ -196,7 +196,7 @@ def slices_of(run: RunPlan, process: npt.NDArray[np.integer], index: Longs) -> L
 
 
 def routes_of(plan: Plan, survey: pa.Table) -> pa.Table:
-    """Return for each stretch: the number of its run, its bin and slice, the first cut in it, and further cuts in it."""
+    """Return for each stretch the numbers of its run and process, its bin and slice, the first cut in it, and further ones."""
     runs = {run.name: (at, {name: p for p, name in enumerate(run.processes)}) for at, run in enumerate(plan.runs)}
     made: dict[str, list[object]] = {name: [] for name in ROUTES_SCHEMA.names}
     columns = [survey[name].to_pylist() for name in ("run", "process", "stretch", "first", "last")]
@@ -206,18 +206,26 @@ def routes_of(plan: Plan, survey: pa.Table) -> pa.Table:
         mine = run.cuts[:, places[process]]
         base, after = np.searchsorted(mine, [first, last], side="right").tolist()
         cuts = mine[base:after].tolist()
-        row = (name, process, stretch, number, int(run.bins[base]), base, cuts[0] if cuts else None, cuts[1:] or None)
+        row = (
+            name,
+            process,
+            stretch,
+            number,
+            places[process],
+            int(run.bins[base]),
+            base,
+            *(cuts[:1] or [None]),
+            cuts[1:] or None,
+        )
         for column, value in zip(ROUTES_SCHEMA.names, row, strict=True):
             made[column].append(value)
     return pa.table(made, schema=ROUTES_SCHEMA)
 
 
-ROUTES_SCHEMA: Final = pa.schema(
-    [
-        ("run", pa.string()), ("process", pa.string()), ("stretch", pa.int64()), ("run_number", pa.int32()), ("bin", pa.int32()),
-        ("base", pa.int32()), ("cut", pa.int64()), ("more", pa.list_(pa.int64())),
-    ]
-)  # fmt: skip
+ROUTES: Final = columns(
+    "run string, process string, stretch bigint, run_number int, number int, bin int, base int, cut bigint, more array<bigint>"
+)
+ROUTES_SCHEMA: Final = arrow_schema(ROUTES)
 
 
 def offsets_of(lags: npt.NDArray[np.float64]) -> Longs:

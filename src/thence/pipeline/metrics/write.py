@@ -34,6 +34,9 @@ _LARGE: Final = ("distributions", "traffic", "clients")
 _SHUFFLE: Final = "spark.sql.shuffle.partitions"
 TASKS_PER_CORE: Final = 2
 
+Keep = Callable[["DataFrame"], "DataFrame"]
+"""Lets Spark keep a table."""
+
 
 def write_metrics(
     spark: SparkSession,
@@ -50,30 +53,38 @@ def write_metrics(
     """
     pieces = partitions or _pieces(spark, events)
     with settings(spark, {_SHUFFLE: str(pieces)}) if pieces else nullcontext(), _keeping() as keep:
-        known = keep(facts(events, pieces))
-        by_run = keep(runs(events, known))
-        _write(by_run, out, "runs")
-        total = by_run.agg(F.sum("deliveries"), F.max(F.try_subtract("last_time_ns", "first_time_ns"))).collect()[0]
-        _write(distributions(known, exact=(total[0] or 0) <= exact_up_to), out, "distributions")
-        between = keep(traffic(known))
-        _write(between, out, "traffic")
-        _write(sizes(between, sent(known)), out, "sizes")
-        _write(clients(known), out, "clients")
-        _write(load(known), out, "load")
-        width_ns = bucket_width_ns(total[1] or 0)
-        done = keep(deeds(known, by_run, width_ns))
-        _write(activity(done, width_ns), out, "activity")
-        _write(busiest(done), out, "busiest")
+        for name, table in measured(events, keep, pieces, exact_up_to):
+            parts = table if name in _LARGE else table.repartition(1)
+            parts.write.mode("overwrite").parquet(f"{absolute(str(out))}/{name}")
 
 
-def _write(table: DataFrame, out: str | Path, name: str) -> None:
-    typed = table.select(*(F.col(column.name).cast(column.kind).alias(column.name) for column in TABLES[name]))
-    pieces = typed if name in _LARGE else typed.repartition(1)
-    pieces.write.mode("overwrite").parquet(f"{absolute(str(out))}/{name}")
+def measured(
+    events: DataFrame, keep: Keep, pieces: int | None = None, exact_up_to: int = EXACT_UP_TO
+) -> Iterator[tuple[str, DataFrame]]:
+    """Give every table with its name. Two are counted at once, since others depend on how much there is."""
+    for name, table in _measured(events, keep, pieces, exact_up_to):
+        yield name, table.select(*(F.col(column.name).cast(column.kind).alias(column.name) for column in TABLES[name]))
+
+
+def _measured(events: DataFrame, keep: Keep, pieces: int | None, exact_up_to: int) -> Iterator[tuple[str, DataFrame]]:
+    known = keep(facts(events, pieces))
+    by_run = keep(runs(events, known))
+    yield "runs", by_run
+    total = by_run.agg(F.sum("deliveries"), F.max(F.try_subtract("last_time_ns", "first_time_ns"))).collect()[0]
+    yield "distributions", distributions(known, exact=(total[0] or 0) <= exact_up_to)
+    between = keep(traffic(known))
+    yield "traffic", between
+    yield "sizes", sizes(between, sent(known))
+    yield "clients", clients(known)
+    yield "load", load(known)
+    width_ns = bucket_width_ns(total[1] or 0)
+    done = keep(deeds(known, by_run, width_ns))
+    yield "activity", activity(done, width_ns)
+    yield "busiest", busiest(done)
 
 
 @contextmanager
-def _keeping() -> Iterator[Callable[[DataFrame], DataFrame]]:
+def _keeping() -> Iterator[Keep]:
     """Keep data frames until the block ends."""
     kept: list[DataFrame] = []
 

@@ -15,15 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thence.pipeline.kernels.encoder import KINDS
+from thence.pipeline.kernels.encoder import KIND_NAMES, KINDS
 from thence.pipeline.kernels.replay import NOBODY, RESEND, Bools, Longs, Story
 from thence.pipeline.kernels.slices import Slice, processes_of
 from thence.pipeline.scan.flights import Flights, Landed
 from thence.pipeline.scan.inspection import AGAIN, BACKWARD, CAUSAL, FIFO, OUTSIDE, UNSENT, Findings
 from thence.pipeline.tables import VIOLATIONS, arrow_schema, columns
 from thence.trace import words
-
-KIND_NAMES: Final = {code: name for name, code in KINDS.items()}
 
 ROWS_PER_BATCH: Final = 100_000
 
