@@ -10,6 +10,20 @@ import msgspec
 from thence.trace.verdict import Verdict, Violation
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A message that a process lacked, at first or for good, and what that caused."""
+
+    run: str | None
+    message: str
+    process: str
+    lost: bool
+    """Whether it never came."""
+    fifo: int
+    causal: int
+    """How many deliveries came too early because of it."""
+
+
 @dataclass(slots=True, kw_only=True)
 class AuditResult:
     """The judgement on a trace, and how it was come by."""
@@ -21,6 +35,10 @@ class AuditResult:
     """The first of them, in the judge's order; ``properties`` has the numbers."""
     stories: dict[Violation, str] = field(default_factory=dict)
     """Of those whose chain was looked for: the chain in words."""
+    findings: int = 0
+    """How many messages are missing somewhere; a message that two processes lack counts twice."""
+    worst: list[Finding] = field(default_factory=list)
+    """Those that caused the most violations."""
     source: str = ""
     runs: int = 0
     processes: int = 0

@@ -15,10 +15,13 @@ from tests.planted import PLANTED, Planted
 from tests.support import fabrics
 from tests.support.pipeline.audited import Audited, write
 from tests.support.traces import parse, random_case, random_trace, text_of
+from thence.pipeline.audit import local
+from thence.pipeline.audit.local import findings
+from thence.pipeline.result import Finding
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import simulate
 from thence.trace.events import Event
-from thence.trace.judge import PROPERTIES, judge
+from thence.trace.judge import DEFAULT_REQUIRED, PROPERTIES, judge
 
 SKEW_NS = 50
 
@@ -130,3 +133,29 @@ def test_several_runs_at_once(tmp_path: Path) -> None:
     chance.shuffle(events)
     audited = assert_same(events, write(tmp_path / "trace", events), 20)
     assert len(audited.found.plan.runs) == 4
+
+
+def test_one_loss_is_one_finding_with_all_that_it_caused() -> None:
+    sends = ["A send m0 -> B C", "C deliver m0", *(f"A send m{at} -> B" for at in range(1, 6))]
+    events = parse("\n".join([*sends, *(f"B deliver m{at}" for at in range(1, 6))]))
+    assert findings(judge(events).violations) == [Finding(None, "m0", "B", lost=True, fifo=5, causal=5)]
+    events = [*events[:-1], *parse("B@4 deliver m0\nB@5 deliver m5")]
+    assert findings(judge(events).violations) == [Finding(None, "m0", "B", lost=False, fifo=4, causal=4)]
+
+
+def test_a_small_trace_is_judged_alike_by_the_judge_and_by_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = timed(random_trace(random.Random(4), 5, 300, ordered=False), random.Random(5))
+    source = str(write(tmp_path / "trace", events))
+    table = local.read_small(source)
+    assert table is not None
+    judged = local.audit_small(table, DEFAULT_REQUIRED, explain=50, source=source)
+    monkeypatch.setattr(local, "JUDGED_EVENTS", 0)
+    audited = local.audit_small(table, DEFAULT_REQUIRED, explain=50, source=source)
+    assert judged.violations == judge(events).violations
+    assert [row.detail for row in audited.violations] == [row.detail for row in judged.violations]
+    assert {row.detail: story for row, story in audited.stories.items()} == {
+        row.detail: story for row, story in judged.stories.items()
+    }
+    for name in ("properties", "findings", "worst", "events", "runs", "processes"):
+        assert getattr(judged, name) == getattr(audited, name), name
+    assert len(judged.worst) == local.WORST < judged.findings

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT: Final = 20
 FEWEST_SLICE_EVENTS: Final = 1_000
 EXIT_VIOLATED: Final = 1
+WORST: Final = 3
+"""Of so many missing messages it is printed what they caused."""
 
 
 def command(
@@ -147,6 +149,15 @@ def _audit_on_spark(
         )
 
 
+def _print_missing(result: AuditResult) -> None:
+    """Say which missing messages are the reason of most violations: one loss may have thousands of consequences."""
+    if result.findings:
+        console.say(f"{console.count(result.findings, 'message')} missing somewhere, for good or too long; what that caused:")
+    for one in result.worst[:WORST]:
+        how = "never came to" if one.lost else "was missing at"
+        console.say_plainly(f"    {one.message} {how} {one.process}: {one.fifo} times fifo, {one.causal} times causal")
+
+
 def _print(result: AuditResult, limit: int, out: str | None, report: bool) -> None:
     found = sum(result.properties.values())
     console.say(f"{result.verdict}: {console.count(result.events, 'event')}, {console.count(found, 'violation')}")
@@ -155,6 +166,7 @@ def _print(result: AuditResult, limit: int, out: str | None, report: bool) -> No
         for example in result.bad_examples:
             console.say_plainly(f"    {example}")
     console.out.print(console.table(("property", "violations"), list(result.properties.items())))
+    _print_missing(result)
     for violation in result.violations[:limit]:
         run = f" in run {violation.run}" if violation.run is not None else ""
         console.say_plainly(f"{violation.property}{run}: {violation.detail}")
@@ -177,7 +189,7 @@ def _print(result: AuditResult, limit: int, out: str | None, report: bool) -> No
         f"{seconds:.1f} s, {result.events / max(seconds, 1e-9):,.0f} events/s"
     )
     if out:
-        there = {"report.html": report, "violations": True, "bad": result.bad_rows, "cones": result.cones}
+        there = {"report.html": report, "violations": True, "findings": True, "bad": result.bad_rows, "cones": result.cones}
         kept = [name for name, is_there in there.items() if is_there]
         console.say(f"kept in {out}: {', '.join(kept)}")
     if report and out:

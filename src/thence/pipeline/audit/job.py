@@ -23,7 +23,7 @@ from thence.pipeline.files import absolute, is_folder_of_columns, listing, reach
 from thence.pipeline.importers import caveats_of
 from thence.pipeline.kernels.logged_clocks import MAX_CLOCKED_EVENTS, MAX_EXAMPLES
 from thence.pipeline.kernels.plan import SLICE_EVENTS
-from thence.pipeline.result import AuditResult
+from thence.pipeline.result import AuditResult, Finding
 from thence.pipeline.session import Progress, settings
 from thence.pipeline.tables import VIOLATIONS
 from thence.trace.files import PARQUET_ENDING
@@ -31,7 +31,7 @@ from thence.trace.verdict import DEFAULT_REQUIRED, Violation, sort_key
 from thence.words import counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from thence.pipeline.importers import Imported
 
@@ -43,6 +43,9 @@ SHOWN: Final = 10_000
 
 CATALOG: Final = "table:"
 """What a source begins with that is a table of a catalog."""
+
+WORST: Final = 10
+"""So many findings are shown, those that caused the most."""
 
 _KEY: Final = ("run_number", "property", "process", "index", "later")
 
@@ -68,6 +71,7 @@ def audit_trace(
     with ExitStack() as stack:
         events, imported = _events(spark, source, importing or {}, watch, stack)
         found = stack.enter_context(audit(events, require=require, slice_events=slice_events, progress=watch))
+        findings, worst = _findings(found)
         watch.step("explain")
         explanations = found.explained(explain, cones if out else 0, watch)
         table = _with_chains(found.rows, explanations)
@@ -79,6 +83,8 @@ def audit_trace(
             processes=len({name for run in found.plan.runs for name in run.processes}),
             slices=found.plan.slices,
             properties=found.properties,
+            findings=findings,
+            worst=worst,
             **_first(table, SHOWN if not found.is_kept else 0),
             bad_rows=found.bad_rows + (imported.bad if imported else 0),
             bad_examples=[f"{row['file'] or 'the trace'}, row {row['row']}: {row['reason']}" for row in bad],
@@ -95,6 +101,7 @@ def audit_trace(
             out = absolute(out)
             watch.step("write")
             table.write.mode("overwrite").parquet(f"{out}/violations")
+            found.findings.write.mode("overwrite").parquet(f"{out}/findings")
             if found.bad_rows:
                 found.bad.write.mode("overwrite").parquet(f"{out}/bad")
             else:
@@ -159,6 +166,21 @@ def read_parquet_trace(spark: SparkSession, source: str) -> DataFrame:
     except (PySparkException, Py4JError) as error:
         reason = " ".join(str(error).partition("\n\tat ")[0].split())
         raise TraceError(f"{source}: cannot be read as a Parquet trace: {reason}") from None
+
+
+def worst_first() -> list[Column]:
+    """Return by what findings are sorted, so that those come first that caused the most."""
+    from pyspark.sql import functions as f
+
+    return [f.desc("causal"), f.desc("fifo"), f.asc_nulls_first("run"), f.asc("message"), f.asc("process")]
+
+
+def _findings(found: Audit) -> tuple[int, list[Finding]]:
+    """Return how many messages are missing somewhere, and those that caused the most violations."""
+    if not any(found.properties.get(name) for name in ("fifo", "causal", "completeness")):
+        return 0, []
+    rows = found.findings.orderBy(*worst_first()).limit(WORST).collect()
+    return found.findings.count(), [Finding(**{name: row[name] for name in Finding.__slots__}) for row in rows]
 
 
 def _add_clocks(result: AuditResult, found: Audit) -> None:

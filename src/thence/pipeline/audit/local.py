@@ -1,4 +1,4 @@
-"""The audit of a small trace in this process: the same kernels, without Spark, whose start alone takes longer.
+"""The audit of a small trace in this process: the same kernels, or the judge, without Spark, whose start alone takes longer.
 
 Rules:
 
@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -26,16 +26,23 @@ from thence.pipeline.files import GLOB, is_url
 from thence.pipeline.importers import caveats
 from thence.pipeline.kernels.plan import SLICE_EVENTS
 from thence.pipeline.kernels.slices import without
-from thence.pipeline.result import AuditResult
+from thence.pipeline.result import AuditResult, Finding
 from thence.pipeline.scan.here import LocalAudit, audit_table
 from thence.pipeline.scan.rows import FOUND_SCHEMA
 from thence.pipeline.tables import TRACE, arrow_schema
-from thence.trace.events import DELIVER, VIEW
-from thence.trace.files import PARQUET_ENDING, partition_of, trace_files
+from thence.trace.events import DELIVER, SEND, VIEW
+from thence.trace.files import PARQUET_ENDING, partition_of, read_trace, trace_files
+from thence.trace.judge import judge
 from thence.trace.verdict import PROPERTIES, Violation, sort_key
+from thence.trace.words import tell_chain
 
 SMALL_EVENTS: Final = 2_000_000
 """So many events take about as long here as the start of Spark."""
+
+JUDGED_EVENTS: Final = 50_000
+"""So many events the judge looks at sooner than the kernels are compiled, which is done once."""
+WORST: Final = 10
+"""So many findings are shown, those that caused the most."""
 
 _READ: Final = ("run", "process", "index", "kind", "message", "to", "time")
 
@@ -101,17 +108,22 @@ def audit_small(
     began = time.monotonic()
     if not require:
         raise ConfigError(f"no property is required; the properties are {', '.join(PROPERTIES)}")
+    if table.num_rows <= JUDGED_EVENTS:
+        return _judged(source, require, explain, began)
     found = audit_table(table, [name for name in require if name != "total"], slice_events)
     rows = found.rows
     if "total" in require:
         rows = pa.concat_tables([rows, total_rows(table, found)])
     violations, stories = with_chains(found, rows, explain)
     counts = Counter(rows["property"].to_pylist())
+    found_missing = findings(violations)
     return AuditResult(
         events=found.plan.events,
         properties={name: counts[name] for name in PROPERTIES if name in require},
         violations=violations,
         stories=stories,
+        findings=len(found_missing),
+        worst=found_missing[:WORST],
         source=source,
         runs=len(found.plan.runs),
         processes=len({name for run in found.plan.runs for name in run.processes}),
@@ -119,6 +131,42 @@ def audit_small(
         notes=[*caveats(source), "a small trace: audited in this process, without Spark (--master starts it)"],
         seconds={"audit": round(time.monotonic() - began, 3)},
     )
+
+
+def _judged(source: str, require: Sequence[str], explain: int, began: float) -> AuditResult:
+    """Return what the judge says."""
+    events = read_trace(source)
+    verdict = judge(events, require)
+    result = AuditResult.of(verdict)
+    late = [row for row in verdict.violations if row.chain][:explain]
+    wanted = {(row.run, message) for row in late for message in row.chain}
+    senders: dict[tuple[str | None, str], str] = {}
+    for event in events:
+        if event.kind == SEND and event.message is not None and (event.run, event.message) in wanted:
+            key = event.run, event.message
+            senders[key] = min(senders.get(key, event.process), event.process)
+    result.stories = {row: tell_chain(row.chain, {name: senders[row.run, name] for name in row.chain}) for row in late}
+    missing = findings(verdict.violations)
+    result.findings, result.worst, result.source = len(missing), missing[:WORST], source
+    result.runs, result.processes = len({event.run for event in events}), len({event.process for event in events})
+    result.slices = result.runs
+    result.notes = [*caveats(source), "a small trace: judged in this process, without Spark (--master starts it)"]
+    result.seconds = {"judge": round(time.monotonic() - began, 3)}
+    return result
+
+
+def findings(violations: Sequence[Violation]) -> list[Finding]:
+    """Return the messages that are missing somewhere, those that caused the most violations first."""
+    caused: dict[tuple[str | None, str, str], Counter[str]] = defaultdict(Counter)
+    for row in violations:
+        message = row.later if row.property == "completeness" else row.earlier
+        if row.property in ("completeness", "fifo", "causal") and message is not None:
+            caused[row.run, message, row.process][row.property] += 1
+    made = [
+        Finding(run, message, process, count["completeness"] > 0, count["fifo"], count["causal"])
+        for (run, message, process), count in caused.items()
+    ]
+    return sorted(made, key=lambda one: (-one.causal, -one.fifo, one.run is not None, one.run or "", one.message, one.process))
 
 
 def total_rows(table: pa.Table, found: LocalAudit) -> pa.Table:
