@@ -11,7 +11,6 @@ import gc
 import inspect
 import logging
 import os
-from collections.abc import Iterator
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any
@@ -100,9 +99,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """A command that runs within a test steers the log of the whole process: the next test must find it as it was."""
+def steered_by_nobody() -> None:
+    """A command that ran within another test, or within a fixture, has steered the log of the whole process."""
     root = logging.getLogger("thence")
-    before = (root.handlers[:], root.level, root.propagate)
-    yield
-    root.handlers[:], root.level, root.propagate = before
+    root.handlers.clear()
+    root.setLevel(logging.NOTSET)
+    root.propagate = True
