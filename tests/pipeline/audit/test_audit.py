@@ -20,7 +20,7 @@ from thence.pipeline.audit.local import findings
 from thence.pipeline.result import Finding
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import simulate
-from thence.trace.events import Event
+from thence.trace.events import INT64_MAX, INT64_MIN, Event
 from thence.trace.judge import DEFAULT_REQUIRED, PROPERTIES, judge
 
 SKEW_NS = 50
@@ -159,3 +159,19 @@ def test_a_small_trace_is_judged_alike_by_the_judge_and_by_the_kernels(tmp_path:
     for name in ("properties", "findings", "worst", "events", "runs", "processes"):
         assert getattr(judged, name) == getattr(audited, name), name
     assert len(judged.worst) == local.WORST < judged.findings
+
+
+EXTREMES = f"""
+A@{INT64_MIN} send m -> B
+A send n -> A B
+B deliver m
+B@{INT64_MAX} deliver n
+B@{INT64_MAX} deliver n
+A@{INT64_MAX} deliver n
+"""
+
+
+@pytest.mark.parametrize("slice_events", [1, 1_000])
+def test_every_index_that_fits_is_judged(slice_events: int, tmp_path: Path) -> None:
+    events = parse(EXTREMES)
+    assert_same(events, write(tmp_path / "trace", events), slice_events)

@@ -19,7 +19,7 @@ from thence.pipeline.streaming.follower import FOLLOWED, NS, Follower
 from thence.pipeline.streaming.run import FollowLimits
 from thence.sim.options import SimulationOptions
 from thence.sim.simulation import simulate
-from thence.trace.events import Event
+from thence.trace.events import INT64_MAX, INT64_MIN, Event
 from thence.trace.verdict import sort_key
 
 
@@ -77,6 +77,14 @@ def test_a_follower_that_is_saved_and_read_again_goes_on(seed: int) -> None:
     rows += follower.finish()
     assert sorted(rows, key=sort_key) == judged(events)
     assert rows
+
+
+def test_the_first_and_the_last_index_there_is_are_followed() -> None:
+    events = parse(f"A@{INT64_MIN} deliver n\nB send m -> A\nB@{INT64_MAX} send n -> A\nA@{INT64_MAX} deliver m")
+    for chunks in ([events], [[event] for event in events]):
+        follower = Follower(FOLLOWED)
+        assert follow(follower, chunks) == judged(events)
+        assert follower.held == 0
 
 
 def test_runs_are_followed_apart() -> None:

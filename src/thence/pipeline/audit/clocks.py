@@ -53,8 +53,7 @@ def _comparing(layout: Layout) -> Callable[[pa.Table], pa.Table]:
 
 def compared_in(table: pa.Table, processes: list[str]) -> Compared:
     """Compare the clocks in the rows of a whole run."""
-    low, high = (np.full(len(processes), limit, np.int64) for limit in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
-    encoded, _, _ = encode(table, processes, low, high)
+    encoded, _, _ = encode(table, processes)
     logged = table["clock"].to_pylist()
     clocks = [None if logged[row] is None else dict(logged[row]) for row in order_of(table, processes).tolist()]
     return compare(encoded, processes, clocks)

@@ -217,7 +217,7 @@ class _Summarise:
             mine = table if numbers[0] == number == numbers[-1] and np.all(numbers == number) else table.filter(numbers == number)
             run = self.layout.runs[number]
             (at,) = pc.unique(mine["slice"]).to_pylist()
-            given = _encoded(_with_lists(mine.drop_columns(["run_number", "slice"])), run.processes)
+            given = slice_of(*encode(_with_lists(mine.drop_columns(["run_number", "slice"])), run.processes))
             keys = {"part": self.layout.parts[number], "run_number": number, "slice": at, "events": given.events}
             yield pa.RecordBatch.from_pylist([{**keys, **pack(given)}], _SLICES_SCHEMA)
 
@@ -230,11 +230,6 @@ def _with_lists(table: pa.Table) -> pa.Table:
     if not pc.all(pc.equal(pc.list_value_length(lists).fill_null(0), sizes)).as_py():
         raise TraceError("column 'to': a name is null, or has the character NUL in it")
     return table.set_column(table.column_names.index("to"), "to", lists).drop_columns(["to_size"])
-
-
-def _encoded(table: pa.Table, processes: list[str]) -> Slice:
-    low, high = (np.full(len(processes), limit, np.int64) for limit in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
-    return slice_of(*encode(table, processes, low, high))
 
 
 def slices_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Mapping[str, pa.Scalar], Slice]]:

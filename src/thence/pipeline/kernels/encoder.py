@@ -95,24 +95,23 @@ class Encoded:
 
 def order_of(table: pa.Table, names: list[str]) -> Ints | Longs:
     """The rows of a whole run in the order of its events."""
-    everything = np.full(len(names), np.iinfo(np.int64).min), np.full(len(names), np.iinfo(np.int64).max)
-    order, *_ = _in_order(columns_of(table, names), *everything, table)
+    order, *_ = _in_order(columns_of(table, names), table)
     return order
 
 
 def encode(
-    table: pa.Table, names: list[str], low: Longs, high: Longs, resends: Collection[tuple[int, int, str]] = ()
+    table: pa.Table, names: list[str], resends: Collection[tuple[int, int, str]] = ()
 ) -> tuple[Encoded, pa.Array, list[str]]:
-    """Encode the rows of a run whose index lies in ``low[p] … high[p] - 1`` of their process p.
+    """Encode the rows of a run, all of processes in ``names``.
 
     Returns the numbers, the names of the messages, and the names of destinations that are no process of the run: those are
     numbered from ``len(names)`` on.
     """
     columns = columns_of(table, names)
     timed = "time" in table.column_names and not table["time"].null_count
-    first, least = _sizes(columns, low, high)
-    placed = _placed(columns, low, high, first, least, timed)
-    row, listed, kind, message = placed or _in_order(columns, low, high, table)
+    first, least = _sizes(columns, len(names))
+    placed = _placed(columns, first, least, timed)
+    row, listed, kind, message = placed or _in_order(columns, table)
     role = np.empty(len(kind), np.int8)
     assign_roles(kind, message, role)
     for where in resends:
@@ -144,18 +143,16 @@ def encode(
     )
 
 
-def _sizes(columns: Columns, low: Longs, high: Longs) -> tuple[Longs, Longs]:
+def _sizes(columns: Columns, processes: int) -> tuple[Longs, Longs]:
     """Where each process's events begin, and the least index of each."""
-    count = np.zeros(len(low), np.int64)
-    least = np.full(len(low), np.iinfo(np.int64).max)
+    count = np.zeros(processes, np.int64)
+    least = np.full(processes, np.iinfo(np.int64).max)
     for batch in columns.batches:
-        count_inside(batch.process, batch.process_of, batch.index, low, high, count, least)
+        count_events(batch.process, batch.process_of, batch.index, count, least)
     return np.concatenate([[0], np.cumsum(count)]), least
 
 
-def _placed(
-    columns: Columns, low: Longs, high: Longs, first: Longs, least: Longs, every_row: bool
-) -> tuple[Ints | Longs, Longs, Bytes, Ints] | None:
+def _placed(columns: Columns, first: Longs, least: Longs, every_row: bool) -> tuple[Ints | Longs, Longs, Bytes, Ints] | None:
     """As ``_in_order``, but no indices, and rows only of sends if not asked for all; None if indices have holes or repeat."""
     total = int(first[-1])
     row, kind, message = np.empty(total, np.int32), np.full(total, -1, np.int8), np.empty(total, np.int32)
@@ -163,20 +160,19 @@ def _placed(
     for batch in columns.batches:
         if not place_events(
             batch.process, batch.process_of, batch.index, batch.kind, batch.kind_of, batch.message, batch.message_of,
-            low, high, first, least, first_row, every_row, row, kind, message,
+            first, least, first_row, every_row, row, kind, message,
         ):  # fmt: skip
             return None
         first_row += len(batch.index)
     return row, np.empty(0, np.int64), kind, message
 
 
-def _in_order(columns: Columns, low: Longs, high: Longs, table: pa.Table) -> tuple[Ints | Longs, Longs, Bytes, Ints]:
-    """The rows inside, their indices, kinds and messages, by sorting; for slices whose indices have holes or repeat."""
+def _in_order(columns: Columns, table: pa.Table) -> tuple[Ints | Longs, Longs, Bytes, Ints]:
+    """The rows, their indices, kinds and messages, by sorting; for slices whose indices have holes or repeat."""
     if not columns.batches:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int32)
     process, index, kind, message = map(np.concatenate, zip(*(batch.numbers() for batch in columns.batches), strict=True))
-    inside = np.flatnonzero((index >= low[process]) & (index < high[process]))
-    order = inside[np.lexsort((index[inside], process[inside]))]
+    order = np.lexsort((index, process))
     same = (np.diff(process[order]) == 0) & (np.diff(index[order]) == 0)
     if same.any():
         order = _break_ties(order, same, table)
@@ -184,32 +180,29 @@ def _in_order(columns: Columns, low: Longs, high: Longs, table: pa.Table) -> tup
 
 
 @compiled
-def count_inside(process, process_of, index, low, high, count, least):  # type: ignore[no-untyped-def]
-    """Count each process's rows inside the slice, and find its least index there."""
+def count_events(process, process_of, index, count, least):  # type: ignore[no-untyped-def]
+    """Count each process's rows, and find its least index."""
     for row in range(len(process)):
         p = process_of[process[row]]
-        if p >= 0 and low[p] <= index[row] < high[p]:
-            count[p] += 1
-            least[p] = min(least[p], index[row])
+        count[p] += 1
+        least[p] = min(least[p], index[row])
 
 
 @compiled
 def place_events(  # type: ignore[no-untyped-def]
-    process, process_of, index, kind, kind_of, message, message_of, low, high, first, least, first_row, every_row, rows, kinds,
-    messages,
+    process, process_of, index, kind, kind_of, message, message_of, first, least, first_row, every_row, rows, kinds, messages,
 ):  # fmt: skip
     """Put each row where its index says; false if that is no place, or taken."""
     for row in range(len(process)):
         p = process_of[process[row]]
-        if p >= 0 and low[p] <= index[row] < high[p]:
-            place = first[p] + index[row] - least[p]
-            if place < first[p] or place >= first[p + 1] or kinds[place] >= 0:
-                return False
-            what = kind_of[kind[row]]
-            kinds[place] = what
-            messages[place] = message_of[message[row]]
-            if every_row or what == _KIND_SEND:
-                rows[place] = first_row + row
+        place = first[p] + index[row] - least[p]
+        if place < first[p] or place >= first[p + 1] or kinds[place] >= 0:
+            return False
+        what = kind_of[kind[row]]
+        kinds[place] = what
+        messages[place] = message_of[message[row]]
+        if every_row or what == _KIND_SEND:
+            rows[place] = first_row + row
     return True
 
 

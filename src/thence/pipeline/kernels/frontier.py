@@ -24,7 +24,7 @@ END: Final = np.iinfo(np.int64).max
 
 
 def holes(process: Longs, index: Longs, judged: Longs, overdue: npt.NDArray[np.bool_]) -> Longs:
-    """For each process the index of its first event behind a hole, or ``END``; ``judged`` has the last index judged."""
+    """For each process the last index before one of its events behind a hole, or ``END``; ``judged`` has the last one judged."""
     order = np.lexsort((index, process))
     process, index = process[order], index[order]
     previous = judged[process]
@@ -32,7 +32,7 @@ def holes(process: Longs, index: Longs, judged: Longs, overdue: npt.NDArray[np.b
     previous[goes_on] = np.maximum(previous[goes_on], index[goes_on - 1])
     behind = np.flatnonzero((index > previous + 1) & ~overdue[order])[::-1]
     edge = np.full(len(judged), END, np.int64)
-    edge[process[behind]] = index[behind]  # of several the first one stays
+    edge[process[behind]] = index[behind] - 1  # of several the first one stays
     return edge
 
 

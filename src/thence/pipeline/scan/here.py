@@ -84,8 +84,7 @@ def encoded_slices(table: pa.Table, run: RunPlan) -> list[Slice]:
 
 def encoded(table: pa.Table, processes: list[str]) -> Slice:
     """Return the slice that some rows of a run are."""
-    everything = (np.full(len(processes), limit, np.int64) for limit in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
-    return slice_of(*encode(table, processes, *everything))
+    return slice_of(*encode(table, processes))
 
 
 def scanned(scan: RunScan, slices: Sequence[Slice], facts: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from thence.errors import TraceError
 from thence.pipeline.kernels.encoder import encode
-from thence.pipeline.kernels.frontier import BEGIN, holes, ready
+from thence.pipeline.kernels.frontier import holes, ready
 from thence.pipeline.kernels.replay import DELIVER, NOBODY, RESEND, SEND, Longs
 from thence.pipeline.kernels.slices import Slice, slice_of
 from thence.pipeline.scan.run import RunScan
@@ -123,19 +123,20 @@ class FollowedRun:
         names = list(self.scan.names)
         process = pc.index_in(self.held["process"], pa.array(names, pa.string())).to_numpy().astype(np.int64)
         index, seen = self.held["index"].to_numpy(), self.held["time"].to_numpy()
-        low = np.full(len(names), BEGIN, np.int64)
-        high = holes(process, index, self.scan.previous, seen <= overdue_ns)
-        encoded, messages, strangers = encode(self.held, names, low, high)
+        waits = index > holes(process, index, self.scan.previous, seen <= overdue_ns)[process]
+        encoded, messages, strangers = encode(self.held.filter(pa.array(~waits)), names)
         flight = pc.index_in(messages, self.scan.flights.names).fill_null(NOBODY).to_numpy()
         sent = flight != NOBODY
         reached = ready(encoded.first, encoded.role, encoded.message, sent, encoded.time <= overdue_ns)
-        waiting = np.flatnonzero(reached < encoded.first[1:])
-        high[waiting] = encoded.index[reached[waiting]]
+        stops = reached < encoded.first[1:]
+        stopped = np.zeros(len(names), np.int64)
+        stopped[stops] = encoded.index[reached[stops]]
+        waits |= stops[process] & (index >= stopped[process])
         sends = np.flatnonzero((encoded.role == SEND) | (encoded.role == RESEND))
         resent = self._resent(Slice(encoded, messages, [], flight, sent), sends[sent[encoded.message[sends]]])
-        if len(waiting) or resent:
-            encoded, messages, strangers = encode(self.held, names, low, high, resent.keys())
-        self.held = self.held.filter(pa.array(index >= high[process]))
+        if stops.any() or resent:
+            encoded, messages, strangers = encode(self.held.filter(pa.array(~waits)), names, resent.keys())
+        self.held = self.held.filter(pa.array(waits))
         self.scan.resent = resent
         given = slice_of(encoded, messages, strangers)
         given.unsent[encoded.message[encoded.role == DELIVER]] = True
