@@ -161,3 +161,29 @@ def test_an_index_that_is_repeated_is_judged_alike_in_any_order(spark: SparkSess
         with audit(frame.coalesce(1), require=["total"]) as found:
             (row,) = found.violations.collect()
             assert (row["process"], row["earlier"], row["later"]) == ("A,B", "m1", "m2")
+
+
+def test_who_was_lost_in_one_run_was_not_in_another(spark: SparkSession) -> None:
+    """Whatever runs and processes are called, and whatever rows that cannot be read say."""
+    from pyspark.sql import functions as f
+
+    odd = "p\nq"
+    run = [
+        Event(process="A", index=0, kind="send", message="A:1", to=("B", "C", odd)),
+        Event(process="B", index=0, kind="deliver", message="A:1"),
+        Event(process="C", index=0, kind="deliver", message=f"{odd}:7"),
+        Event(process="A", index=1, kind="view", to=(odd,)),
+    ]
+    other = [
+        Event(run="", process=odd, index=0, kind="send", message="m", to=("A", "B")),
+        Event(run="", process="A", index=0, kind="view", to=("B",)),
+        Event(run="", process="B", index=0, kind="deliver", message="n"),
+    ]
+    verdict = judge([*run, *other], PROPERTIES)
+    frame = spark.createDataFrame(pa.Table.from_batches([to_batch([*run, *other])]))
+    unreadable = frame.where("run is null and kind = 'view'").withColumn("process", f.lit(None)).withColumn("to", f.array(f.lit("C")))
+    with audit(frame.union(unreadable), require=PROPERTIES) as found:
+        expected = [(v.property, v.process, v.index, v.later, v.earlier, v.missing, v.detail) for v in verdict.violations]
+        assert rows_of(found.violations) == sorted(expected, key=str)
+        assert {row["run"] for row in found.violations.collect()} == {row.run for row in verdict.violations}
+        assert (found.bad_rows, found.plan.events) == (1, 9)

@@ -258,6 +258,7 @@ class _Auditor:
         survey, shift, bad = self._survey(trace)
         lost = 0
         if np.any(survey["viewed"].to_numpy()):
+            trace = trace.where(transforms.readable())
             lost = lost_in(trace).select("of_run", "name").count()
             trace = without_the_lost(trace) if lost else trace
             survey, shift, _ = self._survey(trace) if lost else (survey, shift, bad)

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from thence.trace.events import ARRIVE, CRASH, DELIVER, SEND, VIEW
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+
+def _of_run() -> Column:
+    """Return what a run is known by here: never null, so that tables can be joined by it, and the run "" is not the run without one."""
+    from pyspark.sql import functions as sql
+
+    return sql.coalesce(sql.concat(sql.lit("="), "run"), sql.lit("")).alias("of_run")
 
 
 def lost_in(events: DataFrame) -> DataFrame:
@@ -19,7 +26,7 @@ def lost_in(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sql
 
     views = events.where((sql.col("kind") == VIEW) & (sql.size("to") > 0))
-    named = views.select(sql.coalesce("run", sql.lit("")).alias("of_run"), "process", sql.explode("to").alias("name"))
+    named = views.select(_of_run(), "process", sql.explode("to").alias("name"))
     return named.groupBy("of_run", "name").agg(sql.collect_set("process").alias("tellers"))
 
 
@@ -30,7 +37,7 @@ def without_the_lost(events: DataFrame) -> DataFrame:
     columns = events.columns
     tellers = lost_in(events).groupBy("of_run")
     lost = tellers.agg(sql.map_from_entries(sql.collect_list(sql.struct("name", "tellers"))).alias("lost"))
-    seen = events.withColumn("of_run", sql.coalesce("run", sql.lit(""))).join(sql.broadcast(lost), "of_run", "left")
+    seen = events.withColumn("of_run", _of_run()).join(sql.broadcast(lost), "of_run", "left")
     sent = seen.where((sql.col("kind") == SEND) & sql.col("lost").isNotNull())
     sent = sent.groupBy("of_run", "message").agg(sql.min("process").alias("sender"))
     seen = seen.join(sent, ["of_run", "message"], "left")
@@ -40,7 +47,7 @@ def without_the_lost(events: DataFrame) -> DataFrame:
     seen = seen.join(known, ["of_run", "message"], "left")
     given_up = (sql.col("kind") == SEND) & sql.expr("lost[process] IS NOT NULL AND known IS NULL AND to IS NOT NULL")
     to_lost = sql.expr("filter(to, name -> lost[name] IS NOT NULL AND NOT array_contains(lost[process], name))")
-    named = sql.regexp_extract("message", "^(.*):[^:]*$", 1)
+    named = sql.regexp_extract("message", "(?s)^(.*):[^:]*$", 1)
     unsent = (sql.col("kind") == DELIVER) & sql.col("sender").isNull() & sql.array_contains(sql.map_keys("lost"), named)
     kept = seen.withColumn("to", sql.when(given_up, to_lost).otherwise(sql.col("to")))
     kept = kept.withColumn("kind", sql.when(unsent, sql.lit(ARRIVE)).otherwise(sql.col("kind"))).select(columns)
@@ -51,13 +58,12 @@ def _crashes(events: DataFrame) -> DataFrame:
     """Return an event for each process that was lost, behind all its own: it crashed."""
     from pyspark.sql import functions as sql
 
-    run = sql.coalesce("run", sql.lit("")).alias("of_run")
-    last = events.groupBy(run, sql.col("process").alias("name")).agg(sql.max("index").alias("last"))
+    last = events.groupBy(_of_run(), sql.col("process").alias("name")).agg(sql.max("index").alias("last"))
     return (
         lost_in(events)
         .join(last, ["of_run", "name"], "left")
         .select(
-            sql.when(sql.col("of_run") == "", None).otherwise(sql.col("of_run")).alias("run"),
+            sql.expr("if(of_run = '', null, substring(of_run, 2))").alias("run"),
             sql.col("name").alias("process"),
             (sql.coalesce("last", sql.lit(-1)) + 1).cast("bigint").alias("index"),
             sql.lit(CRASH).alias("kind"),
