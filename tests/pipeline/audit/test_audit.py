@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,11 +18,6 @@ from tests.planted import PLANTED, Planted
 from tests.support import fabrics
 from tests.support.pipeline.audited import Audited, write
 from tests.support.traces import parse, random_case, random_trace, text_of
-from thence.pipeline.audit import local
-from thence.pipeline.audit.local import findings
-from thence.pipeline.result import Finding
-from thence.sim.options import SimulationOptions
-from thence.sim.simulation import simulate
 from thence.trace.events import INT64_MAX, INT64_MIN, Event
 from thence.trace.judge import DEFAULT_REQUIRED, PROPERTIES, judge
 
@@ -175,3 +173,19 @@ A@{INT64_MAX} deliver n
 def test_every_index_that_fits_is_judged(slice_events: int, tmp_path: Path) -> None:
     events = parse(EXTREMES)
     assert_same(events, write(tmp_path / "trace", events), slice_events)
+
+
+def test_a_list_with_a_null_in_it_is_left_to_spark_which_says_what_is_wrong(tmp_path: Path) -> None:
+    events = parse("A send m -> B\nB deliver m")
+    table = read_small(str(write(tmp_path / "trace", events)))
+    assert table is not None
+    pq.write_table(table.set_column(table.column_names.index("to"), "to", pa.array([["B", None], None])), tmp_path / "odd.parquet")
+    assert read_small(str(tmp_path / "odd.parquet")) is None
+
+
+def test_who_sends_more_than_clocks_can_count_is_told() -> None:
+    table = pa.Table.from_batches([to_batch(parse("A send m -> B\nA send n -> B"))])
+    scan = RunScan(None, ["A", "B"], np.array([2, 0]), PROPERTIES)
+    scan.base[0] = 2**31 - 3
+    with pytest.raises(TraceError, match=r"A has sent 2,147,483,647 messages; the limit is 2,147,483,646"):
+        list(scan.take(encoded(table, ["A", "B"]), 0))

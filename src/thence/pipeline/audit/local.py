@@ -3,7 +3,7 @@
 Rules:
 
 * Only Parquet files on this machine, of up to ``SMALL_EVENTS`` events. Anything out of the ordinary is left to Spark: lost
-  processes, logged clocks, rows that cannot be read.
+  processes, logged clocks, rows that cannot be read, or name nobody.
 * The rows, the chains and their order are those of the audit on Spark.
 """
 
@@ -74,7 +74,8 @@ def read_small(source: str, most: int = SMALL_EVENTS) -> pa.Table | None:
         if tables[-1] is None:
             return None
     table = pa.concat_tables(tables)
-    odd = any(table[name].null_count for name in ("process", "index", "kind")) or pc.any(pc.equal(table["kind"], VIEW)).as_py()
+    needed = table["process"], table["index"], table["kind"], pc.list_flatten(table["to"])
+    odd = any(column.null_count for column in needed) or pc.any(pc.equal(table["kind"], VIEW)).as_py()
     return None if odd else table
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from thence.errors import InternalError, TraceError
 from thence.pipeline.kernels.columns import KINDS
 from thence.pipeline.kernels.encoder import Encoded
-from thence.pipeline.kernels.replay import NOBODY, RESEND, SEND, Bools, Bytes, Ints, Longs, advance
+from thence.pipeline.kernels.replay import NOBODY, NOTHING_MISSING, RESEND, SEND, Bools, Bytes, Ints, Longs, advance
 from thence.pipeline.kernels.slices import Slice, joined, nothing, processes_of, rest, with_strangers, without
 from thence.pipeline.scan.circles import backward_deliveries
 from thence.pipeline.scan.flights import (
@@ -194,6 +194,9 @@ class RunScan:
         process = processes_of(encoded)
         sent = process[sends[sends < reached[process[sends]]]]
         self.base = self.base + np.bincount(sent, minlength=n)
+        if self.base.max(initial=0) >= NOTHING_MISSING:
+            who = self.names[int(self.base.argmax())]
+            raise TraceError(f"{self._title}: {who} has sent {self.base.max():,} messages; the limit is {NOTHING_MISSING - 1:,} in a run")
         self.judged = self.judged + events
         some = np.flatnonzero(events)
         last = encoded.index[reached[some] - 1]
