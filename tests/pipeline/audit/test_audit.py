@@ -18,8 +18,17 @@ from tests.planted import PLANTED, Planted
 from tests.support import fabrics
 from tests.support.pipeline.audited import Audited, write
 from tests.support.traces import parse, random_case, random_trace, text_of
+from thence.errors import TraceError
+from thence.pipeline.audit import local
+from thence.pipeline.audit.local import findings, read_small
+from thence.pipeline.result import Finding
+from thence.pipeline.scan.here import encoded
+from thence.pipeline.scan.run import RunScan
+from thence.sim.options import SimulationOptions
+from thence.sim.simulation import simulate
 from thence.trace.events import INT64_MAX, INT64_MIN, Event
 from thence.trace.judge import DEFAULT_REQUIRED, PROPERTIES, judge
+from thence.trace.parquet import to_batch
 
 SKEW_NS = 50
 
@@ -179,7 +188,9 @@ def test_a_list_with_a_null_in_it_is_left_to_spark_which_says_what_is_wrong(tmp_
     events = parse("A send m -> B\nB deliver m")
     table = read_small(str(write(tmp_path / "trace", events)))
     assert table is not None
-    pq.write_table(table.set_column(table.column_names.index("to"), "to", pa.array([["B", None], None])), tmp_path / "odd.parquet")
+    pq.write_table(
+        table.set_column(table.column_names.index("to"), "to", pa.array([["B", None], None])), tmp_path / "odd.parquet"
+    )
     assert read_small(str(tmp_path / "odd.parquet")) is None
 
 

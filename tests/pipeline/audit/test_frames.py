@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -181,9 +182,26 @@ def test_who_was_lost_in_one_run_was_not_in_another(spark: SparkSession) -> None
     ]
     verdict = judge([*run, *other], PROPERTIES)
     frame = spark.createDataFrame(pa.Table.from_batches([to_batch([*run, *other])]))
-    unreadable = frame.where("run is null and kind = 'view'").withColumn("process", f.lit(None)).withColumn("to", f.array(f.lit("C")))
+    unreadable = (
+        frame.where("run is null and kind = 'view'").withColumn("process", f.lit(None)).withColumn("to", f.array(f.lit("C")))
+    )
     with audit(frame.union(unreadable), require=PROPERTIES) as found:
         expected = [(v.property, v.process, v.index, v.later, v.earlier, v.missing, v.detail) for v in verdict.violations]
         assert rows_of(found.violations) == sorted(expected, key=str)
         assert {row["run"] for row in found.violations.collect()} == {row.run for row in verdict.violations}
         assert (found.bad_rows, found.plan.events) == (1, 9)
+
+
+def test_indices_that_are_times_are_surveyed_in_longer_stretches(
+    frame: DataFrame, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thence.pipeline.audit.auditor.MOST_SURVEYED", 100)
+    monkeypatch.setattr("thence.pipeline.audit.transforms.MOST_STRETCHES", 300)
+    far = {(event.process, event.index): event.index * 10**15 for event in events}
+    verdict = judge([msgspec.structs.replace(event, index=far[event.process, event.index]) for event in events], PROPERTIES)
+    with audit(frame.withColumn("index", frame["index"] * 10**15), require=PROPERTIES, slice_events=60) as found:
+        assert found.plan.shift > 40
+        assert found.plan.slices >= 8
+        assert found.properties == verdict.properties
+        sizes = [row["events"] for row in found.prepared.slices.select("events").collect()]
+        assert max(sizes) < 240, sizes

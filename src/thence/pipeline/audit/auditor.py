@@ -32,6 +32,7 @@ from thence.pipeline.audit.lost import lost_in, without_the_lost
 from thence.pipeline.audit.total import total_order
 from thence.pipeline.kernels.marks import AGAIN, BACKWARD
 from thence.pipeline.kernels.plan import (
+    MOST_STRETCHES,
     ROUTES,
     SLICE_EVENTS,
     SURVEY_SCHEMA,
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
 MAX_AGAIN: Final = 1_000_000
 """How many messages may be sent more than once."""
+MOST_SURVEYED: Final = 5 * MOST_STRETCHES
+"""If the survey has more rows than this, stretches are made longer."""
 SKEWED_SHARE: Final = 0.01
 """If more of all events than this are deliveries in slices before that of their send, clocks are put right."""
 MAX_PROCESSES: Final = 20_000
@@ -287,7 +290,11 @@ class _Auditor:
     def _survey(self, trace: DataFrame) -> tuple[pa.Table, int, int]:
         with watched(self.spark, "survey", self.progress):
             shift = shift_for(trace.count())
-            found = transforms.survey(trace, shift).toArrow().cast(SURVEY_SCHEMA)
+            found = transforms.survey(trace, shift).limit(MOST_SURVEYED + 1).toArrow()
+            if len(found) > MOST_SURVEYED:  # Indices are far apart, or there are very many processes or runs.
+                shift = transforms.wider_shift(trace, shift)
+                found = transforms.survey(trace, shift).toArrow()
+            found = found.cast(SURVEY_SCHEMA)
         good = found.filter(found["process"].is_valid())
         bad = sum(found["events"].to_pylist()) - sum(good["events"].to_pylist())
         return good, shift, bad

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _of_run() -> Column:
-    """Return what a run is known by here: never null, so that tables can be joined by it, and the run "" is not the run without one."""
+    """Return a name of a run to join tables by: never null, and another one for the run "" than for the run without a name."""
     from pyspark.sql import functions as sql
 
     return sql.coalesce(sql.concat(sql.lit("="), "run"), sql.lit("")).alias("of_run")

@@ -26,7 +26,7 @@ from thence.errors import TraceError
 from thence.pipeline.kernels.columns import KINDS
 from thence.pipeline.kernels.encoder import encode
 from thence.pipeline.kernels.marks import AGAIN, FACTS, MARKS, facts_of, marks_of, note_facts, sends_of
-from thence.pipeline.kernels.plan import SURVEY_SCHEMA, Plan, RunPlan
+from thence.pipeline.kernels.plan import MOST_STRETCHES, SURVEY_SCHEMA, Plan, RunPlan
 from thence.pipeline.kernels.slices import PACKED, Slice, pack, slice_of, unpack
 from thence.pipeline.scan.rows import FOUND, Resent
 from thence.pipeline.scan.run import RunScan, ScanLimits
@@ -135,6 +135,17 @@ def survey(events: DataFrame, shift: int) -> DataFrame:
         "clocked": f.count("clock"),
     }
     return events.groupBy(*keys).agg(*(column.alias(name) for name, column in counted.items())).select(*SURVEY_SCHEMA.names)
+
+
+def wider_shift(events: DataFrame, shift: int) -> int:
+    """Return by how many bits to shorten indices that are far apart, such as times, to have about as many stretches as wanted."""
+    from pyspark.sql import functions as f
+
+    tried = range(shift, 64, 2)
+    counts = [f.approx_count_distinct(f.xxhash64("run", "process", f.shiftright("index", shift))) for shift in tried]
+    (found,) = events.agg(*(count.alias(str(shift)) for shift, count in zip(tried, counts, strict=True))).collect()
+    least = found[-1]
+    return next(shift for shift, count in zip(tried, found, strict=True) if count <= least + MOST_STRETCHES or count == least)
 
 
 def assign_slices(events: DataFrame, routes: DataFrame, shift: int) -> DataFrame:

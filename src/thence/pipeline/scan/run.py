@@ -196,7 +196,9 @@ class RunScan:
         self.base = self.base + np.bincount(sent, minlength=n)
         if self.base.max(initial=0) >= NOTHING_MISSING:
             who = self.names[int(self.base.argmax())]
-            raise TraceError(f"{self._title}: {who} has sent {self.base.max():,} messages; the limit is {NOTHING_MISSING - 1:,} in a run")
+            raise TraceError(
+                f"{self._title}: {who} has sent {self.base.max():,} messages; the limit is {NOTHING_MISSING - 1:,} in a run"
+            )
         self.judged = self.judged + events
         some = np.flatnonzero(events)
         last = encoded.index[reached[some] - 1]
