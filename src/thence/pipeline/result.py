@@ -11,7 +11,7 @@ from thence.trace.verdict import Verdict, Violation
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MissingMessage:
     """A message that a process lacked, at first or for good, and what that caused."""
 
     run: str | None
@@ -37,7 +37,7 @@ class AuditResult:
     """Of those whose chain was looked for: the chain in words."""
     findings: int = 0
     """How many messages are missing somewhere; a message that two processes lack counts twice."""
-    worst: list[Finding] = field(default_factory=list)
+    worst: list[MissingMessage] = field(default_factory=list)
     """Those that caused the most violations."""
     source: str = ""
     runs: int = 0

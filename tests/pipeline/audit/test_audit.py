@@ -21,7 +21,7 @@ from tests.support.traces import parse, random_case, random_trace, text_of
 from thence.errors import TraceError
 from thence.pipeline.audit import local
 from thence.pipeline.audit.local import findings, read_small
-from thence.pipeline.result import Finding
+from thence.pipeline.result import MissingMessage
 from thence.pipeline.scan.here import encoded
 from thence.pipeline.scan.run import RunScan
 from thence.sim.options import SimulationOptions
@@ -145,9 +145,9 @@ def test_several_runs_at_once(tmp_path: Path) -> None:
 def test_one_loss_is_one_finding_with_all_that_it_caused() -> None:
     sends = ["A send m0 -> B C", "C deliver m0", *(f"A send m{at} -> B" for at in range(1, 6))]
     events = parse("\n".join([*sends, *(f"B deliver m{at}" for at in range(1, 6))]))
-    assert findings(judge(events).violations) == [Finding(None, "m0", "B", lost=True, fifo=5, causal=5)]
+    assert findings(judge(events).violations) == [MissingMessage(None, "m0", "B", lost=True, fifo=5, causal=5)]
     events = [*events[:-1], *parse("B@4 deliver m0\nB@5 deliver m5")]
-    assert findings(judge(events).violations) == [Finding(None, "m0", "B", lost=False, fifo=4, causal=4)]
+    assert findings(judge(events).violations) == [MissingMessage(None, "m0", "B", lost=False, fifo=4, causal=4)]
 
 
 def test_a_small_trace_is_judged_alike_by_the_judge_and_by_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from thence.pipeline.files import absolute, is_folder_of_columns, listing, reach
 from thence.pipeline.importers import caveats_of
 from thence.pipeline.kernels.logged_clocks import MAX_CLOCKED_EVENTS, MAX_EXAMPLES
 from thence.pipeline.kernels.plan import SLICE_EVENTS
-from thence.pipeline.result import AuditResult, Finding
+from thence.pipeline.result import AuditResult, MissingMessage
 from thence.pipeline.session import Progress, settings
 from thence.pipeline.tables import VIOLATIONS
 from thence.trace.files import PARQUET_ENDING
@@ -175,12 +175,12 @@ def worst_first() -> list[Column]:
     return [f.desc("causal"), f.desc("fifo"), f.asc_nulls_first("run"), f.asc("message"), f.asc("process")]
 
 
-def _findings(found: Audit) -> tuple[int, list[Finding]]:
+def _findings(found: Audit) -> tuple[int, list[MissingMessage]]:
     """Return how many messages are missing somewhere, and those that caused the most violations."""
     if not any(found.properties.get(name) for name in ("fifo", "causal", "completeness")):
         return 0, []
     rows = found.findings.orderBy(*worst_first()).limit(WORST).collect()
-    return found.findings.count(), [Finding(**{name: row[name] for name in Finding.__slots__}) for row in rows]
+    return found.findings.count(), [MissingMessage(**{name: row[name] for name in MissingMessage.__slots__}) for row in rows]
 
 
 def _add_clocks(result: AuditResult, found: Audit) -> None:

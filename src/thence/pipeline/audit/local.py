@@ -26,7 +26,7 @@ from thence.pipeline.files import GLOB, is_url
 from thence.pipeline.importers import caveats
 from thence.pipeline.kernels.plan import SLICE_EVENTS
 from thence.pipeline.kernels.slices import without
-from thence.pipeline.result import AuditResult, Finding
+from thence.pipeline.result import AuditResult, MissingMessage
 from thence.pipeline.scan.here import LocalAudit, audit_table
 from thence.pipeline.scan.rows import FOUND_SCHEMA
 from thence.pipeline.tables import TRACE, arrow_schema
@@ -156,7 +156,7 @@ def _judged(source: str, require: Sequence[str], explain: int, began: float) -> 
     return result
 
 
-def findings(violations: Sequence[Violation]) -> list[Finding]:
+def findings(violations: Sequence[Violation]) -> list[MissingMessage]:
     """Return the messages that are missing somewhere, those that caused the most violations first."""
     caused: dict[tuple[str | None, str, str], Counter[str]] = defaultdict(Counter)
     for row in violations:
@@ -164,7 +164,7 @@ def findings(violations: Sequence[Violation]) -> list[Finding]:
         if row.property in ("completeness", "fifo", "causal") and message is not None:
             caused[row.run, message, row.process][row.property] += 1
     made = [
-        Finding(run, message, process, count["completeness"] > 0, count["fifo"], count["causal"])
+        MissingMessage(run, message, process, count["completeness"] > 0, count["fifo"], count["causal"])
         for (run, message, process), count in caused.items()
     ]
     return sorted(made, key=lambda one: (-one.causal, -one.fifo, one.run is not None, one.run or "", one.message, one.process))
