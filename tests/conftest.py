@@ -100,7 +100,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def steered_by_nobody() -> None:
-    """A command that ran within another test, or within a fixture, has steered the log of the whole process."""
+    """A command or a benchmark that ran within another test, or a fixture, has steered the log of the whole process."""
+    logging.disable(logging.NOTSET)
     root = logging.getLogger("thence")
     root.handlers.clear()
     root.setLevel(logging.NOTSET)
