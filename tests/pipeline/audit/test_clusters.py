@@ -23,7 +23,9 @@ START_S = 120
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path / "cluster", workers=2) as started:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with Cluster(folder, workers=2) as started:
         yield started
 
 
