@@ -15,14 +15,9 @@ import json
 import sys
 from contextlib import contextmanager
 from textwrap import indent
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import typer
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
 
 from thence.runtime.printable import LINES, printable, printable_json
 from thence.words import counted
@@ -30,40 +25,41 @@ from thence.words import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-# Away from a terminal there is no width to respect; rich would otherwise cut tables at 80 columns.
-WIDTH_WITHOUT_TERMINAL_COLUMNS = 160
+    from rich.console import Console
+    from rich.table import Table
+
+    out: Console
+    err: Console
 
 
-class SafeConsole(Console):
-    """A console to which text is text: only styles and movements of our own are commands."""
+def __getattr__(name: str) -> Console:
+    """Return ``out`` or ``err``, made when somebody asks for it: a server that runs prints nothing."""
+    if name not in {"out", "err"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from thence.cli.safe_console import make_console
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Return the segments of what is to be printed. Everything comes by here, also what is shown again and again."""
-        for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable():
-                yield segment
-            else:
-                yield Segment(printable(segment.text, keep=LINES), segment.style)
+    made = globals()[name] = make_console(stderr=name == "err")
+    return made
 
 
-def _console(*, stderr: bool) -> Console:
-    stream = sys.stderr if stderr else sys.stdout  # None: the shell has closed it.
-    width = None if stream is not None and stream.isatty() else WIDTH_WITHOUT_TERMINAL_COLUMNS
-    return SafeConsole(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
-
-
-out = _console(stderr=False)
-err = _console(stderr=True)
+def _console(name: Literal["out", "err"]) -> Console:
+    """Return one of the two, for use in this file, whose own names do not come by ``__getattr__``."""
+    found: Console = getattr(sys.modules[__name__], name)
+    return found
 
 
 def error(message: str) -> None:
     """Print the one line that says what went wrong, in the form every command uses."""
-    err.print(Text.assemble(("thence: error: ", "bold red"), plain(" ".join(message.split()))), soft_wrap=True)
+    from rich.text import Text
+
+    _console("err").print(Text.assemble(("thence: error: ", "bold red"), plain(" ".join(message.split()))), soft_wrap=True)
 
 
 def say_traceback(text: str) -> None:
     """Print where an error came from. What the error says may come from outside: no line of it looks like one of ours."""
-    err.print(Text(indent(printable(text, keep=LINES), "  ")), soft_wrap=True, end="")
+    from rich.text import Text
+
+    _console("err").print(Text(indent(printable(text, keep=LINES), "  ")), soft_wrap=True, end="")
 
 
 def say_json(text: str | bytes) -> None:
@@ -78,7 +74,7 @@ def say_object(value: object, *, ensure_ascii: bool = True) -> None:
 
 def say(text: str, end: str = "\n") -> None:
     """Print a result that is text; a long line stays one line, so that it can be copied, and read back from a file."""
-    out.print(text, end=end, soft_wrap=True)
+    _console("out").print(text, end=end, soft_wrap=True)
 
 
 def plain(text: str) -> str:
@@ -136,6 +132,7 @@ def _unseen(step: str, done: int, total: int | None, note: str = "") -> None:
 @contextmanager
 def bars() -> Iterator[ShowStep]:
     """Show a bar on standard error for each step of a long work while the block runs; nothing where there is no terminal."""
+    err = _console("err")
     if not err.is_terminal:
         yield _unseen
         return
@@ -159,6 +156,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
 
     Floats are shown with three significant decimals at most; pass a string, or a text with a style, to show something else.
     """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     cells = [list(row) for row in rows]
     result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for position, name in enumerate(columns):

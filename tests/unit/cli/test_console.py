@@ -16,6 +16,7 @@ import thence
 from tests.unit.cli import run
 from thence.cli import console
 from thence.cli.main import COMMANDS
+from thence.cli.safe_console import SafeConsole
 
 SCRIPT = Path(sys.executable).with_name("thence")
 NARROW_COLUMNS = 40
@@ -110,7 +111,7 @@ def test_help_is_for_people(command: list[str]) -> None:
 def test_nothing_that_is_shown_is_a_command_to_the_terminal(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     evil = "x\x1b]0;owned\x07\x9b2J\u202e"
     stream = io.StringIO()
-    shown = console.SafeConsole(file=stream, force_terminal=True, width=100, highlight=False, markup=False)
+    shown = SafeConsole(file=stream, force_terminal=True, width=100, highlight=False, markup=False)
     monkeypatch.setattr(console, "out", shown)
     monkeypatch.setattr(console, "err", shown)
     if what == "live":
