@@ -62,6 +62,12 @@ class ByWhatTestsShare(LoadScopeScheduling):  # type: ignore[misc]  # it has no 
             return "Spark of audits" if path.rpartition("/")[2] in SPARK_OF_AUDITS else "Spark of the rest"
         return path if 'scope="module"' in text else nodeid
 
+    def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+        """Return how many tests a worker has left; what is done is forgotten, or each test would cost a look at all before it."""
+        for scope in [scope for scope, tests in workload.items() if all(tests.values())]:
+            del workload[scope]
+        return sum(not done for tests in workload.values() for done in tests.values())
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatTestsShare:
